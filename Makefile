@@ -1,0 +1,23 @@
+# Trainhouse: `make demo` shows it, `make test` proves it, `make bench` measures it.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: install demo down test unit lint bench chaos clean help
+.DEFAULT_GOAL := help
+
+help:                 ## this list
+	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/'
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
+	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e '.[dev]'
+	@touch $@
+
+install: $(STAMP)     ## make .venv with everything that Trainhouse needs
+
+clean:                ## remove .venv and the demo's data
+	rm -rf $(VENV) .trainhouse
