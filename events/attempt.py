@@ -1,0 +1,70 @@
+"""What agents report to the scheduler about attempts.
+
+Holds: each report names job, attempt, epoch and node, so that a stale one is recognised and ignored.
+"""
+
+from pydantic import Field
+
+from trainhouse.events.base import Event
+from trainhouse.events.ids import AttemptNumber, Epoch, JobId, NodeId, PoolName
+
+
+class AttemptReport(Event):
+    """What every report carries."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    epoch: Epoch
+    node_id: NodeId
+    pool: PoolName
+
+
+class AttemptStarted(AttemptReport, type="trainhouse.attempt.started.v1"):
+    """All ranks of the attempt on this node have a process. `warm`: forked from a warm process."""
+
+    started_at_ms: int
+    warm: bool
+
+
+class LaunchFailed(AttemptReport, type="trainhouse.attempt.launch-failed.v1"):
+    """The node could not start its ranks. `retryable` is False when another node would fail too (no such script …)."""
+
+    reason: str = Field(max_length=4096)
+    retryable: bool
+
+
+class RankExited(AttemptReport, type="trainhouse.rank.exited.v1"):
+    """A rank's process is gone: `exit_code`, or the `signal` that ended it; both None when it could not be learnt."""
+
+    rank: int = Field(ge=0)
+    exit_code: int | None
+    signal: int | None = None
+    reason: str = Field("", max_length=8192, description="for a person; ends with the last lines of its standard error")
+    exited_at_ms: int
+
+    @property
+    def clean(self) -> bool:
+        return self.exit_code == 0
+
+
+class AttemptStopped(AttemptReport, type="trainhouse.attempt.stopped.v1"):
+    """Nothing of the attempt is left on this node: its devices there are free."""
+
+    boot_id: str
+    stopped_at_ms: int
+
+
+class ProgressReported(AttemptReport, type="trainhouse.attempt.progress.v1"):
+    """Where training is: at most one a second an attempt. `step` counts finished optimizer steps of the whole job."""
+
+    rank: int = Field(ge=0)
+    step: int = Field(ge=0)
+    total_steps: int | None = Field(None, ge=0)
+    loss: float | None = None
+    learning_rate: float | None = None
+    steps_per_s: float | None = None
+    samples_per_s: float | None = None
+    data_wait_s: float = 0.0
+    save_stall_s: float = 0.0
+    saving: bool = False
+    at_ms: int

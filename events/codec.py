@@ -1,0 +1,138 @@
+"""Events to Kafka bytes and back: CloudEvents 1.0 over Kafka, both content modes in, the structured one out.
+
+Holds: decode(encode(e)) == e; a reader ignores unknown fields, but a public input with an unknown field is refused with a hint.
+Never: raises anything but InvalidEvent on bad bytes.
+"""
+
+import base64
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from trainhouse.events.base import Event, event_class
+from trainhouse.events.envelope import Envelope, Order, from_rfc3339, rfc3339
+from trainhouse.events.errors import InvalidEvent, UnknownEventType
+from trainhouse.events.explain import explain_validation
+from trainhouse.events.ids import EventId
+from trainhouse.events.upcast import UPCASTERS
+
+CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
+HEADERS: tuple[tuple[str, bytes], ...] = (("content-type", CONTENT_TYPE.encode()),)
+
+Headers = Iterable[tuple[str, bytes | None]] | None
+
+
+def encode(envelope: Envelope) -> bytes:
+    """The structured mode: one JSON object, ready to be a record's value. Send it with HEADERS."""
+    attributes: dict[str, Any] = {
+        "specversion": "1.0",
+        "id": str(envelope.id),
+        "source": envelope.source,
+        "type": envelope.type,
+        "datacontenttype": "application/json",
+    }
+    if envelope.subject:
+        attributes["subject"] = envelope.subject
+    if envelope.time_ms is not None:
+        attributes["time"] = rfc3339(envelope.time_ms)
+    for name, value in (
+        ("pool", envelope.pool),
+        ("causationid", envelope.causation_id),
+        ("correlationid", envelope.correlation_id),
+        ("order", envelope.order),
+    ):
+        if value is not None:
+            attributes[name] = str(value)
+    attributes["data"] = orjson.Fragment(envelope.event.model_dump_json())
+    return orjson.dumps(attributes)
+
+
+def decode(value: bytes | None, headers: Headers = None) -> Envelope:
+    """Reads a record's value (and headers, for the binary mode). Raises InvalidEvent with the reason for a person."""
+    attributes, data = split(value, headers)
+    return decode_parts(attributes, data)
+
+
+def split(value: bytes | None, headers: Headers = None) -> tuple[dict[str, Any], Any]:
+    """The attributes and the parsed data, not yet validated as an event. Raises InvalidEvent."""
+    if value is None:
+        raise InvalidEvent("the record has no value: a tombstone is no event; send a CloudEvents 1.0 JSON object")
+    known = {k.lower(): v for k, v in headers or () if v is not None}
+    parsed = _parse(value)
+    if "ce_specversion" in known:
+        attributes: dict[str, Any] = {k[3:]: v.decode("utf-8", "replace") for k, v in known.items() if k.startswith("ce_")}
+        return attributes, parsed
+    if not isinstance(parsed, dict):
+        raise InvalidEvent(f"the value is a JSON {type(parsed).__name__}, not an object; send a CloudEvents 1.0 JSON object")
+    data = parsed.pop("data", None)
+    if data is None and "data_base64" in parsed:
+        data = _parse(_base64(parsed.pop("data_base64")))
+    return parsed, data
+
+
+def decode_parts(attributes: Mapping[str, Any], data: Any) -> Envelope:
+    """An envelope from split attributes and data. Raises InvalidEvent, with job and event id where they can be read."""
+    job_id = data.get("job_id") if isinstance(data, dict) else None
+    event_id = attributes.get("id")
+    hints = {
+        "job_id": job_id if isinstance(job_id, str) else None,
+        "event_id": event_id if isinstance(event_id, str) else None,
+    }
+    try:
+        type_string = _attributes_are_whole(attributes)
+        type_string, data = UPCASTERS.lift(type_string, data)
+        event = _event(event_class(type_string), data)
+        return Envelope(
+            id=EventId.parse(attributes["id"]),
+            source=attributes["source"],
+            event=event,
+            time_ms=from_rfc3339(attributes["time"]) if "time" in attributes else None,
+            subject=str(attributes.get("subject") or event.subject()),
+            pool=_optional(attributes, "pool"),
+            causation_id=_optional(attributes, "causationid"),
+            correlation_id=_optional(attributes, "correlationid"),
+            order=Order.parse(attributes["order"]) if "order" in attributes else None,
+        )
+    except UnknownEventType as unknown:
+        raise UnknownEventType(str(unknown), **hints) from unknown
+    except InvalidEvent as invalid:
+        raise InvalidEvent(str(invalid), **hints) from invalid
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InvalidEvent(f"attributes of the CloudEvent: {error}", **hints) from error
+
+
+def _event(cls: type[Event], data: Any) -> Event:
+    try:
+        return cls.model_validate(data, extra="forbid" if cls.public_input else "ignore")
+    except ValidationError as error:
+        raise InvalidEvent(f"{cls.event_type}: {explain_validation(error, cls)}") from error
+
+
+def _attributes_are_whole(attributes: Mapping[str, Any]) -> str:
+    if attributes.get("specversion") != "1.0":
+        raise InvalidEvent(f'specversion is {attributes.get("specversion")!r}; send "specversion": "1.0" (CloudEvents)')
+    for name in ("id", "source", "type"):
+        if not isinstance(attributes.get(name), str) or not attributes[name]:
+            raise InvalidEvent(f'the attribute "{name}" is missing or no text; CloudEvents 1.0 requires id, source and type')
+    return str(attributes["type"])
+
+
+def _optional(attributes: Mapping[str, Any], name: str) -> str | None:
+    value = attributes.get(name)
+    return None if value is None else str(value)
+
+
+def _parse(value: bytes) -> Any:
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise InvalidEvent(f"the value is no JSON: {error}") from error
+
+
+def _base64(text: Any) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (ValueError, TypeError) as error:
+        raise InvalidEvent(f"data_base64 is no base64: {error}") from error

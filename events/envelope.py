@@ -1,0 +1,86 @@
+"""The CloudEvents 1.0 envelope of an event.
+
+Holds: `id` names the event for ever; `order` says which effect of which journal record this is, where it is one.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from trainhouse.events.base import Event
+from trainhouse.events.ids import EventId
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Order:
+    """The place of an effect in its journal: newer compares greater within one partition."""
+
+    partition: int
+    seq: int
+    ordinal: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}.{self.seq}.{self.ordinal}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Order":
+        """Reads `partition.seq.ordinal`; raises ValueError on anything else."""
+        partition, seq, ordinal = text.split(".")
+        return cls(int(partition), int(seq), int(ordinal))
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One event with its CloudEvents attributes. `time_ms` is milliseconds since 1970 UTC, None when its writer gave none."""
+
+    id: EventId
+    source: str
+    event: Event
+    time_ms: int | None = None
+    subject: str = ""
+    pool: str | None = None
+    causation_id: str | None = None
+    correlation_id: str | None = None
+    order: Order | None = None
+
+    @property
+    def type(self) -> str:
+        return self.event.event_type
+
+
+def envelope_of(
+    event: Event,
+    *,
+    id: str,
+    source: str,
+    now_ms: int,
+    causation_id: str | None = None,
+    correlation_id: str | None = None,
+    order: Order | None = None,
+) -> Envelope:
+    """Wraps an event; subject, pool and correlation come from the event where it has them."""
+    pool = getattr(event, "pool", None)
+    job_id = getattr(event, "job_id", None)
+    return Envelope(
+        id=EventId.parse(id),
+        source=source,
+        event=event,
+        time_ms=now_ms,
+        subject=event.subject(),
+        pool=str(pool) if pool is not None else None,
+        causation_id=causation_id,
+        correlation_id=correlation_id or (str(job_id) if job_id is not None else None),
+        order=order,
+    )
+
+
+def rfc3339(time_ms: int) -> str:
+    """Milliseconds since 1970 as RFC 3339 text in UTC."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def from_rfc3339(text: str) -> int:
+    """RFC 3339 text as milliseconds since 1970; raises ValueError. Text without an offset is taken as UTC."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)

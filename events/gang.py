@@ -1,0 +1,81 @@
+"""Events from the scheduler to node agents: what to run, what to stop, what to save.
+
+Holds: a GangAllocated is self-contained, an agent needs nothing else to start its ranks. Each carries the fence (attempt, epoch).
+"""
+
+from pydantic import Field
+
+from trainhouse.events.base import Event, Model
+from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, JobId, NodeId, PoolName
+from trainhouse.events.spec import JobSpec
+
+
+class NodePlacement(Model):
+    """The part of a gang on one node: its ranks are `first_rank`, `first_rank + 1`, … in the order of `devices`."""
+
+    node_id: NodeId
+    boot_id: str
+    address: str
+    first_rank: int = Field(ge=0)
+    devices: tuple[DeviceId, ...] = Field(min_length=1)
+
+    @property
+    def ranks(self) -> range:
+        return range(self.first_rank, self.first_rank + len(self.devices))
+
+
+class GangAllocated(Event, type="trainhouse.gang.allocated.v1"):
+    """All ranks of one attempt have their devices: start them."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    epoch: Epoch
+    pool: PoolName
+    spec: JobSpec
+    spec_sha256: str
+    placements: tuple[NodePlacement, ...] = Field(min_length=1)
+    master_address: str
+    master_port: int = Field(ge=1, le=65535)
+
+    @property
+    def world_size(self) -> int:
+        return sum(len(p.devices) for p in self.placements)
+
+    def on_node(self, node_id: str) -> NodePlacement | None:
+        """The part on one node, if any."""
+        return next((p for p in self.placements if p.node_id == node_id), None)
+
+
+class GangReleased(Event, type="trainhouse.gang.released.v1"):
+    """An attempt must end: SIGTERM, `grace_s`, SIGKILL. Devices are free when every node reported AttemptStopped."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    epoch: Epoch
+    pool: PoolName
+    node_ids: tuple[NodeId, ...]
+    reason: str
+    grace_s: float = Field(15.0, ge=0)
+
+
+class CheckpointRequested(Event, type="trainhouse.checkpoint.requested.v1"):
+    """A running attempt is asked to save now; with `then_stop` its ranks end after the save."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    epoch: Epoch
+    pool: PoolName
+    node_ids: tuple[NodeId, ...]
+    reason: str
+    deadline_ms: int
+    then_stop: bool = False
+
+
+class NodeDesiredState(Event, type="trainhouse.node.desired-state.v1"):
+    """The answer to a registration: all that this node is to run. What it runs beyond that must stop."""
+
+    node_id: NodeId
+    boot_id: str
+    incarnation: str
+    pool: PoolName
+    allocations: tuple[GangAllocated, ...] = ()

@@ -1,0 +1,134 @@
+"""Events about jobs: what outsiders ask for, what intake makes of it, and the public status.
+
+Holds: a JobStatus is the whole current status of a job; readers need no other record.
+"""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from trainhouse.events.base import Event, Model
+from trainhouse.events.gang import NodePlacement
+from trainhouse.events.ids import AttemptNumber, Epoch, EventId, JobId, PoolName
+from trainhouse.events.spec import JobSpec, Limits
+
+
+class JobState(StrEnum):
+    """Every state that a job can be in, as users see it."""
+
+    PENDING = "PENDING"
+    SCHEDULED = "SCHEDULED"
+    INITIALIZING = "INITIALIZING"
+    RUNNING = "RUNNING"
+    CHECKPOINTING = "CHECKPOINTING"
+    PREEMPTED = "PREEMPTED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    REJECTED = "REJECTED"
+    NEEDS_REVIEW = "NEEDS_REVIEW"
+
+    @property
+    def final(self) -> bool:
+        """True when the job will never run again."""
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.REJECTED)
+
+
+class JobSubmitted(Event, type="trainhouse.job.submitted.v1", public_input=True):
+    """Somebody asks for a job. The same id with the same spec is the same job."""
+
+    job_id: JobId
+    spec: JobSpec
+
+
+class CancelJob(Event, type="trainhouse.job.cancel.v1", public_input=True):
+    """Somebody asks that a job end now. May overtake its submission."""
+
+    job_id: JobId
+    reason: str = Field("cancelled by its user", max_length=1024)
+    user: str = Field("unknown", max_length=128)
+
+
+class ChangeJob(Event, type="trainhouse.job.change.v1", public_input=True):
+    """Somebody asks to change what may change of an admitted job: its priority or its limits."""
+
+    job_id: JobId
+    priority: int | None = Field(None, ge=0, le=100)
+    limits: Limits | None = None
+
+
+class PoolCreated(Event, type="trainhouse.pool.created.v1", public_input=True):
+    """A pool exists and belongs to one partition of control, for ever."""
+
+    pool: PoolName
+    partition: int = Field(ge=0, lt=1024)
+
+
+class JobAdmitted(Event, type="trainhouse.job.admitted.v1"):
+    """Intake let a job in: the scheduler of its pool owns it from here on."""
+
+    job_id: JobId
+    spec: JobSpec
+    spec_sha256: str
+    submission_id: EventId
+    submitted_at_ms: int
+
+
+class JobRejected(Event, type="trainhouse.job.rejected.v1"):
+    """A submission, cancellation or change was refused; `reason` says to a person what to change."""
+
+    job_id: JobId | None
+    submission_id: EventId
+    reason: str
+    rejected_at_ms: int
+
+    def subject(self) -> str:
+        return str(self.job_id or self.submission_id)
+
+
+class LastCheckpoint(Model):
+    """The newest checkpoint that a restart would begin from."""
+
+    commit: int = Field(ge=0)
+    step: int = Field(ge=0)
+    uri: str
+    completed_at_ms: int
+
+
+class JobStatus(Event, type="trainhouse.job.status.v1"):
+    """The whole current status of a job. Newer has the larger `status_seq`."""
+
+    job_id: JobId | None
+    status_seq: int = Field(ge=0)
+    state: JobState
+    reason: str = ""
+    submission_id: EventId | None = None
+    name: str = ""
+    project: str = ""
+    team: str = ""
+    user: str = ""
+    pool: PoolName | None = None
+    priority: int = 50
+    spec_sha256: str = ""
+    attempt: AttemptNumber = AttemptNumber(0)
+    epoch: Epoch = Epoch(0)
+    restarts: int = 0
+    world_size: int = 0
+    allocation: tuple[NodePlacement, ...] = ()
+    step: int | None = None
+    total_steps: int | None = None
+    loss: float | None = None
+    learning_rate: float | None = None
+    steps_per_s: float | None = None
+    samples_per_s: float | None = None
+    elapsed_s: float | None = None
+    eta_s: float | None = None
+    last_checkpoint: LastCheckpoint | None = None
+    submitted_at_ms: int | None = None
+    allocated_at_ms: int | None = None
+    running_at_ms: int | None = None
+    finished_at_ms: int | None = None
+    updated_at_ms: int = 0
+
+    def subject(self) -> str:
+        return str(self.job_id or self.submission_id)

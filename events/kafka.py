@@ -1,0 +1,119 @@
+"""Our own producer and consumers over librdkafka, for everything that is not a stream processor.
+
+Holds: a producer is idempotent, waits for all replicas and uses Java's partitioner; a consumer commits nothing by itself.
+Never: creates topics.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from trainhouse.events.codec import HEADERS, encode
+from trainhouse.events.envelope import Envelope
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.settings import KafkaSettings
+
+MAX_BUFFERED_KIB = 64 * 1024
+
+
+def producer_config(settings: KafkaSettings, **more: Any) -> dict[str, Any]:
+    """librdkafka configuration of every producer of ours."""
+    return (
+        settings.client_config()
+        | {
+            "partitioner": "murmur2_random",
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 2,
+            "compression.type": "lz4",
+            "queue.buffering.max.kbytes": MAX_BUFFERED_KIB,
+            "message.max.bytes": 8 * 1024 * 1024,
+        }
+        | more
+    )
+
+
+class EventProducer:
+    """Sends envelopes. `send` does not block while the bounded buffer has room; `flush` waits for all acks."""
+
+    def __init__(self, settings: KafkaSettings, **config: Any) -> None:
+        self._bootstrap = settings.bootstrap
+        self._producer = Producer(producer_config(settings, **config))
+        self._failed: str | None = None
+
+    def send(
+        self,
+        topic: str,
+        envelope: Envelope,
+        *,
+        key: str | None = None,
+        partition: int = -1,
+        on_ack: Callable[[KafkaError | None, Message], None] | None = None,
+    ) -> None:
+        """Queues one event, keyed by its subject unless `key` is given. Raises BufferError when the buffer is full."""
+        self._producer.produce(
+            topic,
+            value=encode(envelope),
+            key=(key if key is not None else envelope.subject).encode(),
+            partition=partition,
+            headers=list(HEADERS),
+            on_delivery=on_ack or self._remember_failure,
+        )
+        self._producer.poll(0)
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        """Runs ack callbacks that are due."""
+        self._producer.poll(timeout_s)
+
+    def flush(self, timeout_s: float = 30.0) -> None:
+        """Waits until every event is acked. Raises BusUnavailable when some are not, in time or at all."""
+        left = self._producer.flush(timeout_s)
+        if left:
+            raise BusUnavailable(f"{left} events are not acked by {self._bootstrap} after {timeout_s:.0f} s; are the brokers up?")
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise BusUnavailable(f"an event was refused by {self._bootstrap}: {failed}")
+
+    def _remember_failure(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failed = f"{message.topic()}: {error.str()}"
+
+
+def consumer(settings: KafkaSettings, *, group: str = "trainhouse-reader", **more: Any) -> Consumer:
+    """A consumer that reads committed records only and never commits offsets; use `assign` with explicit offsets."""
+    return Consumer(
+        settings.client_config()
+        | {
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": False,
+            "fetch.wait.max.ms": 20,
+            "fetch.message.max.bytes": 8 * 1024 * 1024,
+        }
+        | more
+    )
+
+
+def read_to_end(reader: Consumer, topic: str, partitions: Iterable[int], timeout_s: float = 30.0) -> Iterable[Message]:
+    """Yields what the partitions hold now, from their beginnings to their ends as of the call. Blocks on the brokers."""
+    ends: dict[int, int] = {}
+    assigned = []
+    for partition in partitions:
+        low, high = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
+        if high > low:
+            ends[partition] = high
+            assigned.append(TopicPartition(topic, partition, low))
+    reader.assign(assigned)
+    while ends:
+        for message in reader.consume(1000, timeout=0.2):
+            error = message.error()
+            if error is not None:
+                raise BusUnavailable(f"reading {topic}: {error.str()}")
+            yield message
+        for tp in reader.position(assigned):
+            if tp.partition in ends and tp.offset >= ends[tp.partition]:
+                del ends[tp.partition]

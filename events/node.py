@@ -1,0 +1,128 @@
+"""Events about nodes: registration, heartbeats, verdicts.
+
+Holds: a heartbeat and a verdict name the boot they speak of, so that an old one is never held against a new boot.
+"""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from trainhouse.events.base import Event, Model
+from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, JobId, NodeId, PoolName
+
+
+class Device(Model):
+    """An accelerator or a cpu slot. `memory_bytes` is 0 where it is not known."""
+
+    device_id: DeviceId
+    index: int = Field(ge=0)
+    type: str
+    memory_bytes: int = Field(0, ge=0)
+    nvlink_peers: tuple[DeviceId, ...] = ()
+    ecc_enabled: bool | None = None
+
+
+class AttemptRef(Model):
+    """One attempt of one job, with its fence."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    epoch: Epoch
+
+
+class NodeRegistered(Event, type="trainhouse.node.registered.v1"):
+    """An agent is up: this is its node, and what still runs there. `incarnation` names this start of the agent."""
+
+    node_id: NodeId
+    boot_id: str
+    incarnation: str
+    pool: PoolName
+    address: str
+    devices: tuple[Device, ...] = Field(max_length=1024)
+    rendezvous_ports: tuple[int, ...]
+    cpus: float = 0
+    memory_bytes: int = 0
+    labels: dict[str, str] = Field(default_factory=dict)
+    running: tuple[AttemptRef, ...] = ()
+
+
+class RankState(StrEnum):
+    """What a rank's process is doing, as its agent sees it."""
+
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    EXITED = "EXITED"
+
+
+class RankHeartbeat(Model):
+    """One rank: its process and its progress. `step_at_ms` is when the last step was seen; waits are totals of the attempt."""
+
+    rank: int = Field(ge=0)
+    device_id: DeviceId
+    pid: int | None
+    state: RankState
+    step: int | None = None
+    step_at_ms: int | None = None
+    step_time_ms: float | None = None
+    data_wait_s: float = 0.0
+    save_stall_s: float = 0.0
+
+
+class AttemptHeartbeat(Model):
+    """The ranks of one attempt on one node."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    epoch: Epoch
+    ranks: tuple[RankHeartbeat, ...]
+
+
+class DeviceHealth(Model):
+    """What the driver says of one device; a field is None where it says nothing."""
+
+    device_id: DeviceId
+    utilization_pct: float | None = None
+    memory_used_bytes: int | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    sm_clock_mhz: float | None = None
+    ecc_uncorrected: int | None = None
+    throttled: bool | None = None
+
+
+class NodeHeartbeat(Event, type="trainhouse.node.heartbeat.v1"):
+    """A node is alive, with each rank's progress and each device's health. `sequence` counts within an incarnation."""
+
+    node_id: NodeId
+    boot_id: str
+    incarnation: str
+    pool: PoolName
+    sequence: int = Field(ge=0)
+    at_ms: int
+    interval_s: float
+    attempts: tuple[AttemptHeartbeat, ...] = ()
+    devices: tuple[DeviceHealth, ...] = ()
+    spool_lag_bytes: int = 0
+
+
+class NodeSuspected(Event, type="trainhouse.node.suspected.v1"):
+    """A node has been silent for longer than its rhythm explains. Nothing is taken from it yet."""
+
+    node_id: NodeId
+    boot_id: str
+    pool: PoolName
+    silent_s: float
+    suspicion: float
+    at_ms: int
+
+
+class NodeLost(Event, type="trainhouse.node.lost.v1"):
+    """A node is given up: its gangs restart elsewhere, its devices stay unallocatable until it registers again."""
+
+    node_id: NodeId
+    boot_id: str
+    incarnation: str
+    pool: PoolName
+    silent_s: float
+    evidence: str
+    at_ms: int

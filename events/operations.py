@@ -1,0 +1,44 @@
+"""Requests to one node's agent from a person, and the replies.
+
+Holds: a request is answered at most once per rank; a reply's last part has `done`.
+"""
+
+from pydantic import Field
+
+from trainhouse.events.base import Event
+from trainhouse.events.ids import AttemptNumber, JobId, NodeId
+
+
+class Operation(Event):
+    """What every request carries. It is void after `expires_at_ms`."""
+
+    request_id: str = Field(min_length=1, max_length=128)
+    node_id: NodeId
+    job_id: JobId
+    expires_at_ms: int
+
+
+class DumpStacks(Operation, type="trainhouse.operation.dump-stacks.v1"):
+    """Asks for the Python stack of every rank of the job on the node."""
+
+
+class ExecuteCommand(Operation, type="trainhouse.operation.execute-command.v1"):
+    """Asks to run a command beside one rank: its folder, environment and user."""
+
+    rank: int = Field(ge=0)
+    command: tuple[str, ...] = Field(min_length=1)
+    timeout_s: float = Field(60.0, gt=0, le=3600)
+
+
+class OperationReplied(Event, type="trainhouse.operation.replied.v1"):
+    """A part of the answer for one rank."""
+
+    request_id: str
+    node_id: NodeId
+    job_id: JobId
+    attempt: AttemptNumber | None
+    rank: int
+    part: int = Field(ge=0)
+    text: str
+    exit_code: int | None = None
+    done: bool = False

@@ -1,0 +1,76 @@
+"""Where the brokers are and how to speak to them; the base of every settings group.
+
+Holds: explicit argument > environment > file > default. The file is the TOML one that TRAINHOUSE_CONFIG names; each group is a section.
+"""
+
+import os
+from typing import Any, ClassVar
+
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+CONFIG_VARIABLE = "TRAINHOUSE_CONFIG"
+
+
+class TomlSection(BaseSettings):
+    """A settings group: set `section` to its table in the file, and `env_prefix` in `model_config`."""
+
+    section: ClassVar[str] = ""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        path = os.environ.get(CONFIG_VARIABLE)
+        if not path:
+            return init_settings, env_settings
+        return init_settings, env_settings, _Section(settings_cls, path, cls.section)
+
+
+class _Section(TomlConfigSettingsSource):
+    """One table of the file."""
+
+    def __init__(self, settings_cls: type[BaseSettings], path: str, section: str) -> None:
+        self._section = section
+        super().__init__(settings_cls, toml_file=path)
+
+    def _read_file(self, file_path: Any) -> dict[str, Any]:
+        found = super()._read_file(file_path).get(self._section, {})
+        return dict(found) if isinstance(found, dict) else {}
+
+
+class KafkaSettings(TomlSection):
+    """How to reach the brokers. Everything beyond `bootstrap` is for clusters with TLS or SASL."""
+
+    section = "kafka"
+    model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_KAFKA_", extra="ignore")
+
+    bootstrap: str = "127.0.0.1:9092"
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = None
+    ssl_ca_location: str | None = None
+    ssl_certificate_location: str | None = None
+    ssl_key_location: str | None = None
+    ssl_key_password: str | None = None
+    replication: int = 1
+    partitions: int = 4
+
+    def client_config(self, **more: Any) -> dict[str, Any]:
+        """As librdkafka configuration, with `more` on top (dots written as `_`are not translated: pass a dict's items)."""
+        config: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "security.protocol": self.security_protocol}
+        optional = {
+            "sasl.mechanism": self.sasl_mechanism,
+            "sasl.username": self.sasl_username,
+            "sasl.password": self.sasl_password,
+            "ssl.ca.location": self.ssl_ca_location,
+            "ssl.certificate.location": self.ssl_certificate_location,
+            "ssl.key.location": self.ssl_key_location,
+            "ssl.key.password": self.ssl_key_password,
+        }
+        return config | {k: v for k, v in optional.items() if v is not None} | more

@@ -1,0 +1,135 @@
+"""What a job is to run: the spec that a submission carries. It never changes once the job is admitted.
+
+Holds: every field is bounded; the hash of a spec is that of its canonical JSON, so equal specs have equal hashes everywhere.
+"""
+
+import hashlib
+from typing import Annotated, Any
+
+import orjson
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from trainhouse.events.base import Model
+from trainhouse.events.ids import PoolName
+
+Label = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$")]
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Scalar = bool | int | float | str | None
+
+
+class Gang(Model):
+    """All ranks of a job, started together or not at all. One rank holds one device."""
+
+    ranks: int = Field(1, ge=1, le=65536)
+
+
+class Resources(Model):
+    """What each rank needs beside its device. `device_type` "any" takes what the pool has; "cpu" asks for cpu slots."""
+
+    device_type: Label = "any"
+    cpus_per_device: float | None = Field(None, gt=0, le=4096)
+    memory_gib_per_device: float | None = Field(None, gt=0, le=65536)
+
+
+class Runtime(Model):
+    """How a rank is started: a command, as torchrun's environment contract expects it.
+
+    `command[0]` may be `python`: it then means `interpreter`, or the agent's own where none is given.
+    An argument may hold `{name}` of a hyperparameter.
+    """
+
+    command: tuple[str, ...] = Field(min_length=1, max_length=1024)
+    interpreter: str | None = None
+    image_digest: str | None = Field(None, pattern=r"^.+@sha256:[0-9a-f]{64}$|^sha256:[0-9a-f]{64}$")
+
+
+class CodeArchive(Model):
+    """The packed working folder, named by its content, and where it came from."""
+
+    uri: str
+    sha256: Sha256
+    size_bytes: int = Field(0, ge=0)
+    git_commit: str | None = None
+    git_diff_uri: str | None = None
+    git_dirty: bool = False
+
+
+class DataReference(Model):
+    """Immutable input data: opaque to the platform."""
+
+    uri: str = Field(min_length=1, max_length=4096)
+    sha256: Sha256
+
+
+class CheckpointPolicy(Model):
+    """When the session saves, and what is kept. Without `every_*` the session chooses within the bounds."""
+
+    every_steps: int | None = Field(None, ge=1)
+    every_s: float | None = Field(None, gt=0)
+    min_interval_s: float = Field(30.0, gt=0)
+    max_interval_s: float = Field(1800.0, gt=0)
+    keep_last: int = Field(3, ge=1, le=1000)
+
+
+class Limits(Model):
+    """Bounds of a job: how often it may restart, how long it may run, how long it may take to stop."""
+
+    restarts: int = Field(3, ge=0, le=1000)
+    run_time_s: float | None = Field(None, gt=0)
+    grace_s: float = Field(15.0, ge=0, le=3600)
+
+
+class JobSpec(Model):
+    """The whole spec of a job. Only `runtime.command` is required."""
+
+    name: Label = "job"
+    project: Label = "default"
+    team: Label = "default"
+    user: Label = "unknown"
+    pool: PoolName = PoolName("default")
+    priority: int = Field(50, ge=0, le=100, description="0 is the highest, 100 the lowest")
+    seed: int = Field(0, ge=0, lt=2**63)
+    gang: Gang = Gang(ranks=1)
+    resources: Resources = Resources()
+    runtime: Runtime
+    code: CodeArchive | None = None
+    env: dict[Variable, str] = Field(default_factory=dict, max_length=512)
+    secrets: tuple[Variable, ...] = Field((), max_length=64)
+    hyperparameters: dict[Label, Scalar] = Field(default_factory=dict, max_length=512)
+    data: DataReference | None = None
+    checkpoint: CheckpointPolicy = CheckpointPolicy()
+    preemptible: bool = True
+    resume_from: str | None = Field(None, max_length=256)
+    limits: Limits = Limits()
+    labels: dict[Label, str] = Field(default_factory=dict, max_length=64)
+
+    @field_validator("gang", mode="before")
+    @classmethod
+    def _ranks_alone(cls, value: Any) -> Any:
+        return {"ranks": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _reserved_variables(self) -> "JobSpec":
+        taken = sorted(k for k in (*self.env, *self.secrets) if k in RESERVED_VARIABLES or k.startswith("TRAINHOUSE_"))
+        if taken:
+            raise ValueError(f"env: {', '.join(taken)} are set by the launcher; remove them from the spec")
+        both = sorted(set(self.env) & set(self.secrets))
+        if both:
+            raise ValueError(f"env and secrets both name {', '.join(both)}; keep one of them")
+        return self
+
+    def canonical_json(self) -> bytes:
+        """The spec as sorted JSON without defaults' noise removed: every field, sorted keys."""
+        return orjson.dumps(self.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
+
+    def sha256(self) -> str:
+        """Hex SHA-256 of the canonical JSON."""
+        return hashlib.sha256(self.canonical_json()).hexdigest()
+
+
+RESERVED_VARIABLES = frozenset(
+    {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"}
+    | {"ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"}
+    | {"TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE"}
+)

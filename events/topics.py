@@ -1,0 +1,123 @@
+"""The topic table: every topic, its key, its partitions and its retention, as settings of the broker.
+
+Holds: topics are created from here and nowhere else; auto-creation is off.
+"""
+
+from dataclasses import dataclass, field
+
+DAY_MS = 86_400_000
+MAX_INPUT_BYTES = 256 * 1024
+MAX_JOURNAL_RECORD_BYTES = 8 * 1024 * 1024
+
+JOBS = "trainhouse.jobs"
+ADMISSION = "trainhouse.admission"
+DIRECTORY = "trainhouse.directory"
+CONTROL = "trainhouse.control"
+DECISIONS = "trainhouse.decisions"
+SNAPSHOTS = "trainhouse.snapshots"
+ALLOCATIONS = "trainhouse.allocations"
+POOLS = "trainhouse.pools"
+HEARTBEATS = "trainhouse.heartbeats"
+VERDICTS = "trainhouse.verdicts"
+METRICS = "trainhouse.metrics"
+CHECKPOINTS = "trainhouse.checkpoints"
+LOGS = "trainhouse.logs"
+STATUS = "trainhouse.status"
+ALERTS = "trainhouse.alerts"
+DATASETS = "trainhouse.datasets"
+MODELS = "trainhouse.models"
+STUDIES = "trainhouse.studies"
+OPERATIONS = "trainhouse.operations"
+OPERATION_REPLIES = "trainhouse.operation-replies"
+DEAD_LETTERS = "trainhouse.dead-letters"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One topic. `retention_days` None means it never expires; `compacted` keeps the newest record of each key."""
+
+    name: str
+    key: str
+    carries: str
+    retention_days: int | None = 90
+    compacted: bool = False
+    max_message_bytes: int = 1024 * 1024
+    public: bool = False
+    single_partition: bool = False
+    extra: dict[str, str] = field(default_factory=dict)
+
+    def config(self) -> dict[str, str]:
+        """As topic configuration of the broker."""
+        retention_ms = -1 if self.retention_days is None else self.retention_days * DAY_MS
+        cleanup = {"cleanup.policy": "compact"} if self.compacted else {"cleanup.policy": "delete", "retention.ms": str(retention_ms)}
+        return cleanup | {"max.message.bytes": str(self.max_message_bytes)} | self.extra
+
+
+TOPICS: tuple[Topic, ...] = (
+    Topic(JOBS, "any", "JobSubmitted, CancelJob, ChangeJob, PoolCreated", public=True),
+    Topic(ADMISSION, "job", "what intake re-keyed", retention_days=None),
+    Topic(
+        DIRECTORY,
+        "partition",
+        "the journal of intake's directory",
+        retention_days=None,
+        max_message_bytes=MAX_JOURNAL_RECORD_BYTES,
+    ),
+    Topic(
+        CONTROL,
+        "partition of the pool",
+        "admitted jobs, registrations, attempt and checkpoint reports, verdicts",
+        retention_days=7,
+    ),
+    Topic(
+        DECISIONS,
+        "as control",
+        "the journal of the scheduler",
+        retention_days=None,
+        max_message_bytes=MAX_JOURNAL_RECORD_BYTES,
+    ),
+    Topic(
+        SNAPSHOTS,
+        "journal and partition",
+        "where the newest snapshot of a journal is",
+        compacted=True,
+        single_partition=True,
+    ),
+    Topic(
+        ALLOCATIONS,
+        "pool",
+        "GangAllocated, GangReleased, CheckpointRequested, NodeDesiredState",
+        retention_days=7,
+        max_message_bytes=4 * 1024 * 1024,
+    ),
+    Topic(POOLS, "pool", "PoolCreated, with its partition", compacted=True, single_partition=True),
+    Topic(HEARTBEATS, "node", "NodeHeartbeat", retention_days=3),
+    Topic(VERDICTS, "node or job", "NodeSuspected, NodeLost"),
+    Topic(METRICS, "job", "StepMetrics, many points in one record", retention_days=3),
+    Topic(CHECKPOINTS, "job", "CheckpointStarted, -Completed, -Failed, -Restored, -Pruned"),
+    Topic(LOGS, "job", "LogLines", retention_days=3),
+    Topic(
+        STATUS,
+        "job, or event id of a rejection",
+        "JobStatus: the whole current status of a job",
+        compacted=True,
+        public=True,
+    ),
+    Topic(ALERTS, "rule", "alerts"),
+    Topic(DATASETS, "dataset", "dataset versions"),
+    Topic(MODELS, "model", "model versions"),
+    Topic(STUDIES, "study", "studies"),
+    Topic(OPERATIONS, "node", "DumpStacks, ExecuteCommand", retention_days=1),
+    Topic(OPERATION_REPLIES, "request", "OperationReplied", retention_days=1),
+    Topic(
+        DEAD_LETTERS,
+        "topic, partition and offset",
+        "what could not be read: the raw bytes, the reason in headers",
+        max_message_bytes=2 * 1024 * 1024,
+    ),
+)
+
+
+def topic(name: str) -> Topic:
+    """The row of one topic; raises KeyError."""
+    return {t.name: t for t in TOPICS}[name]

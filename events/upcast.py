@@ -1,0 +1,42 @@
+"""Old versions of events, lifted to the newest one step at a time by pure functions on dicts.
+
+Holds: one upcaster per version step; what the newest models read is always the newest version.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from trainhouse.events.errors import InvalidEvent
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Upcasters:
+    """Steps from a type string to the next version's."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, tuple[str, Upcaster]] = {}
+
+    def add(self, old_type: str, new_type: str, step: Upcaster) -> None:
+        """Registers the step `old_type` -> `new_type`. Raises ValueError unless it is the next version of the same event."""
+        stem, _, old = old_type.rpartition(".v")
+        new_stem, _, new = new_type.rpartition(".v")
+        if stem != new_stem or not (old.isdigit() and new.isdigit()) or int(new) != int(old) + 1:
+            raise ValueError(f"an upcaster leads to the next version of the same event, not from {old_type} to {new_type}")
+        if old_type in self._steps:
+            raise ValueError(f"{old_type} has an upcaster already")
+        self._steps[old_type] = (new_type, step)
+
+    def lift(self, type_string: str, data: Any) -> tuple[str, Any]:
+        """The newest type string and data. Data is not changed in place. Raises InvalidEvent when a step cannot read it."""
+        while type_string in self._steps:
+            new_type, step = self._steps[type_string]
+            try:
+                data = step(dict(data))
+            except (KeyError, TypeError, ValueError) as error:
+                raise InvalidEvent(f"{type_string} cannot be read as {new_type}: {error!r}") from error
+            type_string = new_type
+        return type_string, data
+
+
+UPCASTERS = Upcasters()

@@ -1,0 +1,63 @@
+"""The contract between a pure state machine and the journal protocol that runs it.
+
+Holds: decide changes nothing and depends on nothing but its arguments; fold is the only place where state changes; the same
+record folds to the same state everywhere. `now_ms` comes in as an argument.
+Never: reads a clock, an environment or a random number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from trainhouse.events import Envelope, Event
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input of a batch: its offset in the input topic (None for a tick that the owner made) and its envelope."""
+
+    offset: int | None
+    envelope: Envelope
+
+    @property
+    def event(self) -> Event:
+        return self.envelope.event
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One record to publish because of a folded journal record. `partition` None: by key."""
+
+    topic: str
+    key: str
+    event: Event
+    event_id: str
+    partition: int | None = None
+
+
+class Machine(Protocol[S]):
+    """A pure state machine over one partition. State is opaque to the protocol."""
+
+    name: str
+    decide_version: int
+    fold_version: int
+
+    def initial(self, partition: int) -> S:
+        """The state before the first record."""
+
+    def decide(self, state: S, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
+        """Decisions for a batch, as full state deltas. Does not change `state`. Raises when an input cannot be handled at all."""
+
+    def fold(self, state: S, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> S:
+        """The state after a record. The old state must not be used afterwards."""
+
+    def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
+        """What the record makes public, in order; the index is the effect's ordinal. Depends on the record alone."""
+
+    def dump(self, state: S) -> bytes:
+        """The state as canonical bytes (for snapshots and their hash)."""
+
+    def load(self, data: bytes) -> S:
+        """The state back from its bytes."""
