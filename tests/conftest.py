@@ -1,0 +1,39 @@
+"""Servers that tests share: a real Kafka and a real S3, one each for a whole run, on free ports in fresh folders.
+
+They start when the first test asks for them, and end with the run, even if it is killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from trainhouse.deploy.local.kafka import KafkaServer
+    from trainhouse.deploy.local.store import StoreServer
+
+
+@pytest.fixture(scope="session")
+def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """The shared broker itself; do not kill it: make your own `KafkaServer` for that."""
+    from trainhouse.deploy.local.kafka import KafkaServer
+
+    with KafkaServer(tmp_path_factory.mktemp("kafka")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka(kafka_server: KafkaServer) -> str:
+    """Bootstrap address of the shared broker; it has no topics until a test makes some."""
+    return kafka_server.bootstrap
+
+
+@pytest.fixture(scope="session")
+def object_store_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    """The shared object store: `endpoint`, `access_key`, `secret_key`, `bucket`."""
+    from trainhouse.deploy.local.store import StoreServer
+
+    with StoreServer(tmp_path_factory.mktemp("store")) as server:
+        yield server
