@@ -1,0 +1,158 @@
+"""What the launcher promises to the node agent: the folders of an attempt, what is launched, and what comes back.
+
+Holds: plain data and paths only; importing this module imports neither torch nor psutil. The folder layout is the contract between
+the agent, the keeper (the parent of an attempt's ranks on one node) and the session inside a rank.
+Never: does it read the environment or the clock.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class RankPaths:
+    """The files of one rank of one attempt."""
+
+    folder: Path
+
+    @property
+    def stdout(self) -> Path:
+        return self.folder / "stdout.log"
+
+    @property
+    def stderr(self) -> Path:
+        return self.folder / "stderr.log"
+
+    @property
+    def spool(self) -> Path:
+        """Metrics, progress and checkpoint events; see `workers/spool.py`."""
+        return self.folder / "spool.jsonl"
+
+    @property
+    def pid(self) -> Path:
+        """`{"pid", "create_time"}`, written by the keeper right after the fork; read it with `read_process`."""
+        return self.folder / "pid.json"
+
+    @property
+    def exit(self) -> Path:
+        """`{"exit_code", "signal", "at_ms"}`, written once, atomically, by the keeper, also when the agent is gone."""
+        return self.folder / "exit.json"
+
+
+@dataclass(frozen=True)
+class AttemptPaths:
+    """The folder of one attempt (one epoch of one job) on one node."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, agent_dir: Path, job_id: str, epoch: int) -> "AttemptPaths":
+        return cls(agent_dir / "attempts" / job_id / str(epoch))
+
+    @property
+    def allocation(self) -> Path:
+        return self.folder / "allocation.json"
+
+    @property
+    def request(self) -> Path:
+        """What the agent asks of the session: `{"id", "kind": "checkpoint", "reason", "deadline_ms", "then_stop"}`, replaced atomically."""
+        return self.folder / "request.json"
+
+    @property
+    def code(self) -> Path:
+        """The working folder of the ranks."""
+        return self.folder / "code"
+
+    @property
+    def keeper(self) -> Path:
+        """`{"pid", "create_time", "warm"}` of the parent of all ranks here; every process of the attempt descends from it."""
+        return self.folder / "keeper.json"
+
+    def rank(self, rank: int) -> RankPaths:
+        return RankPaths(self.folder / f"rank-{rank}")
+
+
+@dataclass(frozen=True)
+class RankLaunch:
+    """One rank to start. `env` is its whole environment; nothing is inherited from the agent but what stands here.
+
+    `command[0]` `python` or `python3` means `interpreter`, or the launcher's own where that is None. `secrets` are added to the
+    environment and replaced by `***` in the rank's output.
+    """
+
+    rank: int
+    folder: Path
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: Path
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    interpreter: str | None = None
+
+    @property
+    def paths(self) -> RankPaths:
+        return RankPaths(self.folder)
+
+
+@dataclass(frozen=True)
+class StoreSocket:
+    """A listening TCP socket (its descriptor stays the caller's) on which the attempt's rendezvous store is to answer.
+
+    Given on the node of rank 0 only. `world_size` is that of the whole gang.
+    """
+
+    fd: int
+    address: str
+    port: int
+    world_size: int
+
+
+@dataclass(frozen=True)
+class Started:
+    """All ranks have a process. `warm`: forked from the warm process; otherwise `why_cold` says what forbade it."""
+
+    warm: bool
+    pids: Mapping[int, int]
+    keeper_pid: int
+    why_cold: str = ""
+
+
+@dataclass(frozen=True)
+class ExitRecord:
+    """How a rank's process ended: `exit_code`, or the `signal` that ended it."""
+
+    exit_code: int | None
+    signal: int | None
+    at_ms: int
+
+    @property
+    def clean(self) -> bool:
+        return self.exit_code == 0
+
+
+class LaunchError(Exception):
+    """The ranks could not be started. `retryable` is False when another node would fail in the same way."""
+
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class RankLauncher(Protocol):
+    """The port; `trainhouse.workers.launcher.Launcher` is the real one.
+
+    Beside it, functions in `trainhouse.workers.launcher` (they need no Launcher, so a restarted agent uses them on adopted attempts):
+    `read_exit(RankPaths) -> ExitRecord | None`, `rank_alive(RankPaths) -> bool`, `attempt_alive(AttemptPaths) -> bool`,
+    `terminate(AttemptPaths) -> int` (SIGTERM to every rank's process group), `kill_tree(AttemptPaths) -> int` (SIGKILL to every
+    process of the attempt, the keeper last). All return at once.
+    """
+
+    def prepare(self) -> None:
+        """Begin to start the warm process; returns at once. Call it again to replace one that died."""
+
+    def start(self, attempt: AttemptPaths, ranks: Sequence[RankLaunch], store: StoreSocket | None) -> Started:
+        """Start all ranks of this node; blocks until each has a pid (warm: tens of ms). Raises LaunchError; then nothing is left running."""
+
+    def close(self) -> None:
+        """Let the warm process go. Ranks that run go on."""
