@@ -19,5 +19,22 @@ $(STAMP): pyproject.toml constraints.txt
 
 install: $(STAMP)     ## make .venv with everything that Trainhouse needs
 
+test: lint unit integration  ## lint, types, import contracts and all tests, on ports and folders of their own
+
+lint: $(STAMP)        ## ruff, mypy --strict, import contracts
+	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+unit: $(STAMP)        ## tests without servers
+	@$(BIN)/pytest tests/unit tests/simulation
+
+integration: $(STAMP) ## tests on real servers, short seeded faults included
+	@$(BIN)/pytest tests/contract tests/integration
+
+bench: $(STAMP)       ## figures beside their peers, one JSON line each
+	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e '.[bench]'
+	@$(BIN)/python -m tests.bench
+
 clean:                ## remove .venv and the demo's data
 	rm -rf $(VENV) .trainhouse

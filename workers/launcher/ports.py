@@ -10,6 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+# What the agent sets for the session, beside torchrun's own contract (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, …) and, where
+# checkpoints are to go anywhere, the store's settings (TRAINHOUSE_S3_ENDPOINT, TRAINHOUSE_S3_BUCKET …):
+JOB_ID = "TRAINHOUSE_JOB_ID"
+ATTEMPT = "TRAINHOUSE_ATTEMPT"
+EPOCH = "TRAINHOUSE_EPOCH"
+SPEC_SHA256 = "TRAINHOUSE_SPEC_SHA256"
+ATTEMPT_DIR = "TRAINHOUSE_ATTEMPT_DIR"  # AttemptPaths.folder: spec.json and request.json lie there
+RANK_DIR = "TRAINHOUSE_RANK_DIR"  # RankPaths.folder: the spool lies there
+BACKEND = "TRAINHOUSE_BACKEND"  # gloo | nccl
+SPOOL_LIMIT_BYTES = "TRAINHOUSE_SPOOL_LIMIT_BYTES"  # optional
+
 
 @dataclass(frozen=True)
 class RankPaths:
@@ -54,6 +65,11 @@ class AttemptPaths:
     @property
     def allocation(self) -> Path:
         return self.folder / "allocation.json"
+
+    @property
+    def spec(self) -> Path:
+        """The job's spec (`JobSpec.canonical_json()`), written by the agent before the ranks start; the session reads it."""
+        return self.folder / "spec.json"
 
     @property
     def request(self) -> Path:

@@ -1,0 +1,30 @@
+"""Runs the benches that are named, or all: `python -m tests.bench [NAME …]`."""
+
+import importlib
+import sys
+import traceback
+
+from tests.bench import report
+
+BENCHES = ("log_metric", "allocation", "first_step", "freshness", "ingest")
+
+
+def main() -> int:
+    names = sys.argv[1:] or list(BENCHES)
+    failed = 0
+    for name in names:
+        if name not in BENCHES:
+            report.note(f"no bench {name!r}; there are {', '.join(BENCHES)}")
+            return 2
+        report.note(f"bench {name} …")
+        try:
+            importlib.import_module(f"tests.bench.{name}").run()
+        except Exception as error:
+            traceback.print_exc()
+            report.line(name, failed=str(error))
+            failed += 1
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

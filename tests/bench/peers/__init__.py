@@ -1,0 +1,1 @@
+"""What people use today, measured in the same run."""
