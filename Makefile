@@ -33,7 +33,6 @@ integration: $(STAMP) ## tests on real servers, short seeded faults included
 	@$(BIN)/pytest tests/contract tests/integration
 
 bench: $(STAMP)       ## figures beside their peers, one JSON line each
-	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m tests.bench
 
 clean:                ## remove .venv and the demo's data

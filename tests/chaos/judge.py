@@ -1,0 +1,161 @@
+"""The judge: separate rules over the evidence. Each returns complaints; none means that the rule holds.
+
+Rules: one final state a job and none after it; effects never doubled or out of order; one gang per device; metrics and logs
+whole, without gap or double, as the ranks' files say; committed checkpoints exist, their epochs never go back.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+
+import orjson
+
+from tests.chaos.evidence import Evidence, Record
+from trainhouse.events import (
+    AttemptStopped,
+    CheckpointCompleted,
+    GangAllocated,
+    JobStatus,
+    JobSubmitted,
+    LogLines,
+    NodeRegistered,
+    StepMetrics,
+    topics,
+)
+
+
+def final_states(evidence: Evidence) -> Iterable[str]:
+    """Every submitted job ends once; its statuses count upwards and stop at the end."""
+    by_job: dict[str, list[JobStatus]] = defaultdict(list)
+    for record in evidence.of(topics.STATUS, JobStatus):
+        event = record.envelope.event
+        assert isinstance(event, JobStatus)
+        by_job[event.subject()].append(event)
+    for record in evidence.of(topics.JOBS, JobSubmitted):
+        job_id = record.envelope.subject
+        statuses = by_job.get(job_id, [])
+        if not statuses or not statuses[-1].state.final:
+            yield f"job {job_id}: the last status is {statuses[-1].state if statuses else 'missing'}, not a final one"
+        if any(s.state.final for s in statuses[:-1]):
+            yield f"job {job_id}: a status follows a final one"
+        for older, newer in pairwise(statuses):
+            if newer.status_seq <= older.status_seq:
+                yield f"job {job_id}: status_seq {newer.status_seq} follows {older.status_seq}"
+
+
+def effects_once(evidence: Evidence) -> Iterable[str]:
+    """On every partition, effects of one journal grow in (seq, ordinal): nothing doubled, nothing out of order."""
+    for topic in (topics.ALLOCATIONS, topics.STATUS):
+        last: dict[tuple[int, str, int], Record] = {}
+        for record in evidence.of(topic):
+            order = record.envelope.order
+            if order is None:
+                yield f"{topic}[{record.partition}]@{record.offset}: an effect without order"
+                continue
+            journal = (record.partition, record.envelope.source, order.partition)
+            before = last.get(journal)
+            if before is not None and before.envelope.order is not None and order <= before.envelope.order:
+                yield f"{topic}[{record.partition}]@{record.offset}: order {order} follows {before.envelope.order}"
+            last[journal] = record
+
+
+def one_gang_per_device(evidence: Evidence) -> Iterable[str]:
+    """A device goes to another attempt only after its node reported that the older one stopped, or registered without it."""
+    freed: dict[tuple[str, str, int], int] = {}
+    for record in evidence.of(topics.CONTROL, AttemptStopped):
+        event = record.envelope.event
+        assert isinstance(event, AttemptStopped)
+        freed.setdefault((event.node_id, event.job_id, event.epoch), record.at_ms)
+    registrations: dict[str, list[tuple[int, set[tuple[str, int]]]]] = defaultdict(list)
+    for record in evidence.of(topics.CONTROL, NodeRegistered):
+        registered = record.envelope.event
+        assert isinstance(registered, NodeRegistered)
+        registrations[registered.node_id].append((record.at_ms, {(a.job_id, a.epoch) for a in registered.running}))
+    holder: dict[tuple[str, str], tuple[str, int, int]] = {}
+    for record in evidence.of(topics.ALLOCATIONS, GangAllocated):
+        event = record.envelope.event
+        assert isinstance(event, GangAllocated)
+        for placement in event.placements:
+            for device in placement.devices:
+                place = (str(placement.node_id), str(device))
+                before = holder.get(place)
+                holder[place] = (event.job_id, event.epoch, record.at_ms)
+                if before is None:
+                    continue
+                job_id, epoch, since_ms = before
+                stopped = freed.get((placement.node_id, job_id, epoch))
+                gone = any(
+                    since_ms <= at_ms <= record.at_ms and (job_id, epoch) not in running
+                    for at_ms, running in registrations[placement.node_id]
+                )
+                if not gone and (stopped is None or stopped > record.at_ms):
+                    yield f"device {place}: given to {event.job_id}/{event.epoch} while {job_id}/{epoch} held it"
+
+
+def spools_whole(evidence: Evidence, attempts: Path) -> Iterable[str]:
+    """After trimming overlaps, the metrics topic says just what each rank wrote to its spool: nothing lost, doubled or invented."""
+    said: dict[tuple[str, int, int], dict[int, tuple[int, int, tuple[tuple[str, float | None], ...]]]] = defaultdict(dict)
+    for record in evidence.of(topics.METRICS, StepMetrics):
+        event = record.envelope.event
+        assert isinstance(event, StepMetrics)
+        points = said[(event.job_id, event.epoch, event.rank)]
+        for i, offset in enumerate(event.offsets):
+            values = tuple(sorted((name, column[i]) for name, column in event.metrics.items() if column[i] is not None))
+            point = (event.steps[i], event.times_ms[i], values)
+            if points.setdefault(offset, point) != point and str(points[offset]) != str(point):
+                yield f"{event.job_id}/{event.epoch} rank {event.rank}: two different points at byte {offset}"
+    for spool in sorted(attempts.glob("*/*/rank-*/spool.jsonl")):
+        job_id, epoch, rank = spool.parts[-4], int(spool.parts[-3]), int(spool.parts[-2].removeprefix("rank-"))
+        written = _points(spool)
+        found = {offset: steps for offset, (steps, _, _) in said.pop((job_id, epoch, rank), {}).items()}
+        if written != found:
+            lost, invented = sorted(set(written) - set(found)), sorted(set(found) - set(written))
+            yield f"{job_id}/{epoch} rank {rank}: {len(lost)} points lost (first at byte {lost[:1]}), {len(invented)} invented ({invented[:1]})"
+
+
+def _points(spool: Path) -> dict[int, int]:
+    """Byte offset -> step of every whole metric line."""
+    points, offset = {}, 0
+    for line in spool.read_bytes().splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            fields = orjson.loads(line)
+            if fields[0] == "m":
+                points[offset] = fields[1]
+        offset += len(line)
+    return points
+
+
+def logs_whole(evidence: Evidence, attempts: Path) -> Iterable[str]:
+    """The logs topic covers every byte of the ranks' files without a gap."""
+    covered: dict[tuple[str, int, int, str], list[tuple[int, int]]] = defaultdict(list)
+    for record in evidence.of(topics.LOGS, LogLines):
+        event = record.envelope.event
+        assert isinstance(event, LogLines)
+        covered[(event.job_id, event.epoch, event.rank, event.stream)].append((event.start, event.end))
+    for file in sorted(attempts.glob("*/*/rank-*/std*.log")):
+        key = (file.parts[-4], int(file.parts[-3]), int(file.parts[-2].removeprefix("rank-")), file.stem)
+        reached = 0
+        for start, end in sorted(covered[key]):
+            if start > reached:
+                yield f"{key}: bytes {reached} to {start} of {file.name} are missing"
+            reached = max(reached, end)
+        if reached != file.stat().st_size:
+            yield f"{key}: {reached} of {file.stat().st_size} bytes of {file.name} were shipped"
+
+
+def checkpoints_stand(evidence: Evidence, exists: object) -> Iterable[str]:
+    """What was said to be committed is there; the epochs of a job's commits never go back; a repeat says the same."""
+    by_job: dict[str, dict[int, CheckpointCompleted]] = defaultdict(dict)
+    for record in evidence.of(topics.CHECKPOINTS, CheckpointCompleted):
+        event = record.envelope.event
+        assert isinstance(event, CheckpointCompleted)
+        first = by_job[event.job_id].setdefault(event.commit, event)
+        if (first.step, first.uri) != (event.step, event.uri):
+            yield f"job {event.job_id}: commit {event.commit} was said to be step {first.step} and step {event.step}"
+        if not exists(event.uri):  # type: ignore[operator]
+            yield f"job {event.job_id}: commit {event.commit} has no manifest at {event.uri}"
+    for job_id, commits in by_job.items():
+        for (n, older), (m, newer) in pairwise(sorted(commits.items())):
+            if newer.epoch < older.epoch:
+                yield f"job {job_id}: commit {m} of epoch {newer.epoch} follows commit {n} of epoch {older.epoch}"
