@@ -47,7 +47,8 @@ def locked(lock_file: Path = LOCK_FILE) -> Iterator[Jar]:
     for line in lock_file.read_text().splitlines():
         if line and not line.startswith("#"):
             coordinates, sha256 = line.split()
-            yield Jar(*coordinates.split(":"), sha256=sha256)
+            group, artifact, version = coordinates.split(":")
+            yield Jar(group, artifact, version, sha256)
 
 
 def sha256_of(path: Path) -> str:
@@ -67,14 +68,14 @@ def ensure(cache: Path | None = None, say: Callable[[str], None] = lambda _: Non
     return [root / jar.path for jar in jars]
 
 
-def fetch(jar: Jar, root: Path) -> None:
-    """Download one jar into a staging folder, check its hash, move it to its place."""
+def fetch(jar: Jar, root: Path, source: Path | None = None) -> None:
+    """Get one jar from Maven (or a folder `source` laid out as a repository), check its hash, move it to its place."""
     import requests
     from jgo.maven import MavenContext
 
     staging = root / "staging" / jar.sha256
     # jgo has no lock between processes: each jar is staged and renamed, so that a half file never has the final name.
-    context = MavenContext(repo_cache=staging, timeout=TIMEOUT_S)
+    context = MavenContext(repo_cache=staging, local_repos=[source] if source else [], timeout=TIMEOUT_S)
     artifact = context.project(jar.group, jar.artifact).at_version(jar.version).artifact()
     cause = "not found"
     for _ in range(DOWNLOAD_ATTEMPTS):

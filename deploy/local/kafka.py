@@ -59,7 +59,6 @@ SETTINGS = {
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
     # Small segments bound the time that a restart after a crash needs to check the newest ones.
     "log.segment.bytes": str(128 * 1024 * 1024),
-    "controlled.shutdown.enable": "false",
 }
 
 
@@ -108,6 +107,9 @@ class KafkaServer(Server):
 
     def environment(self) -> Mapping[str, str]:
         return {"MALLOC_ARENA_MAX": "2"}
+
+    def listens(self) -> list[int]:
+        return [self.port, self.controller_port]
 
     def answers(self) -> bool:
         """Whether the broker returns its metadata: it is registered, unfenced and leads."""

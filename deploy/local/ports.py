@@ -9,8 +9,11 @@ from __future__ import annotations
 import errno
 import secrets
 import socket
+from collections.abc import Iterable
 
 import psutil
+
+from trainhouse.deploy.local.errors import PortBusy
 
 LOOPBACK = "127.0.0.1"
 FIRST_FREE_PORT = 20_000
@@ -60,6 +63,16 @@ def holder(port: int) -> str:
         if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
             return describe(connection.pid)
     return "a process that this user may not see"
+
+
+def refuse_busy(part: str, wanted: Iterable[int]) -> None:
+    """PortBusy if a port that `part` needs is taken; names the port, its holder and the way out."""
+    for port in wanted:
+        if not is_free(port):
+            raise PortBusy(
+                f"port {port}, which {part} needs, is taken by {holder(port)}: stop that, or choose other ports "
+                "(`trainhouse up --ports auto`, or `--ports BASE`)"
+            )
 
 
 def describe(pid: int | None) -> str:

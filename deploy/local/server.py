@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from trainhouse.deploy.local import ports
 from trainhouse.deploy.local.errors import NotReady
 
 PR_SET_PDEATHSIG = 1
@@ -67,6 +68,10 @@ class Server(ABC):
         return {}
 
     @abstractmethod
+    def listens(self) -> list[int]:
+        """Every port that it binds on loopback."""
+
+    @abstractmethod
     def answers(self) -> bool:
         """Whether the server does its work now; blocks for a second at most; never raises for a server that is away."""
 
@@ -84,6 +89,7 @@ class Server(ABC):
     def start(self) -> None:
         """Prepare, start the child and wait until it answers; NotReady if it ends or stays silent."""
         self.prepare()
+        ports.refuse_busy(self.name, self.listens())
         with self.log_file.open("ab") as log:
             self._child = subprocess.Popen(
                 self.command(),

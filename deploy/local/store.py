@@ -10,7 +10,7 @@ import json
 import secrets
 import sysconfig
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -26,7 +26,9 @@ MEMORY_LIMIT_MB = 1024
 IN_FLIGHT_MB = 256
 VOLUME_SIZE_MB = 1024
 MIN_FREE_SPACE = "256MiB"
-REQUEST_TIMEOUT_S = 2
+PROBE_TIMEOUT_S = 1.0
+# Writers that contend for one key under If-None-Match wait for each other's lock, for seconds.
+CLIENT_TIMEOUT_S = 30.0
 BUCKET = "trainhouse"
 REGION = "us-east-1"
 
@@ -73,6 +75,9 @@ class StoreServer(Server):
     """One object store in one folder, with one bucket."""
 
     name = "store"
+    # At SIGTERM its filer waits 15 s for subscribers inside its own process. What it answered is with the kernel by
+    # then, and it has to survive `kill -9` anyway: so it gets a second, then SIGKILL.
+    stop_timeout_s = 1.0
 
     def __init__(self, folder: Path, ports: StorePorts | None = None, keys: StoreKeys | None = None, bucket: str = BUCKET) -> None:
         super().__init__(folder)
@@ -129,6 +134,10 @@ class StoreServer(Server):
             "master.port": self.ports.master,
             "master.port.grpc": self.ports.master_grpc,
             "master.telemetry": "false",
+            # One master elects itself: with the default of 10 s, a restart after a crash waits that long.
+            "master.electionTimeout": "1s",
+            # What the master knows it learns from the volumes again, so that other ports serve the same data.
+            "master.resumeState": "false",
             "master.volumeSizeLimitMB": VOLUME_SIZE_MB,
             "volume.port": self.ports.volume,
             "volume.port.grpc": self.ports.volume_grpc,
@@ -152,8 +161,8 @@ class StoreServer(Server):
             "s3.readerCacheSizeMB": 64,
         }
 
-    def client(self) -> S3Client:
-        """A boto3 client of this store: short timeouts, no retries."""
+    def client(self, timeout_s: float = CLIENT_TIMEOUT_S) -> S3Client:
+        """A boto3 client of this store, without retries."""
         import boto3
         from botocore.config import Config
 
@@ -164,29 +173,32 @@ class StoreServer(Server):
             aws_secret_access_key=self.secret_key,
             region_name=REGION,
             config=Config(
-                connect_timeout=REQUEST_TIMEOUT_S,
-                read_timeout=REQUEST_TIMEOUT_S,
+                connect_timeout=timeout_s,
+                read_timeout=timeout_s,
                 retries={"total_max_attempts": 1},
                 s3={"addressing_style": "path"},
             ),
         )
+
+    def listens(self) -> list[int]:
+        return list(astuple(self.ports))
 
     def answers(self) -> bool:
         """Whether the bucket is there (made if not) and takes an object."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            self.ensure_bucket()
-            self.client().put_object(Bucket=self.bucket, Key=".trainhouse/ready", Body=b"ready")
+            client = self.client(PROBE_TIMEOUT_S)
+            self.ensure_bucket(client)
+            client.put_object(Bucket=self.bucket, Key=".trainhouse/ready", Body=b"ready")
         except (BotoCoreError, ClientError):
             return False
         return True
 
-    def ensure_bucket(self) -> None:
+    def ensure_bucket(self, client: S3Client) -> None:
         """Make the bucket if it is not there; raises botocore's errors when the store is away."""
         from botocore.exceptions import ClientError
 
-        client = self.client()
         try:
             client.head_bucket(Bucket=self.bucket)
         except ClientError as error:
