@@ -1,0 +1,69 @@
+"""Submit to the first training step of a 2-rank DDP job, against `torchrun --nproc-per-node 2` of the same script."""
+
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.bench import report
+from tests.bench.stack import BenchStack, bench_stack
+
+SCRIPT = Path(__file__).parent / "peers" / "first_step.py"
+ROUNDS = 5
+
+
+def run() -> None:
+    """Prints the median of each, in the same run, on the same machine."""
+    ours_s, theirs_s = [], []
+    with bench_stack(slots=2) as stack, TemporaryDirectory() as folder:
+        for number in range(ROUNDS):
+            ours_s.append(_ours(stack, Path(folder) / f"ours-{number}"))
+            theirs_s.append(_torchrun(Path(folder) / f"torchrun-{number}"))
+    ours, theirs = statistics.median(ours_s), statistics.median(theirs_s)
+    report.line(
+        "submit_to_first_step",
+        unit="s",
+        p50=ours,
+        worst=max(ours_s),
+        peer={"torchrun_p50": theirs},
+        times_faster=theirs / ours,
+        aim_times_faster=10.0,
+    )
+
+
+def _ours(stack: BenchStack, moment: Path) -> float:
+    """Seconds from producing the submission to rank 0's first finished step. Submits in process: the command's own start is not the platform's."""
+    from trainhouse.events import JobSpec, JobSubmitted, Runtime, envelope_of, topics
+    from trainhouse.events.kafka import EventProducer
+
+    producer = EventProducer(stack.kafka, **{"linger.ms": 0})
+    producer.poll(1.0)
+    job_id = f"first-step-{moment.name}"
+    spec = JobSpec.model_validate({"gang": 2, "runtime": Runtime(command=("python", str(SCRIPT), str(moment)))})
+    begin = time.time()
+    producer.send(topics.JOBS, envelope_of(JobSubmitted(job_id=job_id, spec=spec), id=job_id, source="bench", now_ms=int(begin * 1000)))
+    took_s = _read(moment, begin)
+    deadline = time.monotonic() + 60
+    while not stack.rows(f"SELECT 1 AS done FROM jobs WHERE job_id = '{job_id}' AND state = 'SUCCEEDED'"):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{job_id} did not succeed")
+        time.sleep(0.2)
+    return took_s
+
+
+def _torchrun(moment: Path) -> float:
+    begin = time.time()
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT), str(moment)]
+    subprocess.run(command, capture_output=True, check=True, timeout=120)
+    return _read(moment, begin)
+
+
+def _read(moment: Path, begin: float) -> float:
+    deadline = time.monotonic() + 120
+    while not (moment.exists() and moment.read_text()):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no first step in 120 s: {moment.name}")
+        time.sleep(0.005)
+    return float(moment.read_text()) - begin
