@@ -34,7 +34,7 @@ def run() -> None:
 
 
 def _ours(stack: BenchStack, moment: Path) -> float:
-    """Seconds from producing the submission to rank 0's first finished step. Submits in process: the command's own start is not the platform's."""
+    """Seconds from producing the submission to rank 0's first finished step; the submitting process is up already."""
     from trainhouse.events import JobSpec, JobSubmitted, Runtime, envelope_of, topics
     from trainhouse.events.kafka import EventProducer
 

@@ -111,7 +111,19 @@ def spools_whole(evidence: Evidence, attempts: Path) -> Iterable[str]:
         found = {offset: steps for offset, (steps, _, _) in said.pop((job_id, epoch, rank), {}).items()}
         if written != found:
             lost, invented = sorted(set(written) - set(found)), sorted(set(found) - set(written))
-            yield f"{job_id}/{epoch} rank {rank}: {len(lost)} points lost (first at byte {lost[:1]}), {len(invented)} invented ({invented[:1]})"
+            yield f"{job_id}/{epoch} rank {rank}: {len(lost)} points lost (byte {lost[:1]}), {len(invented)} invented (byte {invented[:1]})"
+
+
+def points_per_rank(evidence: Evidence) -> dict[tuple[str, int, int, str], int]:
+    """How many different values each metric of each rank of each epoch has on the topic."""
+    seen: dict[tuple[str, int, int, str], set[int]] = defaultdict(set)
+    for record in evidence.of(topics.METRICS, StepMetrics):
+        event = record.envelope.event
+        assert isinstance(event, StepMetrics)
+        for name, column in event.metrics.items():
+            offsets = (offset for offset, value in zip(event.offsets, column, strict=True) if value is not None)
+            seen[(event.job_id, event.epoch, event.rank, name)].update(offsets)
+    return {key: len(offsets) for key, offsets in seen.items() if offsets}
 
 
 def _points(spool: Path) -> dict[int, int]:

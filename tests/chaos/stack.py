@@ -1,0 +1,108 @@
+"""The stack under fault: pids of its parts and the clients that the driver needs, by the public command line and topics."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainhouse.events import JobSpec, JobState, JobStatus, JobSubmitted, decode, envelope_of, topics
+from trainhouse.events.kafka import EventProducer, consumer, read_to_end
+from trainhouse.events.settings import KafkaSettings
+
+
+@dataclass(frozen=True)
+class ChaosStack:
+    """A running stack, seen from outside."""
+
+    data_dir: Path
+    environment: dict[str, str]
+    kafka: KafkaSettings
+    attempts: Path
+
+    def trainhouse(self, *arguments: str, check: bool = True, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+        """Runs one command of the command line."""
+        command = [sys.executable, "-m", "trainhouse.cli.main", *arguments]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=timeout_s)
+        if check and done.returncode != 0:
+            raise RuntimeError(f"trainhouse {' '.join(arguments)}: {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        return done
+
+    def pid(self, part: str) -> int | None:
+        """The pid of a part that runs now, else None."""
+        listing = self.trainhouse("ps", "--json", check=False)
+        try:
+            rows: list[dict[str, Any]] = json.loads(listing.stdout)
+        except ValueError:
+            return None
+        row = next((r for r in rows if r["name"] == part), None)
+        return int(row["pid"]) if row and row.get("pid") and row.get("state") == "RUNNING" else None
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """A query's rows; waits while the projector is on its way back."""
+        for _ in range(60):
+            done = self.trainhouse("sql", query, "--json", check=False)
+            if done.returncode == 0:
+                found: list[dict[str, Any]] = json.loads(done.stdout)
+                return found
+            time.sleep(0.5)
+        raise RuntimeError(f"no answer to {query!r}: {done.stderr[-2000:]}")
+
+    def submit(self, job_id: str, spec: JobSpec) -> None:
+        """Produces the submission and waits for its ack."""
+        producer = EventProducer(self.kafka)
+        now_ms = int(time.time() * 1000)
+        producer.send(
+            topics.JOBS,
+            envelope_of(JobSubmitted.model_validate({"job_id": job_id, "spec": spec}), id=job_id, source="chaos", now_ms=now_ms),
+        )
+        producer.flush(60)
+
+    def statuses(self) -> dict[str, JobStatus]:
+        """The newest status of every job, from the topic."""
+        newest: dict[str, JobStatus] = {}
+        reader = consumer(self.kafka, group="chaos")
+        try:
+            for message in read_to_end(reader, topics.STATUS, range(self.kafka.partitions)):
+                event = decode(message.value(), message.headers()).event
+                if isinstance(event, JobStatus):
+                    newest[event.subject()] = event
+        finally:
+            reader.close()
+        return newest
+
+    def ended(self, job_id: str) -> Callable[[], bool]:
+        """A cheap question whether the job has ended: asked of the topic at most once a second, False while the broker is away."""
+        last = {"asked": 0.0, "answer": False}
+
+        def ask() -> bool:
+            if time.monotonic() - last["asked"] > 1.0 and not last["answer"]:
+                last["asked"] = time.monotonic()
+                try:
+                    status = self.statuses().get(job_id)
+                    last["answer"] = status is not None and status.state.final
+                except Exception:
+                    last["answer"] = False
+            return bool(last["answer"])
+
+        return ask
+
+    def wait(self, job_id: str, timeout_s: float) -> JobStatus:
+        """The final status of a job. Raises TimeoutError with the last one seen."""
+        deadline = time.monotonic() + timeout_s
+        status: JobStatus | None = None
+        while time.monotonic() < deadline:
+            try:
+                status = self.statuses().get(job_id)
+            except Exception as error:  # the broker may be on its way back: ask again until the deadline
+                print(f"asking again: {error}", file=sys.stderr)
+            if status is not None and status.state.final:
+                return status
+            time.sleep(0.5)
+        raise TimeoutError(f"{job_id} has not ended in {timeout_s:.0f} s; last status: {status}")
+
+
+SUCCEEDED = JobState.SUCCEEDED
