@@ -1,0 +1,63 @@
+"""The agent's decisions as a pure machine: state, now and one input give the next state and what to do.
+
+Holds: nothing here reads a clock, a file or a socket, so that thousands of agents run in one process (the fleet emulator) and every
+decision can be tried in a test.  Never: does anything; it says what is to be done.
+"""
+
+from trainhouse.workers.agent.core.actions import (
+    Action,
+    AskCheckpoint,
+    Drain,
+    Finish,
+    KillTree,
+    Launch,
+    Register,
+    Report,
+    Sweep,
+    Terminate,
+)
+from trainhouse.workers.agent.core.inputs import (
+    AgentInput,
+    AttemptAdopted,
+    Command,
+    Drained,
+    LaunchDone,
+    LaunchRefused,
+    RankGone,
+    ShutdownAsked,
+    StopAcked,
+    Swept,
+    Tick,
+)
+from trainhouse.workers.agent.core.machine import step
+from trainhouse.workers.agent.core.state import AgentState, AttemptKey, Identity, LocalAttempt, Phase
+
+__all__ = [
+    "Action",
+    "AgentInput",
+    "AgentState",
+    "AskCheckpoint",
+    "AttemptAdopted",
+    "AttemptKey",
+    "Command",
+    "Drain",
+    "Drained",
+    "Finish",
+    "Identity",
+    "KillTree",
+    "Launch",
+    "LaunchDone",
+    "LaunchRefused",
+    "LocalAttempt",
+    "Phase",
+    "RankGone",
+    "Register",
+    "Report",
+    "ShutdownAsked",
+    "StopAcked",
+    "Sweep",
+    "Swept",
+    "Terminate",
+    "Tick",
+    "step",
+]

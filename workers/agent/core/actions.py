@@ -1,0 +1,83 @@
+"""What an agent is to do.
+
+Holds: plain frozen data, to be carried out in order.
+"""
+
+from dataclasses import dataclass
+
+from trainhouse.events import CheckpointRequested, Event, GangAllocated, NodePlacement
+from trainhouse.workers.agent.core.state import AttemptKey
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start this node's ranks; answer with LaunchDone or LaunchRefused."""
+
+    allocation: GangAllocated
+    placement: NodePlacement
+
+    @property
+    def key(self) -> AttemptKey:
+        return AttemptKey(self.allocation.job_id, int(self.allocation.epoch))
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """SIGTERM to every rank."""
+
+    key: AttemptKey
+
+
+@dataclass(frozen=True, slots=True)
+class KillTree:
+    """SIGKILL to every process of the attempt, children of ranks included."""
+
+    key: AttemptKey
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Send to control, after all earlier reports. `stops` is set on an AttemptStopped: answer its ack with StopAcked."""
+
+    event: Event
+    event_id: str
+    stops: AttemptKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskCheckpoint:
+    """Pass the request on to the ranks."""
+
+    key: AttemptKey
+    request: CheckpointRequested
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """End whatever the ranks left behind; answer with Swept when no process of the attempt is left."""
+
+    key: AttemptKey
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Ship all that the ranks wrote; answer with Drained."""
+
+    key: AttemptKey
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Nothing more will come of this attempt: mark its folder, so that no restart adopts it."""
+
+    key: AttemptKey
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Register again under a new incarnation: a verdict took this node's registration away."""
+
+    reason: str
+
+
+Action = Launch | Terminate | KillTree | Report | AskCheckpoint | Sweep | Drain | Finish | Register

@@ -1,0 +1,91 @@
+"""What can happen to an agent.
+
+Holds: plain frozen data; times are milliseconds since 1970.
+"""
+
+from dataclasses import dataclass
+
+from trainhouse.events import Event, GangAllocated, Order
+from trainhouse.workers.agent.core.state import AttemptKey
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """An event of the scheduler, or a verdict on this node. Without `order` it is never dropped as old."""
+
+    event: Event
+    order: Order | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchDone:
+    """Every rank has a process."""
+
+    key: AttemptKey
+    warm: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRefused:
+    """No rank has a process, and none will."""
+
+    key: AttemptKey
+    reason: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RankGone:
+    """A rank's process has ended; both codes None when how could not be learnt."""
+
+    key: AttemptKey
+    rank: int
+    exit_code: int | None
+    signal: int | None
+    reason: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """No process of the attempt is left on this node."""
+
+    key: AttemptKey
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """Everything that the attempt's ranks wrote is shipped."""
+
+    key: AttemptKey
+
+
+@dataclass(frozen=True, slots=True)
+class StopAcked:
+    """The brokers hold the AttemptStopped of this attempt."""
+
+    key: AttemptKey
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptAdopted:
+    """Found in its folder after a restart of the agent. Not `launched`: the launch was cut off, and nothing of it is left."""
+
+    allocation: GangAllocated
+    launched: bool
+    warm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownAsked:
+    """The agent is to stop its ranks and end."""
+
+    grace_ms: int
+
+
+AgentInput = Command | LaunchDone | LaunchRefused | RankGone | Swept | Drained | StopAcked | AttemptAdopted | Tick | ShutdownAsked

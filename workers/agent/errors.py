@@ -1,0 +1,28 @@
+"""What can go wrong in the agent. A small tree: everything is an AgentError.
+
+Holds: a message names the thing, the cause and the way out.
+"""
+
+
+class AgentError(Exception):
+    """Base of all errors of the agent."""
+
+
+class InvalidSetting(AgentError):
+    """A setting cannot work; retrying without changing it cannot help."""
+
+
+class FolderBusy(AgentError):
+    """Another agent holds the folder."""
+
+
+class BrokenState(AgentError):
+    """The persisted state cannot be read: an invariant is broken, and the agent refuses to guess."""
+
+
+class NotLaunchable(AgentError):
+    """An attempt's ranks cannot be started. `retryable` is False when another node would fail in the same way."""
+
+    def __init__(self, message: str, *, retryable: bool) -> None:
+        super().__init__(message)
+        self.retryable = retryable
