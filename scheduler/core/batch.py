@@ -1,0 +1,193 @@
+"""From waiting inputs to one journal record: what is already in the state is dropped, the batch is bounded, and poison is found.
+
+Holds: a record's inputs follow the cursor without a gap; an input that makes the machine raise is refused alone, found by bisection;
+a record never exceeds the journal's limit; `now_ms` never goes back.
+Never: changes state; reads a clock (`clock_ms` comes in).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from trainhouse.events import Envelope, EventId, InvalidEvent
+from trainhouse.events.codec import Headers, decode
+from trainhouse.events.journal import (
+    MAX_REASON_CHARS,
+    ClockTicked,
+    InputRefused,
+    JournaledInput,
+    JournalRecord,
+    PlacementFrozen,
+)
+from trainhouse.events.topics import MAX_INPUT_BYTES, MAX_JOURNAL_RECORD_BYTES
+from trainhouse.scheduler.core.errors import BrokenInvariant, SchedulingFailed
+from trainhouse.scheduler.core.journal import Folded, readable
+from trainhouse.scheduler.core.machine import Machine
+
+S = TypeVar("S")
+RECORD_OVERHEAD_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one record. `batch_bytes` counts the inputs' bytes; decisions come on top, up to `record_bytes` in all."""
+
+    batch_count: int = 500
+    batch_bytes: int = 2 * 1024 * 1024
+    input_bytes: int = MAX_INPUT_BYTES
+    record_bytes: int = MAX_JOURNAL_RECORD_BYTES - 64 * 1024
+
+    def halved(self) -> "Limits":
+        """For the next try after the brokers found a record too large."""
+        return Limits(max(1, self.batch_count // 2), max(1, self.batch_bytes // 2), self.input_bytes, self.record_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An input that waits. `refusal` says why it cannot even be read."""
+
+    offset: int
+    size_bytes: int
+    item: JournaledInput
+    refusal: str = ""
+
+
+def pending(offset: int, value: bytes | None, headers: Headers, limits: Limits) -> Pending:
+    """Reads one entry of the input topic; never raises for what is in it."""
+    size = len(value or b"")
+    if size > limits.input_bytes:
+        reason = f"the input has {size} bytes; at most {limits.input_bytes} are allowed"
+        return Pending(offset, size, JournaledInput(offset, None, value), reason)
+    try:
+        return Pending(offset, size, JournaledInput(offset, decode(value, headers)))
+    except InvalidEvent as error:
+        return Pending(offset, size, JournaledInput(offset, None, value or b""), str(error)[:MAX_REASON_CHARS] or "unreadable")
+
+
+def fresh(folded: Folded[S], waiting: Sequence[Pending]) -> list[Pending]:
+    """The inputs beyond the cursor. Raises BrokenInvariant when they do not begin right after it or have a gap."""
+    found = [p for p in waiting if p.offset > folded.cursor]
+    for expected, item in enumerate(found, folded.cursor + 1):
+        if item.offset != expected:
+            raise BrokenInvariant(
+                f"after {folded.where}: the next input has offset {item.offset}, but {expected} is due; "
+                f"inputs are missing in the log, nothing is skipped: restore the topic or its archive"
+            )
+    return found
+
+
+def bounded(waiting: Sequence[Pending], limits: Limits) -> list[Pending]:
+    """The longest prefix within the limits; at least one input, if there is one."""
+    batch: list[Pending] = []
+    total = 0
+    for item in waiting:
+        if batch and (len(batch) >= limits.batch_count or total + item.size_bytes > limits.batch_bytes):
+            break
+        batch.append(item)
+        total += item.size_bytes
+    return batch
+
+
+@dataclass(frozen=True, slots=True)
+class Proposer:
+    """Makes records of one owner on one machine."""
+
+    machine: Machine[S]  # type: ignore[valid-type]
+    owner: str
+    limits: Limits = Limits()
+
+    def claim(self, folded: Folded[S], published_up_to: int) -> JournalRecord:
+        """An empty record that says who owns the partition now. Time stands still in it: the owner's clock is not yet compared."""
+        return self._record(folded, folded.now_ms, (), (), published_up_to)
+
+    def propose(
+        self,
+        folded: Folded[S],
+        clock_ms: int,
+        waiting: Sequence[Pending],
+        published_up_to: int,
+        *,
+        tick: bool,
+        limits: Limits | None = None,
+    ) -> JournalRecord | None:
+        """The next record, or None when nothing waits. It may hold a prefix of `waiting` only.
+
+        Raises BrokenInvariant on a gap, or when time alone makes the machine raise although placement is frozen.
+        """
+        batch = bounded(fresh(folded, waiting), limits or self.limits)
+        now_ms = max(folded.now_ms, clock_ms)
+        if not batch and not tick:
+            return None
+        while True:
+            try:
+                record = self._decided(folded, now_ms, batch, published_up_to, tick)
+                size = len(record.encode())
+                if size <= self.limits.record_bytes:
+                    return record
+                error: Exception = ValueError(f"its decisions make a journal record of {size} bytes")
+            except SchedulingFailed as failed:
+                return self._frozen(folded, now_ms, failed, published_up_to)
+            except Exception as raised:
+                error = raised
+            if not batch:
+                return self._frozen(folded, now_ms, error, published_up_to)
+            if tick:
+                tick = False
+            elif len(batch) > 1:
+                batch = batch[: len(batch) // 2]
+            else:
+                return self._refused(folded, now_ms, batch[0], error, published_up_to)
+
+    def _decided(self, folded: Folded[S], now_ms: int, batch: Sequence[Pending], published_up_to: int, tick: bool) -> JournalRecord:
+        items = tuple(p.item for p in batch)
+        if tick:
+            items += (JournaledInput(None, _tick(folded, now_ms)),)
+        inputs = readable(items)
+        refusals = [InputRefused(offset=p.offset, reason=p.refusal) for p in batch if p.refusal]
+        decisions = self.machine.decide(folded.state, now_ms, inputs) if inputs else []
+        # Effects depend on the record alone: what makes them raise must not reach the journal.
+        self.machine.effects(folded.seq + 1, now_ms, inputs, decisions)
+        return self._record(folded, now_ms, items, (*decisions, *refusals), published_up_to)
+
+    def _refused(self, folded: Folded[S], now_ms: int, poison: Pending, error: Exception, published_up_to: int) -> JournalRecord:
+        envelope = poison.item.envelope
+        reason = f"handling it failed: {type(error).__name__}: {error}"[:MAX_REASON_CHARS]
+        event_id = str(envelope.id) if envelope else ""
+        refusal = InputRefused(offset=poison.offset, reason=poison.refusal or reason, event_id=event_id)
+        return self._record(folded, now_ms, (poison.item,), (refusal,), published_up_to)
+
+    def _frozen(self, folded: Folded[S], now_ms: int, error: Exception, published_up_to: int) -> JournalRecord:
+        if folded.frozen_version == self.machine.decide_version:
+            raise BrokenInvariant(
+                f"after {folded.where}: {self.machine.name} raises although placement is frozen: {error!r}; this code needs a fix"
+            ) from error
+        reason = f"{type(error).__name__}: {error}"[:MAX_REASON_CHARS]
+        freeze = PlacementFrozen(reason=reason, decide_version=self.machine.decide_version)
+        return self._record(folded, now_ms, (), (freeze,), published_up_to)
+
+    def _record(
+        self,
+        folded: Folded[S],
+        now_ms: int,
+        items: tuple[JournaledInput, ...],
+        decisions: Sequence[object],
+        published_up_to: int,
+    ) -> JournalRecord:
+        offsets = [i.offset for i in items if i.offset is not None]
+        return JournalRecord(
+            seq=folded.seq + 1,
+            owner=self.owner,
+            now_ms=now_ms,
+            cursor=max(offsets, default=folded.cursor),
+            inputs=items,
+            decisions=tuple(decisions),  # type: ignore[arg-type]
+            published_up_to=max(folded.published_up_to, published_up_to),
+            decide_version=self.machine.decide_version,
+            fold_version=self.machine.fold_version,
+            previous_hash=folded.last_hash,
+        )
+
+
+def _tick(folded: Folded[S], now_ms: int) -> Envelope:
+    name = f"tick:{folded.partition}:{folded.seq + 1}"
+    return Envelope(id=EventId(name), source="trainhouse/owner", event=ClockTicked(), time_ms=now_ms)

@@ -1,0 +1,29 @@
+"""What can go wrong in the scheduler: a small tree. Messages name the thing, the cause and the way out."""
+
+
+class SchedulerError(Exception):
+    """Base of all errors of the scheduler."""
+
+
+class BrokenInvariant(SchedulerError):
+    """Something that must hold does not: the reader halts, the process ends; nothing is skipped or repaired silently."""
+
+
+class SchedulingFailed(SchedulerError):
+    """Placement itself raised, whatever the inputs were: it is journaled and placement freezes."""
+
+
+class InputTooLarge(SchedulerError):
+    """One input alone makes a record beyond the journal's limit."""
+
+
+class LogUnavailable(SchedulerError):
+    """The brokers did not answer; what was sent may or may not be in the log. Retryable."""
+
+
+class Fenced(SchedulerError):
+    """Another publisher with the same transactional id took over: this one must stop."""
+
+
+class SnapshotMismatch(BrokenInvariant):
+    """The snapshot does not belong to this journal as it is now: the owner refuses to append."""

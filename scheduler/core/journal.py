@@ -1,0 +1,110 @@
+"""The journal's rule: which records count, and what a record that counts does to a partition's state.
+
+Holds: a record counts if and only if its seq is the folded seq + 1; the first such record in the log wins, for every reader alike.
+A counting record with a wrong `previous_hash`, of a newer `fold_version`, or that cannot be read, halts the reader.
+Never: skips or repairs a record; reads a clock.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from trainhouse.events import Event
+from trainhouse.events.journal import (
+    NO_HASH,
+    InputRefused,
+    InvalidRecord,
+    JournaledInput,
+    JournalRecord,
+    PlacementFrozen,
+    record_hash,
+    record_head,
+)
+from trainhouse.scheduler.core.errors import BrokenInvariant
+from trainhouse.scheduler.core.machine import Input, Machine
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Folded(Generic[S]):
+    """A partition as its journal says up to `seq`: the machine's state, and the protocol's own."""
+
+    partition: int
+    state: S
+    seq: int = 0
+    cursor: int = -1
+    now_ms: int = 0
+    published_up_to: int = 0
+    last_hash: str = NO_HASH
+    frozen_version: int = 0
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"partition {self.partition}, seq {self.seq}"
+
+
+def begin(machine: Machine[S], partition: int) -> Folded[S]:
+    """The state before the first record."""
+    return Folded(partition=partition, state=machine.initial(partition))
+
+
+def counts(folded: Folded[S], value: bytes | None) -> bool:
+    """Whether the record in these bytes counts now. Raises BrokenInvariant for bytes that are no record at all."""
+    try:
+        seq: int = record_head(value)["seq"]
+    except InvalidRecord as error:
+        raise BrokenInvariant(f"after {folded.where}: {error}") from error
+    return seq == folded.seq + 1
+
+
+def fold_bytes(machine: Machine[S], folded: Folded[S], value: bytes | None) -> tuple[Folded[S], JournalRecord | None]:
+    """The state after one entry of the log, and its record if it counted (None: ignored). The old state must not be used again."""
+    if value is None or not counts(folded, value):
+        return folded, None
+    try:
+        record = JournalRecord.decode(value)
+    except InvalidRecord as error:
+        raise BrokenInvariant(f"after {folded.where}: {error}") from error
+    if record.previous_hash != folded.last_hash:
+        raise BrokenInvariant(
+            f"partition {folded.partition}, seq {record.seq}, previous_hash: {record.previous_hash} where the record before it has "
+            f"{folded.last_hash}; the journal was altered, restore it from its archive"
+        )
+    if record.fold_version > machine.fold_version:
+        raise BrokenInvariant(
+            f"partition {folded.partition}, seq {record.seq}: fold_version {record.fold_version} of {machine.name} is newer than this "
+            f"program's {machine.fold_version}; update this program"
+        )
+    return fold_record(machine, folded, record, record_hash(value)), record
+
+
+def fold_record(machine: Machine[S], folded: Folded[S], record: JournalRecord, hash_: str) -> Folded[S]:
+    """The state after a record that counts. What was refused never reaches the machine."""
+    inputs, decisions = machine_part(record)
+    state = folded.state
+    if inputs or decisions:
+        state = machine.fold(state, record.now_ms, inputs, decisions)
+    froze = any(isinstance(d, PlacementFrozen) for d in decisions)
+    return replace(
+        folded,
+        state=state,
+        seq=record.seq,
+        cursor=max(folded.cursor, record.cursor),
+        now_ms=max(folded.now_ms, record.now_ms),
+        published_up_to=max(folded.published_up_to, record.published_up_to),
+        last_hash=hash_,
+        frozen_version=record.decide_version if froze else folded.frozen_version,
+    )
+
+
+def machine_part(record: JournalRecord) -> tuple[list[Input], list[Event]]:
+    """What the machine sees of a record: its inputs and decisions without those that the protocol refused."""
+    refused = {d.offset for d in record.decisions if isinstance(d, InputRefused)}
+    return readable(record.inputs, refused), [d for d in record.decisions if not isinstance(d, InputRefused)]
+
+
+def readable(inputs: Sequence[JournaledInput], refused: set[int] | frozenset[int] = frozenset()) -> list[Input]:
+    """The inputs that could be read and were not refused, as a machine takes them."""
+    return [Input(i.offset, i.envelope) for i in inputs if i.envelope is not None and i.offset not in refused]

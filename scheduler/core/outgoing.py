@@ -1,0 +1,85 @@
+"""What a folded record makes public: the machine's effects and the protocol's own, as bytes ready to send.
+
+Holds: depends on the record alone, so every process derives the same bytes; each effect names its place (partition, seq, ordinal).
+Never: sends.
+"""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from trainhouse.events import DeadLetter, JobState, JobStatus, Order, envelope_of
+from trainhouse.events.codec import HEADERS, encode
+from trainhouse.events.journal import InputRefused, JournaledInput, JournalRecord
+from trainhouse.events.topics import DEAD_LETTERS, STATUS
+from trainhouse.scheduler.core.journal import machine_part
+from trainhouse.scheduler.core.machine import Effect, Machine
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One record to send. `partition` None: by key, as Java's partitioner does."""
+
+    topic: str
+    key: bytes
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...]
+    partition: int | None = None
+
+
+def outgoing(machine: Machine[S], input_topic: str, partition: int, record: JournalRecord) -> list[Outgoing]:
+    """The effects of a record that counted, in their order."""
+    inputs, decisions = machine_part(record)
+    effects = list(machine.effects(record.seq, record.now_ms, inputs, decisions)) if inputs or decisions else []
+    letters: list[Outgoing] = []
+    for refusal in record.decisions:
+        if isinstance(refusal, InputRefused):
+            source = next(i for i in record.inputs if i.offset == refusal.offset)
+            effects.extend(_review(refusal, source, record.now_ms))
+            letters.append(_dead_letter(refusal, source, input_topic, partition))
+    found = [
+        Outgoing(
+            e.topic,
+            e.key.encode(),
+            encode(
+                envelope_of(
+                    e.event,
+                    id=e.event_id,
+                    source=f"trainhouse/{machine.name}",
+                    now_ms=record.now_ms,
+                    order=Order(partition, record.seq, ordinal),
+                )
+            ),
+            HEADERS,
+            e.partition,
+        )
+        for ordinal, e in enumerate(effects)
+    ]
+    return found + letters
+
+
+def _dead_letter(refusal: InputRefused, source: JournaledInput, topic: str, partition: int) -> Outgoing:
+    value = source.raw if source.envelope is None else encode(source.envelope)
+    job_id = getattr(source.envelope.event, "job_id", None) if source.envelope else None
+    letter = DeadLetter(topic, partition, refusal.offset, refusal.reason, str(job_id or ""), refusal.event_id)
+    return Outgoing(DEAD_LETTERS, letter.key, value or b"", tuple(letter.headers()))
+
+
+def _review(refusal: InputRefused, source: JournaledInput, now_ms: int) -> list[Effect]:
+    """Our own code failed on a readable input about a job: its user is told, under the event's id so that no status is overwritten."""
+    if source.envelope is None:
+        return []
+    job_id = getattr(source.envelope.event, "job_id", None)
+    if job_id is None:
+        return []
+    event_id = str(source.envelope.id)
+    status = JobStatus(
+        job_id=job_id,
+        status_seq=0,
+        state=JobState.NEEDS_REVIEW,
+        reason=f"{source.envelope.type} was set aside: {refusal.reason}; it is in {DEAD_LETTERS}",
+        submission_id=source.envelope.id,
+        updated_at_ms=now_ms,
+    )
+    return [Effect(STATUS, event_id, status, f"refused:{event_id}"[:512])]
