@@ -7,11 +7,13 @@ Never: reads a clock, an environment or a random number.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from trainhouse.events import Envelope, Event
 
 S = TypeVar("S")
+
+OWN_PARTITION: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One record to publish because of a folded journal record. `partition` None: by key."""
+    """One record to publish because of a folded journal record. `partition` None: by key; OWN_PARTITION: the journal's own."""
 
     topic: str
     key: str
