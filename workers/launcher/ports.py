@@ -168,7 +168,7 @@ class RankLauncher(Protocol):
         """Begin to start the warm process; returns at once. Call it again to replace one that died."""
 
     def start(self, attempt: AttemptPaths, ranks: Sequence[RankLaunch], store: StoreSocket | None) -> Started:
-        """Start all ranks of this node; blocks until each has a pid (warm: tens of ms). Raises LaunchError; then nothing is left running."""
+        """Start all ranks of this node; blocks until each has a pid (warm: tens of ms). Raises LaunchError and then leaves nothing."""
 
     def close(self) -> None:
         """Let the warm process go. Ranks that run go on."""

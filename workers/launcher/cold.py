@@ -1,0 +1,72 @@
+"""The cold start: `python -m trainhouse.workers.launcher.cold REPLY_FD [STORE_FD]` reads an order from stdin and keeps its ranks.
+
+Holds: imports no torch, so it is there within some tens of milliseconds. It leaves its parent at once (a second fork), so that nobody
+has to reap it. Runs any command, by exec.
+"""
+
+import os
+import subprocess
+import sys
+
+from trainhouse.workers.launcher.keeper import Store, become_keeper, keep
+from trainhouse.workers.launcher.output import RankOutput
+from trainhouse.workers.launcher.request import Order, RankOrder, StoreOrder
+
+
+class Executor:
+    """Spawns ranks by exec, each in a session of its own."""
+
+    def __init__(self) -> None:
+        self._processes: list[subprocess.Popen[bytes]] = []  # kept: a collected Popen would reap the rank behind our back
+
+    def spawn(self, order: RankOrder, output: RankOutput) -> int:
+        process = subprocess.Popen(
+            order.argv,
+            env=dict(order.env),
+            cwd=order.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output.stdout,
+            stderr=output.stderr,
+            start_new_session=True,
+        )
+        self._processes.append(process)
+        return process.pid
+
+    def go(self) -> None:
+        """They run already."""
+
+
+class StoreProcess:
+    """The rendezvous store in a child of its own, since this process has no torch."""
+
+    def __init__(self, order: StoreOrder, fd: int) -> None:
+        arguments = [str(fd), order.address, str(order.port), str(order.world_size)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "trainhouse.workers.launcher.store_host", *arguments], stdin=subprocess.PIPE, pass_fds=(fd,)
+        )
+        os.close(fd)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def main() -> None:
+    """Entry point."""
+    fds = [int(a) for a in sys.argv[1:]]
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    order = Order.loads(sys.stdin.buffer.read())
+    if os.fork():
+        os._exit(0)
+    become_keeper(order, warm=False)
+
+    def host_store(store: StoreOrder) -> Store:
+        return StoreProcess(store, fds[1])
+
+    keep(order, fds[0], Executor(), host_store)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

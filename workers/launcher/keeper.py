@@ -1,0 +1,162 @@
+"""The keeper: parent of all ranks of one attempt on one node. It starts them, masks their output, and records how each one ended.
+
+Holds: it lives in a session of its own and outlives the agent; being a subreaper, every process of the attempt descends from it.
+A rank's exit.json is written after all of its output. When the last rank is gone, what ranks left behind is killed, and the keeper ends.
+Never: runs a thread before its ranks are forked, restarts a rank, or reads Kafka.
+"""
+
+import ctypes
+import json
+import os
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import psutil
+
+from trainhouse.workers.launcher.output import RankOutput
+from trainhouse.workers.launcher.processes import kill_all, write_exit, write_process
+from trainhouse.workers.launcher.request import Order, RankOrder, StoreOrder
+
+LEFTOVER_GRACE_S = 1.0
+PR_SET_CHILD_SUBREAPER = 36
+
+ORPHANS_EVERY_S = 5.0
+
+
+class Spawner(Protocol):
+    """How a rank comes to be: forked, or executed."""
+
+    def spawn(self, order: RankOrder, output: RankOutput) -> int:
+        """Make the rank's process, in a session of its own, and return its pid. It need not run the program before `go`."""
+
+    def go(self) -> None:
+        """All ranks are recorded: let them run."""
+
+
+class Store(Protocol):
+    """A rendezvous store that answers until it is closed."""
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class _Running:
+    order: RankOrder
+    pid: int
+    pidfd: int
+    output: RankOutput
+
+
+def become_keeper(order: Order, warm: bool) -> None:
+    """Leave the agent's session, adopt orphans, and say in the attempt's folder who we are. Call it in the process that will keep."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    log = os.open(order.attempt.folder / "keeper.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    for fd in {null, log} - {0, 1, 2}:
+        os.close(fd)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    write_process(order.attempt.keeper, os.getpid(), warm=warm)
+
+
+def keep(order: Order, reply_fd: int, spawner: Spawner, host_store: Callable[[StoreOrder], Store]) -> None:
+    """Start the ranks, answer on `reply_fd` with their pids (or the error), and stay until the attempt is over. Blocks."""
+    running: list[_Running] = []
+    try:
+        for rank in order.ranks:
+            running.append(_start(rank, spawner))
+    except Exception as error:
+        for started in running:
+            os.kill(started.pid, signal.SIGKILL)
+            os.waitpid(started.pid, 0)
+        retryable = not isinstance(error, FileNotFoundError | PermissionError)
+        _reply(reply_fd, {"error": f"{type(error).__name__}: {error}", "retryable": retryable})
+        return
+    spawner.go()
+    _reply(reply_fd, {"pids": {r.order.rank: r.pid for r in running}, "keeper": os.getpid()})
+    store = host_store(order.store) if order.store else None
+    _watch(running)
+    if store:
+        store.close()
+    _sweep()
+
+
+def _start(order: RankOrder, spawner: Spawner) -> _Running:
+    paths = order.paths
+    paths.folder.mkdir(parents=True, exist_ok=True)
+    output = RankOutput.open(paths, order.secrets)
+    pid = spawner.spawn(order, output)
+    write_process(paths.pid, pid)
+    output.close_writers()
+    return _Running(order, pid, os.pidfd_open(pid), output)
+
+
+def _reply(fd: int, answer: object) -> None:
+    try:
+        os.write(fd, json.dumps(answer).encode())
+    except BrokenPipeError:
+        pass  # the agent died meanwhile: the one after it finds us by the attempt's folder
+    os.close(fd)
+
+
+def _watch(running: list[_Running]) -> None:
+    """Pump output and record exits until every rank is gone."""
+    selector = selectors.DefaultSelector()
+    for r in running:
+        selector.register(r.pidfd, selectors.EVENT_READ, r)
+        for pump in r.output.pumps:
+            selector.register(pump.source, selectors.EVENT_READ, pump)
+    left = len(running)
+    while left:
+        found = selector.select(ORPHANS_EVERY_S)
+        if not found:
+            _reap_orphans({r.pid for r in running})
+        for key, _ in found:
+            if not isinstance(key.data, _Running):
+                if not key.data.pump():
+                    selector.unregister(key.fileobj)
+                continue
+            selector.unregister(key.fileobj)
+            _ended(key.data)
+            left -= 1
+    for r in running:
+        r.output.close()
+
+
+def _ended(r: _Running) -> None:
+    _, status = os.waitpid(r.pid, 0)
+    os.close(r.pidfd)
+    r.output.drain()
+    write_exit(r.order.paths, status)
+
+
+def _reap_orphans(ranks: set[int]) -> None:
+    """Collect adopted processes that ended, but leave the ranks to `_ended`."""
+    for child in psutil.Process().children():
+        if child.pid not in ranks and child.status() == psutil.STATUS_ZOMBIE:
+            try:
+                os.waitpid(child.pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
+
+
+def _sweep() -> None:
+    """Give what the ranks left behind a moment, then kill it: its devices are to be free."""
+    end = time.monotonic() + LEFTOVER_GRACE_S
+    while True:
+        _reap_orphans(set())
+        left = [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+        if not left:
+            return
+        if time.monotonic() > end:
+            print(f"keeper: killing {len(left)} processes that the ranks left behind: {[p.pid for p in left]}", file=sys.stderr, flush=True)
+            kill_all(left)
+        time.sleep(0.02)

@@ -1,0 +1,102 @@
+"""The warm process: it has imported torch and waits to be forked. `python -m trainhouse.workers.launcher.warm FD` is started by Launcher.
+
+Holds: one thread, no device, no client, no state of any job. It ends when the launcher at the other end of FD is gone; keepers that it
+forked, and their ranks, stay.
+"""
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+from datetime import timedelta
+from typing import NoReturn
+
+from trainhouse.workers.launcher.keeper import become_keeper, keep
+from trainhouse.workers.launcher.output import RankOutput
+from trainhouse.workers.launcher.preload import preload
+from trainhouse.workers.launcher.rank import become_rank, open_fds
+from trainhouse.workers.launcher.request import Order, RankOrder, StoreOrder, receive, send
+
+
+class Forker:
+    """Spawns ranks by fork. They wait for `go`: should the keeper die before, they leave without having run anything."""
+
+    def __init__(self, keep_fds: frozenset[int]) -> None:
+        self._keep_fds = keep_fds
+        self._reader, self._writer = os.pipe()
+        self._ranks = 0
+
+    def spawn(self, order: RankOrder, output: RankOutput) -> int:
+        pid = os.fork()
+        if pid == 0:
+            os.close(self._writer)
+            become_rank(order, output, self._reader, self._keep_fds)
+        self._ranks += 1
+        return pid
+
+    def go(self) -> None:
+        os.write(self._writer, b"g" * self._ranks)
+        os.close(self._reader)
+        os.close(self._writer)
+
+
+class HostedStore:
+    """torch's TCPStore server in this process, on a socket that listens already."""
+
+    def __init__(self, order: StoreOrder, fd: int) -> None:
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+        self._store: object | None = TCPStore(
+            order.address, order.port, order.world_size, True, timedelta(seconds=60), wait_for_workers=False, master_listen_fd=fd
+        )
+
+    def close(self) -> None:
+        self._store = None
+
+
+def serve(channel: socket.socket) -> None:
+    """Fork a keeper for every order, until the launcher is gone. Blocks."""
+    keep_fds = open_fds() - {channel.fileno()}
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers need no reaping
+    while True:
+        try:
+            payload, fds = receive(channel)
+        except EOFError:
+            return
+        if os.fork() == 0:
+            channel.close()
+            _keeper(payload, fds, keep_fds)
+        for fd in fds:
+            os.close(fd)
+
+
+def _keeper(payload: bytes, fds: list[int], keep_fds: frozenset[int]) -> NoReturn:
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        order = Order.loads(payload)
+        become_keeper(order, warm=True)
+        keep(order, fds[0], Forker(keep_fds), lambda store: HostedStore(store, fds[1]))
+        code = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
+
+
+def main() -> None:
+    """Entry point: import, say hello, serve."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    preload()
+    gc.collect()
+    gc.freeze()
+    send(channel, json.dumps({"modules": sorted({name.partition(".")[0] for name in sys.modules})}).encode())
+    serve(channel)
+
+
+if __name__ == "__main__":
+    main()

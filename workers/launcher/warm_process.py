@@ -1,0 +1,75 @@
+"""The launcher's end of the warm process: start it, learn when it is ready, send it orders.
+
+Holds: the process ends with this object's socket, so a dead agent leaves none behind.
+"""
+
+import json
+import os
+import select
+import socket
+import subprocess
+
+from trainhouse.workers.launcher.eligible import WarmFacts, start_time_environment
+from trainhouse.workers.launcher.interpreters import identify
+from trainhouse.workers.launcher.request import Order, receive, send
+
+SEND_TIMEOUT_S = 10.0
+PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ")
+
+
+class WarmGone(Exception):
+    """The warm process (or the keeper that it forked) died or does not answer."""
+
+
+class WarmProcess:
+    """One warm process of one interpreter. Starting returns at once; `facts` tells when it is ready."""
+
+    def __init__(self, interpreter: str) -> None:
+        self._identity = identify(interpreter)
+        self._env = start_time_environment(os.environ) | {"PYTHONHASHSEED": "0"}
+        passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        self._channel, theirs = socket.socketpair()
+        self._channel.settimeout(SEND_TIMEOUT_S)
+        self._facts: WarmFacts | None = None
+        with theirs:
+            self._process = subprocess.Popen(
+                [interpreter, "-m", "trainhouse.workers.launcher.warm", str(theirs.fileno())],
+                env=passed | self._env,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def alive(self) -> bool:
+        """True while the process runs."""
+        return self._process.poll() is None
+
+    def facts(self, wait_s: float) -> WarmFacts | None:
+        """What the process is, once it is ready; None when it is not within `wait_s` or has died. Blocks at most `wait_s`."""
+        if not self.alive():
+            return None
+        if self._facts is None and select.select([self._channel], [], [], wait_s)[0]:
+            try:
+                hello = json.loads(receive(self._channel)[0])
+            except (EOFError, OSError):
+                return None
+            self._facts = WarmFacts(self._identity, self._env, frozenset(hello["modules"]))
+        return self._facts
+
+    def send(self, order: Order, fds: tuple[int, ...]) -> None:
+        """Give it an order; raises WarmGone."""
+        try:
+            send(self._channel, order.dumps(), fds)
+        except OSError as error:
+            raise WarmGone(f"the warm process does not take orders: {error}") from error
+
+    def close(self) -> None:
+        """End it; its keepers and ranks stay."""
+        self._channel.close()
+        self._process.kill()
+        self._process.wait()
