@@ -13,11 +13,16 @@ MAX_PROBLEMS = 8
 
 def explain_validation(error: ValidationError, model: type[BaseModel]) -> str:
     """All problems (at most MAX_PROBLEMS) in one line."""
+    return "; ".join(text for _, text in explain_each(error, model))
+
+
+def explain_each(error: ValidationError, model: type[BaseModel]) -> list[tuple[tuple[str | int, ...], str]]:
+    """Each problem (at most MAX_PROBLEMS, then how many more): the path of its field, and the sentence."""
     problems = error.errors(include_url=False, include_context=False)
-    lines = [_problem(dict(p), model) for p in problems[:MAX_PROBLEMS]]
+    found = [(tuple(p["loc"]), _problem(dict(p), model)) for p in problems[:MAX_PROBLEMS]]
     if len(problems) > MAX_PROBLEMS:
-        lines.append(f"and {len(problems) - MAX_PROBLEMS} more")
-    return "; ".join(lines)
+        found.append(((), f"and {len(problems) - MAX_PROBLEMS} more"))
+    return found
 
 
 def _problem(problem: dict[str, Any], model: type[BaseModel]) -> str:

@@ -1,0 +1,88 @@
+"""`trainhouse`: the command line of everything. This file only gathers the commands.
+
+Holds: an expected error is one sentence on standard error and a code of `exits.Exit`.
+"""
+
+import sys
+import traceback
+
+import typer
+
+from trainhouse.cli.exits import MEANINGS, Exit, explain
+
+EPILOG = "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items()) + "."
+HELP = """
+Runs training jobs on a fleet, where every fact is an event.
+
+[b]The first minutes[/b]
+
+  trainhouse up --detach                            a whole stack on this machine
+  trainhouse submit --wait -- python train.py       a job; follow it to its end
+  trainhouse status                                 what there is
+  trainhouse events JOB                             the whole story of one
+  trainhouse sql "SELECT * FROM jobs"               any question
+"""
+
+
+def build() -> typer.Typer:
+    """The command line with all of its commands."""
+    from trainhouse.cli import (
+        data,
+        jobs,
+        logs,
+        nodes,
+        operations,
+        run,
+        secret,
+        story,
+        submit,
+    )
+
+    app = typer.Typer(
+        name="trainhouse",
+        help=HELP,
+        epilog=EPILOG,
+        rich_markup_mode="rich",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for module in (submit, jobs, story, logs, operations, nodes, data, secret, run):
+        module.register(app)
+    _register_stack(app)
+    return app
+
+
+def _register_stack(app: typer.Typer) -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("trainhouse.cli.stack") is None:
+        return
+    from trainhouse.cli import stack
+
+    stack.register(app)
+
+
+def main() -> None:
+    """Runs one command and exits."""
+    try:
+        build()()
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(Exit.INTERRUPTED)
+    except BrokenPipeError:
+        # `trainhouse … | head`: the reader has all that it wanted.
+        sys.stderr.close()
+        sys.exit(Exit.OK)
+    except Exception as error:
+        known = explain(error)
+        if known is None:
+            traceback.print_exc()
+            sys.stderr.write("this is a bug of Trainhouse; the lines above tell where\n")
+            sys.exit(Exit.INTERNAL)
+        sys.stderr.write(f"trainhouse: {known}\n")
+        sys.exit(known.code)
+
+
+if __name__ == "__main__":
+    main()

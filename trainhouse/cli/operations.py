@@ -1,0 +1,83 @@
+"""`stack` and `exec`: a look into the ranks of a running job."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainhouse.cli.exits import CliError, Exit
+from trainhouse.cli.options import DataDir, Json
+
+if TYPE_CHECKING:
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.events import JobStatus
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command("stack")(stack)
+    app.command("exec")(execute)
+
+
+def stack(
+    job: Annotated[str, typer.Argument(help="Job id.", show_default=False)],
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the agents.")] = 30.0,
+    json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Every rank's Python stack, now. The ranks go on.
+
+    trainhouse stack gpt-1k7x3m9qp2f8d
+    """
+    from trainhouse.cli.output import json_lines
+    from trainhouse.client.operations import dump_stacks
+
+    client, status = _running(job)
+    texts: dict[int, str] = {}
+    for reply in dump_stacks(client.kafka, status, timeout):
+        texts[reply.rank] = texts.get(reply.rank, "") + reply.text
+    if json:
+        json_lines({"job_id": job, "rank": rank, "stack": text} for rank, text in sorted(texts.items()))
+        return
+    for rank, text in sorted(texts.items()):
+        sys.stdout.write(f"── rank {rank} ──\n{text.rstrip()}\n\n")
+
+
+def execute(
+    job: Annotated[str, typer.Argument(help="Job id.", show_default=False)],
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND ...", help="What to run.", show_default=False)],
+    rank: Annotated[int, typer.Option("--rank", min=0, help="Beside which rank.")] = 0,
+    timeout: Annotated[float, typer.Option(min=1, max=3600, help="Seconds that it may run.")] = 60.0,
+    data_dir: DataDir = None,
+) -> None:
+    """Runs a command beside a rank: in its folder, with its environment, as its user. Exits with the command's code.
+
+    trainhouse exec gpt-1k7x3m9qp2f8d --rank 1 -- nvidia-smi
+
+    trainhouse exec gpt-1k7x3m9qp2f8d -- sh -c 'ls; env | grep RANK'
+    """
+    from trainhouse.client.operations import execute as ask
+
+    client, status = _running(job)
+    if rank >= status.world_size:
+        raise CliError(f"{job} has ranks 0 to {status.world_size - 1}, no rank {rank}", Exit.NOT_FOUND)
+    code = 0
+    for reply in ask(client.kafka, status, rank, tuple(command), timeout):
+        sys.stdout.write(reply.text)
+        sys.stdout.flush()
+        code = reply.exit_code if reply.exit_code is not None else code
+    raise typer.Exit(code)
+
+
+def _running(job: str) -> "tuple[TrainhouseClient, JobStatus]":
+    from trainhouse.cli.jobs import unknown
+    from trainhouse.client import TrainhouseClient
+
+    client = TrainhouseClient.from_settings()
+    known = client.statuses()
+    if job not in known:
+        raise unknown(job, known)
+    status = known[job]
+    if not status.allocation:
+        raise CliError(f"{job} runs on no node now: it is {status.state}", Exit.NOT_FOUND)
+    return client, status

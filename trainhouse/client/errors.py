@@ -1,0 +1,36 @@
+"""What can go wrong for a user of the client. A small tree: everything is a ClientError.
+
+Holds: a message names the thing, the cause and the way out, and needs no traceback to be understood.
+"""
+
+
+class ClientError(Exception):
+    """Base of all errors of the client."""
+
+
+class NotReachable(ClientError):
+    """The brokers, the object store or the SQL endpoint did not answer; retryable."""
+
+
+class InvalidSpec(ClientError):
+    """The spec cannot be a job; the message says which field and what to change."""
+
+
+class UnknownJob(ClientError):
+    """No job of this id has ever been seen."""
+
+
+class CodeTooLarge(ClientError):
+    """The working folder is larger than what may be packed."""
+
+
+class CodeUnreadable(ClientError):
+    """The working folder, or something in it, cannot be packed."""
+
+
+class QueryFailed(ClientError):
+    """ClickHouse refused the query; the message is its own."""
+
+
+class NoReply(ClientError):
+    """A node's agent did not answer an operation in time; retryable."""

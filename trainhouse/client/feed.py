@@ -1,0 +1,102 @@
+"""The public status topic, followed: the whole current status of every job, in order.
+
+Holds: reads committed records only; a status is never yielded twice or after a newer one of its job.
+Never: commits offsets, or joins a consumer group.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from trainhouse.client.errors import NotReachable
+from trainhouse.events import InvalidEvent, JobState, JobStatus, decode
+from trainhouse.events.kafka import consumer
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import STATUS
+
+METADATA_TIMEOUT_S = 10.0
+POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Position:
+    """Ends of the topic's partitions at one moment: what comes later is news."""
+
+    ends: dict[int, int]
+
+
+class StatusFeed:
+    """One reader of the status topic. Use as a context manager; not for two threads at once."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._reader = consumer(settings, log_level=0)
+        self._seen: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._reader.close()
+
+    def position(self) -> Position:
+        """Where the topic ends now. Blocks on the brokers; raises NotReachable."""
+        try:
+            metadata = self._reader.list_topics(STATUS, timeout=METADATA_TIMEOUT_S).topics[STATUS]
+            if metadata.error is not None:
+                raise NotReachable(f"{self._settings.bootstrap} has no topic {STATUS}: {metadata.error.str()}; start the stack once")
+            ends = {}
+            for number in metadata.partitions:
+                _, ends[number] = self._reader.get_watermark_offsets(TopicPartition(STATUS, number), timeout=METADATA_TIMEOUT_S)
+        except KafkaException as error:
+            raise NotReachable(unreachable(self._settings.bootstrap, error)) from error
+        return Position(ends)
+
+    def start(self, since: Position | None = None) -> Position:
+        """Reads from `since`, or from the topic's beginning. Gives the ends as of now."""
+        now = self.position()
+        begin = dict.fromkeys(now.ends, 0) if since is None else since.ends
+        self._reader.assign([TopicPartition(STATUS, n, offset) for n, offset in begin.items()])
+        return now
+
+    def until(self, end: Position) -> Iterator[tuple[str, JobStatus]]:
+        """Yields what comes before `end`: (key, status). Blocks on the brokers."""
+        left = {n for n, offset in end.ends.items() if offset > 0}
+        deadline = time.monotonic() + 60
+        while left:
+            yield from self.poll(POLL_S)
+            for at in self._reader.position([TopicPartition(STATUS, n) for n in left]):
+                if at.offset >= end.ends[at.partition]:
+                    left.discard(at.partition)
+            if time.monotonic() > deadline:
+                raise NotReachable(f"{self._settings.bootstrap}: {STATUS} could not be read to its end in 60 s")
+
+    def poll(self, timeout_s: float) -> Iterator[tuple[str, JobStatus]]:
+        """Yields what is there, waiting up to `timeout_s` for the first."""
+        for message in self._reader.consume(500, timeout=timeout_s):
+            if message.error() is not None or message.value() is None:
+                continue
+            try:
+                event = decode(message.value(), message.headers()).event
+            except InvalidEvent:
+                continue  # a newer writer's: this reader has nothing to say about it
+            key = (message.key() or b"").decode("utf-8", "replace")
+            if isinstance(event, JobStatus) and event.status_seq > self._seen.get(key, -1):
+                self._seen[key] = event.status_seq
+                yield key, event
+
+
+def concerns(key: str, status: JobStatus, job_id: str, event_id: str | None) -> bool:
+    """Whether a status tells how a submission goes: the job's own, or the rejection of this very event."""
+    if event_id is not None and key == event_id:
+        return True
+    return key == job_id and (status.state is not JobState.REJECTED or event_id is None or status.submission_id in (None, event_id))
+
+
+def unreachable(bootstrap: str, error: object) -> str:
+    """One sentence for brokers that do not answer."""
+    return f"Kafka at {bootstrap} does not answer ({error}); is the stack up? `trainhouse up --detach` starts one, `trainhouse ps` shows it"

@@ -1,0 +1,104 @@
+"""Asks the agents of a running job for something, and gathers their answers.
+
+Holds: every rank's answer ends once, or the call raises NoReply naming the ranks that are missing.
+"""
+
+import secrets
+import time
+from collections.abc import Iterator
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from trainhouse.client.errors import NoReply, NotReachable
+from trainhouse.client.feed import METADATA_TIMEOUT_S, unreachable
+from trainhouse.events import DumpStacks, ExecuteCommand, JobStatus, NodePlacement, OperationReplied, decode, envelope_of
+from trainhouse.events.kafka import EventProducer, consumer
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import OPERATION_REPLIES, OPERATIONS
+
+GRACE_S = 5.0
+
+
+def dump_stacks(settings: KafkaSettings, status: JobStatus, timeout_s: float = 30.0) -> Iterator[OperationReplied]:
+    """Yields parts of every rank's Python stack. Blocks. Raises NoReply."""
+    request = secrets.token_hex(8)
+    expires = _now_ms() + round(timeout_s * 1000)
+    asked = [DumpStacks(request_id=request, node_id=p.node_id, job_id=_job(status), expires_at_ms=expires) for p in status.allocation]
+    yield from _ask(settings, request, asked, {r for p in status.allocation for r in p.ranks}, timeout_s)
+
+
+def execute(
+    settings: KafkaSettings, status: JobStatus, rank: int, command: tuple[str, ...], timeout_s: float = 60.0
+) -> Iterator[OperationReplied]:
+    """Yields parts of the output of a command that runs beside one rank; the last has the exit code. Blocks. Raises NoReply."""
+    request = secrets.token_hex(8)
+    asked = ExecuteCommand(
+        request_id=request,
+        node_id=node_of(status, rank).node_id,
+        job_id=_job(status),
+        expires_at_ms=_now_ms() + round(timeout_s * 1000),
+        rank=rank,
+        command=command,
+        timeout_s=timeout_s,
+    )
+    yield from _ask(settings, request, [asked], {rank}, timeout_s + GRACE_S)
+
+
+def node_of(status: JobStatus, rank: int) -> NodePlacement:
+    """The placement that holds a rank. Raises KeyError."""
+    for placement in status.allocation:
+        if rank in placement.ranks:
+            return placement
+    raise KeyError(rank)
+
+
+def _ask(
+    settings: KafkaSettings, request: str, asked: list[DumpStacks] | list[ExecuteCommand], ranks: set[int], timeout_s: float
+) -> Iterator[OperationReplied]:
+    reader = consumer(settings, log_level=0)
+    try:
+        _assign_to_end(reader)
+        producer = EventProducer(settings, log_level=0)
+        for number, event in enumerate(asked):
+            envelope = envelope_of(event, id=f"{request}:{number}", source="trainhouse/client", now_ms=_now_ms())
+            producer.send(OPERATIONS, envelope, key=str(event.node_id))
+        producer.flush()
+        yield from _replies(reader, request, ranks, timeout_s)
+    except KafkaException as error:
+        raise NotReachable(unreachable(settings.bootstrap, error)) from error
+    finally:
+        reader.close()
+
+
+def _assign_to_end(reader: Consumer) -> None:
+    topic = reader.list_topics(OPERATION_REPLIES, timeout=METADATA_TIMEOUT_S).topics[OPERATION_REPLIES]
+    places = []
+    for number in topic.partitions:
+        _, high = reader.get_watermark_offsets(TopicPartition(OPERATION_REPLIES, number), timeout=METADATA_TIMEOUT_S)
+        places.append(TopicPartition(OPERATION_REPLIES, number, high))
+    reader.assign(places)
+
+
+def _replies(reader: Consumer, request: str, ranks: set[int], timeout_s: float) -> Iterator[OperationReplied]:
+    left, deadline = set(ranks), time.monotonic() + timeout_s
+    while left:
+        if time.monotonic() > deadline:
+            missing = ", ".join(map(str, sorted(left)))
+            raise NoReply(f"no answer from rank {missing} within {timeout_s:.0f} s: is its node's agent up? See `trainhouse nodes`")
+        for message in reader.consume(100, timeout=0.2):
+            if message.error() is not None or request.encode() not in (message.value() or b""):
+                continue
+            event = decode(message.value(), message.headers()).event
+            if isinstance(event, OperationReplied) and event.request_id == request:
+                yield event
+                if event.done:
+                    left.discard(event.rank)
+
+
+def _job(status: JobStatus) -> str:
+    assert status.job_id is not None, "only a job that was admitted has an allocation"
+    return status.job_id
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
