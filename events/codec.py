@@ -21,7 +21,7 @@ from trainhouse.events.upcast import UPCASTERS
 CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 HEADERS: tuple[tuple[str, bytes], ...] = (("content-type", CONTENT_TYPE.encode()),)
 
-Headers = Iterable[tuple[str, bytes | None]] | None
+Headers = Iterable[tuple[str, str | bytes | None]] | Mapping[str, str | bytes | None] | None
 
 
 def encode(envelope: Envelope) -> bytes:
@@ -59,7 +59,8 @@ def split(value: bytes | None, headers: Headers = None) -> tuple[dict[str, Any],
     """The attributes and the parsed data, not yet validated as an event. Raises InvalidEvent."""
     if value is None:
         raise InvalidEvent("the record has no value: a tombstone is no event; send a CloudEvents 1.0 JSON object")
-    known = {k.lower(): v for k, v in headers or () if v is not None}
+    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+    known = {k.lower(): v.encode() if isinstance(v, str) else v for k, v in pairs if v is not None}
     parsed = _parse(value)
     if "ce_specversion" in known:
         attributes: dict[str, Any] = {k[3:]: v.decode("utf-8", "replace") for k, v in known.items() if k.startswith("ce_")}

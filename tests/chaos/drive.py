@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -66,7 +67,7 @@ class Training:
         ranks = [d for d in sorted(spool.parents[1].glob("rank-*")) if not (d / "exit.json").exists() and (d / "pid.json").exists()]
         return [int(orjson.loads((d / "pid.json").read_bytes())["pid"]) for d in ranks]
 
-    def _tail(self) -> list[list[object]]:
+    def _tail(self) -> list[list[Any]]:
         spool = self.spool()
         if spool is None:
             return []
