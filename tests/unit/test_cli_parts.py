@@ -1,0 +1,141 @@
+"""Small pure parts of the command line and the client: ids, places, exit codes, SQL text, one-line stories."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainhouse.cli import locate
+from trainhouse.cli.exits import MEANINGS, CliError, Exit, exit_of_state, explain
+from trainhouse.cli.jobs import unknown
+from trainhouse.cli.nodes import query_of as nodes_query
+from trainhouse.cli.output import duration
+from trainhouse.cli.secret import path_of, write
+from trainhouse.cli.story import summary
+from trainhouse.client.errors import NotReachable, QueryFailed
+from trainhouse.client.feed import concerns
+from trainhouse.client.jobids import RANDOM_BITS, job_id_of
+from trainhouse.client.lines import query_of as lines_query
+from trainhouse.client.sql import clean_error, literal
+from trainhouse.events import JobState, JobStatus, RankExited
+
+
+@given(st.text(max_size=200), st.integers(0, 2**44), st.integers(0, 2**RANDOM_BITS - 1))
+def test_any_name_gives_a_valid_id(name: str, now_ms: int, random: int) -> None:
+    assert len(job_id_of(name, now_ms, random)) <= 128
+
+
+@given(st.integers(0, 2**44), st.integers(0, 2**44))
+def test_ids_of_one_name_sort_by_time(one: int, two: int) -> None:
+    if one < two:
+        assert job_id_of("gpt", one, 2**RANDOM_BITS - 1) < job_id_of("gpt", two, 0)
+
+
+def test_every_exit_code_has_a_meaning_and_every_final_state_a_code() -> None:
+    assert set(MEANINGS) == set(Exit)
+    codes = {state: exit_of_state(state) for state in JobState if state.final}
+    assert codes == {"SUCCEEDED": 0, "FAILED": 1, "REJECTED": 3, "CANCELLED": 4}
+
+
+def test_expected_errors_are_sentences_and_bugs_are_not() -> None:
+    found = explain(NotReachable("Kafka at x does not answer"))
+    assert found is not None
+    assert found.code == Exit.UNAVAILABLE
+    assert explain(QueryFailed("no such table")).code == Exit.DATA  # type: ignore[union-attr]
+    assert explain(KeyError("x")) is None
+
+
+def test_the_nearest_data_folder_is_found_upward(tmp_path: Path) -> None:
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    assert locate.find_data_dir(None, {}, inner) == inner / ".trainhouse"
+    (tmp_path / ".trainhouse").mkdir()
+    (tmp_path / ".trainhouse" / "trainhouse.toml").write_text("")
+    assert locate.find_data_dir(None, {}, inner) == tmp_path / ".trainhouse"
+    assert locate.find_data_dir(None, {"TRAINHOUSE_DATA_DIR": "/elsewhere"}, inner) == Path("/elsewhere")
+    assert locate.find_data_dir(Path("/given"), {"TRAINHOUSE_DATA_DIR": "/elsewhere"}, inner) == Path("/given")
+    assert locate.find_config(None, {"TRAINHOUSE_CONFIG": "/c.toml"}, inner) == Path("/c.toml")
+    assert locate.find_config(None, {}, inner) == tmp_path / ".trainhouse" / "trainhouse.toml"
+
+
+def test_no_stack_is_told_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [n for n in os.environ if n.startswith("TRAINHOUSE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CliError, match="trainhouse up") as caught:
+        locate.use(None)
+    assert caught.value.code == Exit.UNAVAILABLE
+    with pytest.raises(CliError, match="no stack was ever started there"):
+        locate.use(tmp_path)
+
+
+def test_an_unknown_job_is_told_with_its_nearest() -> None:
+    assert "did you mean gpt-1k7x3m9qp2f8d?" in str(unknown("gpt-1k7x3m9qp2f8e", {"gpt-1k7x3m9qp2f8d": 1, "other": 1}))
+    assert "trainhouse status" in str(unknown("gpt", {}))
+
+
+def test_lengths_of_time_for_people() -> None:
+    assert [duration(s) for s in (None, 0.25, 59, 60, 95, 3600, 3725, 90000)] == ["", "0.2s", "59s", "1m", "1m35s", "1h", "1h2m", "1d1h"]
+
+
+def test_a_secret_is_its_owners_alone(tmp_path: Path) -> None:
+    path = path_of(tmp_path / "secrets", "TOKEN")
+    write(path, b"hush")
+    write(path, b"hush2")
+    assert path.read_bytes() == b"hush2"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert [p.name for p in path.parent.iterdir()] == ["TOKEN"]
+    for wrong in ("../x", "a b", "1a", ""):
+        with pytest.raises(CliError, match="environment variable"):
+            path_of(tmp_path, wrong)
+
+
+def test_text_in_sql_is_escaped() -> None:
+    assert literal("a'b\\") == "'a\\'b\\\\'"
+    assert literal(3) == "3"
+    assert "'x\\' OR 1'" in lines_query("x' OR 1", None, None, None, {})
+    assert "'x\\' OR 1'" in nodes_query(0, pool="x' OR 1", state=None, user=None, team=None, project=None, since=None, until=None, limit=5)
+
+
+def test_log_queries_read_on_from_what_was_read() -> None:
+    query = lines_query("j", 0, None, None, {(1, 0, "stdout"): 77})
+    assert "rank = 0" in query
+    assert "offset > 77" in query
+    assert "NOT IN ((1, 0, 'stdout'))" in query
+
+
+def test_clickhouse_errors_are_cut_to_their_words() -> None:
+    text = "Code: 60. DB::Exception: Unknown table expression identifier 'jbs' in scope SELECT 1. (UNKNOWN_TABLE) (version 26.9.1 (x))"
+    assert clean_error(text) == "Unknown table expression identifier 'jbs' in scope SELECT 1. (UNKNOWN_TABLE)"
+
+
+def test_a_rejected_resubmission_is_nobody_elses_news() -> None:
+    mine = JobStatus(job_id="j", status_seq=1, state=JobState.REJECTED, submission_id="e2")  # type: ignore[arg-type]
+    assert concerns("e2", mine, "j", "e2")
+    assert not concerns("e2", mine, "j", "e1")
+    running = JobStatus(job_id="j", status_seq=1, state=JobState.RUNNING)  # type: ignore[arg-type]
+    assert concerns("j", running, "j", "e1")
+    assert not concerns("k", running, "j", "e1")
+
+
+def test_a_story_line_holds_the_facts_and_no_noise() -> None:
+    event = RankExited(
+        job_id="j",  # type: ignore[arg-type]
+        attempt=1,  # type: ignore[arg-type]
+        epoch=2,  # type: ignore[arg-type]
+        node_id="n",  # type: ignore[arg-type]
+        pool="default",  # type: ignore[arg-type]
+        rank=1,
+        exit_code=3,
+        reason="line one\nline two",
+        exited_at_ms=5,
+    )
+    text = summary(event)
+    assert "exit_code 3" in text
+    assert "reason line one line two" in text
+    assert "\n" not in text
+    assert "exited_at_ms" not in text

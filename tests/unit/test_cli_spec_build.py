@@ -1,0 +1,88 @@
+"""From typed options to specs."""
+
+import pytest
+
+from trainhouse.cli.exits import CliError
+from trainhouse.cli.spec_build import Typed, default_name, fields_of, parse_data, parse_duration_s, specs_of
+
+
+def test_a_command_alone_is_a_spec() -> None:
+    (spec,) = specs_of(fields_of(Typed(command=("python", "train.py", "--x", "1")), {}, "ada"), None)
+    assert spec.runtime.command == ("python", "train.py", "--x", "1")
+    assert (spec.name, spec.user, spec.gang.ranks, spec.pool) == ("train", "ada", 1, "default")
+
+
+def test_every_option_reaches_its_field() -> None:
+    typed = Typed(
+        command=("python", "t.py"),
+        name="n",
+        project="p",
+        team="t",
+        user="u",
+        pool="big",
+        priority=1,
+        gang=4,
+        seed=7,
+        resume_from="other",
+        device="cpu",
+        interpreter="/opt/python",
+        preemptible=False,
+        env=("A=1", "B=x=y"),
+        secrets=("TOKEN",),
+        hyperparameters=("lr=0.1",),
+        labels=("why=test",),
+        data="s3://bucket/data#" + "a" * 64,
+        every_steps=50,
+        keep_last=2,
+        max_run_time="2h",
+        restarts=0,
+    )
+    (spec,) = specs_of(fields_of(typed, {}, "ada"), None)
+    assert (spec.name, spec.project, spec.team, spec.user, spec.pool, spec.priority) == ("n", "p", "t", "u", "big", 1)
+    assert (spec.gang.ranks, spec.seed, spec.resume_from, spec.preemptible) == (4, 7, "other", False)
+    assert (spec.resources.device_type, spec.runtime.interpreter) == ("cpu", "/opt/python")
+    assert spec.env == {"A": "1", "B": "x=y"}
+    assert spec.secrets == ("TOKEN",)
+    assert spec.labels == {"why": "test"}
+    assert spec.data is not None
+    assert spec.data.uri == "s3://bucket/data"
+    assert (spec.checkpoint.every_steps, spec.checkpoint.keep_last) == (50, 2)
+    assert (spec.limits.run_time_s, spec.limits.restarts) == (7200, 0)
+
+
+def test_the_launchers_variables_are_refused() -> None:
+    with pytest.raises(CliError, match="RANK"):
+        specs_of(fields_of(Typed(command=("x",), env=("RANK=3",)), {}, "ada"), None)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python", "src/train.py"], "train"),
+        (["python3.11", "-m", "pkg.examples.gpt"], "gpt"),
+        (["/usr/bin/python", "-u", "go.py"], "go"),
+        (["./run.sh", "x"], "run.sh"),
+        ([], "job"),
+        ("text", "job"),
+    ],
+)
+def test_a_job_is_named_after_its_script(command: object, name: str) -> None:
+    assert default_name(command) == name
+
+
+def test_lengths_of_time() -> None:
+    assert [parse_duration_s(t) for t in ("90", "90s", "1.5m", "2h", "1d")] == [90, 90, 90, 7200, 86400]
+    for wrong in ("", "x", "-1s", "0", "2 years"):
+        with pytest.raises(CliError, match="no length of time"):
+            parse_duration_s(wrong)
+
+
+def test_data_is_immutable_or_refused() -> None:
+    assert parse_data("file:///x#sha256:" + "0" * 64)["uri"] == "file:///x"
+    with pytest.raises(CliError, match="SHA256"):
+        parse_data("s3://bucket/data")
+
+
+def test_parts_of_a_wrong_kind_are_left_to_validation() -> None:
+    with pytest.raises(CliError, match="limits"):
+        specs_of(fields_of(Typed(command=("x",), restarts=1), {"limits": 3}, "ada"), None)
