@@ -15,6 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
 	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m trainhouse.deploy.local.prefetch
 	@touch $@
 
 install: $(STAMP)     ## make .venv with everything that Trainhouse needs

@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from os import environ
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 
 from trainhouse.deploy.local.errors import JarsMissing
 
@@ -69,27 +71,26 @@ def ensure(cache: Path | None = None, say: Callable[[str], None] = lambda _: Non
 
 
 def fetch(jar: Jar, root: Path, source: Path | None = None) -> None:
-    """Get one jar from Maven (or a folder `source` laid out as a repository), check its hash, move it to its place."""
+    """Get one jar from Maven (or a folder `source` laid out as a repository), check its hash, put it in its place."""
     import requests
     from jgo.maven import MavenContext
 
-    staging = root / "staging" / jar.sha256
     # jgo has no lock between processes: each jar is staged and renamed, so that a half file never has the final name.
-    context = MavenContext(repo_cache=staging, local_repos=[source] if source else [], timeout=TIMEOUT_S)
-    artifact = context.project(jar.group, jar.artifact).at_version(jar.version).artifact()
+    root.mkdir(parents=True, exist_ok=True)
     cause = "not found"
     for _ in range(DOWNLOAD_ATTEMPTS):
-        try:
-            found = artifact.resolve()
-        except (OSError, RuntimeError, requests.RequestException) as error:
-            cause = str(error)
-            continue
-        if sha256_of(found) == jar.sha256:
-            (root / jar.path).parent.mkdir(parents=True, exist_ok=True)
-            found.replace(root / jar.path)
-            return
-        cause = f"its sha256 is not the one in {LOCK_FILE.name}"
-        found.unlink()
+        with TemporaryDirectory(prefix="staging-", dir=root) as staging:
+            context = MavenContext(repo_cache=Path(staging), local_repos=[source] if source else [], timeout=TIMEOUT_S)
+            try:
+                found = context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
+            except (OSError, RuntimeError, requests.RequestException) as error:
+                cause = str(error)
+                continue
+            if sha256_of(found) == jar.sha256:
+                (root / jar.path).parent.mkdir(parents=True, exist_ok=True)
+                copyfile(found, Path(staging) / "whole.jar").replace(root / jar.path)
+                return
+            cause = f"its sha256 is not the one in {LOCK_FILE.name}"
     raise JarsMissing(
         f"{jar.group}:{jar.artifact}:{jar.version} is not in {root} and could not be fetched: {cause}\n"
         "With network, run `python -m trainhouse.deploy.local.prefetch` once (or `make install`); without, copy that "

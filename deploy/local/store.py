@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from trainhouse.deploy.local.errors import NotReady
 from trainhouse.deploy.local.ports import LOOPBACK, free_ports
-from trainhouse.deploy.local.runtime import runtime_dir
+from trainhouse.deploy.local.runtime import remove_runtime_dir, runtime_dir
 from trainhouse.deploy.local.server import Server
 
 if TYPE_CHECKING:
@@ -160,6 +160,11 @@ class StoreServer(Server):
             "s3.concurrentUploadLimitMB": IN_FLIGHT_MB,
             "s3.readerCacheSizeMB": 64,
         }
+
+    def stop(self) -> None:
+        """As any server's; its sockets go too."""
+        super().stop()
+        remove_runtime_dir(self.folder)
 
     def client(self, timeout_s: float = CLIENT_TIMEOUT_S) -> S3Client:
         """A boto3 client of this store, without retries."""

@@ -229,6 +229,9 @@ def test_without_network_and_cache_the_error_says_how_to_prefetch(tmp_path: Path
 def test_a_jar_that_is_not_the_locked_one_is_never_used(tmp_path: Path) -> None:
     jar = next(jars.locked())
     altered = jars.Jar(jar.group, jar.artifact, jar.version, "0" * 64)
+    jars.ensure()
     with pytest.raises(JarsMissing, match="sha256"):
         jars.fetch(altered, tmp_path, source=jars.cache_dir() / "maven")
-    assert not (tmp_path / jar.path).exists()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    jars.fetch(jar, tmp_path, source=jars.cache_dir() / "maven")
+    assert jars.sha256_of(tmp_path / jar.path) == jar.sha256

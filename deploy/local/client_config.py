@@ -1,0 +1,72 @@
+"""`trainhouse.toml`: what processes and clients of this stack read, and the same as shell exports.
+
+Always: tables and keys that a person added are kept; the keys of the store are made once.  Never: readable by others.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, endpoint, read_toml, write_toml
+from trainhouse.deploy.local.ports import LOOPBACK
+from trainhouse.deploy.local.store import BUCKET, REGION, StoreKeys
+
+
+def keys_of(folder: StackFolder) -> StoreKeys:
+    """The store's keys as the folder has them, or new ones."""
+    s3 = read_toml(folder.client_config).get("s3", {}) if folder.client_config.exists() else {}
+    if "access_key" in s3 and "secret_key" in s3:
+        return StoreKeys(s3["access_key"], s3["secret_key"])
+    return StoreKeys.new()
+
+
+def write(folder: StackFolder, choices: Choices, keys: StoreKeys) -> None:
+    """Write the file, keeping what is not ours in it."""
+    content: dict[str, Any] = read_toml(folder.client_config) if folder.client_config.exists() else {}
+    for section, values in sections(folder, choices, keys).items():
+        content[section] = {**content.get(section, {}), **values}
+    write_toml(folder.client_config, content)
+
+
+def sections(folder: StackFolder, choices: Choices, keys: StoreKeys) -> dict[str, dict[str, Any]]:
+    """What `up` decides."""
+    ports = StackPorts(choices.ports)
+    return {
+        "kafka": {"bootstrap": endpoint(ports.kafka), "replication": 1},
+        "s3": {
+            "endpoint": endpoint(ports.store.s3, "http"),
+            "bucket": BUCKET,
+            "region": REGION,
+            "access_key": keys.access_key,
+            "secret_key": keys.secret_key,
+        },
+        "clickhouse": {"url": endpoint(ports.clickhouse, "http")},
+        "projector": {
+            "data_dir": str(folder.part("clickhouse")),
+            "http_host": LOOPBACK,
+            "http_port": ports.clickhouse,
+        },
+        "agent": {"slots": choices.slots, "address": LOOPBACK, "dir": str(folder.part("agent"))},
+    }
+
+
+def exports(folder: StackFolder) -> dict[str, str]:
+    """The endpoints as environment variables."""
+    found = read_toml(folder.client_config)
+    return {
+        "TRAINHOUSE_KAFKA_BOOTSTRAP": found["kafka"]["bootstrap"],
+        "TRAINHOUSE_S3_ENDPOINT": found["s3"]["endpoint"],
+        "TRAINHOUSE_S3_BUCKET": found["s3"]["bucket"],
+        "TRAINHOUSE_S3_REGION": found["s3"]["region"],
+        "TRAINHOUSE_S3_ACCESS_KEY": found["s3"]["access_key"],
+        "TRAINHOUSE_S3_SECRET_KEY": found["s3"]["secret_key"],
+        "TRAINHOUSE_CLICKHOUSE_URL": found["clickhouse"]["url"],
+        "TRAINHOUSE_CONFIG": str(folder.client_config),
+        "TRAINHOUSE_DATA_DIR": str(folder.root),
+    }
+
+
+def as_shell(variables: dict[str, str]) -> str:
+    """`export NAME=value` lines, quoted for a shell."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())

@@ -1,0 +1,101 @@
+"""When a part does its work: each has one question whose answer only the working part can give.
+
+Always: a check never raises for a part that is away, and blocks for two seconds at most.  Never: "its process exists".
+"""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import ConsumerGroupState, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from trainhouse.events import EventError, NodeDesiredState, PoolCreated, decode
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.kafka import consumer, read_to_end
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import ALLOCATIONS, POOLS
+
+TIMEOUT_S = 2.0
+# A part that is away is an answer here, not news: librdkafka need not print it.
+QUIET: dict[str, Any] = {"log_level": 0}
+
+Check = Callable[[], bool]
+
+
+def clickhouse(url: str) -> Check:
+    """ClickHouse's HTTP interface answers a query."""
+
+    def check() -> bool:
+        try:
+            with urllib.request.urlopen(f"{url}/?query=SELECT%201", timeout=TIMEOUT_S) as reply:
+                return bool(reply.read().strip() == b"1")
+        except (urllib.error.URLError, OSError):
+            return False
+
+    return check
+
+
+def group(settings: KafkaSettings, name: str) -> Check:
+    """A consumer group is stable and has a member: its stream processor has its partitions."""
+    admin = AdminClient(settings.client_config(**QUIET))
+
+    def check() -> bool:
+        try:
+            found = admin.describe_consumer_groups([name], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
+        except (KafkaException, TimeoutError):
+            return False
+        return bool(found.state == ConsumerGroupState.STABLE and found.members)
+
+    return check
+
+
+def pools(settings: KafkaSettings) -> set[str]:
+    """The pools that the control plane knows; raises BusUnavailable."""
+    reader = consumer(settings, **QUIET)
+    try:
+        return {str(event.pool) for message in read_to_end(reader, POOLS, [0]) if isinstance(event := _event(message.value()), PoolCreated)}
+    finally:
+        reader.close()
+
+
+def node_answered(settings: KafkaSettings) -> Check:
+    """From now on, a node's registration was answered with its desired state: agent, scheduler and their topics work."""
+    reader = consumer(settings, **QUIET)
+    partitions = reader.list_topics(ALLOCATIONS, timeout=TIMEOUT_S).topics[ALLOCATIONS].partitions
+    ends = [
+        TopicPartition(ALLOCATIONS, each, reader.get_watermark_offsets(TopicPartition(ALLOCATIONS, each), timeout=TIMEOUT_S)[1])
+        for each in partitions
+    ]
+    reader.assign(ends)
+
+    def check() -> bool:
+        try:
+            messages = reader.consume(1000, timeout=0.1)
+        except KafkaException:
+            return False
+        return any(isinstance(_event(message.value()), NodeDesiredState) for message in messages if not message.error())
+
+    return check
+
+
+def pool_known(settings: KafkaSettings, pool: str) -> Check:
+    """Intake has passed the pool on."""
+
+    def check() -> bool:
+        try:
+            return pool in pools(settings)
+        except (BusUnavailable, KafkaException):
+            return False
+
+    return check
+
+
+def _event(value: bytes | None) -> object:
+    try:
+        return decode(value or b"").event
+    except EventError:
+        return None

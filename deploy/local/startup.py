@@ -1,0 +1,86 @@
+"""The order in which a stack starts: servers, then topics and pool, then everything else; each until it answers.
+
+Always: a part that keeps ending stops the start with the last lines of its log.  Never: a wait without an end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from trainhouse.deploy.local import parts, readiness, supervisor_client
+from trainhouse.deploy.local.bootstrap import POOL, prepare_bus
+from trainhouse.deploy.local.errors import NotReady
+from trainhouse.deploy.local.layout import StackFolder, StackPorts, endpoint
+from trainhouse.deploy.local.server import Server, tail
+from trainhouse.deploy.local.store import StoreKeys
+from trainhouse.deploy.local.supervisor_config import log_file
+from trainhouse.events.settings import KafkaSettings
+
+READY_TIMEOUT_S = 120.0
+MAX_RESTARTS = 3
+POLL_S = 0.05
+
+
+class Startup:
+    """One start of one stack."""
+
+    def __init__(self, folder: StackFolder, ports: StackPorts, keys: StoreKeys, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._ports = ports
+        self._say = say
+        self._began = time.monotonic()
+        self._kafka = parts.kafka_server(folder, ports)
+        self._store = parts.store_server(folder, ports, keys)
+        self._settings = KafkaSettings(bootstrap=self._kafka.bootstrap)
+        self.servers: list[Server] = [self._kafka, self._store]
+        self.parts = parts.all_parts(folder, ports, keys)
+
+    def run(self) -> None:
+        """Start everything in order; blocks; NotReady if a part does not get there."""
+        self._start(parts.SERVERS)
+        self._wait({"kafka": self._kafka.answers})
+        prepare_bus(self._settings)
+        checks = {**self._processor_checks(), "store": self._store.answers}
+        self._start((*parts.PROCESSORS, parts.AGENT))
+        self._wait(checks)
+
+    def _processor_checks(self) -> dict[str, readiness.Check]:
+        return {
+            "intake": readiness.pool_known(self._settings, str(POOL)),
+            "scheduler": readiness.group(self._settings, "trainhouse-scheduler"),
+            "detector": readiness.group(self._settings, "trainhouse-detector"),
+            "projector": readiness.clickhouse(endpoint(self._ports.clickhouse, "http")),
+            "agent": readiness.node_answered(self._settings),
+        }
+
+    def _start(self, names: tuple[str, ...]) -> None:
+        for part in self.parts:
+            if part.name in names:
+                supervisor_client.start(self._folder, part.group, part.name)
+
+    def _wait(self, checks: Mapping[str, readiness.Check]) -> None:
+        pending = dict(checks)
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while pending:
+            for name in [name for name, check in pending.items() if check()]:
+                del pending[name]
+                self._report(name)
+            self._refuse_dying(set(pending))
+            if pending and time.monotonic() > deadline:
+                name = next(iter(pending))
+                raise NotReady(f"{name} did not answer within {READY_TIMEOUT_S:g} s:\n{self._words(name)}")
+            time.sleep(POLL_S)
+
+    def _report(self, name: str) -> None:
+        address = next(part.address for part in self.parts if part.name == name)
+        self._say(f"{name:<10} ready after {time.monotonic() - self._began:4.1f} s  {address}".rstrip())
+
+    def _refuse_dying(self, names: set[str]) -> None:
+        for each in supervisor_client.states(self._folder):
+            if each.name in names and each.restarts >= MAX_RESTARTS:
+                raise NotReady(f"{each.name} keeps ending (status {each.exit_status}):\n{self._words(each.name)}")
+
+    def _words(self, name: str) -> str:
+        path = log_file(self._folder, name)
+        return f"{tail(path)}\nThe whole log: {path}"

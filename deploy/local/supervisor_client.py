@@ -1,0 +1,102 @@
+"""Speaks to the supervisor of a data folder over its Unix socket: start parts, ask for their state, shut down.
+
+Always: a bounded wait.  Never: a guess from pid files; the supervisor itself answers, or there is none.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+from xmlrpc.client import Fault, ServerProxy
+
+from supervisor.xmlrpc import SupervisorTransport
+
+from trainhouse.deploy.local.errors import AlreadyRunning, NotRunning
+from trainhouse.deploy.local.layout import StackFolder
+
+POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class PartState:
+    """One part as the supervisor sees it. `pid` is 0 when it does not run."""
+
+    name: str
+    pid: int
+    state: str
+    restarts: int
+    started_at_s: int
+    exit_status: int
+
+
+def proxy(folder: StackFolder) -> Any:
+    """The supervisor's XML-RPC interface; calls raise OSError when nobody listens."""
+    transport = SupervisorTransport(None, None, f"unix://{folder.socket}")
+    return ServerProxy("http://localhost", transport=transport)
+
+
+def supervisor_pid(folder: StackFolder) -> int | None:
+    """The supervisor's pid, None when there is none."""
+    try:
+        return int(proxy(folder).supervisor.getPID())
+    except (OSError, Fault):
+        return None
+
+
+def states(folder: StackFolder) -> list[PartState]:
+    """All parts in the order of their start; NotRunning without a supervisor."""
+    try:
+        remote = proxy(folder)
+        found = cast(list[dict[str, Any]], remote.supervisor.getAllProcessInfo())
+        restarts = cast(dict[str, int], remote.trainhouse.restarts())
+    except (OSError, Fault) as error:
+        raise NotRunning(f"no stack runs on {folder.root}: `trainhouse up --data-dir {folder.root}` starts it") from error
+    return [
+        PartState(each["name"], each["pid"], each["statename"], restarts.get(each["name"], 0), each["start"], each["exitstatus"])
+        for each in found
+    ]
+
+
+def start(folder: StackFolder, group: str, name: str) -> None:
+    """Start a part, without waiting for it."""
+    proxy(folder).supervisor.startProcess(f"{group}:{name}", False)
+
+
+def shut_down(folder: StackFolder, timeout_s: float) -> bool:
+    """Stop all parts and the supervisor; blocks until the folder's lock is free; False if it was not in time."""
+    try:
+        proxy(folder).supervisor.shutdown()
+    except (OSError, Fault):
+        pass  # it is shutting down already
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            with locked(folder):
+                return True
+        except AlreadyRunning:
+            time.sleep(POLL_S)
+    return False
+
+
+@contextmanager
+def locked(folder: StackFolder) -> Iterator[int]:
+    """Hold the folder's lock, yielding its descriptor (hand it on to keep it held); AlreadyRunning if it is taken."""
+    descriptor = os.open(folder.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            pid = supervisor_pid(folder)
+            who = f"pid {pid}" if pid else "it is starting or stopping"
+            raise AlreadyRunning(
+                f"a stack already runs on {folder.root} ({who}): `trainhouse ps` shows it, `trainhouse down` stops it, "
+                "`--data-dir DIR` runs another one beside it"
+            ) from error
+        yield descriptor
+    finally:
+        os.close(descriptor)
