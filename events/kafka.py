@@ -4,6 +4,7 @@ Holds: a producer is idempotent, waits for all replicas and uses Java's partitio
 Never: creates topics.
 """
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,6 +16,7 @@ from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 
 MAX_BUFFERED_KIB = 64 * 1024
+TO_END: dict[str, Any] = {"enable.partition.eof": True}
 
 
 def producer_config(settings: KafkaSettings, **more: Any) -> dict[str, Any]:
@@ -99,7 +101,11 @@ def consumer(settings: KafkaSettings, *, group: str = "trainhouse-reader", **mor
 
 
 def read_to_end(reader: Consumer, topic: str, partitions: Iterable[int], timeout_s: float = 30.0) -> Iterable[Message]:
-    """Yields what the partitions hold now, from their beginnings to their ends as of the call. Blocks on the brokers."""
+    """Yields what the partitions hold now, from their beginnings to their ends as of the call. Blocks on the brokers.
+
+    Make `reader` by `consumer(settings, **TO_END)`: where a partition ends with a transaction's marker, which is never delivered,
+    only the brokers' notice tells that it was read. Raises BusUnavailable after `timeout_s` of silence.
+    """
     ends: dict[int, int] = {}
     assigned = []
     for partition in partitions:
@@ -108,9 +114,16 @@ def read_to_end(reader: Consumer, topic: str, partitions: Iterable[int], timeout
             ends[partition] = high
             assigned.append(TopicPartition(topic, partition, low))
     reader.assign(assigned)
+    heard = time.monotonic()
     while ends:
+        if time.monotonic() > heard + timeout_s:
+            raise BusUnavailable(f"reading {topic}: nothing came for {timeout_s:.0f} s before the end of partition {min(ends)}")
         for message in reader.consume(1000, timeout=0.2):
+            heard = time.monotonic()
             error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                ends.pop(message.partition() or 0, None)
+                continue
             if error is not None:
                 raise BusUnavailable(f"reading {topic}: {error.str()}")
             yield message

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
 from trainhouse.events import Envelope, decode, topics
-from trainhouse.events.kafka import consumer, read_to_end
+from trainhouse.events.kafka import TO_END, consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
 
 READ = (topics.JOBS, topics.CONTROL, topics.ALLOCATIONS, topics.STATUS, topics.METRICS, topics.LOGS, topics.CHECKPOINTS)
@@ -40,7 +40,7 @@ class Evidence:
 def gather(settings: KafkaSettings, partitions: int) -> Evidence:
     """Reads every topic to its end. Blocks for seconds."""
     evidence = Evidence()
-    reader = consumer(settings, group="judge")
+    reader = consumer(settings, group="judge", **TO_END)
     try:
         for topic in READ:
             for message in read_to_end(reader, topic, range(partitions)):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainhouse.events import JobSpec, JobState, JobStatus, JobSubmitted, decode, envelope_of, topics
-from trainhouse.events.kafka import EventProducer, consumer, read_to_end
+from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
 
 
@@ -64,7 +64,7 @@ class ChaosStack:
     def statuses(self) -> dict[str, JobStatus]:
         """The newest status of every job, from the topic."""
         newest: dict[str, JobStatus] = {}
-        reader = consumer(self.kafka, group="chaos")
+        reader = consumer(self.kafka, group="chaos", **TO_END)
         try:
             for message in read_to_end(reader, topics.STATUS, range(self.kafka.partitions)):
                 event = decode(message.value(), message.headers()).event

@@ -54,10 +54,6 @@ def build() -> typer.Typer:
 
 
 def _register_stack(app: typer.Typer) -> None:
-    import importlib.util
-
-    if importlib.util.find_spec("trainhouse.cli.stack") is None:
-        return
     from trainhouse.cli import stack
 
     stack.register(app)

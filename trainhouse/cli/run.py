@@ -17,8 +17,8 @@ from trainhouse.cli.options import DataDir
 HELP = """
 Runs one process of the platform in the foreground, by settings alone: `intake`, `scheduler`, `detector`, `projector` or `agent`.
 
-  TRAINHOUSE_KAFKA_BOOTSTRAP=kafka:9092 trainhouse run scheduler
-  TRAINHOUSE_CONFIG=/etc/trainhouse.toml trainhouse run agent
+TRAINHOUSE_KAFKA_BOOTSTRAP=kafka:9092 trainhouse run scheduler
+TRAINHOUSE_CONFIG=/etc/trainhouse.toml trainhouse run agent
 
 Settings: environment first (TRAINHOUSE_KAFKA_…, TRAINHOUSE_S3_…, TRAINHOUSE_CLICKHOUSE_…, TRAINHOUSE_AGENT_…), then the
 sections of the TOML file that TRAINHOUSE_CONFIG names. SIGTERM ends it cleanly.

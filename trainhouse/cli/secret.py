@@ -96,4 +96,6 @@ def folder() -> Path:
     """The agent's secrets folder."""
     from trainhouse.workers.agent.settings import AgentSettings
 
-    return Path(AgentSettings().secrets_dir)
+    found = AgentSettings().resolved().secrets_dir
+    assert found is not None, "resolved() fills it in"
+    return found

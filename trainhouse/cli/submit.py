@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 HELP = """
 Submits a job: a command after `--`, or a spec from a YAML file (options go on top of it).
 
-  trainhouse submit -- python train.py --steps 500
-  trainhouse submit --gang 2 --wait -- python train.py
-  trainhouse submit spec.yaml --priority 10
-  trainhouse submit --sweep lr=0.1,0.01 --sweep width=64,128 -- python train.py --lr {lr} --width {width}
-  echo -n $TOKEN | trainhouse secrets set HUB_TOKEN; trainhouse submit --secret HUB_TOKEN -- python train.py
+trainhouse submit -- python train.py --steps 500
+trainhouse submit --gang 2 --wait -- python train.py
+trainhouse submit spec.yaml --priority 10
+trainhouse submit --sweep lr=0.1,0.01 --sweep width=64,128 -- python train.py --lr {lr} --width {width}
+echo -n $TOKEN | trainhouse secrets set TOKEN; trainhouse submit --secret TOKEN -- python train.py
 
 The working folder goes along (what git would see of it), named by its content. With --wait the exit code is the job's:
 0 only for SUCCEEDED, 1 FAILED, 3 REJECTED, 4 CANCELLED.

@@ -15,10 +15,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from trainhouse.client.code import MAX_CODE_BYTES, PackedCode, pack
-from trainhouse.client.errors import InvalidSpec, NotReachable, UnknownJob
+from trainhouse.client.errors import InvalidSpec, NotReachable, QueryFailed, UnknownJob
 from trainhouse.client.feed import Position, StatusFeed, concerns, unreachable
 from trainhouse.client.jobids import RANDOM_BITS, job_id_of
-from trainhouse.client.sql import SqlEndpoint
+from trainhouse.client.sql import SqlEndpoint, literal
 from trainhouse.events import (
     CancelJob,
     ChangeJob,
@@ -108,7 +108,7 @@ class TrainhouseClient:
 
     def watch(self, job: Submitted | str, *, timeout_s: float | None = None) -> Iterator[JobStatus | None]:
         """Yields each new status until a final one, and None about twice a second between. Ends early after `timeout_s`."""
-        asked = job if isinstance(job, Submitted) else Submitted(JobId.parse(job), "", None)
+        asked = job if isinstance(job, Submitted) else Submitted(JobId.parse(job), "", self._place_of_status(job))
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with StatusFeed(self.kafka) as feed:
             feed.start(asked.position)
@@ -132,21 +132,30 @@ class TrainhouseClient:
 
     def status(self, job_id: str) -> JobStatus:
         """The current status, from the status topic. Blocks. Raises UnknownJob."""
-        found = self.statuses().get(job_id)
+        place = self._place_of_status(job_id)
+        found = self.statuses(place).get(job_id) or (self.statuses().get(job_id) if place else None)
         if found is None:
             raise UnknownJob(job_id)
         return found
 
-    def statuses(self) -> dict[str, JobStatus]:
-        """The current status of every job that the status topic holds, by job id. Blocks: reads the topic to its end."""
+    def statuses(self, since: Position | None = None) -> dict[str, JobStatus]:
+        """The newest status of every job that has one since then, by job id. Blocks: reads the topic to its end."""
         newest: dict[str, JobStatus] = {}
         with StatusFeed(self.kafka) as feed:
-            for key, status in feed.until(feed.start()):
+            for key, status in _read_all(feed, since):
                 name = str(status.job_id or key)
                 # A rejected resubmission never hides the status of the job itself.
                 if key == name or name not in newest or newest[name].state is JobState.REJECTED:
                     newest[name] = status
         return newest
+
+    def _place_of_status(self, job_id: str) -> Position | None:
+        """Where the projections saw the job's newest status, so that the topic need not be read from its beginning."""
+        try:
+            rows = self.sql.table(f"SELECT source_partition, source_offset FROM jobs WHERE job_id = {literal(job_id)} LIMIT 1").rows
+        except (NotReachable, QueryFailed):
+            return None
+        return Position({int(rows[0][0]): int(rows[0][1])}) if rows else None
 
     def _send(self, event: Event, event_id: str | None = None) -> str:
         chosen = event_id or secrets.token_hex(16)
@@ -158,3 +167,8 @@ class TrainhouseClient:
         except BusUnavailable as error:
             raise NotReachable(unreachable(self.kafka.bootstrap, error)) from error
         return chosen
+
+
+def _read_all(feed: StatusFeed, since: Position | None) -> Iterator[tuple[str, JobStatus]]:
+    feed.start(since)
+    yield from feed.until_end()

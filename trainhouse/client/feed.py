@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from trainhouse.client.errors import NotReachable
 from trainhouse.events import InvalidEvent, JobState, JobStatus, decode
@@ -20,6 +20,9 @@ from trainhouse.events.topics import STATUS
 
 METADATA_TIMEOUT_S = 10.0
 POLL_S = 0.2
+STALL_S = 30.0
+# Errors come back as exceptions; librdkafka need not print them as well.
+QUIET: dict[str, Any] = {"log_level": 0, "enable.partition.eof": True}
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,9 @@ class StatusFeed:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._reader = consumer(settings, log_level=0)
+        self._reader = consumer(settings, **QUIET)
         self._seen: dict[str, int] = {}
+        self._at_end: set[int] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -57,28 +61,32 @@ class StatusFeed:
         return Position(ends)
 
     def start(self, since: Position | None = None) -> Position:
-        """Reads from `since`, or from the topic's beginning. Gives the ends as of now."""
+        """Reads the partitions of `since` from there, or all from their beginnings. Gives their ends as of now."""
         now = self.position()
         begin = dict.fromkeys(now.ends, 0) if since is None else since.ends
         self._reader.assign([TopicPartition(STATUS, n, offset) for n, offset in begin.items()])
-        return now
+        self._at_end = set()
+        return Position({n: now.ends[n] for n in begin if n in now.ends})
 
-    def until(self, end: Position) -> Iterator[tuple[str, JobStatus]]:
-        """Yields what comes before `end`: (key, status). Blocks on the brokers."""
-        left = {n for n, offset in end.ends.items() if offset > 0}
-        deadline = time.monotonic() + 60
-        while left:
-            yield from self.poll(POLL_S)
-            for at in self._reader.position([TopicPartition(STATUS, n) for n in left]):
-                if at.offset >= end.ends[at.partition]:
-                    left.discard(at.partition)
-            if time.monotonic() > deadline:
-                raise NotReachable(f"{self._settings.bootstrap}: {STATUS} could not be read to its end in 60 s")
+    def until_end(self) -> Iterator[tuple[str, JobStatus]]:
+        """Yields what there is now: (key, status). Blocks on the brokers."""
+        assigned = {tp.partition for tp in self._reader.assignment()}
+        heard = time.monotonic()
+        while not assigned <= self._at_end:
+            for found in self.poll(POLL_S):
+                heard = time.monotonic()
+                yield found
+            if time.monotonic() > heard + STALL_S:
+                raise NotReachable(f"{self._settings.bootstrap}: {STATUS} could not be read to its end, nothing came for {STALL_S:.0f} s")
 
     def poll(self, timeout_s: float) -> Iterator[tuple[str, JobStatus]]:
         """Yields what is there, waiting up to `timeout_s` for the first."""
         for message in self._reader.consume(500, timeout=timeout_s):
-            if message.error() is not None or message.value() is None:
+            error = message.error()
+            # The brokers tell the end: its offset is of no use, the marker of a transaction is never delivered.
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                self._at_end.add(message.partition() or 0)
+            if error is not None or message.value() is None:
                 continue
             try:
                 event = decode(message.value(), message.headers()).event

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from trainhouse.client.errors import NotReachable
-from trainhouse.client.feed import METADATA_TIMEOUT_S, unreachable
+from trainhouse.client.feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events.kafka import consumer
 from trainhouse.events.settings import KafkaSettings
 
@@ -20,7 +20,7 @@ Place = tuple[str, int]
 
 def scan(settings: KafkaSettings, topics: Sequence[str], needle: bytes, since_ms: int | None = None) -> Iterator[Message]:
     """Yields records whose value, key or headers hold `needle`, in no order between partitions. Blocks; raises NotReachable."""
-    reader = consumer(settings, log_level=0)
+    reader = consumer(settings, **QUIET)
     try:
         starts, ends = _bounds(reader, topics, since_ms)
         yield from (m for m in _read(reader, starts, ends, settings.bootstrap) if _holds(m, needle))
@@ -51,17 +51,17 @@ def _bounds(reader: Consumer, topics: Sequence[str], since_ms: int | None) -> tu
 
 
 def _read(reader: Consumer, starts: dict[Place, int], ends: dict[Place, int], bootstrap: str) -> Iterator[Message]:
-    assigned = [TopicPartition(t, n, offset) for (t, n), offset in starts.items()]
-    reader.assign(assigned)
-    left, heard = dict(ends), time.monotonic()
+    reader.assign([TopicPartition(t, n, offset) for (t, n), offset in starts.items()])
+    left, heard = set(ends), time.monotonic()
     while left:
         for message in reader.consume(1000, timeout=0.2):
             heard = time.monotonic()
-            if message.error() is None and (message.offset() or 0) < ends[message.topic() or "", message.partition() or 0]:
+            place = (message.topic() or "", message.partition() or 0)
+            error = message.error()
+            if error is None and (message.offset() or 0) < ends[place]:
                 yield message
-        for at in reader.position(assigned):
-            if at.offset >= left.get((at.topic, at.partition), 1 << 62):
-                del left[at.topic, at.partition]
+            elif error is None or error.code() == KafkaError._PARTITION_EOF:
+                left.discard(place)
         if left and time.monotonic() - heard > STALL_S:
             raise NotReachable(f"{bootstrap}: {next(iter(left))[0]} sent nothing for {STALL_S:.0f} s, though more is there")
 

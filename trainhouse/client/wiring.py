@@ -5,6 +5,7 @@ Never: connects; the first method that needs a server does.
 
 from trainhouse.client.client import TrainhouseClient
 from trainhouse.client.code import PackedCode
+from trainhouse.client.errors import NotReachable
 from trainhouse.client.sql import SqlEndpoint
 from trainhouse.events import CodeArchive
 from trainhouse.events.settings import KafkaSettings
@@ -27,4 +28,25 @@ def sql_of_settings() -> SqlEndpoint:
 
 def put_code(code: PackedCode) -> CodeArchive:
     """Stores an archive and its diff under their hashes, unless they are there. Blocks on the object store."""
-    raise NotImplementedError
+    from trainhouse.checkpointing.errors import CheckpointError
+    from trainhouse.checkpointing.s3 import S3ObjectStore
+    from trainhouse.checkpointing.settings import StoreSettings
+
+    objects = S3ObjectStore(StoreSettings())
+    key = f"code/{code.sha256}.tar.gz"
+    diff_key = f"code/{code.sha256}.{code.git_commit}.diff"
+    try:
+        if objects.stat(key) is None:
+            objects.put(key, code.archive)
+        if code.git_diff:
+            objects.put(diff_key, code.git_diff)
+    except CheckpointError as error:
+        raise NotReachable(f"the code could not be stored: {error}") from error
+    return CodeArchive(
+        uri=objects.uri(key),
+        sha256=code.sha256,
+        size_bytes=len(code.archive),
+        git_commit=code.git_commit,
+        git_diff_uri=objects.uri(diff_key) if code.git_diff else None,
+        git_dirty=code.dirty,
+    )
