@@ -13,8 +13,8 @@ class SchedulingFailed(SchedulerError):
     """Placement itself raised, whatever the inputs were: it is journaled and placement freezes."""
 
 
-class InputTooLarge(SchedulerError):
-    """One input alone makes a record beyond the journal's limit."""
+class RecordTooLarge(SchedulerError):
+    """The brokers refuse a journal record for its size: halve the batch."""
 
 
 class LogUnavailable(SchedulerError):
@@ -27,3 +27,7 @@ class Fenced(SchedulerError):
 
 class SnapshotMismatch(BrokenInvariant):
     """The snapshot does not belong to this journal as it is now: the owner refuses to append."""
+
+
+class UnexpectedInput(SchedulerError):
+    """An event that its machine does not take: journaled as refused, and skipped."""

@@ -1,0 +1,155 @@
+"""What the scheduler decides, as the journal holds it: each event is the whole new value of what it changes.
+
+Holds: folding these alone rebuilds the scheduler's state, whatever code decided them. The orders to agents (GangAllocated …) and the
+statuses that a record publishes are decisions too, beside these.
+Never: leaves the journal, but for projections and replay.
+"""
+
+from pydantic import Field
+
+from trainhouse.events.base import Event, Model
+from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, EventId, JobId, NodeId, PoolName
+from trainhouse.events.job import LastCheckpoint
+from trainhouse.events.node import Device
+from trainhouse.events.phases import PartEnd, Phase, Progress, Tally
+from trainhouse.events.spec import JobSpec, Limits
+
+
+class TokenSeen(Event, type="trainhouse.decision.token-seen.v1"):
+    """Effects of the directory's partition up to this order token are known here: repeats are dropped."""
+
+    partition: int
+    seq: int
+    ordinal: int
+
+
+class JobQueued(Event, type="trainhouse.decision.job-queued.v1"):
+    """An admitted job entered its pool's queue. `number` is its place in the order of submission."""
+
+    job_id: JobId
+    number: int
+    spec: JobSpec
+    spec_sha256: str
+    submission_id: EventId
+    submitted_at_ms: int
+
+
+class JobRetuned(Event, type="trainhouse.decision.job-retuned.v1"):
+    """What may change of a job changed."""
+
+    job_id: JobId
+    priority: int
+    limits: Limits
+
+
+class JobMoved(Event, type="trainhouse.decision.job-moved.v1"):
+    """A job is in another phase, for a reason that its user reads."""
+
+    job_id: JobId
+    phase: Phase
+    reason: str
+
+
+class JobRequeued(Event, type="trainhouse.decision.job-requeued.v1"):
+    """An attempt is over and the job waits for the next one."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    tally: Tally
+    not_before_ms: int
+    reason: str
+
+
+class JobForgotten(Event, type="trainhouse.decision.job-forgotten.v1"):
+    """A finished job left the live state; its last status says how it ended."""
+
+    job_id: JobId
+
+
+class PartStarted(Event, type="trainhouse.decision.part-started.v1"):
+    """Every rank of an attempt on one node has a process."""
+
+    job_id: JobId
+    epoch: Epoch
+    node_id: NodeId
+
+
+class RankFinished(Event, type="trainhouse.decision.rank-finished.v1"):
+    """A rank exited with code 0."""
+
+    job_id: JobId
+    epoch: Epoch
+    rank: int
+
+
+class PartEnded(Event, type="trainhouse.decision.part-ended.v1"):
+    """Nothing more is expected of an attempt on one node."""
+
+    job_id: JobId
+    epoch: Epoch
+    node_id: NodeId
+    how: PartEnd
+
+
+class DevicesFreed(Event, type="trainhouse.decision.devices-freed.v1"):
+    """Nothing of an attempt is left on a node: its devices there can be given again."""
+
+    node_id: NodeId
+    job_id: JobId
+    epoch: Epoch
+
+
+class JobProgressed(Event, type="trainhouse.decision.job-progressed.v1"):
+    """An attempt told where its training is."""
+
+    job_id: JobId
+    progress: Progress
+
+
+class CheckpointNoted(Event, type="trainhouse.decision.checkpoint-noted.v1"):
+    """A newer checkpoint of a job exists."""
+
+    job_id: JobId
+    checkpoint: LastCheckpoint
+
+
+class Hold(Model):
+    """Devices of a node, and the cpus and memory beside them, that one attempt has until the node says it is gone.
+
+    No devices: the node runs the attempt, but nobody here gave it any; nothing is placed on the node until it is gone.
+    """
+
+    job_id: JobId
+    epoch: Epoch
+    devices: tuple[DeviceId, ...] = ()
+    cpus: float = 0
+    memory_bytes: int = 0
+
+
+class NodeJoined(Event, type="trainhouse.decision.node-joined.v1"):
+    """A node registered: this is all that is known of it, and what holds its devices."""
+
+    node_id: NodeId
+    boot_id: str
+    incarnation: str
+    pool: PoolName
+    address: str
+    devices: tuple[Device, ...]
+    rendezvous_ports: tuple[int, ...]
+    cpus: float
+    memory_bytes: int
+    labels: dict[str, str] = Field(default_factory=dict)
+    holds: tuple[Hold, ...] = ()
+
+
+class NodeGivenUp(Event, type="trainhouse.decision.node-given-up.v1"):
+    """A lost node: its devices stay unallocatable until it registers again."""
+
+    node_id: NodeId
+    reason: str
+
+
+class PlacementResumed(Event, type="trainhouse.decision.placement-resumed.v1"):
+    """Placement works again after it was frozen."""
+
+    decide_version: int

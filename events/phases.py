@@ -1,0 +1,161 @@
+"""Where a job is in its life, as the journal holds it: one frozen variant per phase, never a bundle of flags.
+
+Holds: a phase carries what is true in that phase alone; `kind` tells the variants apart on the wire.
+Never: says which phase may follow which (`scheduler.core.transitions` does).
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trainhouse.events.base import Model
+from trainhouse.events.gang import NodePlacement
+from trainhouse.events.ids import AttemptNumber, Epoch, NodeId
+from trainhouse.events.job import JobState
+
+
+class StopKind(StrEnum):
+    """Why an attempt ends before its ranks did so by themselves, and so what becomes of its job."""
+
+    RANK_FAILED = "RANK_FAILED"
+    LOST = "LOST"
+    FATAL = "FATAL"
+    CANCELLED = "CANCELLED"
+    RUN_TIME = "RUN_TIME"
+
+
+class StopCause(Model):
+    """The kind, and the reason for a person."""
+
+    kind: StopKind
+    reason: str
+
+
+class Pending(Model):
+    """Waits for its gang's devices, not before `not_before_ms`."""
+
+    kind: Literal["pending"] = "pending"
+    not_before_ms: int = 0
+
+
+class Scheduled(Model):
+    """Has its devices; not every node has started its ranks."""
+
+    kind: Literal["scheduled"] = "scheduled"
+
+
+class Initializing(Model):
+    """Every rank has a process; no progress yet."""
+
+    kind: Literal["initializing"] = "initializing"
+    since_ms: int
+
+
+class Running(Model):
+    """Trains."""
+
+    kind: Literal["running"] = "running"
+    since_ms: int
+
+
+class Checkpointing(Model):
+    """Saves before its gang is released, until `deadline_ms` at the latest; `cause` is what the release is for."""
+
+    kind: Literal["checkpointing"] = "checkpointing"
+    deadline_ms: int
+    cause: StopCause
+
+
+class Stopping(Model):
+    """Its gang is released; nodes have yet to say that nothing is left. `shown` is the state that users go on seeing."""
+
+    kind: Literal["stopping"] = "stopping"
+    shown: JobState
+    cause: StopCause
+    grace_s: float
+    remind_at_ms: int
+
+
+class Succeeded(Model):
+    """Every rank exited with code 0."""
+
+    kind: Literal["succeeded"] = "succeeded"
+
+
+class Failed(Model):
+    """Ended without success, and will not be tried again."""
+
+    kind: Literal["failed"] = "failed"
+
+
+class Cancelled(Model):
+    """Ended because somebody asked for it."""
+
+    kind: Literal["cancelled"] = "cancelled"
+
+
+class Rejected(Model):
+    """Refused by the scheduler: no gang like this can ever be held."""
+
+    kind: Literal["rejected"] = "rejected"
+
+
+Phase = Annotated[
+    Pending | Scheduled | Initializing | Running | Checkpointing | Stopping | Succeeded | Failed | Cancelled | Rejected,
+    Field(discriminator="kind"),
+]
+
+
+class PartEnd(StrEnum):
+    """How a node's part of an attempt came to its end."""
+
+    STOPPED = "STOPPED"
+    LOST = "LOST"
+
+
+class EndedPart(Model):
+    """A node of which nothing more is expected in this attempt."""
+
+    node_id: NodeId
+    how: PartEnd
+    at_ms: int
+
+
+class Allotment(Model):
+    """The gang of one attempt, and what its nodes have reported. Tuples are sorted."""
+
+    attempt: AttemptNumber
+    epoch: Epoch
+    placements: tuple[NodePlacement, ...]
+    master_address: str
+    master_port: int
+    allocated_at_ms: int
+    started: tuple[NodeId, ...] = ()
+    ended: tuple[EndedPart, ...] = ()
+    clean_ranks: tuple[int, ...] = ()
+
+
+class Progress(Model):
+    """The newest that an attempt told of its training."""
+
+    epoch: Epoch
+    at_ms: int
+    step: int
+    total_steps: int | None = None
+    loss: float | None = None
+    learning_rate: float | None = None
+    steps_per_s: float | None = None
+    samples_per_s: float | None = None
+
+
+class Tally(Model):
+    """What a job has used up: restarts after failures of its own, after losses of the fleet's, and time with devices.
+
+    `streak` counts attempts that ended without having got anywhere, for the backoff.
+    """
+
+    failures: int = 0
+    losses: int = 0
+    streak: int = 0
+    ran_ms: int = 0

@@ -1,0 +1,148 @@
+"""Nodes: registration, which reconciles what is believed of a node with what it says, and loss.
+
+Holds: a device is given again only after its node said that nothing of the old attempt is left: by AttemptStopped, or by registering
+without it. A node that only was silent, and comes back with its ranks alive, still holds their devices.
+"""
+
+from trainhouse.events import Epoch, GangAllocated, JobId, NodeDesiredState, NodeLost, NodeRegistered
+from trainhouse.events.decisions import DevicesFreed, Hold, NodeGivenUp, NodeJoined
+from trainhouse.events.phases import Checkpointing, PartEnd, StopCause, StopKind, Stopping
+from trainhouse.scheduler.core.draft import Draft
+from trainhouse.scheduler.core.life import end_part, stop
+from trainhouse.scheduler.core.records import Job, Node, NodeHealth
+
+
+def on_registered(draft: Draft, event: NodeRegistered) -> None:
+    """Takes the node in, settles what it no longer runs, and answers with all that it is to run."""
+    old = draft.state.nodes.get(event.node_id)
+    runs = {(str(r.job_id), int(r.epoch)) for r in event.running}
+    holds = old.holds if old is not None else ()
+    known = {(str(h.job_id), int(h.epoch)) for h in holds}
+    strangers = tuple(Hold(job_id=JobId(j), epoch=Epoch(e)) for j, e in sorted(runs - known))
+    fields = {name: getattr(event, name) for name in NodeJoined.model_fields if name != "holds"}
+    merged = tuple(sorted((*holds, *strangers), key=lambda h: (h.job_id, h.epoch)))
+    draft.emit(NodeJoined(**fields, holds=merged))
+    for hold in holds:
+        if (hold.job_id, hold.epoch) not in runs:
+            _not_running(draft, old, event, hold)
+    draft.emit(desired_state(draft, event))
+
+
+def _not_running(draft: Draft, old: Node | None, event: NodeRegistered, hold: Hold) -> None:
+    """Settles one attempt that the node had and does not run now."""
+    job = _holder(draft, hold)
+    rebooted = old is not None and old.boot_id != event.boot_id
+    if not rebooted and job is not None and not _had_started(job, event.node_id):
+        # It may not have read the order yet. Its agent answers the order, or the release, when it does.
+        if _store_moved(draft, job, event):
+            reason = f"node {event.node_id}, which hosts the rendezvous, restarted its agent before the ranks began"
+            stop(draft, job, StopCause(kind=StopKind.LOST, reason=reason))
+        return
+    draft.emit(DevicesFreed(node_id=event.node_id, job_id=hold.job_id, epoch=hold.epoch))
+    if job is None:
+        return
+    if rebooted:
+        lose_part(draft, job, event.node_id, f"node {event.node_id} was rebooted")
+    else:
+        end_part(draft, job, event.node_id, PartEnd.STOPPED)
+
+
+def _holder(draft: Draft, hold: Hold) -> Job | None:
+    """The job whose present attempt the hold is of."""
+    job = draft.live(hold.job_id)
+    return job if job is not None and job.allotment is not None and job.allotment.epoch == hold.epoch else None
+
+
+def _had_started(job: Job, node_id: str) -> bool:
+    return job.allotment is not None and node_id in job.allotment.started
+
+
+def _store_moved(draft: Draft, job: Job, event: NodeRegistered) -> bool:
+    """Whether the address that the gang was told for its rendezvous is not served any more."""
+    allotment = job.allotment
+    if allotment is None or isinstance(job.phase, Stopping) or allotment.placements[0].node_id != event.node_id:
+        return False
+    node = draft.state.node(event.node_id)
+    try:
+        port = node.port_of(allotment.placements[0].devices[0])
+    except KeyError:
+        return True
+    return (node.address, port) != (allotment.master_address, allotment.master_port)
+
+
+def desired_state(draft: Draft, event: NodeRegistered) -> NodeDesiredState:
+    """All attempts that a node is to run now, whole orders."""
+    node = draft.state.node(event.node_id)
+    allocations = []
+    for hold in node.holds:
+        job = _holder(draft, hold)
+        if job is not None and not isinstance(job.phase, Stopping):
+            allocations.append(order_of(job))
+    return NodeDesiredState(
+        node_id=node.node_id,
+        boot_id=node.boot_id,
+        incarnation=node.incarnation,
+        pool=node.pool,
+        allocations=tuple(allocations),
+    )
+
+
+def order_of(job: Job) -> GangAllocated:
+    """The order to run a job's present attempt, as it was first given. The job must have a gang."""
+    a = job.allotment
+    assert a is not None
+    return GangAllocated(
+        job_id=job.job_id,
+        attempt=a.attempt,
+        epoch=a.epoch,
+        pool=job.pool,
+        spec=job.spec,
+        spec_sha256=job.spec_sha256,
+        placements=a.placements,
+        master_address=a.master_address,
+        master_port=a.master_port,
+    )
+
+
+def on_lost(draft: Draft, event: NodeLost) -> None:
+    """Gives a node up, if the verdict is about its present registration, and restarts its gangs elsewhere."""
+    node = draft.state.nodes.get(event.node_id)
+    if node is None or node.health is NodeHealth.LOST:
+        return
+    if (node.boot_id, node.incarnation) != (event.boot_id, event.incarnation):
+        return
+    reason = f"node {event.node_id} was lost: silent for {event.silent_s:.1f} s"
+    draft.emit(NodeGivenUp(node_id=event.node_id, reason=event.evidence or reason))
+    for hold in node.holds:
+        job = _holder(draft, hold)
+        if job is not None:
+            lose_part(draft, job, event.node_id, reason)
+
+
+def lose_part(draft: Draft, job: Job, node_id: str, reason: str) -> None:
+    """A node's part of a job's attempt is gone without having said how: the attempt ends as lost, at no cost to the job's restarts.
+
+    A failure that was reported meanwhile is put down to the loss: ranks elsewhere fail when a peer's node dies.
+    """
+    allotment = job.allotment
+    if allotment is None or any(e.node_id == node_id for e in allotment.ended):
+        return
+    part = next(p for p in allotment.placements if p.node_id == node_id)
+    if not _clean(job, part.ranks):
+        cause = _cause_of_loss(job, reason)
+        if cause is not None:
+            stop(draft, job, cause)
+    end_part(draft, draft.state.job(job.job_id), node_id, PartEnd.LOST)
+
+
+def _clean(job: Job, ranks: range) -> bool:
+    return job.allotment is not None and all(r in job.allotment.clean_ranks for r in ranks)
+
+
+def _cause_of_loss(job: Job, reason: str) -> StopCause | None:
+    """What the loss of a part ends the attempt for; None when it is ending for something that stands."""
+    if isinstance(job.phase, Checkpointing):
+        return job.phase.cause
+    if isinstance(job.phase, Stopping) and job.phase.cause.kind is not StopKind.RANK_FAILED:
+        return None
+    return StopCause(kind=StopKind.LOST, reason=reason)

@@ -1,0 +1,122 @@
+"""What agents report about attempts.
+
+Holds: a report of an older epoch, or of a node that has no part in the attempt, changes no job; a repeat or a late one is harmless.
+"""
+
+from typing import Final
+
+from trainhouse.events import (
+    AttemptStarted,
+    AttemptStopped,
+    CheckpointCompleted,
+    LastCheckpoint,
+    LaunchFailed,
+    ProgressReported,
+    RankExited,
+)
+from trainhouse.events.attempt import AttemptReport
+from trainhouse.events.decisions import CheckpointNoted, DevicesFreed, JobProgressed, PartStarted, RankFinished
+from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Progress, Running, Scheduled, StopCause, StopKind, Stopping
+from trainhouse.scheduler.core.draft import Draft
+from trainhouse.scheduler.core.life import end_part, settle, stop
+from trainhouse.scheduler.core.records import Job
+
+STATUS_EVERY_MS: Final = 900
+MAX_REASON_CHARS: Final = 6000
+_SIGNALS: Final = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+
+
+def _current(draft: Draft, report: AttemptReport) -> Job | None:
+    """The job, if the report is about its present attempt and comes from one of its nodes."""
+    job = draft.live(report.job_id)
+    if job is None or job.allotment is None or job.allotment.epoch != report.epoch:
+        return None
+    return job if any(p.node_id == report.node_id for p in job.allotment.placements) else None
+
+
+def on_started(draft: Draft, report: AttemptStarted) -> None:
+    """A node's ranks have processes; when all nodes' have, the job initializes."""
+    job = _current(draft, report)
+    if job is None or job.allotment is None or report.node_id in job.allotment.started:
+        return
+    draft.emit(PartStarted(job_id=job.job_id, epoch=report.epoch, node_id=report.node_id))
+    job = draft.state.job(job.job_id)
+    if isinstance(job.phase, Scheduled) and job.allotment and len(job.allotment.started) == len(job.allotment.placements):
+        draft.move(job.job_id, Initializing(since_ms=draft.now_ms), "")
+
+
+def on_launch_failed(draft: Draft, report: LaunchFailed) -> None:
+    """A node could not start its ranks: tried again elsewhere, or the end of a job that no node could start."""
+    job = _current(draft, report)
+    if job is None or isinstance(job.phase, Stopping):
+        return
+    kind = StopKind.LOST if report.retryable else StopKind.FATAL
+    stop(draft, job, StopCause(kind=kind, reason=f"node {report.node_id} could not start its ranks: {report.reason}"))
+
+
+def on_rank_exited(draft: Draft, report: RankExited) -> None:
+    """A clean exit is noted; any other one ends the attempt."""
+    job = _current(draft, report)
+    if job is None or job.allotment is None:
+        return
+    part = next(p for p in job.allotment.placements if p.node_id == report.node_id)
+    if report.rank not in part.ranks:
+        return
+    if report.clean:
+        if report.rank not in job.allotment.clean_ranks:
+            draft.emit(RankFinished(job_id=job.job_id, epoch=report.epoch, rank=report.rank))
+            settle(draft, job.job_id)
+    elif isinstance(job.phase, Checkpointing):
+        stop(draft, job, job.phase.cause)
+    elif not isinstance(job.phase, Stopping):
+        unknown = report.exit_code is None and report.signal is None
+        stop(draft, job, StopCause(kind=StopKind.LOST if unknown else StopKind.RANK_FAILED, reason=_exit_reason(report)))
+
+
+def _exit_reason(report: RankExited) -> str:
+    if report.signal is not None:
+        name = _SIGNALS.get(report.signal, f"signal {report.signal}")
+        hint = " (by the kernel when memory ran out, or by somebody)" if report.signal == 9 else ""
+        how = f"was killed by {name}{hint}"
+    elif report.exit_code is not None:
+        how = f"exited with code {report.exit_code}"
+    else:
+        how = "is gone; how it ended could not be learnt"
+    lines = f":\n{report.reason[-MAX_REASON_CHARS:]}" if report.reason else ""
+    return f"rank {report.rank} on node {report.node_id} {how}{lines}"
+
+
+def on_stopped(draft: Draft, report: AttemptStopped) -> None:
+    """Nothing is left of an attempt on a node: its devices are free, whatever became of the job."""
+    node = draft.state.nodes.get(report.node_id)
+    if node is not None and node.hold_of(report.job_id, report.epoch) is not None:
+        draft.emit(DevicesFreed(node_id=report.node_id, job_id=report.job_id, epoch=report.epoch))
+    job = _current(draft, report)
+    if job is not None:
+        end_part(draft, job, report.node_id, PartEnd.STOPPED)
+
+
+def on_progress(draft: Draft, report: ProgressReported) -> None:
+    """Notes where training is. The status follows at most once in STATUS_EVERY_MS, but at once when the job begins to run."""
+    job = _current(draft, report)
+    if job is None or (job.progress is not None and job.progress.epoch == report.epoch and report.at_ms <= job.progress.at_ms):
+        return
+    fields = {name: getattr(report, name) for name in Progress.model_fields}
+    draft.emit(JobProgressed(job_id=job.job_id, progress=Progress(**fields)))
+    if isinstance(job.phase, Scheduled | Initializing):
+        draft.move(job.job_id, Running(since_ms=draft.now_ms), "")
+    elif draft.now_ms - job.status_at_ms >= STATUS_EVERY_MS:
+        draft.publish(job.job_id)
+
+
+def on_checkpoint(draft: Draft, report: CheckpointCompleted) -> None:
+    """Notes a newer commit, of whatever epoch: it stands in the job's chain. A job that saved before its release is released."""
+    job = draft.live(report.job_id)
+    if job is None or (job.last_checkpoint is not None and report.commit <= job.last_checkpoint.commit):
+        return
+    noted = LastCheckpoint(commit=report.commit, step=report.step, uri=report.uri, completed_at_ms=report.at_ms)
+    draft.emit(CheckpointNoted(job_id=job.job_id, checkpoint=noted))
+    if isinstance(job.phase, Checkpointing) and report.epoch == job.epoch:
+        stop(draft, job, job.phase.cause)
+    else:
+        draft.publish(job.job_id)

@@ -1,0 +1,110 @@
+"""The scheduler as a pure machine over one partition of control: jobs in, gangs and statuses out.
+
+Holds: every decision follows from state, `now_ms` and inputs; decide leaves the state as it was; inputs are handled one by one, so the
+bounds of a batch change nothing. Directory's repeats and agents' repeats, late or stale, change nothing.
+Never: gives a device to two attempts, or a part of a gang.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from trainhouse.events import (
+    AttemptStarted,
+    AttemptStopped,
+    CancelJob,
+    ChangeJob,
+    CheckpointCompleted,
+    Event,
+    JobAdmitted,
+    LaunchFailed,
+    NodeLost,
+    NodeRegistered,
+    PoolCreated,
+    ProgressReported,
+    RankExited,
+)
+from trainhouse.events.journal import ClockTicked
+from trainhouse.scheduler.core import fleet, reports, requests
+from trainhouse.scheduler.core.draft import Draft
+from trainhouse.scheduler.core.effects import effects_of
+from trainhouse.scheduler.core.errors import UnexpectedInput
+from trainhouse.scheduler.core.fold import fold_decision
+from trainhouse.scheduler.core.machine import Effect, Input
+from trainhouse.scheduler.core.placing import CAUSES, place_waiting
+from trainhouse.scheduler.core.policy import Policy, StrictOrder
+from trainhouse.scheduler.core.snapshot import dump_schedule, load_schedule
+from trainhouse.scheduler.core.state import ScheduleState
+from trainhouse.scheduler.core.timers import on_tick
+
+_REQUESTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
+    JobAdmitted: requests.on_admitted,
+    CancelJob: requests.on_cancel,
+    ChangeJob: requests.on_change,
+    PoolCreated: requests.on_pool,
+}
+_REPORTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
+    NodeRegistered: fleet.on_registered,
+    NodeLost: fleet.on_lost,
+    AttemptStarted: reports.on_started,
+    LaunchFailed: reports.on_launch_failed,
+    RankExited: reports.on_rank_exited,
+    AttemptStopped: reports.on_stopped,
+    ProgressReported: reports.on_progress,
+    CheckpointCompleted: reports.on_checkpoint,
+}
+
+
+class ScheduleMachine:
+    """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
+
+    name = "schedule"
+    decide_version = 1
+    fold_version = 1
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self._policy = policy or StrictOrder()
+
+    def initial(self, partition: int) -> ScheduleState:
+        """No jobs, no nodes, no pools."""
+        return ScheduleState(partition)
+
+    def decide(self, state: ScheduleState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
+        """Decisions for a batch. Raises UnexpectedInput on an event that control does not carry."""
+        draft = Draft(state.fork(), now_ms)
+        for item in inputs:
+            self._handle(draft, item)
+        return draft.decisions
+
+    def _handle(self, draft: Draft, item: Input) -> None:
+        before, kind = len(draft.decisions), type(item.event)
+        if kind is ClockTicked:
+            on_tick(draft)
+        elif kind in _REQUESTS:
+            if requests.is_repeat(draft, item.envelope):
+                return
+            _REQUESTS[kind](draft, item.event)
+        elif kind in _REPORTS:
+            _REPORTS[kind](draft, item.event)
+        else:
+            raise UnexpectedInput(f"{item.event.event_type} ({item.envelope.id}) is nothing that the scheduler takes; see the topic table")
+        by_person = kind in _REQUESTS and draft.state.frozen is not None
+        if kind is ClockTicked or by_person or any(isinstance(d, CAUSES) for d in draft.decisions[before:]):
+            place_waiting(draft, self._policy, self.decide_version, by_person)
+
+    def fold(self, state: ScheduleState, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> ScheduleState:
+        """The state after a record, changed in place; the inputs are not looked at."""
+        for decision in decisions:
+            fold_decision(state, now_ms, decision)
+        return state
+
+    def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
+        """Orders, statuses, pools and alerts of a record."""
+        return list(effects_of(seq, decisions))
+
+    def dump(self, state: ScheduleState) -> bytes:
+        """Canonical JSON."""
+        return dump_schedule(state)
+
+    def load(self, data: bytes) -> ScheduleState:
+        """The state back, indexes included. Raises BrokenInvariant on bytes of another version."""
+        return load_schedule(data)

@@ -1,0 +1,92 @@
+"""What happens because time went by, on a tick: limits of run time, saves that take too long, ends that nobody explained.
+
+Holds: a pass looks at the jobs that have devices only; what is due is handled in order of job id.
+"""
+
+from typing import Final
+
+from trainhouse.events import CheckpointRequested
+from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Running, StopCause, StopKind, Stopping
+from trainhouse.scheduler.core.draft import Draft
+from trainhouse.scheduler.core.life import REMIND_MS, release, stop
+from trainhouse.scheduler.core.records import Job
+
+EXIT_REPORT_MS: Final = 3_000
+QUIET_START_MS: Final = 30_000
+MIN_SAVE_MS: Final = 30_000
+
+
+def on_tick(draft: Draft) -> None:
+    """Handles everything that is due now."""
+    now_ms = draft.now_ms
+    due = [job_id for job_id in draft.state.active if _is_due(draft.state.jobs[job_id], now_ms)]
+    for job_id in sorted(due):
+        _handle(draft, draft.state.jobs[job_id])
+
+
+def _is_due(job: Job, now_ms: int) -> bool:
+    phase = job.phase
+    if isinstance(phase, Stopping):
+        return now_ms >= phase.remind_at_ms
+    if isinstance(phase, Checkpointing):
+        return now_ms >= phase.deadline_ms or _unexplained(job, now_ms) is not None
+    quiet = isinstance(phase, Initializing) and now_ms - phase.since_ms >= QUIET_START_MS
+    return quiet or _out_of_time(job, now_ms) or _unexplained(job, now_ms) is not None
+
+
+def _handle(draft: Draft, job: Job) -> None:
+    phase, now_ms = job.phase, draft.now_ms
+    if isinstance(phase, Stopping):
+        draft.move(job.job_id, phase.model_copy(update={"remind_at_ms": now_ms + REMIND_MS}), job.reason)
+        release(draft, job)
+    elif isinstance(phase, Checkpointing):
+        stop(draft, job, phase.cause)
+    elif (reason := _unexplained(job, now_ms)) is not None:
+        stop(draft, job, StopCause(kind=StopKind.LOST, reason=reason))
+    elif _out_of_time(job, now_ms):
+        _end_for_run_time(draft, job)
+    else:
+        draft.move(job.job_id, Running(since_ms=now_ms), "runs; it reports no progress")
+
+
+def _unexplained(job: Job, now_ms: int) -> str | None:
+    """A node says that its part is over, and some time later still not how its ranks ended: why the attempt counts as lost."""
+    a = job.allotment
+    if a is None:
+        return None
+    for ended in a.ended:
+        if ended.how is PartEnd.STOPPED and now_ms - ended.at_ms >= EXIT_REPORT_MS:
+            ranks = next(p.ranks for p in a.placements if p.node_id == ended.node_id)
+            left = [r for r in ranks if r not in a.clean_ranks]
+            if left:
+                return f"node {ended.node_id} runs nothing of the attempt any more, and did not say how rank {left[0]} ended"
+    return None
+
+
+def _out_of_time(job: Job, now_ms: int) -> bool:
+    limit_s = job.limits.run_time_s
+    return limit_s is not None and job.ran_ms(now_ms) >= limit_s * 1000
+
+
+def _end_for_run_time(draft: Draft, job: Job) -> None:
+    """Asks a job that talks to us to save first; releases any other at once."""
+    cause = StopCause(kind=StopKind.RUN_TIME, reason=f"its run time reached limits.run_time_s = {job.limits.run_time_s:g}")
+    allotment = job.allotment
+    talks = isinstance(job.phase, Running) and job.progress is not None and job.progress.epoch == job.epoch
+    if allotment is None or not talks:
+        stop(draft, job, cause)
+        return
+    deadline_ms = draft.now_ms + max(MIN_SAVE_MS, round(job.limits.grace_s * 1000))
+    draft.move(job.job_id, Checkpointing(deadline_ms=deadline_ms, cause=cause), f"saves, because {cause.reason}")
+    draft.emit(
+        CheckpointRequested(
+            job_id=job.job_id,
+            attempt=allotment.attempt,
+            epoch=allotment.epoch,
+            pool=job.pool,
+            node_ids=tuple(p.node_id for p in allotment.placements),
+            reason=cause.reason,
+            deadline_ms=deadline_ms,
+            then_stop=True,
+        )
+    )
