@@ -7,9 +7,9 @@ Never: changes state; reads a clock (`clock_ms` comes in).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from trainhouse.events import Envelope, EventId, InvalidEvent
+from trainhouse.events import Envelope, Event, EventId, InvalidEvent
 from trainhouse.events.codec import Headers, decode
 from trainhouse.events.journal import (
     MAX_REASON_CHARS,
@@ -89,10 +89,10 @@ def bounded(waiting: Sequence[Pending], limits: Limits) -> list[Pending]:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposer:
+class Proposer(Generic[S]):
     """Makes records of one owner on one machine."""
 
-    machine: Machine[S]  # type: ignore[valid-type]
+    machine: Machine[S]
     owner: str
     limits: Limits = Limits()
 
@@ -170,7 +170,7 @@ class Proposer:
         folded: Folded[S],
         now_ms: int,
         items: tuple[JournaledInput, ...],
-        decisions: Sequence[object],
+        decisions: Sequence[Event],
         published_up_to: int,
     ) -> JournalRecord:
         offsets = [i.offset for i in items if i.offset is not None]
@@ -180,7 +180,7 @@ class Proposer:
             now_ms=now_ms,
             cursor=max(offsets, default=folded.cursor),
             inputs=items,
-            decisions=tuple(decisions),  # type: ignore[arg-type]
+            decisions=tuple(decisions),
             published_up_to=max(folded.published_up_to, published_up_to),
             decide_version=self.machine.decide_version,
             fold_version=self.machine.fold_version,

@@ -12,7 +12,7 @@ from trainhouse.events.codec import HEADERS, encode
 from trainhouse.events.journal import InputRefused, JournaledInput, JournalRecord
 from trainhouse.events.topics import DEAD_LETTERS, STATUS
 from trainhouse.scheduler.core.journal import machine_part
-from trainhouse.scheduler.core.machine import Effect, Machine
+from trainhouse.scheduler.core.machine import OWN_PARTITION, Effect, Machine
 
 S = TypeVar("S")
 
@@ -52,7 +52,7 @@ def outgoing(machine: Machine[S], input_topic: str, partition: int, record: Jour
                 )
             ),
             HEADERS,
-            e.partition,
+            partition if e.partition == OWN_PARTITION else e.partition,
         )
         for ordinal, e in enumerate(effects)
     ]

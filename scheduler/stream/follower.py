@@ -1,0 +1,88 @@
+"""The tail of one partition's journal, folded: every process has one for every partition, all the time.
+
+Holds: state changes here and nowhere else; effects of folded records wait in `unpublished` until the journal says they are out.
+Never: appends.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from trainhouse.events.journal import JournalRecord
+from trainhouse.scheduler.core.journal import Folded, fold_bytes
+from trainhouse.scheduler.core.machine import Machine
+from trainhouse.scheduler.core.outgoing import Outgoing, outgoing
+from trainhouse.scheduler.core.ownership import Ownership
+from trainhouse.scheduler.stream.ports import Clock, Entry
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Unpublished:
+    """The effects of one folded record, and its bytes (a snapshot must carry them until they are out)."""
+
+    seq: int
+    effects: list[Outgoing]
+    record: bytes
+
+
+class Follower(Generic[S]):
+    """One partition of one journal. `position` is the offset of the next entry to read."""
+
+    def __init__(self, machine: Machine[S], input_topic: str, folded: Folded[S], position: int, ownership: Ownership, clock: Clock) -> None:
+        self.machine = machine
+        self.input_topic = input_topic
+        self.folded = folded
+        self.position = position
+        self.ownership = ownership
+        self.unpublished: deque[Unpublished] = deque()
+        self.last_offset = -1
+        self.own_seq = 0
+        self._clock = clock
+        self._changed: asyncio.Future[None] | None = None
+
+    @property
+    def partition(self) -> int:
+        return self.folded.partition
+
+    def take(self, entry: Entry) -> JournalRecord | None:
+        """Folds one entry of the log; its record if it counted. Raises BrokenInvariant."""
+        self.folded, record = fold_bytes(self.machine, self.folded, entry.value)
+        self.position = entry.offset + 1
+        if record is not None and entry.value is not None:
+            self.last_offset = entry.offset
+            self.hold(record, entry.value)
+            if record.owner == self.ownership.owner:
+                self.own_seq = record.seq
+            self.ownership.on_record(record.owner, self._clock.steady_s())
+        self.wake()
+        return record
+
+    def hold(self, record: JournalRecord, value: bytes) -> None:
+        """Keeps a folded record's effects until they are out, and lets go of those that are."""
+        effects = outgoing(self.machine, self.input_topic, self.partition, record)
+        if effects and record.seq > self.folded.published_up_to:
+            self.unpublished.append(Unpublished(record.seq, effects, value))
+        while self.unpublished and self.unpublished[0].seq <= self.folded.published_up_to:
+            self.unpublished.popleft()
+
+    def wake(self) -> None:
+        """Lets everybody who waits look again."""
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+        self._changed = None
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Waits until `condition` holds; False when it does not after `timeout_s`."""
+        end_s = None if timeout_s is None else self._clock.steady_s() + timeout_s
+        while not condition():
+            left_s = None if end_s is None else end_s - self._clock.steady_s()
+            if left_s is not None and left_s <= 0:
+                return False
+            if self._changed is None:
+                self._changed = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._changed], timeout=left_s)
+        return True

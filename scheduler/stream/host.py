@@ -1,0 +1,145 @@
+"""All partitions of one journal in one process: one tail that folds them all, and an owner or stand-by for each.
+
+Holds: the tail has read every partition to its end before any owner may decide; when anything breaks an invariant, `run` raises.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import structlog
+
+from trainhouse.scheduler.core.batch import Limits, Proposer
+from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.machine import Machine
+from trainhouse.scheduler.core.ownership import Ownership
+from trainhouse.scheduler.stream.feed import InputFeed
+from trainhouse.scheduler.stream.follower import Follower
+from trainhouse.scheduler.stream.owner import Owner, Pace
+from trainhouse.scheduler.stream.ports import Clock, Entry, Log, Tail
+from trainhouse.scheduler.stream.snapshots import Snapshots, hold_unpublished
+
+S = TypeVar("S")
+TAIL_WAIT_S = 0.5
+RETRY_S = 0.5
+log_ = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """What one journal host needs to know. `transactional`: effects go through a fencing transactional producer."""
+
+    journal: str
+    input_topic: str
+    owner: str
+    transactional: bool
+    takeover_s: float = 2.0
+    limits: Limits = field(default_factory=Limits)
+    pace: Pace = field(default_factory=Pace)
+
+
+class JournalHost(Generic[S]):
+    """Runs a machine over every partition of a journal. Assignments and batches come in from the stream processor."""
+
+    def __init__(self, settings: HostSettings, log: Log, machine: Machine[S], snapshots: Snapshots[S], clock: Clock) -> None:
+        self._settings = settings
+        self._log = log
+        self._machine = machine
+        self._snapshots = snapshots
+        self._clock = clock
+        self._assigned: set[int] = set()
+        self.followers: dict[int, Follower[S]] = {}
+        self.feeds: dict[int, InputFeed] = {}
+        self.ready = asyncio.Event()
+
+    async def run(self) -> None:
+        """Recovers, then follows and decides until cancelled. Raises BrokenInvariant."""
+        tail = await self._recovered()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._follow(tail))
+                for partition in self.followers:
+                    tasks.create_task(self._owner(partition).run())
+        except* Exception as group:
+            raise group.exceptions[0] from None
+        finally:
+            await tail.close()
+
+    def offer(self, partition: int, entries: Sequence[Entry]) -> None:
+        """A batch of the stream processor: a hint until the journal holds it."""
+        if partition in self.feeds:
+            self.feeds[partition].offer(entries)
+
+    def on_assigned(self, partitions: set[int]) -> None:
+        """The group gave these partitions to this process; all others are not its own."""
+        self._assigned = set(partitions)
+        for partition, follower in self.followers.items():
+            self.feeds[partition].reset()
+            if partition in partitions:
+                follower.ownership.on_assigned()
+            else:
+                follower.ownership.on_revoked()
+            follower.wake()
+
+    async def _recovered(self) -> Tail:
+        while True:
+            try:
+                return await self._try_recover()
+            except LogUnavailable as error:
+                log_.warning("brokers away", journal=self._settings.journal, error=str(error))
+                await asyncio.sleep(RETRY_S)
+
+    async def _try_recover(self) -> Tail:
+        ends: dict[int, int] = {}
+        partitions = await self._log.partitions(self._settings.journal)
+        for partition in partitions:
+            self.followers[partition] = await self._follower(partition)
+            self.feeds[partition] = InputFeed(self._log, self._settings.input_topic, partition, self._settings.limits)
+            _, ends[partition] = await self._log.bounds(self._settings.journal, partition)
+        tail = await self._log.open_tail(self._settings.journal, {p: f.position for p, f in self.followers.items()})
+        try:
+            while any(self.followers[p].position < end for p, end in ends.items()):
+                self._fold(await tail.take(TAIL_WAIT_S))
+        except BaseException:
+            await tail.close()
+            raise
+        for follower in self.followers.values():
+            self._forget_the_past(follower)
+        self.on_assigned(self._assigned)
+        self.ready.set()
+        log_.info("recovered", journal=self._settings.journal, seqs={p: f.folded.seq for p, f in self.followers.items()})
+        return tail
+
+    async def _follower(self, partition: int) -> Follower[S]:
+        recovered = await self._snapshots.recover(partition)
+        ownership = Ownership(self._settings.owner, self._settings.takeover_s, self._clock.steady_s())
+        follower = Follower(self._machine, self._settings.input_topic, recovered.folded, recovered.position, ownership, self._clock)
+        hold_unpublished(follower, recovered)
+        return follower
+
+    def _forget_the_past(self, follower: Follower[S]) -> None:
+        """Records read during recovery are old: silence counts from the newest one's own time, so a restart need not wait anew."""
+        age_s = (self._clock.now_ms() - follower.folded.now_ms) / 1000
+        follower.ownership.heard_at_s = self._clock.steady_s() - min(max(age_s, 0.0), self._settings.takeover_s)
+
+    async def _follow(self, tail: Tail) -> None:
+        while True:
+            self._fold(await tail.take(TAIL_WAIT_S))
+
+    def _fold(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self.followers[entry.partition].take(entry)
+
+    def _owner(self, partition: int) -> Owner[S]:
+        return Owner(
+            self._log,
+            self._settings.journal,
+            self.followers[partition],
+            self.feeds[partition],
+            Proposer(self._machine, self._settings.owner, self._settings.limits),
+            self._clock,
+            transactional=self._settings.transactional,
+            pace=self._settings.pace,
+            after_record=self._snapshots.after_record,
+        )

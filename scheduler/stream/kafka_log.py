@@ -1,0 +1,212 @@
+"""The log port over a real Kafka, by aiokafka.
+
+Holds: appends are idempotent and acked by all replicas; a producer that failed once is replaced, since what it sent is unknown.
+Never: creates topics; commits group offsets.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, OffsetOutOfRangeError, RecordListTooLargeError
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge
+from trainhouse.scheduler.stream.kafka_auth import aiokafka_config
+from trainhouse.scheduler.stream.kafka_publisher import KafkaPublisher, open_publisher
+from trainhouse.scheduler.stream.ports import Appended, Entry, Tail
+
+MAX_REQUEST_BYTES = 9 * 1024 * 1024
+FETCH_WAIT_MS = 500
+SEND_TIMEOUT_MS = 10_000
+ANSWER_TIMEOUT_S = 15.0
+
+
+class KafkaTail:
+    """Reads assigned partitions from explicit offsets on."""
+
+    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+        self._consumer = consumer
+
+    async def take(self, max_wait_s: float) -> list[Entry]:
+        """What is there, or nothing after `max_wait_s`."""
+        try:
+            found = await self._consumer.getmany(timeout_ms=max(1, int(max_wait_s * 1000)))
+        except OffsetOutOfRangeError as error:
+            raise BrokenInvariant(f"the log no longer holds (or does not yet hold) what is to be read: {error}; restore it") from error
+        except KafkaError as error:
+            raise LogUnavailable(f"reading failed: {error!r}") from error
+        return [Entry(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for records in found.values() for r in records]
+
+    async def close(self) -> None:
+        """Gives the connections back."""
+        await self._consumer.stop()
+
+
+class KafkaLog:
+    """The brokers, as the journal's shell needs them. One producer for appends, made when it is first needed."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._config = aiokafka_config(settings)
+        self._producer: AIOKafkaProducer | None = None
+        self._starting = asyncio.Lock()
+        self._asking: AIOKafkaConsumer | None = None
+
+    async def append(self, topic: str, partition: int, value: bytes) -> Appended:
+        """One journal entry."""
+        return await self._send(topic, value=value, partition=partition)
+
+    async def send(self, topic: str, key: bytes, value: bytes) -> None:
+        """One keyed record."""
+        await self._send(topic, value=value, key=key)
+
+    async def open_tail(self, topic: str, positions: Mapping[int, int]) -> Tail:
+        """A consumer of its own with these positions."""
+        consumer = self._consumer()
+        try:
+            await consumer.start()
+            consumer.assign([TopicPartition(topic, p) for p in positions])
+            for partition, offset in positions.items():
+                consumer.seek(TopicPartition(topic, partition), offset)
+        except KafkaError as error:
+            await consumer.stop()
+            raise self._away(error) from error
+        except BaseException:
+            await consumer.stop()
+            raise
+        return KafkaTail(consumer)
+
+    async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """First and next offset."""
+        tp = TopicPartition(topic, partition)
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                asking = await self._asking_consumer()
+                ends = await asking.end_offsets([tp])
+                starts = await asking.beginning_offsets([tp])
+        except (KafkaError, TimeoutError) as error:
+            raise self._away(error) from error
+        return starts[tp], ends[tp]
+
+    async def partitions(self, topic: str) -> list[int]:
+        """The topic's partition numbers."""
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                asking = await self._asking_consumer()
+                await asking._client._wait_on_metadata(topic)
+                found = asking.partitions_for_topic(topic)
+        except (KafkaError, TimeoutError) as error:
+            raise self._away(error) from error
+        if not found:
+            raise LogUnavailable(f"the topic {topic} does not exist on {self._settings.bootstrap}; create the topics first")
+        return sorted(found)
+
+    async def topic_id(self, topic: str) -> str:
+        """Kafka's topic id."""
+        return await asyncio.to_thread(self._topic_id, topic)
+
+    async def open_publisher(self, transactional_id: str | None) -> KafkaPublisher:
+        """A producer of its own; with an id it fences every earlier one."""
+        return await open_publisher(self._config, transactional_id)
+
+    async def newest(self, topic: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Reads a small compacted topic from its beginning to its end."""
+        found: dict[bytes, bytes] = {}
+        for partition in await self.partitions(topic):
+            start, end = await self.bounds(topic, partition)
+            if start >= end:
+                continue
+            tail = await self.open_tail(topic, {partition: start})
+            try:
+                position = start
+                while position < end:
+                    for entry in await tail.take(ANSWER_TIMEOUT_S):
+                        position = entry.offset + 1
+                        if entry.key is not None and entry.key in keys and entry.value is not None:
+                            found[entry.key] = entry.value
+            finally:
+                await tail.close()
+        return found
+
+    async def close(self) -> None:
+        """Gives all connections back."""
+        await self._drop_producer()
+        if self._asking is not None:
+            await self._asking.stop()
+            self._asking = None
+
+    async def _send(self, topic: str, **record: Any) -> Appended:
+        producer = await self._started_producer()
+        try:
+            sent = await producer.send_and_wait(topic, **record)
+        except (MessageSizeTooLargeError, RecordListTooLargeError) as error:
+            raise RecordTooLarge(f"{topic}: {error}") from error
+        except KafkaError as error:
+            if producer is self._producer:
+                await self._drop_producer()
+            raise self._away(error) from error
+        return Appended(sent.offset, sent.timestamp)
+
+    async def _started_producer(self) -> AIOKafkaProducer:
+        async with self._starting:
+            if self._producer is None:
+                producer = AIOKafkaProducer(
+                    **self._config,
+                    enable_idempotence=True,
+                    linger_ms=0,
+                    max_request_size=MAX_REQUEST_BYTES,
+                    max_batch_size=MAX_REQUEST_BYTES,
+                    request_timeout_ms=SEND_TIMEOUT_MS,
+                )
+                try:
+                    await producer.start()
+                except KafkaError as error:
+                    await producer.stop()
+                    raise self._away(error) from error
+                self._producer = producer
+            return self._producer
+
+    async def _drop_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(KafkaError, TimeoutError):
+                await asyncio.wait_for(producer.stop(), 1.0)
+
+    async def _asking_consumer(self) -> AIOKafkaConsumer:
+        async with self._starting:
+            if self._asking is None:
+                consumer = self._consumer()
+                try:
+                    await consumer.start()
+                except BaseException:
+                    await consumer.stop()
+                    raise
+                self._asking = consumer
+            return self._asking
+
+    def _consumer(self) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            **self._config,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            isolation_level="read_committed",
+            fetch_max_wait_ms=FETCH_WAIT_MS,
+            max_partition_fetch_bytes=MAX_REQUEST_BYTES,
+            request_timeout_ms=SEND_TIMEOUT_MS,
+        )
+
+    def _topic_id(self, topic: str) -> str:
+        try:
+            admin = AdminClient(self._settings.client_config())
+            described = admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_TIMEOUT_S)[topic].result()
+        except KafkaException as error:
+            raise self._away(error) from error
+        return str(described.topic_id)
+
+    def _away(self, error: BaseException) -> LogUnavailable:
+        return LogUnavailable(f"the brokers at {self._settings.bootstrap} did not do it: {error!r}; are they up?")

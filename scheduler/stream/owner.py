@@ -1,0 +1,176 @@
+"""The owner of one partition: takes inputs, decides, appends one record, waits until its own tail has folded it.
+
+Holds: state never changes here; an owner that lost the race for a seq decides again from the new state; at most one append is under way;
+a record of the owner, idle ticks included, comes at least every `idle_tick_s`; effects wait when too many of them are not out yet.
+Never: skips an input; decides before its tail has read what its own append followed.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import structlog
+
+from trainhouse.events.journal import JournalRecord
+from trainhouse.events.topics import MAX_JOURNAL_RECORD_BYTES
+from trainhouse.scheduler.core.batch import Pending, Proposer
+from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge
+from trainhouse.scheduler.core.logtime import LogTime
+from trainhouse.scheduler.stream.feed import InputFeed
+from trainhouse.scheduler.stream.follower import Follower
+from trainhouse.scheduler.stream.ports import Appended, Clock, Log
+from trainhouse.scheduler.stream.publishing import Publishing
+
+S = TypeVar("S")
+log_ = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often an owner ticks, waits and retries; all in seconds."""
+
+    idle_tick_s: float = 0.8
+    busy_tick_s: float = 0.1
+    role_check_s: float = 0.1
+    fold_timeout_s: float = 15.0
+    retry_s: float = 0.2
+    max_unpublished: int = 2_000
+
+
+class Owner(Generic[S]):
+    """One partition of one journal in this process, whether it decides now or stands by."""
+
+    def __init__(
+        self,
+        log: Log,
+        journal: str,
+        follower: Follower[S],
+        feed: InputFeed,
+        proposer: Proposer[S],
+        clock: Clock,
+        *,
+        transactional: bool,
+        pace: Pace | None = None,
+        after_record: Callable[[Follower[S]], Awaitable[None]] | None = None,
+    ) -> None:
+        self._log = log
+        self._journal = journal
+        self._follower = follower
+        self._feed = feed
+        self._proposer = proposer
+        self._clock = clock
+        self._pace = pace or Pace()
+        self._transactional = transactional
+        self._after_record = after_record
+        self._time = LogTime()
+        self._limits = proposer.limits
+        self._waiting: list[Pending] = []
+        self._ticked_at_s = float("-inf")
+        self._publishing: Publishing[S] | None = None
+
+    async def run(self) -> None:
+        """Runs until cancelled. Raises BrokenInvariant: then the process must end."""
+        while True:
+            if not self._decides():
+                await self._follower.until(self._decides, self._pace.role_check_s)
+                continue
+            try:
+                await self._reign()
+            except LogUnavailable as error:
+                log_.warning("brokers away", journal=self._journal, partition=self._follower.partition, error=str(error))
+                await asyncio.sleep(self._pace.retry_s)
+
+    def _decides(self) -> bool:
+        return self._follower.ownership.decides(self._clock.steady_s())
+
+    async def _reign(self) -> None:
+        self._waiting.clear()
+        if not await self._claimed():
+            return
+        log_.info("deciding", journal=self._journal, partition=self._follower.partition, seq=self._follower.folded.seq)
+        self._publishing = Publishing(self._log, self._journal, self._follower, self._clock, transactional=self._transactional)
+        task = asyncio.create_task(self._publishing.run())
+        try:
+            while self._decides():
+                if task.done():
+                    task.result()
+                await self._step()
+        finally:
+            self._publishing = None
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            await self._feed.close()
+            log_.info("standing by", journal=self._journal, partition=self._follower.partition, seq=self._follower.folded.seq)
+
+    async def _claimed(self) -> bool:
+        while self._decides():
+            record = self._proposer.claim(self._follower.folded, 0)
+            await self._append(record)
+            if self._follower.own_seq >= record.seq:
+                return True
+        return False
+
+    async def _step(self) -> None:
+        folded = self._follower.folded
+        self._waiting = [p for p in self._waiting if p.offset > folded.cursor]
+        blocked = len(self._follower.unpublished) > self._pace.max_unpublished
+        if not self._waiting and not blocked:
+            self._waiting = await self._feed.take(folded.cursor, self._until_tick_s())
+        elif blocked:
+            await self._follower.until(lambda: len(self._follower.unpublished) <= self._pace.max_unpublished, self._until_tick_s())
+        folded = self._follower.folded
+        waiting = [] if blocked else [p for p in self._waiting if p.offset > folded.cursor]
+        now_s = self._clock.steady_s()
+        tick = now_s - self._ticked_at_s >= (self._pace.busy_tick_s if waiting else self._pace.idle_tick_s)
+        published = self._publishing.advance() if self._publishing else 0
+        now_ms = self._time.now_ms(self._clock.now_ms())
+        record = self._proposer.propose(folded, now_ms, waiting, published, tick=tick, limits=self._limits)
+        if record is None:
+            return
+        if tick:
+            self._ticked_at_s = now_s
+        await self._append(record)
+        if self._after_record is not None:
+            await self._after_record(self._follower)
+
+    def _until_tick_s(self) -> float:
+        return max(0.0, self._ticked_at_s + self._pace.idle_tick_s - self._clock.steady_s())
+
+    async def _append(self, record: JournalRecord) -> None:
+        """Returns when the record's seq is folded, by whoever it was, or when the brokers failed; both are safe to decide after."""
+        sent_at_ms = self._clock.now_ms()
+        sending = asyncio.ensure_future(self._log.append(self._journal, self._follower.partition, record.encode()))
+        sending.add_done_callback(lambda _: self._follower.wake())
+        try:
+            await self._follower.until(lambda: self._follower.folded.seq >= record.seq or _failed(sending), self._pace.fold_timeout_s)
+            if not sending.done() and self._follower.folded.seq >= record.seq:
+                await asyncio.wait([sending], timeout=self._pace.fold_timeout_s)
+            if sending.done():
+                self._learn(sending.result(), sent_at_ms)
+        except RecordTooLarge as error:
+            if self._limits.batch_count == 1:
+                raise BrokenInvariant(
+                    f"{self._journal} refuses a record with one input: {error}; set its max.message.bytes to {MAX_JOURNAL_RECORD_BYTES}"
+                ) from error
+            self._limits = self._limits.halved()
+            log_.warning("record too large, batch halved", journal=self._journal, error=str(error), limits=self._limits)
+            return
+        finally:
+            if not sending.done():
+                sending.cancel()
+        self._limits = self._proposer.limits
+
+    def _learn(self, appended: Appended, sent_at_ms: int) -> None:
+        if self._time.observe(sent_at_ms, self._clock.now_ms(), appended.timestamp_ms):
+            log_.error(
+                "this machine's clock is off; times are corrected by the log's, set the clock",
+                journal=self._journal,
+                correction_ms=self._time.correction_ms,
+            )
+
+
+def _failed(sending: "asyncio.Future[Appended]") -> bool:
+    return sending.done() and (sending.cancelled() or sending.exception() is not None)

@@ -1,0 +1,101 @@
+"""What the journal's shell needs from the world: a log, a place for snapshots, a clock.
+
+Holds: `append` returns once the entry is in the log for good; when it raises LogUnavailable, the entry may or may not be there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from trainhouse.scheduler.core.outgoing import Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a topic's partition. `timestamp_ms` is the log's append time where the topic is set so."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where an append landed, and when by the log's clock."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class Tail(Protocol):
+    """A reader of some partitions of one topic, from given positions on, in order within each partition."""
+
+    async def take(self, max_wait_s: float) -> list[Entry]:
+        """What is there, or nothing after `max_wait_s`. Raises BrokenInvariant when the log no longer holds the position."""
+
+    async def close(self) -> None:
+        """Gives its connections back."""
+
+
+class Publisher(Protocol):
+    """Sends effects in order. With a transactional id each batch is visible as a whole, and only while nobody fenced it."""
+
+    async def send(self, batch: Sequence[Outgoing]) -> None:
+        """Returns when all is acked (committed). Raises Fenced, or LogUnavailable: then it must be closed and never used again."""
+
+    async def close(self) -> None:
+        """Gives its connections back; an open transaction is aborted."""
+
+
+class Log(Protocol):
+    """The brokers."""
+
+    async def append(self, topic: str, partition: int, value: bytes) -> Appended:
+        """One entry. Raises LogUnavailable (outcome unknown) or RecordTooLarge (not appended)."""
+
+    async def open_tail(self, topic: str, positions: Mapping[int, int]) -> Tail:
+        """A reader from the given offset of each partition on."""
+
+    async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """The first offset that is still there and the next one to be written. Raises LogUnavailable."""
+
+    async def partitions(self, topic: str) -> list[int]:
+        """The partition numbers of a topic. Raises LogUnavailable."""
+
+    async def topic_id(self, topic: str) -> str:
+        """The id that a topic keeps until it is deleted; another one of the same name has another id. Raises LogUnavailable."""
+
+    async def open_publisher(self, transactional_id: str | None) -> Publisher:
+        """With an id: fences every earlier publisher of that id. Raises LogUnavailable."""
+
+    async def send(self, topic: str, key: bytes, value: bytes) -> None:
+        """One keyed record outside the journal (snapshot pointers). Raises LogUnavailable."""
+
+    async def newest(self, topic: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The newest value of each key in a compacted topic, read to its end. Raises LogUnavailable."""
+
+    async def close(self) -> None:
+        """Gives all connections back."""
+
+
+class SnapshotStore(Protocol):
+    """Where snapshots live: an object store. Both block, and run in a thread."""
+
+    def put(self, key: str, data: bytes) -> None:
+        """Stores an object, replacing it if it is there."""
+
+    def get(self, key: str) -> bytes | None:
+        """The object, None when there is none."""
+
+
+class Clock(Protocol):
+    """Two clocks: of the day, and a steady one."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 UTC."""
+
+    def steady_s(self) -> float:
+        """Seconds of a clock that never goes back."""

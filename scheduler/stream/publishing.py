@@ -1,0 +1,92 @@
+"""Sends the effects of folded records, in order, while this process owns the partition.
+
+Holds: opening a publisher fences the one before it; only then is the journal read to its end, and only from there is published;
+a publisher stops at its first failed send and is never used again. `done` moves after acks only.
+Never: sends an effect of a record that did not count.
+"""
+
+import asyncio
+from typing import Generic, TypeVar
+
+import structlog
+
+from trainhouse.scheduler.core.errors import Fenced, LogUnavailable
+from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.scheduler.stream.follower import Follower
+from trainhouse.scheduler.stream.ports import Clock, Log, Publisher
+
+S = TypeVar("S")
+BATCH_RECORDS = 200
+BATCH_BYTES = 4 * 1024 * 1024
+RETRY_S = 0.3
+log_ = structlog.get_logger(__name__)
+
+
+class Publishing(Generic[S]):
+    """The publisher of one partition during one reign. `done`: all effects of records up to this seq are out."""
+
+    def __init__(self, log: Log, journal: str, follower: Follower[S], clock: Clock, *, transactional: bool) -> None:
+        self._log = log
+        self._journal = journal
+        self._follower = follower
+        self._clock = clock
+        self._transactional_id = f"{journal}-{follower.partition}" if transactional else None
+        self.done: int | None = None
+
+    async def run(self) -> None:
+        """Publishes until it is cancelled or fenced. An own record must have counted before."""
+        while True:
+            seen = self._follower.own_seq
+            try:
+                await self._session()
+            except Fenced:
+                log_.warning("publisher fenced", journal=self._journal, partition=self._follower.partition)
+                self._follower.ownership.on_fenced(self._clock.steady_s())
+                self._follower.wake()
+                return
+            except LogUnavailable as error:
+                log_.warning("publisher failed", journal=self._journal, partition=self._follower.partition, error=str(error))
+            await asyncio.sleep(RETRY_S)
+            # A new publisher fences others, so ownership is proven again first.
+            await self._follower.until(lambda seen=seen: self._follower.own_seq > seen)  # type: ignore[misc]
+
+    def advance(self) -> int:
+        """How far everything is out, records without effects included."""
+        folded = self._follower.folded
+        if self.done is None:
+            return folded.published_up_to
+        done = self.done
+        waiting = next((u.seq for u in self._follower.unpublished if u.seq > done), None)
+        return max(folded.seq if waiting is None else waiting - 1, folded.published_up_to)
+
+    async def _session(self) -> None:
+        publisher = await self._log.open_publisher(self._transactional_id)
+        try:
+            _, end = await self._log.bounds(self._journal, self._follower.partition)
+            await self._follower.until(lambda: self._follower.position >= end)
+            self.done = self._follower.folded.published_up_to
+            while True:
+                await self._publish_waiting(publisher)
+                await self._follower.until(self._waits)
+        finally:
+            await publisher.close()
+
+    def _waits(self) -> bool:
+        return bool(self._follower.unpublished) and self._follower.unpublished[-1].seq > (self.done or 0)
+
+    async def _publish_waiting(self, publisher: Publisher) -> None:
+        while self._waits():
+            batch: list[Outgoing] = []
+            size = records = 0
+            last = done = self.done or 0
+            for item in self._follower.unpublished:
+                if item.seq <= done:
+                    continue
+                if records >= BATCH_RECORDS or size >= BATCH_BYTES:
+                    break
+                batch.extend(item.effects)
+                size += sum(len(e.value) for e in item.effects)
+                records += 1
+                last = item.seq
+            await publisher.send(batch)
+            self.done = last

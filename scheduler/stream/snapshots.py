@@ -1,0 +1,186 @@
+"""Snapshots of a journal's partition, and recovery from the newest one.
+
+Holds: a snapshot is used only if it belongs to this very topic (its id), its bytes have the hash that the pointer names, and the log
+holds the record that it includes last; otherwise SnapshotMismatch: the process refuses to append rather than fork history.
+Never: deletes the log.
+"""
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import orjson
+import structlog
+
+from trainhouse.events.journal import JournalRecord, SnapshotPointer, record_hash
+from trainhouse.events.topics import SNAPSHOTS
+from trainhouse.scheduler.core.errors import LogUnavailable, SnapshotMismatch
+from trainhouse.scheduler.core.journal import Folded, begin
+from trainhouse.scheduler.core.machine import Machine
+from trainhouse.scheduler.stream.follower import Follower
+from trainhouse.scheduler.stream.ports import Log, SnapshotStore
+
+S = TypeVar("S")
+EVERY_RECORDS = 2_000
+CHECK_TIMEOUT_S = 10.0
+log_ = structlog.get_logger(__name__)
+Offload = Callable[..., Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered(Generic[S]):
+    """Where to go on: the state, the next offset of the journal, and the records whose effects are not out yet."""
+
+    folded: Folded[S]
+    position: int
+    unpublished: tuple[bytes, ...] = ()
+
+
+class Snapshots(Generic[S]):
+    """Snapshots of one journal with one machine. `offload` runs the store's blocking calls."""
+
+    def __init__(
+        self,
+        log: Log,
+        store: SnapshotStore,
+        journal: str,
+        machine: Machine[S],
+        *,
+        every_records: int = EVERY_RECORDS,
+        offload: Offload = asyncio.to_thread,
+    ) -> None:
+        self._log = log
+        self._store = store
+        self._journal = journal
+        self._machine = machine
+        self._every_records = every_records
+        self._offload = offload
+        self._taken: dict[int, int] = {}
+        self._saving: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def recover(self, partition: int) -> Recovered[S]:
+        """The newest snapshot's state, or the empty one. Raises SnapshotMismatch, LogUnavailable."""
+        start, end = await self._log.bounds(self._journal, partition)
+        key = f"{self._journal}/{partition}".encode()
+        value = (await self._log.newest(SNAPSHOTS, [key])).get(key)
+        if value is None:
+            if start > 0:
+                raise SnapshotMismatch(
+                    f"{self._journal}-{partition} begins at offset {start} and no snapshot covers what is gone; restore it from its archive"
+                )
+            return Recovered(begin(self._machine, partition), 0)
+        pointer = SnapshotPointer.decode(value)
+        await self._belongs(pointer, start, end)
+        recovered = await self._load(pointer)
+        self._taken[partition] = pointer.seq
+        return recovered
+
+    async def after_record(self, follower: Follower[S]) -> None:
+        """Starts a snapshot when enough records were folded since the last one; the saving itself goes on in the background."""
+        partition, seq = follower.partition, follower.folded.seq
+        if partition in self._saving or seq - self._taken.get(partition, 0) < self._every_records:
+            return
+        self._saving.add(partition)
+        blob = dump(self._machine, follower)
+        task = asyncio.create_task(self._save(follower.folded, follower.last_offset, blob))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _save(self, folded: Folded[S], offset: int, blob: bytes) -> None:
+        key = f"snapshots/{self._journal}/{folded.partition}/{folded.seq:016d}.json"
+        try:
+            pointer = SnapshotPointer(
+                journal=self._journal,
+                partition=folded.partition,
+                topic_id=await self._log.topic_id(self._journal),
+                offset=offset,
+                seq=folded.seq,
+                record_hash=folded.last_hash,
+                object_key=key,
+                sha256=hashlib.sha256(blob).hexdigest(),
+                machine=self._machine.name,
+                fold_version=self._machine.fold_version,
+            )
+            await self._offload(self._store.put, key, blob)
+            await self._log.send(SNAPSHOTS, pointer.key, pointer.encode())
+            log_.info("snapshot taken", journal=self._journal, partition=folded.partition, seq=folded.seq, bytes=len(blob))
+        except Exception as error:  # whatever the store raises: a snapshot is an optimization, the journal is the truth
+            log_.warning("snapshot failed", journal=self._journal, partition=folded.partition, error=repr(error))
+        finally:
+            self._taken[folded.partition] = folded.seq
+            self._saving.discard(folded.partition)
+
+    async def _belongs(self, pointer: SnapshotPointer, start: int, end: int) -> None:
+        where = f"the snapshot of {pointer.journal}-{pointer.partition} at seq {pointer.seq}"
+        topic_id = await self._log.topic_id(self._journal)
+        if pointer.topic_id != topic_id:
+            raise SnapshotMismatch(f"{where} is of the topic with id {pointer.topic_id}, this one has {topic_id}: the topic was made anew")
+        if not start <= pointer.offset < end:
+            raise SnapshotMismatch(f"{where} ends at offset {pointer.offset}, but the log holds [{start}, {end}): records were lost")
+        if pointer.machine != self._machine.name or pointer.fold_version > self._machine.fold_version:
+            raise SnapshotMismatch(
+                f"{where} is of {pointer.machine} with fold_version {pointer.fold_version}, this program's is {self._machine.fold_version}"
+            )
+        value = await self._entry(pointer)
+        if value is None or record_hash(value) != pointer.record_hash:
+            raise SnapshotMismatch(f"{where} follows a record with hash {pointer.record_hash}, the log has another at that offset")
+
+    async def _entry(self, pointer: SnapshotPointer) -> bytes | None:
+        tail = await self._log.open_tail(self._journal, {pointer.partition: pointer.offset})
+        try:
+            entries = await tail.take(CHECK_TIMEOUT_S)
+        finally:
+            await tail.close()
+        if not entries:
+            raise LogUnavailable(f"{self._journal}-{pointer.partition} gave no record at offset {pointer.offset} in {CHECK_TIMEOUT_S} s")
+        return entries[0].value if entries[0].offset == pointer.offset else None
+
+    async def _load(self, pointer: SnapshotPointer) -> Recovered[S]:
+        blob: bytes | None = await self._offload(self._store.get, pointer.object_key)
+        found = hashlib.sha256(blob or b"").hexdigest()
+        if blob is None or found != pointer.sha256:
+            raise SnapshotMismatch(
+                f"the snapshot {pointer.object_key} is {'missing' if blob is None else 'damaged'}: its SHA-256 should be {pointer.sha256}"
+            )
+        return load(self._machine, pointer, blob)
+
+
+def dump(machine: Machine[S], follower: Follower[S]) -> bytes:
+    """A folded partition as bytes: the protocol's part, the machine's state, and what is not published yet."""
+    folded = follower.folded
+    return orjson.dumps(
+        {
+            "cursor": folded.cursor,
+            "now_ms": folded.now_ms,
+            "published_up_to": folded.published_up_to,
+            "frozen_version": folded.frozen_version,
+            "state": base64.b64encode(machine.dump(folded.state)).decode(),
+            "unpublished": [base64.b64encode(u.record).decode() for u in follower.unpublished],
+        }
+    )
+
+
+def load(machine: Machine[S], pointer: SnapshotPointer, blob: bytes) -> Recovered[S]:
+    """The folded partition back from its bytes."""
+    head = orjson.loads(blob)
+    folded = Folded(
+        partition=pointer.partition,
+        state=machine.load(base64.b64decode(head["state"])),
+        seq=pointer.seq,
+        cursor=head["cursor"],
+        now_ms=head["now_ms"],
+        published_up_to=head["published_up_to"],
+        last_hash=pointer.record_hash,
+        frozen_version=head["frozen_version"],
+    )
+    return Recovered(folded, pointer.offset + 1, tuple(base64.b64decode(r) for r in head["unpublished"]))
+
+
+def hold_unpublished(follower: Follower[S], recovered: Recovered[S]) -> None:
+    """Gives a follower the effects that a snapshot says are not out yet."""
+    for value in recovered.unpublished:
+        follower.hold(JournalRecord.decode(value), value)
