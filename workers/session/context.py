@@ -1,0 +1,76 @@
+"""Where this rank stands: what the launcher said by environment and files, or nothing when the script runs on its own.
+
+Holds: read once at the start of the session; `from_env` takes the environment as an argument.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from trainhouse.events import JobSpec
+from trainhouse.events.spec import CheckpointPolicy, Scalar
+from trainhouse.workers.launcher import ports
+from trainhouse.workers.launcher.ports import AttemptPaths, RankPaths
+from trainhouse.workers.spool import DEFAULT_LIMIT_BYTES
+
+LOCAL_RUN_VARIABLE = "TRAINHOUSE_RUN_DIR"
+
+
+@dataclass(frozen=True)
+class Context:
+    """One rank's place. `job_id` is None outside of Trainhouse; then nothing is saved and metrics go to `spool`, if anywhere."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    job_id: str | None = None
+    attempt: int = 0
+    epoch: int = 0
+    spec_sha256: str = ""
+    seed: int = 0
+    hyperparameters: Mapping[str, Scalar] = field(default_factory=dict)
+    policy: CheckpointPolicy = field(default_factory=CheckpointPolicy)
+    resume_from: str | None = None
+    backend: str | None = None
+    request: Path | None = None
+    spool: Path | None = None
+    spool_limit_bytes: int = DEFAULT_LIMIT_BYTES
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> "Context":
+        """Read torchrun's variables, ours, and the attempt's spec.json. Without ours, TRAINHOUSE_RUN_DIR may name a folder for metrics."""
+        rank = int(environ.get("RANK", "0"))
+        alone = cls(
+            rank=rank,
+            world_size=int(environ.get("WORLD_SIZE", "1")),
+            local_rank=int(environ.get("LOCAL_RANK", "0")),
+            backend=environ.get(ports.BACKEND),
+            spool_limit_bytes=int(environ.get(ports.SPOOL_LIMIT_BYTES, DEFAULT_LIMIT_BYTES)),
+        )
+        if ports.JOB_ID not in environ:
+            return replace(alone, spool=_local_spool(environ, rank))
+        attempt = AttemptPaths(Path(environ[ports.ATTEMPT_DIR]))
+        spec = JobSpec.model_validate(json.loads(attempt.spec.read_bytes()))
+        return replace(
+            alone,
+            job_id=environ[ports.JOB_ID],
+            attempt=int(environ[ports.ATTEMPT]),
+            epoch=int(environ[ports.EPOCH]),
+            spec_sha256=environ[ports.SPEC_SHA256],
+            seed=spec.seed,
+            hyperparameters=spec.hyperparameters,
+            policy=spec.checkpoint,
+            resume_from=spec.resume_from,
+            request=attempt.request,
+            spool=RankPaths(Path(environ[ports.RANK_DIR])).spool,
+        )
+
+
+def _local_spool(environ: Mapping[str, str], rank: int) -> Path | None:
+    folder = environ.get(LOCAL_RUN_VARIABLE)
+    if not folder:
+        return None
+    path = RankPaths(Path(folder) / f"rank-{rank}").spool
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
