@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from trainhouse.events import EventError, NodeDesiredState, PoolCreated, decode
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import consumer, read_to_end
+from trainhouse.events.kafka import TO_END, consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALLOCATIONS, POOLS
 
@@ -55,7 +55,7 @@ def group(settings: KafkaSettings, name: str) -> Check:
 
 def pools(settings: KafkaSettings) -> set[str]:
     """The pools that the control plane knows; raises BusUnavailable."""
-    reader = consumer(settings, **QUIET)
+    reader = consumer(settings, **QUIET, **TO_END)
     try:
         return {str(event.pool) for message in read_to_end(reader, POOLS, [0]) if isinstance(event := _event(message.value()), PoolCreated)}
     finally:

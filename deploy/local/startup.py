@@ -79,7 +79,7 @@ class Startup:
     def _refuse_dying(self, names: set[str]) -> None:
         for each in supervisor_client.states(self._folder):
             if each.name in names and each.restarts >= MAX_RESTARTS:
-                raise NotReady(f"{each.name} keeps ending (status {each.exit_status}):\n{self._words(each.name)}")
+                raise NotReady(f"{each.name} keeps ending:\n{self._words(each.name)}")
 
     def _words(self, name: str) -> str:
         path = log_file(self._folder, name)

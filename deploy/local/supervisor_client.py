@@ -30,8 +30,6 @@ class PartState:
     pid: int
     state: str
     restarts: int
-    started_at_s: int
-    exit_status: int
 
 
 def proxy(folder: StackFolder) -> Any:
@@ -56,10 +54,7 @@ def states(folder: StackFolder) -> list[PartState]:
         restarts = cast(dict[str, int], remote.trainhouse.restarts())
     except (OSError, Fault) as error:
         raise NotRunning(f"no stack runs on {folder.root}: `trainhouse up --data-dir {folder.root}` starts it") from error
-    return [
-        PartState(each["name"], each["pid"], each["statename"], restarts.get(each["name"], 0), each["start"], each["exitstatus"])
-        for each in found
-    ]
+    return [PartState(each["name"], each["pid"], each["statename"], restarts.get(each["name"], 0)) for each in found]
 
 
 def start(folder: StackFolder, group: str, name: str) -> None:

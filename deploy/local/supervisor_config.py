@@ -78,7 +78,9 @@ def _program(folder: StackFolder, part: Part) -> str:
         stopasgroup="false",
         killasgroup="false",
         redirect_stderr="true",
-        stdout_logfile=log_file(folder, part.name),
+        # Relative to the data folder, where the supervisor runs: it expands this option twice, and a percent sign in
+        # a folder's name would not survive that.
+        stdout_logfile=log_file(folder, part.name).relative_to(folder.root),
         stdout_logfile_maxbytes=LOG_BYTES,
         stdout_logfile_backups=LOG_BACKUPS,
         **({"environment": _environment(part)} if part.environment else {}),

@@ -1,0 +1,143 @@
+"""The supervisor of the stack, with small programs as its parts: restarts, their count, bounds, locks and orphans."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from trainhouse.deploy.local import stack, supervisor_client, supervisor_config
+from trainhouse.deploy.local.errors import AlreadyRunning, NotRunning
+from trainhouse.deploy.local.layout import StackFolder
+from trainhouse.deploy.local.parts import Part
+from trainhouse.deploy.local.supervise import MAX_BACKOFF_S, Restarts
+from trainhouse.deploy.local.supervisor_client import PartState
+
+pytestmark = pytest.mark.stack
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
+# Its child lives on when it is stopped, as an agent's ranks do.
+PARENT = [sys.executable, "-c", "import subprocess, time; print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)"]
+FLAPPER = [sys.executable, "-c", "raise SystemExit(3)"]
+TALKER = [sys.executable, "-c", "import time; [print('x' * 999) for _ in range(60_000)]; print('end', flush=True); time.sleep(600)"]
+
+
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.05)
+
+
+class Supervised:
+    """A supervisor over a few programs."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder = StackFolder(root)
+        self.folder.make()
+        self.parts = [
+            Part("sleeper", "one", SLEEPER, root, 10),
+            Part("flapper", "one", FLAPPER, root, 10),
+            Part("talker", "two", TALKER, root, 20),
+            Part("parent", "two", PARENT, root, 20, orphan_signal="SIGKILL"),
+        ]
+        with supervisor_client.locked(self.folder) as lock:
+            self.process = stack.start_supervisor(self.folder, self.parts, lock, attached=True)
+        stack.wait_for_supervisor(self.folder, self.process)
+
+    def start(self, name: str) -> PartState:
+        part = next(part for part in self.parts if part.name == name)
+        supervisor_client.start(self.folder, part.group, name)
+        # Not before: a signal between the supervisor's fork and exec meets its own handlers in the child.
+        until(lambda: self.state(name).state == "RUNNING", f"{name} runs")
+        return self.state(name)
+
+    def state(self, name: str) -> PartState:
+        return next(each for each in supervisor_client.states(self.folder) if each.name == name)
+
+    def log(self, name: str) -> Path:
+        return supervisor_config.log_file(self.folder, name)
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[Supervised]:
+    it = Supervised(tmp_path / "a folder, 100% odd")
+    yield it
+    supervisor_client.shut_down(it.folder, 30)
+    it.process.wait(30)
+
+
+def test_a_killed_part_comes_back_and_is_counted(supervised: Supervised) -> None:
+    before = supervised.start("sleeper")
+    assert before.restarts == 0
+    for count in (1, 2):
+        pid = supervised.state("sleeper").pid
+        os.kill(pid, signal.SIGKILL)
+        until(lambda pid=pid: supervised.state("sleeper").pid not in (0, pid), "it runs again")
+        assert supervised.state("sleeper").restarts == count
+
+
+def test_a_part_that_keeps_ending_is_tried_for_ever_and_counted(supervised: Supervised) -> None:
+    supervisor_client.start(supervised.folder, "one", "flapper")
+    until(lambda: supervised.state("flapper").restarts >= 2, "two restarts")
+    assert supervised.state("flapper").state in ("STARTING", "BACKOFF")
+
+
+def test_the_pause_before_a_restart_is_bounded() -> None:
+    process = SimpleNamespace(backoff=11, delay=1011.0)
+    Restarts()._bound_pause(SimpleNamespace(process=process))
+    assert (process.backoff, process.delay) == (MAX_BACKOFF_S, 1000.0 + MAX_BACKOFF_S)
+    process = SimpleNamespace(backoff=3, delay=1003.0)
+    Restarts()._bound_pause(SimpleNamespace(process=process))
+    assert (process.backoff, process.delay) == (3, 1003.0)
+
+
+def test_one_folder_has_one_stack(supervised: Supervised) -> None:
+    refused = pytest.raises(AlreadyRunning, match=rf"pid {supervised.process.pid}.*trainhouse down")
+    with refused, supervisor_client.locked(supervised.folder):
+        pass
+
+
+def test_the_parts_do_not_hold_the_lock(supervised: Supervised) -> None:
+    lock = str(supervised.folder.lock_file)
+    child = psutil.Process(supervised.start("sleeper").pid)
+    assert lock not in [file.path for file in child.open_files()]
+    assert lock in [file.path for file in psutil.Process(supervised.process.pid).open_files()]
+
+
+def test_when_the_supervisor_is_killed_its_parts_end_and_the_folder_is_free(supervised: Supervised) -> None:
+    children = [psutil.Process(supervised.start(name).pid) for name in ("sleeper", "parent")]
+    supervised.process.kill()
+    gone, alive = psutil.wait_procs(children, timeout=20)
+    assert len(gone) == 2, alive
+    supervised.process.wait()
+    with supervisor_client.locked(supervised.folder):
+        pass
+    with pytest.raises(NotRunning, match="trainhouse up"):
+        supervisor_client.states(supervised.folder)
+
+
+def test_a_shutdown_leaves_what_a_part_started(supervised: Supervised) -> None:
+    supervised.start("parent")
+    until(lambda: supervised.log("parent").read_text().strip().isdecimal(), "its child runs")
+    child = psutil.Process(int(supervised.log("parent").read_text()))
+    assert supervisor_client.shut_down(supervised.folder, 30)
+    try:
+        assert child.is_running()
+    finally:
+        child.kill()
+
+
+def test_logs_are_bounded(supervised: Supervised) -> None:
+    supervised.start("talker")
+    until(lambda: supervised.log("talker").read_bytes().endswith(b"end\n"), "60 MB are written")
+    sizes = [path.stat().st_size for path in supervised.folder.logs.glob("talker.log*")]
+    assert len(sizes) == 1 + supervisor_config.LOG_BACKUPS
+    assert sum(sizes) <= len(sizes) * (supervisor_config.LOG_BYTES + 1024 * 1024)
