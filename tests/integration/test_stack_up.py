@@ -1,0 +1,217 @@
+"""`trainhouse up`, `ps`, `env`, `down` as a user runs them, on the real stack."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from trainhouse.deploy.local import parts
+from trainhouse.deploy.local.layout import COUNT, StackFolder
+from trainhouse.deploy.local.ports import LOOPBACK, listening
+
+pytestmark = pytest.mark.stack
+
+READY_S = 90.0
+
+
+class Stack:
+    """A data folder, and the commands on it."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.folder = StackFolder(data_dir)
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINHOUSE_")}
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "trainhouse.cli.main", *arguments, "--data-dir", str(self.data_dir)]
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self.command(*arguments), env=self.environment, capture_output=True, text=True, timeout=240)
+
+    def ok(self, *arguments: str) -> str:
+        done = self.run(*arguments)
+        assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def up(self, *arguments: str) -> str:
+        return self.ok("up", "--detach", *arguments)
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        rows = [json.loads(line) for line in self.ok("ps", "--json").splitlines()]
+        return {row["name"]: row for row in rows}
+
+    def exports(self) -> dict[str, str]:
+        script = f'eval "$({subprocess.list2cmdline(self.command("env"))})"; env -0'
+        done = subprocess.run(["bash", "-ec", script], env=self.environment, capture_output=True, text=True, check=True)
+        pairs = (entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
+        return {name: value for name, value in pairs if name.startswith("TRAINHOUSE_")}
+
+    def supervisor(self) -> psutil.Process:
+        return psutil.Process(int((self.data_dir / "supervisor.pid").read_text()))
+
+    def pids(self) -> set[int]:
+        supervisor = self.supervisor()
+        return {supervisor.pid, *(child.pid for child in supervisor.children(recursive=True))}
+
+    def sql(self, query: str) -> str:
+        import urllib.parse
+        import urllib.request
+
+        url = f"{self.exports()['TRAINHOUSE_CLICKHOUSE_URL']}/?query={urllib.parse.quote(query)}"
+        with urllib.request.urlopen(url, timeout=10) as reply:
+            return str(reply.read().decode().strip())
+
+
+def until(condition: Callable[[], bool], what: str, timeout_s: float = READY_S) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.1)
+
+
+def answers(condition: Callable[[], bool]) -> Callable[[], bool]:
+    """The condition, False while what it asks is away."""
+
+    def ask() -> bool:
+        try:
+            return condition()
+        except Exception:
+            return False
+
+    return ask
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    it = Stack(tmp_path_factory.mktemp("stack") / "data")
+    try:
+        it.up("--ports", "auto", "--slots", "2")
+        yield it
+    finally:
+        it.run("down")
+
+
+def test_everything_runs_and_says_where(stack: Stack) -> None:
+    rows = stack.parts()
+    assert list(rows) == list(parts.NAMES)
+    assert all(row["state"] == "RUNNING" and row["pid"] and row["restarts"] == 0 for row in rows.values())
+    exports = stack.exports()
+    assert rows["kafka"]["addresses"] == [exports["TRAINHOUSE_KAFKA_BOOTSTRAP"]]
+    assert rows["store"]["addresses"] == [exports["TRAINHOUSE_S3_ENDPOINT"]]
+    assert rows["projector"]["addresses"] == [exports["TRAINHOUSE_CLICKHOUSE_URL"]]
+
+
+def test_the_exports_reach_the_store_and_the_queries(stack: Stack) -> None:
+    import boto3
+
+    exports = stack.exports()
+    client = boto3.client(
+        "s3",
+        endpoint_url=exports["TRAINHOUSE_S3_ENDPOINT"],
+        aws_access_key_id=exports["TRAINHOUSE_S3_ACCESS_KEY"],
+        aws_secret_access_key=exports["TRAINHOUSE_S3_SECRET_KEY"],
+        region_name=exports["TRAINHOUSE_S3_REGION"],
+    )
+    client.put_object(Bucket=exports["TRAINHOUSE_S3_BUCKET"], Key="test/kept", Body=b"kept")
+    assert stack.sql("SELECT 1") == "1"
+
+
+def test_the_node_is_registered_when_up_returns(stack: Stack) -> None:
+    until(answers(lambda: stack.sql("SELECT count() FROM nodes") == "1"), "one node in SQL", 10)
+
+
+def test_nothing_listens_beyond_loopback(stack: Stack) -> None:
+    sockets = listening(stack.pids())
+    assert {address for address, _ in sockets} <= {LOOPBACK, "::1", "::ffff:127.0.0.1"}
+    assert len(sockets) >= COUNT
+
+
+def test_keys_and_sockets_are_their_owners_alone(stack: Stack) -> None:
+    for path in (stack.data_dir, stack.folder.client_config, stack.folder.socket, stack.data_dir / "store" / "s3.json"):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+
+def test_keys_are_in_no_process_list(stack: Stack) -> None:
+    secret = stack.exports()["TRAINHOUSE_S3_SECRET_KEY"]
+    assert not [pid for pid in stack.pids() if secret in " ".join(psutil.Process(pid).cmdline())]
+
+
+def test_a_second_up_on_the_folder_is_refused(stack: Stack) -> None:
+    refused = stack.run("up", "--detach")
+    assert refused.returncode != 0
+    assert f"pid {stack.supervisor().pid}" in refused.stderr
+    assert "trainhouse down" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_busy_port_is_refused_by_name(stack: Stack, tmp_path: Path) -> None:
+    port = int(stack.exports()["TRAINHOUSE_KAFKA_BOOTSTRAP"].rpartition(":")[2])
+    refused = Stack(tmp_path / "other").run("up", "--detach", "--ports", str(port))
+    assert refused.returncode != 0
+    assert f"port {port}" in refused.stderr and f"pid {stack.parts()['kafka']['pid']}" in refused.stderr
+    assert "--ports auto" in refused.stderr
+
+
+@pytest.mark.parametrize("name", parts.NAMES)
+def test_a_killed_part_is_started_again(stack: Stack, name: str) -> None:
+    before = stack.parts()[name]
+    os.kill(before["pid"], signal.SIGKILL)
+
+    def is_back() -> bool:
+        now = stack.parts()[name]
+        return bool(now["state"] == "RUNNING" and now["pid"] != before["pid"] and now["restarts"] == before["restarts"] + 1)
+
+    until(is_back, f"{name} runs again")
+    until(answers(lambda: stack.sql("SELECT 1") == "1"), "queries are answered")
+
+
+def test_down_and_up_keep_the_data(stack: Stack) -> None:
+    import boto3
+
+    stack.ok("down")
+    assert stack.run("ps").returncode != 0
+    assert stack.run("down").returncode != 0
+    stack.up()
+    exports = stack.exports()
+    client = boto3.client(
+        "s3",
+        endpoint_url=exports["TRAINHOUSE_S3_ENDPOINT"],
+        aws_access_key_id=exports["TRAINHOUSE_S3_ACCESS_KEY"],
+        aws_secret_access_key=exports["TRAINHOUSE_S3_SECRET_KEY"],
+        region_name=exports["TRAINHOUSE_S3_REGION"],
+    )
+    assert client.get_object(Bucket=exports["TRAINHOUSE_S3_BUCKET"], Key="test/kept")["Body"].read() == b"kept"
+    until(answers(lambda: stack.sql("SELECT count() FROM nodes") == "1"), "the node of before, in SQL", 20)
+    assert all(row["restarts"] == 0 for row in stack.parts().values())
+
+
+def test_a_killed_supervisor_takes_its_parts_along_and_up_goes_on(stack: Stack) -> None:
+    children = stack.supervisor().children()
+    stack.supervisor().kill()
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert not alive
+    stack.up()
+    assert all(row["state"] == "RUNNING" for row in stack.parts().values())
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
+def test_in_the_foreground_the_stack_ends_with_its_command(stack: Stack, signum: signal.Signals) -> None:
+    stack.run("down")
+    with subprocess.Popen(stack.command("up"), env=stack.environment, stdout=subprocess.PIPE, text=True) as foreground:
+        assert foreground.stdout is not None
+        assert any("Ctrl-C" in line for line in foreground.stdout), "it came up"
+        running = [stack.supervisor(), *stack.supervisor().children()]
+        foreground.send_signal(signum)
+        _, alive = psutil.wait_procs(running, timeout=90)
+    assert not alive
