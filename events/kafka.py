@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from trainhouse.events.codec import HEADERS, encode
 from trainhouse.events.envelope import Envelope
@@ -16,6 +16,7 @@ from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 
 MAX_BUFFERED_KIB = 64 * 1024
+_RETRY_S = 0.1
 TO_END: dict[str, Any] = {"enable.partition.eof": True}
 
 
@@ -100,6 +101,27 @@ def consumer(settings: KafkaSettings, *, group: str = "trainhouse-reader", **mor
     )
 
 
+# What a broker says of a partition whose leader is being chosen: just after its topic was made, or a broker started.
+_PASSING = frozenset(
+    {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._TRANSPORT}
+)
+
+
+def watermarks(reader: Consumer, topic: str, partition: int, timeout_s: float = 30.0) -> tuple[int, int]:
+    """The first offset of a partition and the one after its last. Blocks; raises BusUnavailable after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left_s = max(0.1, deadline - time.monotonic())
+        try:
+            low, high = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=left_s)
+            return int(low), int(high)
+        except KafkaException as error:
+            cause = error.args[0]
+            if cause.code() not in _PASSING or time.monotonic() + _RETRY_S > deadline:
+                raise BusUnavailable(f"{topic}-{partition}: its ends are not known: {cause.str()}") from error
+            time.sleep(_RETRY_S)
+
+
 def read_to_end(reader: Consumer, topic: str, partitions: Iterable[int], timeout_s: float = 30.0) -> Iterable[Message]:
     """Yields what the partitions hold now, from their beginnings to their ends as of the call. Blocks on the brokers.
 
@@ -109,7 +131,7 @@ def read_to_end(reader: Consumer, topic: str, partitions: Iterable[int], timeout
     ends: dict[int, int] = {}
     assigned = []
     for partition in partitions:
-        low, high = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
+        low, high = watermarks(reader, topic, partition, timeout_s)
         if high > low:
             ends[partition] = high
             assigned.append(TopicPartition(topic, partition, low))

@@ -14,7 +14,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from trainhouse.client.errors import NotReachable
 from trainhouse.events import InvalidEvent, JobState, JobStatus, decode
-from trainhouse.events.kafka import consumer
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.kafka import consumer, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import STATUS
 
@@ -55,8 +56,8 @@ class StatusFeed:
                 raise NotReachable(f"{self._settings.bootstrap} has no topic {STATUS}: {metadata.error.str()}; start the stack once")
             ends = {}
             for number in metadata.partitions:
-                _, ends[number] = self._reader.get_watermark_offsets(TopicPartition(STATUS, number), timeout=METADATA_TIMEOUT_S)
-        except KafkaException as error:
+                _, ends[number] = watermarks(self._reader, STATUS, number, METADATA_TIMEOUT_S)
+        except (KafkaException, BusUnavailable) as error:
             raise NotReachable(unreachable(self._settings.bootstrap, error)) from error
         return Position(ends)
 
@@ -105,6 +106,7 @@ def concerns(key: str, status: JobStatus, job_id: str, event_id: str | None) -> 
     return key == job_id and (status.state is not JobState.REJECTED or event_id is None or status.submission_id in (None, event_id))
 
 
-def unreachable(bootstrap: str, error: object) -> str:
+def unreachable(bootstrap: str, error: BaseException) -> str:
     """One sentence for brokers that do not answer."""
-    return f"Kafka at {bootstrap} does not answer ({error}); is the stack up? `trainhouse up --detach` starts one, `trainhouse ps` shows it"
+    cause = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+    return f"Kafka at {bootstrap} does not answer ({cause}); is the stack up? `trainhouse up --detach` starts one, `trainhouse ps` shows it"

@@ -12,11 +12,12 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from trainhouse.client.errors import NoReply, NotReachable
 from trainhouse.client.feed import METADATA_TIMEOUT_S, unreachable
 from trainhouse.events import DumpStacks, ExecuteCommand, JobStatus, NodePlacement, OperationReplied, decode, envelope_of
-from trainhouse.events.kafka import EventProducer, consumer
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.kafka import EventProducer, consumer, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import OPERATION_REPLIES, OPERATIONS
 
-GRACE_S = 5.0
+GRACE_S = 5.0  # for the answer to travel
 
 
 def dump_stacks(settings: KafkaSettings, status: JobStatus, timeout_s: float = 30.0) -> Iterator[OperationReplied]:
@@ -64,7 +65,7 @@ def _ask(
             producer.send(OPERATIONS, envelope, key=str(event.node_id))
         producer.flush()
         yield from _replies(reader, request, ranks, timeout_s)
-    except KafkaException as error:
+    except (KafkaException, BusUnavailable) as error:
         raise NotReachable(unreachable(settings.bootstrap, error)) from error
     finally:
         reader.close()
@@ -74,7 +75,7 @@ def _assign_to_end(reader: Consumer) -> None:
     topic = reader.list_topics(OPERATION_REPLIES, timeout=METADATA_TIMEOUT_S).topics[OPERATION_REPLIES]
     places = []
     for number in topic.partitions:
-        _, high = reader.get_watermark_offsets(TopicPartition(OPERATION_REPLIES, number), timeout=METADATA_TIMEOUT_S)
+        _, high = watermarks(reader, OPERATION_REPLIES, number, METADATA_TIMEOUT_S)
         places.append(TopicPartition(OPERATION_REPLIES, number, high))
     reader.assign(places)
 

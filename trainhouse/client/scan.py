@@ -11,7 +11,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from trainhouse.client.errors import NotReachable
 from trainhouse.client.feed import METADATA_TIMEOUT_S, QUIET, unreachable
-from trainhouse.events.kafka import consumer
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.kafka import consumer, watermarks
 from trainhouse.events.settings import KafkaSettings
 
 STALL_S = 30.0
@@ -24,7 +25,7 @@ def scan(settings: KafkaSettings, topics: Sequence[str], needle: bytes, since_ms
     try:
         starts, ends = _bounds(reader, topics, since_ms)
         yield from (m for m in _read(reader, starts, ends, settings.bootstrap) if _holds(m, needle))
-    except KafkaException as error:
+    except (KafkaException, BusUnavailable) as error:
         raise NotReachable(unreachable(settings.bootstrap, error)) from error
     finally:
         reader.close()
@@ -36,7 +37,7 @@ def _bounds(reader: Consumer, topics: Sequence[str], since_ms: int | None) -> tu
     starts, ends = {}, {}
     for topic in topics:
         for number in known[topic].partitions if topic in known else ():
-            low, high = reader.get_watermark_offsets(TopicPartition(topic, number), timeout=METADATA_TIMEOUT_S)
+            low, high = watermarks(reader, topic, number, METADATA_TIMEOUT_S)
             if high > low:
                 starts[topic, number], ends[topic, number] = low, high
     if since_ms is not None and starts:
