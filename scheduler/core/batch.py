@@ -97,7 +97,7 @@ class Proposer(Generic[S]):
     limits: Limits = Limits()
 
     def claim(self, folded: Folded[S], published_up_to: int) -> JournalRecord:
-        """An empty record that says who owns the partition now. Time stands still in it: the owner's clock is not yet compared."""
+        """An empty record that says who owns the partition. Time stands still in it, and the machine never sees it."""
         return self._record(folded, folded.now_ms, (), (), published_up_to)
 
     def propose(
@@ -112,7 +112,7 @@ class Proposer(Generic[S]):
     ) -> JournalRecord | None:
         """The next record, or None when nothing waits. It may hold a prefix of `waiting` only.
 
-        Raises BrokenInvariant on a gap, or when time alone makes the machine raise although placement is frozen.
+        Raises BrokenInvariant on a gap.
         """
         batch = bounded(fresh(folded, waiting), limits or self.limits)
         now_ms = max(folded.now_ms, clock_ms)
@@ -158,9 +158,8 @@ class Proposer(Generic[S]):
 
     def _frozen(self, folded: Folded[S], now_ms: int, error: Exception, published_up_to: int) -> JournalRecord:
         if folded.frozen_version == self.machine.decide_version:
-            raise BrokenInvariant(
-                f"after {folded.where}: {self.machine.name} raises although placement is frozen: {error!r}; this code needs a fix"
-            ) from error
+            # It raises although placement is frozen: time stands still for the machine, inputs go on, until other code decides.
+            return self.claim(folded, published_up_to)
         reason = f"{type(error).__name__}: {error}"[:MAX_REASON_CHARS]
         freeze = PlacementFrozen(reason=reason, decide_version=self.machine.decide_version)
         return self._record(folded, now_ms, (), (freeze,), published_up_to)

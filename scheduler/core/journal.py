@@ -86,7 +86,7 @@ def fold_record(machine: Machine[S], folded: Folded[S], record: JournalRecord, h
     state = folded.state
     if inputs or decisions:
         state = machine.fold(state, record.now_ms, inputs, decisions)
-    froze = any(isinstance(d, PlacementFrozen) for d in decisions)
+    froze = not record.inputs and any(isinstance(d, PlacementFrozen) for d in decisions)
     return replace(
         folded,
         state=state,

@@ -1,0 +1,123 @@
+"""Intake's first stage: what an outsider's record on the public topic becomes.
+
+Holds: one record becomes an admission, or a dead letter with a reason and, where its producer can be told, a rejection under the
+event's id; nothing disappears. Stateless: repeats are the directory's business.
+Never: trusts an outsider's `order`; raises InvalidEvent.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+
+from trainhouse.events import DeadLetter, Envelope, EventId, InvalidEvent, JobId, JobState, JobStatus, PoolCreated, envelope_of
+from trainhouse.events.carries import TOPIC_EVENTS
+from trainhouse.events.codec import HEADERS, Headers, decode, encode
+from trainhouse.events.topics import ADMISSION, DEAD_LETTERS, JOBS, MAX_INPUT_BYTES, STATUS
+from trainhouse.scheduler.core.outgoing import Outgoing
+
+SOURCE = "trainhouse/intake"
+OWN_FAILURES = 200
+OWN_FAILURES_WINDOW_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """One record of the public topic, as it came."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """What to send for one record. `own_failure`: our code raised; the input may be fine."""
+
+    outgoing: tuple[Outgoing, ...]
+    own_failure: bool = False
+
+
+def screen(arrived: Arrived, admission_partitions: int, now_ms: int) -> Screened:
+    """Decides about one record. Never raises for what is in it."""
+    try:
+        return Screened(tuple(_admit(arrived, admission_partitions, now_ms)))
+    except InvalidEvent as invalid:
+        return Screened(_reject(arrived, invalid, now_ms))
+    except Exception as error:  # our own bug: told apart, so that a burst of them stops the consumer
+        failure = InvalidEvent(f"trainhouse failed to read it: {type(error).__name__}: {error}")
+        return Screened(_reject(arrived, failure, now_ms), own_failure=True)
+
+
+def _admit(arrived: Arrived, admission_partitions: int, now_ms: int) -> list[Outgoing]:
+    _small_enough(len(arrived.value or b""), None)
+    envelope = decode(arrived.value, _headers(arrived))
+    if not isinstance(envelope.event, TOPIC_EVENTS[JOBS]):
+        allowed = ", ".join(cls.event_type for cls in TOPIC_EVENTS[JOBS])
+        raise InvalidEvent(f"{envelope.type} does not belong on {JOBS}; send one of {allowed}", **_hints(envelope))
+    time_ms = envelope.time_ms if envelope.time_ms is not None else max(arrived.timestamp_ms, 0) or now_ms
+    value = encode(replace(envelope, order=None, time_ms=time_ms))
+    _small_enough(len(value), envelope)
+    if isinstance(envelope.event, PoolCreated):
+        key = envelope.event.pool.encode()
+        return [Outgoing(ADMISSION, key, value, HEADERS, partition) for partition in range(admission_partitions)]
+    return [Outgoing(ADMISSION, str(envelope.event.subject()).encode(), value, HEADERS)]
+
+
+def _small_enough(size: int, envelope: Envelope | None) -> None:
+    if size > MAX_INPUT_BYTES:
+        hints = _hints(envelope) if envelope else {}
+        raise InvalidEvent(
+            f"the event has {size} bytes, at most {MAX_INPUT_BYTES} are allowed; put large things into the object store and name them",
+            **hints,
+        )
+
+
+def _reject(arrived: Arrived, invalid: InvalidEvent, now_ms: int) -> tuple[Outgoing, ...]:
+    reason = str(invalid)
+    job_id, event_id = invalid.job_id or "", invalid.event_id or ""
+    letter = DeadLetter(JOBS, arrived.partition, arrived.offset, reason, job_id[:512], event_id[:512])
+    out = [Outgoing(DEAD_LETTERS, letter.key, arrived.value or b"", tuple(letter.headers()))]
+    if job_id:
+        out.append(_rejection(arrived, job_id, event_id, reason, now_ms))
+    return tuple(out)
+
+
+def _rejection(arrived: Arrived, job_id: str, event_id: str, reason: str, now_ms: int) -> Outgoing:
+    """Keyed by the event's id, so that it never overwrites the status of a running job."""
+    submission = event_id if EventId.pattern.match(event_id) else f"{JOBS}-{arrived.partition}-{arrived.offset}"
+    status = JobStatus(
+        job_id=JobId(job_id) if JobId.pattern.match(job_id) else None,
+        status_seq=0,
+        state=JobState.REJECTED,
+        reason=reason,
+        submission_id=EventId(submission),
+        updated_at_ms=now_ms,
+    )
+    envelope = envelope_of(status, id=f"rejected:{JOBS}-{arrived.partition}-{arrived.offset}", source=SOURCE, now_ms=now_ms)
+    return Outgoing(STATUS, submission.encode(), encode(envelope), HEADERS)
+
+
+def _headers(arrived: Arrived) -> Headers:
+    return arrived.headers
+
+
+def _hints(envelope: Envelope) -> dict[str, str | None]:
+    job_id = getattr(envelope.event, "job_id", None)
+    return {"job_id": str(job_id) if job_id is not None else None, "event_id": str(envelope.id)}
+
+
+@dataclass(slots=True)
+class BurstGuard:
+    """Counts own failures in a sliding window; beyond the limit the consumer must stop instead of draining its topic."""
+
+    limit: int = OWN_FAILURES
+    window_s: float = OWN_FAILURES_WINDOW_S
+    _at_s: deque[float] = field(default_factory=deque)
+
+    def exceeded(self, failures: int, now_s: float) -> bool:
+        """Notes `failures` at `now_s` of any steady clock; True when there are more than `limit` in the window."""
+        self._at_s.extend([now_s] * min(failures, self.limit + 1))
+        while self._at_s and self._at_s[0] <= now_s - self.window_s:
+            self._at_s.popleft()
+        return len(self._at_s) > self.limit

@@ -1,0 +1,15 @@
+"""The machine's clocks, as the shells take them."""
+
+import time
+
+
+class SystemClock:
+    """The real ones."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 UTC."""
+        return time.time_ns() // 1_000_000
+
+    def steady_s(self) -> float:
+        """Seconds of a clock that never goes back."""
+        return time.monotonic()

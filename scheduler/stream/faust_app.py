@@ -1,0 +1,85 @@
+"""A Faust app as Trainhouse uses it: group membership and batches of raw records; no tables, no web server, no discovery.
+
+Holds: agents see bytes, so nothing can fail in Faust's decoding; topics are never declared from here.
+Never: trusted for exactness (it acks a batch even when its agent raises): see the feed.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from tempfile import mkdtemp
+from typing import Any
+
+import faust
+
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.scheduler.stream.kafka_auth import faust_broker, faust_credentials
+from trainhouse.scheduler.stream.ports import Entry
+from trainhouse.scheduler.stream.settings import StreamSettings
+
+MAX_FETCH_BYTES = 4 * 1024 * 1024
+Batches = Callable[[dict[int, list[Entry]]], Awaitable[None]]
+
+
+def make_app(name: str, kafka: KafkaSettings, settings: StreamSettings) -> Any:
+    """The app of one group. Makes a temporary folder; opens no connection yet."""
+    return faust.App(
+        f"trainhouse-{name}",
+        broker=faust_broker(kafka),
+        broker_credentials=faust_credentials(kafka),
+        store="memory://",
+        autodiscover=False,
+        web_enabled=False,
+        datadir=mkdtemp(prefix=f"trainhouse-{name}-"),
+        broker_session_timeout=settings.group_session_s,
+        broker_heartbeat_interval=settings.group_session_s / 3,
+        broker_commit_interval=0.5,
+        consumer_group_instance_id=f"{name}-{settings.instance}" if settings.instance else None,
+        consumer_auto_offset_reset="earliest",
+        consumer_max_fetch_size=MAX_FETCH_BYTES,
+        stream_wait_empty=False,
+        stream_recovery_delay=0.0,
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        worker_redirect_stdouts=False,
+    )
+
+
+def add_agent(app: Any, topic: str, settings: StreamSettings, batches: Batches) -> None:
+    """Feeds batches of a topic, split by partition and in order, to `batches`, which must not raise."""
+
+    async def take(stream: Any) -> AsyncIterator[None]:
+        async for events in stream.take_events(settings.batch_count, within=settings.gather_s):
+            by_partition: dict[int, list[Entry]] = {}
+            for event in events:
+                entry = _entry(event.message)
+                by_partition.setdefault(entry.partition, []).append(entry)
+            await batches(by_partition)
+            yield None
+
+    source = app.topic(topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
+    app.agent(source, name=f"{app.conf.id}.{topic}")(take)
+
+
+def on_assignment(app: Any, topic: str, changed: Callable[[set[int]], None]) -> None:
+    """Calls `changed` with all partitions of `topic` that the group gives this process, whenever that changes."""
+
+    async def assigned(_: Any, assigned: Any, **__: Any) -> None:
+        changed({tp.partition for tp in assigned if tp.topic == topic})
+
+    async def revoked(_: Any, revoked: Any, **__: Any) -> None:
+        changed(set())
+
+    app.on_partitions_assigned.connect(assigned)
+    app.on_partitions_revoked.connect(revoked)
+
+
+def _entry(message: Any) -> Entry:
+    timestamp = message.timestamp
+    headers = message.headers.items() if isinstance(message.headers, dict) else message.headers or ()
+    return Entry(
+        partition=message.partition,
+        offset=message.offset,
+        timestamp_ms=-1 if timestamp is None else round(timestamp * 1000),
+        key=message.key,
+        value=message.value,
+        headers=tuple(headers),
+    )

@@ -1,0 +1,78 @@
+"""The shell of intake's first stage: batches of the public topic in, admissions and dead letters out, acked before Faust may commit.
+
+Holds: never raises into Faust (it would ack the batch all the same): a batch is out, or the process crashes and reads it again.
+When our own code fails too often it stops taking instead of draining the topic into dead letters.
+"""
+
+import asyncio
+from typing import NoReturn
+
+import structlog
+
+from trainhouse.events.topics import ADMISSION
+from trainhouse.scheduler.core.errors import LogUnavailable, SchedulerError
+from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.scheduler.core.screening import Arrived, BurstGuard, screen
+from trainhouse.scheduler.stream.ports import Clock, Entry, Log, Publisher
+from trainhouse.scheduler.stream.process import crash
+
+GIVE_UP_S = 60.0
+RETRY_S = 0.3
+REMIND_S = 30.0
+log_ = structlog.get_logger(__name__)
+
+
+class ScreeningAgent:
+    """Screens batches. One plain publisher, replaced when it fails."""
+
+    def __init__(self, log: Log, clock: Clock, guard: BurstGuard | None = None) -> None:
+        self._log = log
+        self._clock = clock
+        self._guard = guard or BurstGuard()
+        self._publisher: Publisher | None = None
+        self._admission_partitions = 0
+
+    async def take(self, by_partition: dict[int, list[Entry]]) -> None:
+        """Handles a batch to its end; crashes the process when the brokers stay away."""
+        try:
+            await self._take([e for entries in by_partition.values() for e in entries])
+        except Exception as error:
+            crash(error)
+
+    async def _take(self, entries: list[Entry]) -> None:
+        if not self._admission_partitions:
+            self._admission_partitions = len(await self._log.partitions(ADMISSION))
+        screened = [screen(_arrived(e), self._admission_partitions, self._clock.now_ms()) for e in entries]
+        if self._guard.exceeded(sum(s.own_failure for s in screened), self._clock.steady_s()):
+            await self._stand_still()
+        await self._send([o for s in screened for o in s.outgoing])
+
+    async def _send(self, batch: list[Outgoing]) -> None:
+        give_up_s = self._clock.steady_s() + GIVE_UP_S
+        while batch:
+            try:
+                if self._publisher is None:
+                    self._publisher = await self._log.open_publisher(None)
+                await self._publisher.send(batch)
+                return
+            except LogUnavailable as error:
+                log_.warning("brokers away; the batch is sent again", error=str(error))
+                if self._publisher is not None:
+                    await self._publisher.close()
+                    self._publisher = None
+                if self._clock.steady_s() > give_up_s:
+                    raise SchedulerError(f"intake could not pass a batch on in {GIVE_UP_S:.0f} s: {error}") from error
+            await asyncio.sleep(RETRY_S)
+
+    async def _stand_still(self) -> NoReturn:
+        while True:
+            log_.critical(
+                "intake stopped taking: its own code failed too often, nothing more is turned into dead letters; fix it and restart",
+                limit=self._guard.limit,
+                window_s=self._guard.window_s,
+            )
+            await asyncio.sleep(REMIND_S)
+
+
+def _arrived(entry: Entry) -> Arrived:
+    return Arrived(entry.partition, entry.offset, entry.timestamp_ms, entry.value, entry.headers)

@@ -1,0 +1,39 @@
+"""Puts a journal's host together from its parts, alike for every process that has one."""
+
+from typing import TypeVar
+
+from trainhouse.events.topics import MAX_INPUT_BYTES
+from trainhouse.scheduler.core.batch import Limits
+from trainhouse.scheduler.core.machine import Machine
+from trainhouse.scheduler.stream.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.ports import Clock, Log, SnapshotStore
+from trainhouse.scheduler.stream.settings import StreamSettings
+from trainhouse.scheduler.stream.snapshots import Snapshots
+
+S = TypeVar("S")
+# Intake holds outsiders to MAX_INPUT_BYTES; what intake itself adds to an admitted job comes on top.
+INTERNAL_INPUT_BYTES = MAX_INPUT_BYTES + 64 * 1024
+
+
+def journal_host(
+    journal: str,
+    input_topic: str,
+    log: Log,
+    machine: Machine[S],
+    snapshots: SnapshotStore,
+    clock: Clock,
+    settings: StreamSettings,
+    *,
+    transactional: bool,
+) -> JournalHost[S]:
+    """A host of one journal. `transactional`: its effects go through a producer that fences the one before it."""
+    host_settings = HostSettings(
+        journal=journal,
+        input_topic=input_topic,
+        owner=settings.owner_name(),
+        transactional=transactional,
+        takeover_s=settings.takeover_s,
+        limits=Limits(batch_count=settings.batch_count, input_bytes=INTERNAL_INPUT_BYTES),
+    )
+    keeper = Snapshots(log, snapshots, journal, machine, every_records=settings.snapshot_every_records)
+    return JournalHost(host_settings, log, machine, keeper, clock)
