@@ -1,0 +1,51 @@
+"""What intake's directory decides, as its journal holds it: which jobs and pools exist, where requests go, what waits.
+
+Holds: folding these (with PoolCreated and JobRejected, which are decisions there too) rebuilds the directory.
+Never: leaves the journal, but for replay and projections.
+"""
+
+from pydantic import Field
+
+from trainhouse.events.base import Event
+from trainhouse.events.ids import EventId, JobId, PoolName
+from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted
+
+
+class EventSeen(Event, type="trainhouse.directory.event-seen.v1"):
+    """An event was handled; `digest` (of its source and id) recognises a repeat."""
+
+    digest: str = Field(pattern=r"^[0-9a-f]{16}$")
+
+
+class JobDirected(Event, type="trainhouse.directory.job-directed.v1"):
+    """A job exists, for ever in this pool. `fingerprint` recognises its spec again and names the fields that differ."""
+
+    pool: PoolName
+    partition: int
+    fingerprint: str
+    admission: JobAdmitted
+
+
+class RequestForwarded(Event, type="trainhouse.directory.request-forwarded.v1"):
+    """A cancellation or change (one of both) goes to the partition of the job's pool."""
+
+    event_id: EventId
+    partition: int
+    cancel: CancelJob | None = None
+    change: ChangeJob | None = None
+
+
+class RequestHeld(Event, type="trainhouse.directory.request-held.v1"):
+    """A cancellation or change (one of both) waits for the submission that it overtook."""
+
+    digest: str
+    event_id: EventId
+    job_id: JobId
+    cancel: CancelJob | None = None
+    change: ChangeJob | None = None
+
+
+class RequestUnheld(Event, type="trainhouse.directory.request-unheld.v1"):
+    """A request that was held is held no more: it was forwarded, or refused."""
+
+    digest: str

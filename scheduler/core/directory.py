@@ -1,0 +1,206 @@
+"""Intake's directory as a pure machine over one partition of admission: which jobs and pools exist, and who gets a request.
+
+Holds: one id is one job, in one pool, with one spec, for ever; a repeated event does nothing; what is refused is told to whoever asked,
+under the event's own id, so that a bad resubmission never hides the status of a running job; a request that overtakes its submission
+waits for it, bounded in time and number.
+Never: knows whether a job is finished or whether devices exist; the scheduler of its pool does.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainhouse.events import CancelJob, ChangeJob, Event, EventId, JobAdmitted, JobId, JobRejected, JobSubmitted, PoolCreated
+from trainhouse.events.envelope import Envelope
+from trainhouse.events.journal import ClockTicked
+from trainhouse.events.resume import parse_resume_from
+from trainhouse.events.routing import EventSeen, JobDirected, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.scheduler.core.directory_effects import directory_effects
+from trainhouse.scheduler.core.directory_fold import fold_directory
+from trainhouse.scheduler.core.directory_state import HELD_FOR_MS, MAX_HELD, MAX_POOLS, DirectoryState, dump_directory, load_directory
+from trainhouse.scheduler.core.errors import UnexpectedInput
+from trainhouse.scheduler.core.fingerprint import differing_fields, fingerprint
+from trainhouse.scheduler.core.machine import Effect, Input
+
+MAX_TOLD_POOLS = 20
+
+
+class DirectoryMachine:
+    """The machine of `trainhouse.directory`. `control_partitions` bounds the partitions that a pool may be given."""
+
+    name = "directory"
+    decide_version = 1
+    fold_version = 1
+
+    def __init__(self, control_partitions: int = 1024) -> None:
+        self._control_partitions = control_partitions
+
+    def initial(self, partition: int) -> DirectoryState:
+        """No pools, no jobs."""
+        return DirectoryState(partition)
+
+    def decide(self, state: DirectoryState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
+        """Decisions for a batch. Raises UnexpectedInput on an event that admission does not carry."""
+        turn = _Turn(state.fork(), now_ms, self._control_partitions)
+        for item in inputs:
+            turn.handle(item.envelope)
+        return turn.decisions
+
+    def fold(self, state: DirectoryState, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> DirectoryState:
+        """The state after a record, changed in place; the inputs are not looked at."""
+        for decision in decisions:
+            fold_directory(state, now_ms, decision)
+        return state
+
+    def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
+        """What goes to the schedulers, and refusals."""
+        return list(directory_effects(now_ms, decisions))
+
+    def dump(self, state: DirectoryState) -> bytes:
+        """Canonical JSON."""
+        return dump_directory(state)
+
+    def load(self, data: bytes) -> DirectoryState:
+        """The state back."""
+        return load_directory(data)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One `decide` at work, on an overlay of the state."""
+
+    state: DirectoryState
+    now_ms: int
+    control_partitions: int
+    decisions: list[Event] = field(default_factory=list)
+
+    def emit(self, decision: Event) -> None:
+        fold_directory(self.state, self.now_ms, decision)
+        self.decisions.append(decision)
+
+    def handle(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, ClockTicked):
+            self.expire()
+            return
+        if not isinstance(event, JobSubmitted | CancelJob | ChangeJob | PoolCreated):
+            raise UnexpectedInput(f"{event.event_type} ({envelope.id}) is nothing that the directory takes; see the topic table")
+        digest = event_digest(envelope)
+        if bytes.fromhex(digest) in self.state.seen:
+            return
+        self.emit(EventSeen(digest=digest))
+        match event:
+            case JobSubmitted():
+                self.submitted(envelope, event)
+            case PoolCreated():
+                self.pool_created(envelope, event)
+            case CancelJob() | ChangeJob():
+                self.requested(envelope, event, digest)
+
+    def reject(self, event_id: EventId, job_id: JobId | None, reason: str) -> None:
+        self.emit(JobRejected(job_id=job_id, submission_id=event_id, reason=reason, rejected_at_ms=self.now_ms))
+
+    def submitted(self, envelope: Envelope, event: JobSubmitted) -> None:
+        reason = self.why_not(event)
+        if reason:
+            self.reject(envelope.id, event.job_id, reason)
+        elif event.job_id not in self.state.jobs:
+            self.admit(envelope, event)
+
+    def why_not(self, event: JobSubmitted) -> str:
+        """Why a submission is refused; empty when it is not."""
+        state, spec = self.state, event.spec
+        owner = state.pool_of(event.job_id)
+        if owner is not None:
+            fields = differing_fields(state.fingerprint_of(event.job_id), spec)
+            if "pool" in fields:
+                return (
+                    f"job {event.job_id} belongs to pool {owner}, for ever; it cannot be sent to pool {spec.pool}: submit it under a new id"
+                )
+            if fields:
+                return f"job {event.job_id} exists with another spec; these fields differ: {', '.join(fields)}. Submit it under a new id"
+            return ""
+        if spec.pool not in state.pools:
+            return self.unknown_pool(spec.pool)
+        if spec.resume_from is not None:
+            try:
+                parse_resume_from(spec.resume_from)
+            except ValueError as error:
+                return str(error)
+        return ""
+
+    def unknown_pool(self, pool: str) -> str:
+        known = sorted(self.state.pools)
+        told = ", ".join(known[:MAX_TOLD_POOLS]) + (f" and {len(known) - MAX_TOLD_POOLS} more" if len(known) > MAX_TOLD_POOLS else "")
+        return (
+            f"spec.pool: there is no pool {pool}; known: {told or 'none yet'}. Name one of them, "
+            f'or create it: produce a PoolCreated event {{"pool": "{pool}", "partition": N}} to trainhouse.jobs, then submit again'
+        )
+
+    def admit(self, envelope: Envelope, event: JobSubmitted) -> None:
+        spec = event.spec
+        admission = JobAdmitted(
+            job_id=event.job_id,
+            spec=spec,
+            spec_sha256=spec.sha256(),
+            submission_id=envelope.id,
+            submitted_at_ms=envelope.time_ms if envelope.time_ms is not None else self.now_ms,
+        )
+        partition = self.state.pools[spec.pool]
+        self.emit(JobDirected(pool=spec.pool, partition=partition, fingerprint=fingerprint(spec).hex(), admission=admission))
+        for digest in self.state.held_of.get(event.job_id, ()):
+            held = self.state.held[digest]
+            self.emit(RequestUnheld(digest=digest))
+            self.forward(held.event_id, partition, held.request)
+
+    def forward(self, event_id: EventId, partition: int, event: CancelJob | ChangeJob) -> None:
+        self.emit(RequestForwarded(event_id=event_id, partition=partition, **_one_of(event)))
+
+    def requested(self, envelope: Envelope, event: CancelJob | ChangeJob, digest: str) -> None:
+        pool = self.state.pool_of(event.job_id)
+        if pool is not None:
+            self.forward(envelope.id, self.state.pools[pool], event)
+            return
+        self.emit(RequestHeld(digest=digest, event_id=envelope.id, job_id=event.job_id, **_one_of(event)))
+        if len(self.state.held) > MAX_HELD:
+            oldest = next(iter(self.state.held))
+            self.give_up(oldest, f"more than {MAX_HELD} requests wait for submissions, and this was the oldest")
+
+    def expire(self) -> None:
+        """Refuses requests whose submission did not come."""
+        due = []
+        for digest, held in self.state.held.items():
+            if self.now_ms - held.since_ms < HELD_FOR_MS:
+                break
+            due.append(digest)
+        for digest in due:
+            self.give_up(digest, f"no such job was submitted within {HELD_FOR_MS // 60_000} minutes; check the id")
+
+    def give_up(self, digest: str, why: str) -> None:
+        held = self.state.held[digest]
+        what = "cancelled" if isinstance(held.request, CancelJob) else "changed"
+        self.emit(RequestUnheld(digest=digest))
+        self.reject(held.event_id, held.job_id, f"job {held.job_id} could not be {what}: {why}")
+
+    def pool_created(self, envelope: Envelope, event: PoolCreated) -> None:
+        known = self.state.pools.get(event.pool)
+        if known == event.partition:
+            return
+        if known is not None:
+            self.reject(envelope.id, None, f"pool {event.pool} exists on partition {known}, for ever; it cannot move to {event.partition}")
+        elif event.partition >= self.control_partitions:
+            last = self.control_partitions - 1
+            self.reject(envelope.id, None, f"pool {event.pool}: partition {event.partition} does not exist; use 0 to {last}")
+        elif len(self.state.pools) >= MAX_POOLS:
+            self.reject(envelope.id, None, f"pool {event.pool}: there are {MAX_POOLS} pools already; use one of them")
+        else:
+            self.emit(event)
+
+
+def event_digest(envelope: Envelope) -> str:
+    """What recognises an event when it comes again: CloudEvents are named by source and id together."""
+    return hashlib.blake2b(f"{envelope.source}\n{envelope.id}".encode(), digest_size=8).hexdigest()
+
+
+def _one_of(event: CancelJob | ChangeJob) -> dict[str, CancelJob | ChangeJob]:
+    return {"cancel": event} if isinstance(event, CancelJob) else {"change": event}

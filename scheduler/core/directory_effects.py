@@ -1,0 +1,39 @@
+"""What a record of the directory makes public: admitted jobs, requests and pools to the schedulers, refusals to whoever asked.
+
+Holds: each goes to the partition number of its pool; a refusal is keyed by the id of the event that was refused.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from trainhouse.events import Event, JobRejected, JobState, JobStatus, PoolCreated, topics
+from trainhouse.events.routing import JobDirected, RequestForwarded
+from trainhouse.scheduler.core.directory_fold import request_of
+from trainhouse.scheduler.core.machine import Effect
+
+
+def directory_effects(now_ms: int, decisions: Iterable[Event]) -> Iterator[Effect]:
+    """The effects of a record's decisions, in their order."""
+    for d in decisions:
+        match d:
+            case JobDirected():
+                job_id = d.admission.job_id
+                yield Effect(topics.CONTROL, str(d.partition), d.admission, f"{job_id}:admitted", d.partition)
+            case RequestForwarded():
+                yield Effect(topics.CONTROL, str(d.partition), request_of(d), d.event_id, d.partition)
+            case PoolCreated():
+                yield Effect(topics.CONTROL, str(d.partition), d, f"pool:{d.pool}:{d.partition}", d.partition)
+            case JobRejected():
+                yield Effect(topics.STATUS, d.submission_id, refusal(d), f"{d.submission_id[:480]}:rejected")
+
+
+def refusal(d: JobRejected) -> JobStatus:
+    """A refusal as a status, keyed by the id of the event that was refused."""
+    return JobStatus(
+        job_id=d.job_id,
+        status_seq=0,
+        state=JobState.REJECTED,
+        reason=d.reason,
+        submission_id=d.submission_id,
+        finished_at_ms=d.rejected_at_ms,
+        updated_at_ms=d.rejected_at_ms,
+    )

@@ -1,0 +1,139 @@
+"""The directory's state over one partition of admission: pools, every job that ever was, requests that wait, events seen lately.
+
+Holds: a job's entry stays for ever (it is what makes a second submission the same job), in tens of bytes; all else is bounded.
+"""
+
+from collections import ChainMap
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from trainhouse.events import CancelJob, ChangeJob, EventId, JobId
+from trainhouse.scheduler.core.snapshot import parse
+
+FORMAT: Final = 1
+MAX_SEEN: Final = 65_536
+MAX_HELD: Final = 10_000
+HELD_FOR_MS: Final = 600_000
+MAX_POOLS: Final = 4_096
+_POOL_BYTES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A cancellation or change that came before its submission."""
+
+    event_id: EventId
+    job_id: JobId
+    since_ms: int
+    request: CancelJob | ChangeJob
+
+
+@dataclass(slots=True)
+class DirectoryState:
+    """`pools` is in order of creation; `jobs` holds the pool's place in that order, then the spec's fingerprint.
+
+    `held` and `seen` are in order of arrival, oldest first.
+    """
+
+    partition: int
+    pools: dict[str, int] = field(default_factory=dict)
+    jobs: MutableMapping[str, bytes] = field(default_factory=dict)
+    held: dict[str, Held] = field(default_factory=dict)
+    held_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    seen: dict[bytes, None] = field(default_factory=dict)
+    pool_names: list[str] = field(default_factory=list)
+
+    def fork(self) -> "DirectoryState":
+        """A copy to decide on; jobs, of which there may be millions, lie under an overlay instead."""
+        return DirectoryState(
+            self.partition,
+            dict(self.pools),
+            ChainMap({}, self.jobs),
+            dict(self.held),
+            dict(self.held_of),
+            dict(self.seen),
+            list(self.pool_names),
+        )
+
+    def pool_of(self, job_id: str) -> str | None:
+        """The pool that a job belongs to for ever, None for a job that was never submitted."""
+        entry = self.jobs.get(job_id)
+        return None if entry is None else self.pool_names[int.from_bytes(entry[:_POOL_BYTES])]
+
+    def fingerprint_of(self, job_id: str) -> bytes:
+        """The fingerprint of a known job's spec."""
+        return self.jobs[job_id][_POOL_BYTES:]
+
+    def put_job(self, job_id: str, pool: str, fingerprint: bytes) -> None:
+        """Enters a job. The pool must be known."""
+        self.jobs[job_id] = self.pool_names.index(pool).to_bytes(_POOL_BYTES) + fingerprint
+
+    def put_pool(self, pool: str, partition: int) -> None:
+        """Enters a pool; a known one stays as it is."""
+        if pool not in self.pools:
+            self.pools[pool] = partition
+            self.pool_names.append(pool)
+
+    def hold(self, digest: str, held: Held) -> None:
+        """Keeps an early request, as the newest."""
+        self.held[digest] = held
+        self.held_of[held.job_id] = (*self.held_of.get(held.job_id, ()), digest)
+
+    def unhold(self, digest: str) -> None:
+        """Lets an early request go."""
+        held = self.held.pop(digest)
+        left = tuple(d for d in self.held_of[held.job_id] if d != digest)
+        if left:
+            self.held_of[held.job_id] = left
+        else:
+            del self.held_of[held.job_id]
+
+    def see(self, digest: bytes) -> None:
+        """Remembers an event; forgets the oldest beyond MAX_SEEN."""
+        self.seen[digest] = None
+        if len(self.seen) > MAX_SEEN:
+            del self.seen[next(iter(self.seen))]
+
+
+def dump_directory(state: DirectoryState) -> bytes:
+    """Canonical JSON."""
+    return orjson.dumps(
+        {
+            "format": FORMAT,
+            "partition": state.partition,
+            "pools": list(state.pools.items()),
+            "jobs": {str(j): state.jobs[j].hex() for j in sorted(state.jobs)},
+            "held": [_held_json(digest, held) for digest, held in state.held.items()],
+            "seen": [d.hex() for d in state.seen],
+        },
+        option=orjson.OPT_SORT_KEYS,
+    )
+
+
+def load_directory(data: bytes) -> DirectoryState:
+    """Reads it back. Raises BrokenInvariant on another format."""
+    raw = parse(data, FORMAT)
+    state = DirectoryState(raw["partition"])
+    for pool, partition in raw["pools"]:
+        state.put_pool(pool, partition)
+    state.jobs = {j: bytes.fromhex(entry) for j, entry in raw["jobs"].items()}
+    for h in raw["held"]:
+        kind = CancelJob if h["kind"] == CancelJob.event_type else ChangeJob
+        held = Held(EventId(h["event_id"]), JobId(h["job_id"]), h["since_ms"], kind.model_validate(h["request"]))
+        state.hold(h["digest"], held)
+    state.seen = {bytes.fromhex(d): None for d in raw["seen"]}
+    return state
+
+
+def _held_json(digest: str, held: Held) -> dict[str, Any]:
+    return {
+        "digest": digest,
+        "event_id": held.event_id,
+        "job_id": held.job_id,
+        "since_ms": held.since_ms,
+        "kind": held.request.event_type,
+        "request": held.request.model_dump(mode="json"),
+    }
