@@ -53,15 +53,22 @@ class Attempt:
 
     def __init__(self, folder: Path, script: str = "", ranks: int = 1) -> None:
         self.paths = AttemptPaths(folder)
-        self.paths.code.mkdir(parents=True)
-        (self.paths.code / "train.py").write_text(script)
+        if script or not self.paths.folder.exists():
+            self.paths.code.mkdir(parents=True)
+            (self.paths.code / "train.py").write_text(script)
         self.ranks = ranks
         self.listener = socket.create_server(("127.0.0.1", 0))
 
     def launches(
-        self, command: tuple[str, ...] = ("python", "train.py"), env: Mapping[str, str] | None = None, secrets: Mapping[str, str] | None = None
+        self,
+        command: tuple[str, ...] = ("python", "train.py"),
+        env: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
     ) -> list[RankLaunch]:
-        return [RankLaunch(r, self.paths.rank(r).folder, command, self._env(r) | dict(env or {}), self.paths.code, secrets or {}) for r in range(self.ranks)]
+        return [
+            RankLaunch(r, self.paths.rank(r).folder, command, self._env(r) | dict(env or {}), self.paths.code, secrets or {})
+            for r in range(self.ranks)
+        ]
 
     def _env(self, rank: int) -> dict[str, str]:
         return start_time_environment(os.environ) | {

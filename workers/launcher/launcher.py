@@ -58,6 +58,11 @@ class Launcher:
         with self._lock:
             return self._warm is not None and self._warm.facts(0.0) is not None
 
+    def warm_pid(self) -> int | None:
+        """The warm process, ready or not; None when there is none."""
+        with self._lock:
+            return self._warm.pid if self._warm is not None else None
+
     def start(self, attempt: AttemptPaths, ranks: Sequence[RankLaunch], store: StoreSocket | None) -> Started:
         """Start all ranks of this node; blocks until each has a pid. Raises LaunchError; then nothing is left running."""
         for rank in ranks:
