@@ -13,7 +13,7 @@ from trainhouse.events.topics import TOPICS
 
 def create_topics(settings: KafkaSettings, timeout_s: float = 30.0) -> list[str]:
     """Creates what is missing and returns its names. Blocks up to `timeout_s`. Raises BusUnavailable, or KafkaException."""
-    admin = AdminClient(settings.client_config())
+    admin = AdminClient(settings.client_config(log_level=4))
     try:
         existing = set(admin.list_topics(timeout=timeout_s).topics)
     except KafkaException as error:

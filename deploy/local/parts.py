@@ -57,7 +57,10 @@ def all_parts(folder: StackFolder, ports: StackPorts, keys: StoreKeys) -> list[P
         Part("store", "servers", store.command(), store.folder, 10, store.environment(), store.endpoint, "KILL", 5, "SIGKILL"),
     ]
     addresses = {"projector": endpoint(ports.clickhouse, "http")}
-    processors = [Part(name, "processors", run(name), folder.root, 20, address=addresses.get(name, "")) for name in PROCESSORS]
+    # The one process of its kind here: a restart takes its partitions back at once, without waiting for the session of
+    # the one that was killed. Not in the settings file: a second scheduler started by hand must not share the name.
+    instance = {"TRAINHOUSE_SCHEDULER_INSTANCE": "local"}
+    processors = [Part(name, "processors", run(name), folder.root, 20, instance, address=addresses.get(name, "")) for name in PROCESSORS]
     # The agent has the longest time to stop. If the supervisor is killed, so is the agent: its ranks go on, and the
     # agent of the next `up` adopts them.
     agent = Part(AGENT, "agent", run(AGENT), folder.root, 30, stop_wait_s=45, orphan_signal="SIGKILL")

@@ -40,17 +40,32 @@ def clickhouse(url: str) -> Check:
 
 
 def group(settings: KafkaSettings, name: str) -> Check:
-    """A consumer group is stable and has a member: its stream processor has its partitions."""
+    """From now on, a new member joined the consumer group, and it is stable: a stream processor has its partitions.
+
+    A member of before may be listed for its whole session after its process was killed: it proves nothing.
+    """
     admin = AdminClient(settings.client_config(**QUIET))
+    before = _members(admin, name)[1]
 
     def check() -> bool:
-        try:
-            found = admin.describe_consumer_groups([name], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
-        except (KafkaException, TimeoutError):
-            return False
-        return bool(found.state == ConsumerGroupState.STABLE and found.members)
+        stable, members = _members(admin, name)
+        return stable and bool(members - before)
 
     return check
+
+
+def _members(admin: AdminClient, name: str) -> tuple[bool, set[str]]:
+    """Whether a group is stable, and the ids of its members; none while the broker is away."""
+    try:
+        found = admin.describe_consumer_groups([name], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
+    except (KafkaException, TimeoutError):
+        return False, set()
+    return found.state == ConsumerGroupState.STABLE, {member.member_id for member in found.members}
+
+
+def both(first: Check, second: Check) -> Check:
+    """Both hold."""
+    return lambda: first() and second()
 
 
 def pools(settings: KafkaSettings) -> set[str]:

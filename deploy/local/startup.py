@@ -19,6 +19,7 @@ from trainhouse.events.settings import KafkaSettings
 
 READY_TIMEOUT_S = 120.0
 MAX_RESTARTS = 3
+GROUPS = ("intake", "scheduler", "detector")
 POLL_S = 0.05
 
 
@@ -46,10 +47,10 @@ class Startup:
         self._wait(checks)
 
     def _processor_checks(self) -> dict[str, readiness.Check]:
+        groups = {name: readiness.group(self._settings, f"trainhouse-{name}") for name in GROUPS}
         return {
-            "intake": readiness.pool_known(self._settings, str(POOL)),
-            "scheduler": readiness.group(self._settings, "trainhouse-scheduler"),
-            "detector": readiness.group(self._settings, "trainhouse-detector"),
+            **groups,
+            "intake": readiness.both(groups["intake"], readiness.pool_known(self._settings, str(POOL))),
             "projector": readiness.clickhouse(endpoint(self._ports.clickhouse, "http")),
             "agent": readiness.node_answered(self._settings),
         }
