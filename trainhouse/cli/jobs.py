@@ -1,4 +1,4 @@
-"""`status`, `cancel` and `rerun`: jobs as they are now, and what a person may ask of them.
+"""`status`: jobs as they are now.
 
 Holds: an unknown job is told with its nearest names.
 """
@@ -22,8 +22,6 @@ WATCH_S = 2.0
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command("status")(status)
-    app.command("cancel")(cancel)
-    app.command("rerun")(rerun)
 
 
 def status(
@@ -50,6 +48,7 @@ def status(
 
     trainhouse status gpt-1k7x3m9qp2f8d --watch          follow; exits with the job's code
     """
+    from trainhouse.cli import listing, output
     from trainhouse.cli.filters import job_filter
     from trainhouse.client import TrainhouseClient
 
@@ -58,73 +57,29 @@ def status(
         _one(client, job, watch=watch, json=json)
         return
     while True:
-        keep = job_filter(
-            time.time_ns() // 1_000_000, user=user, team=team, project=project, pool=pool, state=state, since=since, until=until
-        )
-        found = sorted(
-            (s for s in client.statuses().values() if keep.keeps(row_of(s))), key=lambda s: -(s.submitted_at_ms or s.updated_at_ms)
-        )
+        now_ms = time.time_ns() // 1_000_000
+        keep = job_filter(now_ms, user=user, team=team, project=project, pool=pool, state=state, since=since, until=until)
+        rows = listing.list_jobs(client, keep, limit)
         if watch and sys.stdout.isatty():
             sys.stdout.write("\x1b[2J\x1b[H")
-        _list(found[:limit], json=json)
+        if json:
+            output.json_lines(rows)
+        else:
+            listing.show(rows)
         if not watch:
             return
         sys.stdout.flush()
         time.sleep(WATCH_S)
 
 
-def cancel(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Job ids.", show_default=False)],
-    reason: Annotated[str, typer.Option(help="Kept in the job's story.")] = "cancelled by its user",
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Until they ended.")] = False,
-    data_dir: DataDir = None,
-) -> None:
-    """Asks that jobs end: SIGTERM, a grace time, then SIGKILL. Works at any moment, also just after `submit`.
+def find(client: "TrainhouseClient", job: str) -> "JobStatus":
+    """The job's status. Raises CliError with the nearest names."""
+    from trainhouse.client import UnknownJob
 
-    trainhouse cancel gpt-1k7x3m9qp2f8d --reason "wrong learning rate"
-    """
-    from trainhouse.client import TrainhouseClient
-
-    client = TrainhouseClient.from_settings()
-    known = client.statuses()
-    for job in jobs:
-        found = known.get(job)
-        if found is None:
-            raise unknown(job, known)
-        if found.state.final:
-            raise CliError(f"{job} has {found.state} already; there is nothing to cancel", Exit.USAGE)
-    for job in jobs:
-        client.cancel(job, reason)
-        sys.stderr.write(f"asked {job} to end\n")
-    if wait:
-        for job in jobs:
-            sys.stdout.write(f"{job} {client.wait(job).state}\n")
-
-
-def rerun(
-    job: Annotated[str, typer.Argument(help="Job id.", show_default=False)],
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Follow the new job; exit with its code.")] = False,
-    json: Json = False,
-    data_dir: DataDir = None,
-) -> None:
-    """Submits a job again: same code, environment, data, seed and gang; a new id.
-
-    trainhouse rerun gpt-1k7x3m9qp2f8d --wait
-    """
-    from trainhouse.cli.submit import send
-    from trainhouse.client import TrainhouseClient
-    from trainhouse.client.story import spec_of_job
-
-    client = TrainhouseClient.from_settings()
-    spec = spec_of_job(client.kafka, job)
-    if spec is None:
-        raise unknown(job, client.statuses())
-    labelled = spec.model_copy(update={"labels": {**spec.labels, "rerun-of": job}})
-    client, submitted = send([labelled], None, None, json=json)
-    if wait:
-        from trainhouse.cli.follow import follow_all
-
-        raise typer.Exit(follow_all(client, submitted, None, json=json))
+    try:
+        return client.status(job)
+    except UnknownJob:
+        raise unknown(job, client.statuses()) from None
 
 
 def unknown(job: str, known: Any) -> CliError:
@@ -137,10 +92,7 @@ def unknown(job: str, known: Any) -> CliError:
 
 
 def _one(client: "TrainhouseClient", job: str, *, watch: bool, json: bool) -> None:
-    known = client.statuses()
-    found = known.get(job)
-    if found is None:
-        raise unknown(job, known)
+    found = find(client, job)
     if watch:
         from trainhouse.cli.follow import follow_all
         from trainhouse.client import Submitted
@@ -154,40 +106,6 @@ def _one(client: "TrainhouseClient", job: str, *, watch: bool, json: bool) -> No
         return
     for name, value in details(found):
         typer.echo(f"{name:<12}{value}")
-
-
-def row_of(status: "JobStatus") -> dict[str, Any]:
-    """A status as a flat row, as `--json` prints it."""
-    return status.model_dump(mode="json")
-
-
-def _list(found: "list[JobStatus]", *, json: bool) -> None:
-    from trainhouse.cli import output
-
-    if json:
-        output.json_lines(row_of(s) for s in found)
-        return
-    if not found:
-        output.remark("no jobs; submit one with `trainhouse submit -- python train.py`")
-        return
-    columns = ("job", "state", "user", "project", "ranks", "step", "loss", "steps/s", "elapsed", "submitted", "reason")
-    rows = (
-        (
-            s.job_id or s.submission_id,
-            str(s.state),
-            s.user,
-            s.project,
-            s.world_size or None,
-            s.step if not s.total_steps else f"{s.step or 0}/{s.total_steps}",
-            s.loss,
-            s.steps_per_s,
-            output.duration(s.elapsed_s),
-            output.clock(s.submitted_at_ms or s.updated_at_ms),
-            s.reason,
-        )
-        for s in found
-    )
-    output.table(columns, rows, right=("ranks", "step", "loss", "steps/s", "elapsed"))
 
 
 def details(status: "JobStatus") -> list[tuple[str, str]]:

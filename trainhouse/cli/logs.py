@@ -89,11 +89,9 @@ def _print(line: "Line", *, times: bool, ranks: bool, json: bool) -> None:
 
 
 def _must_exist(client: "TrainhouseClient", job: str) -> None:
-    from trainhouse.cli.jobs import unknown
+    from trainhouse.cli.jobs import find
     from trainhouse.cli.output import remark
 
-    known = client.statuses()
-    if job not in known:
-        raise unknown(job, known)
-    if known[job].running_at_ms is None:
-        remark(f"{job} is {known[job].state} and wrote nothing yet")
+    status = find(client, job)
+    if status.running_at_ms is None:
+        remark(f"{job} is {status.state} and wrote nothing yet" + (f": {status.reason}" if status.reason else ""))

@@ -27,6 +27,7 @@ Runs training jobs on a fleet, where every fact is an event.
 def build() -> typer.Typer:
     """The command line with all of its commands."""
     from trainhouse.cli import (
+        changes,
         data,
         jobs,
         logs,
@@ -47,7 +48,7 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for module in (submit, jobs, story, logs, operations, nodes, data, secret, run):
+    for module in (submit, jobs, changes, story, logs, operations, nodes, data, secret, run):
         module.register(app)
     _register_stack(app)
     return app

@@ -70,14 +70,11 @@ def execute(
 
 
 def _running(job: str) -> "tuple[TrainhouseClient, JobStatus]":
-    from trainhouse.cli.jobs import unknown
+    from trainhouse.cli.jobs import find
     from trainhouse.client import TrainhouseClient
 
     client = TrainhouseClient.from_settings()
-    known = client.statuses()
-    if job not in known:
-        raise unknown(job, known)
-    status = known[job]
+    status = find(client, job)
     if not status.allocation:
         raise CliError(f"{job} runs on no node now: it is {status.state}", Exit.NOT_FOUND)
     return client, status

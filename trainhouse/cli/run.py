@@ -5,14 +5,17 @@ Never: wires two roles into one process.
 """
 
 import logging
-import sys
+import os
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.options import DataDir
+
+if TYPE_CHECKING:
+    from trainhouse.scheduler.stream.ports import SnapshotStore
 
 HELP = """
 Runs one process of the platform in the foreground, by settings alone: `intake`, `scheduler`, `detector`, `projector` or `agent`.
@@ -38,69 +41,74 @@ def run(
     start = ROLES.get(role)
     if start is None:
         raise CliError(f"{role!r} is no role; there are {', '.join(ROLES)}", Exit.USAGE)
-    configure_logs(role, log_level)
-    start()
+    os.environ.setdefault("TZ", "UTC")
+    configure(log_level, role)
+    raise typer.Exit(start(log_level))
 
 
-def configure_logs(role: str, level: str) -> None:
-    """One JSON object a line on standard error, from structlog and from the standard library's loggers alike."""
-    import structlog
-
-    number = logging.getLevelNamesMapping().get(level.upper())
-    if number is None:
+def configure(level: str, role: str) -> None:
+    """One JSON object a line on standard error. Raises CliError for an unknown level."""
+    if level.upper() not in logging.getLevelNamesMapping():
         raise CliError(f"{level!r} is no log level; there are debug, info, warning, error", Exit.USAGE)
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-        _with_role(role),
-    ]
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.make_filtering_bound_logger(number),
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.processors.JSONRenderer()],
-        )
-    )
-    logging.basicConfig(handlers=[handler], level=number, force=True)
+    from trainhouse.scheduler.stream.logs import configure_logs
+
+    configure_logs(level, role)
 
 
-def _with_role(role: str) -> Callable[[Any, str, Any], Any]:
-    def add(_: Any, __: str, event: Any) -> Any:
-        event["process"] = role
-        return event
+def _intake(level: str) -> int:
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.scheduler.stream.intake import intake_main
+    from trainhouse.scheduler.stream.settings import StreamSettings
 
-    return add
-
-
-def _intake() -> None:
-    raise NotImplementedError
+    intake_main(KafkaSettings(), _snapshots(), StreamSettings(log_level=level))
+    return 0
 
 
-def _scheduler() -> None:
-    raise NotImplementedError
+def _scheduler(level: str) -> int:
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.scheduler.stream.scheduler import scheduler_main
+    from trainhouse.scheduler.stream.settings import StreamSettings
+
+    scheduler_main(KafkaSettings(), _snapshots(), StreamSettings(log_level=level))
+    return 0
 
 
-def _detector() -> None:
-    raise NotImplementedError
+def _detector(level: str) -> int:
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.scheduler.stream.detector import detector_main
+    from trainhouse.scheduler.stream.settings import StreamSettings
+
+    detector_main(KafkaSettings(), StreamSettings(log_level=level))
+    return 0
 
 
-def _projector() -> None:
-    raise NotImplementedError
+def _projector(_: str) -> int:
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.projections.projector import main
+    from trainhouse.projections.settings import ClickHouseSettings, ProjectorSettings
+
+    return main(KafkaSettings(), ProjectorSettings(), ClickHouseSettings())
 
 
-def _agent() -> None:
-    raise NotImplementedError
+def _agent(_: str) -> int:
+    from trainhouse.checkpointing.settings import StoreSettings
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.workers.agent.main import main
+    from trainhouse.workers.agent.settings import AgentSettings
+
+    main(AgentSettings(), KafkaSettings(), StoreSettings())
+    return 0
 
 
-ROLES: dict[str, Callable[[], None]] = {
+def _snapshots() -> "SnapshotStore":
+    from trainhouse.checkpointing.s3 import S3ObjectStore
+    from trainhouse.checkpointing.settings import StoreSettings
+    from trainhouse.cli.snapshots import ObjectSnapshots
+
+    return ObjectSnapshots(S3ObjectStore(StoreSettings()))
+
+
+ROLES: dict[str, Callable[[str], int]] = {
     "intake": _intake,
     "scheduler": _scheduler,
     "detector": _detector,

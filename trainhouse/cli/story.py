@@ -5,7 +5,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from trainhouse.cli.options import DataDir, Json, Since
+from trainhouse.cli.options import DataDir, Json, Since, Until
 
 
 def register(app: typer.Typer) -> None:
@@ -16,8 +16,9 @@ def register(app: typer.Typer) -> None:
 def events(
     job: Annotated[str, typer.Argument(help="Job id.", show_default=False)],
     kind: Annotated[Optional[str], typer.Option("--type", help="Only types that contain this, such as `checkpoint`.")] = None,  # noqa: UP045
-    everything: Annotated[bool, typer.Option("--all", help="Also each progress report and each status.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Read Kafka itself, not the tables: also each progress report, no delay.")] = False,
     since: Since = None,
+    until: Until = None,
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -25,39 +26,71 @@ def events(
 
     trainhouse events gpt-1k7x3m9qp2f8d
 
-    trainhouse events gpt-1k7x3m9qp2f8d --type checkpoint
+    trainhouse events gpt-1k7x3m9qp2f8d --type checkpoint --since 1h
 
-    trainhouse events gpt-1k7x3m9qp2f8d --all --json       the CloudEvents themselves
+    trainhouse events gpt-1k7x3m9qp2f8d --log --json       the CloudEvents themselves
     """
     import time
 
     from trainhouse.cli.filters import parse_time
+    from trainhouse.client import NotReachable, TrainhouseClient
+
+    now_ms = time.time_ns() // 1_000_000
+    begin = parse_time(since, now_ms) if since else None
+    end = parse_time(until, now_ms) if until else None
+    client = TrainhouseClient.from_settings()
+    if not log:
+        try:
+            if _from_tables(client, job, kind, begin, end, json=json):
+                return
+        except NotReachable as error:
+            from trainhouse.cli.output import remark
+
+            remark(f"{error}; reading Kafka instead")
+    _from_log(client, job, kind, begin, end, json=json)
+
+
+def _from_tables(client: Any, job: str, kind: str | None, begin: int | None, end: int | None, *, json: bool) -> bool:
+    """Prints the story as the tables have it; False when they have none."""
+    from trainhouse.cli.output import json_lines
+
+    rows = client.sql.table(tables_query(job, kind, begin, end)).dicts()
+    for row in rows:
+        if json:
+            json_lines([row])
+        else:
+            sys.stdout.write(one_line(row["at_ms"], row["type"], row["summary"]) + "\n")
+    return bool(rows)
+
+
+def tables_query(job: str, kind: str | None, begin: int | None, end: int | None) -> str:
+    """The query; pure."""
+    from trainhouse.client.sql import literal
+
+    where = [f"job_id = {literal(job)}"]
+    if kind:
+        where.append(f"position(type, {literal(kind)}) > 0")
+    if begin is not None:
+        where.append(f"time >= fromUnixTimestamp64Milli({begin})")
+    if end is not None:
+        where.append(f"time < fromUnixTimestamp64Milli({end})")
+    return (
+        "SELECT toUnixTimestamp64Milli(time) AS at_ms, type, summary, event_id, node_id, epoch, json, "
+        "source_topic, source_partition, source_offset "
+        f"FROM events WHERE {' AND '.join(where)} ORDER BY time, source_topic, source_partition, source_offset"
+    )
+
+
+def _from_log(client: Any, job: str, kind: str | None, begin: int | None, end: int | None, *, json: bool) -> None:
     from trainhouse.cli.jobs import unknown
-    from trainhouse.client import TrainhouseClient
     from trainhouse.client.story import story
 
-    client = TrainhouseClient.from_settings()
-    told = story(client.kafka, job, parse_time(since, time.time_ns() // 1_000_000) if since else None)
-    if not told and not since:
+    told = story(client.kafka, job, begin)
+    if not told and begin is None:
         raise unknown(job, client.statuses())
-    for each in told if everything else brief(told):
-        if kind is None or kind in type_of(each):
+    for each in told:
+        if (kind is None or kind in type_of(each)) and (end is None or each.at_ms < end):
             sys.stdout.write((as_json(each) if json else line_of(each)) + "\n")
-
-
-def brief(told: list[Any]) -> list[Any]:
-    """Without repeated states, and of progress only the first and last report of each attempt."""
-    from trainhouse.client.story import state_changes
-    from trainhouse.events import ProgressReported
-
-    ends: dict[int, tuple[int, int]] = {}
-    for number, each in enumerate(told):
-        event = getattr(each.what, "event", None)
-        if isinstance(event, ProgressReported):
-            ends[event.attempt] = (ends.get(event.attempt, (number, number))[0], number)
-    kept = {number for pair in ends.values() for number in pair}
-    shown = [t for n, t in enumerate(told) if n in kept or not isinstance(getattr(t.what, "event", None), ProgressReported)]
-    return list(state_changes(shown))
 
 
 def type_of(told: Any) -> str:
@@ -78,32 +111,25 @@ def as_json(told: Any) -> str:
 
 
 def line_of(told: Any) -> str:
+    """One event as a line."""
+    event = getattr(told.what, "event", None)
+    text = f"{told.what.topic}-{told.what.partition}-{told.what.offset}: {told.what.reason}" if event is None else summary(event)
+    return one_line(told.at_ms, type_of(told), text)
+
+
+def one_line(at_ms: int, kind: str, text: str) -> str:
     """`10:03:07.123  job.admitted.v1        pool default …`: time in UTC, type, what it says."""
     from datetime import UTC, datetime
 
-    moment = datetime.fromtimestamp(told.at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
-    event = getattr(told.what, "event", None)
-    text = f"{told.what.topic}-{told.what.partition}-{told.what.offset}: {told.what.reason}" if event is None else summary(event)
-    return f"{moment}  {type_of(told):<28}{text}".rstrip()
+    moment = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
+    return f"{moment}  {kind.removeprefix('trainhouse.'):<28}{' '.join(text.split())}".rstrip()
 
 
 def summary(event: Any) -> str:
-    """What one event says, in one line: its fields, most telling first, without the job's id and without whole specs."""
-    from trainhouse.events import GangAllocated, JobAdmitted, JobStatus, JobSubmitted
+    """What one event says, in one line."""
+    from trainhouse.events import JobStatus
+    from trainhouse.projections.rows.summary import summarize
 
-    if isinstance(event, JobSubmitted | JobAdmitted):
-        spec = event.spec
-        return f"{spec.name} by {spec.user}, pool {spec.pool}, {spec.gang.ranks} ranks: {' '.join(spec.runtime.command)}"
-    if isinstance(event, GangAllocated):
-        nodes = ", ".join(f"{p.node_id}: ranks {p.ranks.start}–{p.ranks.stop - 1}" for p in event.placements)
-        return f"attempt {event.attempt} (epoch {event.epoch}) on {nodes}"
     if isinstance(event, JobStatus):
         return f"{event.state}" + (f": {event.reason}" if event.reason else "")
-    skipped = {"job_id", "pool", "boot_id", "node_ids", "request_id", "expires_at_ms", "deadline_ms"}
-    parts = []
-    for name, value in event.model_dump(mode="json", exclude_defaults=True).items():
-        if name in skipped or name.endswith("at_ms") or value in (None, "", [], {}):
-            continue
-        text = f"{value:.5g}" if isinstance(value, float) else str(value)
-        parts.append(f"{name} {' '.join(text.split())[:400]}")
-    return ", ".join(parts)
+    return summarize(event)

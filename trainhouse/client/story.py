@@ -3,13 +3,12 @@
 Holds: an event that travelled over several topics (or twice over one) is told once.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from confluent_kafka import Message
 
 from trainhouse.client.scan import headers_of, scan
-from trainhouse.events import Envelope, InvalidEvent, JobSpec, JobStatus, JobSubmitted, decode
+from trainhouse.events import Envelope, InvalidEvent, JobSpec, JobSubmitted, decode
 from trainhouse.events.dead_letter import DeadLetter
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALLOCATIONS, CHECKPOINTS, CONTROL, DEAD_LETTERS, JOBS, OPERATION_REPLIES, OPERATIONS, STATUS, VERDICTS
@@ -49,18 +48,6 @@ def spec_of_job(settings: KafkaSettings, job_id: str) -> JobSpec | None:
         if told is not None and isinstance(told.what, Envelope) and isinstance(told.what.event, JobSubmitted):
             found.append((message.timestamp()[1], told.what.event.spec))
     return min(found, key=lambda each: each[0])[1] if found else None
-
-
-def state_changes(told: list[Told]) -> Iterator[Told]:
-    """The same without statuses that repeat the state before them (progress has lines of its own)."""
-    state = None
-    for each in told:
-        event = each.what.event if isinstance(each.what, Envelope) else None
-        if isinstance(event, JobStatus):
-            if event.state == state:
-                continue
-            state = event.state
-        yield each
 
 
 def _read(message: Message, job_id: str) -> Told | None:

@@ -1,0 +1,20 @@
+"""The scheduler's port for snapshots, over the object store: the scheduler itself knows nothing of checkpointing."""
+
+from dataclasses import dataclass
+
+from trainhouse.checkpointing.objects import ObjectStore, get_or_none
+
+
+@dataclass(frozen=True)
+class ObjectSnapshots:
+    """Snapshots as objects. Both methods block; errors are the object store's."""
+
+    objects: ObjectStore
+
+    def put(self, key: str, data: bytes) -> None:
+        """Stores an object, replacing it if it is there."""
+        self.objects.put(key, data)
+
+    def get(self, key: str) -> bytes | None:
+        """The object, None when there is none."""
+        return get_or_none(self.objects, key)
