@@ -145,6 +145,7 @@ class SnapshotPointer:
     record_hash: str
     object_key: str
     sha256: str
+    state_sha256: str
     machine: str
     fold_version: int
 

@@ -4,7 +4,7 @@ Holds: agents see bytes, so nothing can fail in Faust's decoding; topics are nev
 Never: trusted for exactness (it acks a batch even when its agent raises): see the feed.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from tempfile import mkdtemp
 from typing import Any
 
@@ -46,14 +46,13 @@ def make_app(name: str, kafka: KafkaSettings, settings: StreamSettings) -> Any:
 def add_agent(app: Any, topic: str, settings: StreamSettings, batches: Batches) -> None:
     """Feeds batches of a topic, split by partition and in order, to `batches`, which must not raise."""
 
-    async def take(stream: Any) -> AsyncIterator[None]:
+    async def take(stream: Any) -> None:
         async for events in stream.take_events(settings.batch_count, within=settings.gather_s):
             by_partition: dict[int, list[Entry]] = {}
             for event in events:
                 entry = _entry(event.message)
                 by_partition.setdefault(entry.partition, []).append(entry)
             await batches(by_partition)
-            yield None
 
     source = app.topic(topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
     app.agent(source, name=f"{app.conf.id}.{topic}")(take)

@@ -85,12 +85,12 @@ class Snapshots(Generic[S]):
         if partition in self._saving or seq - self._taken.get(partition, 0) < self._every_records:
             return
         self._saving.add(partition)
-        blob = dump(self._machine, follower)
-        task = asyncio.create_task(self._save(follower.folded, follower.last_offset, blob))
+        state = self._machine.dump(follower.folded.state)
+        task = asyncio.create_task(self._save(follower.folded, follower.last_offset, state, dump(follower, state)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _save(self, folded: Folded[S], offset: int, blob: bytes) -> None:
+    async def _save(self, folded: Folded[S], offset: int, state: bytes, blob: bytes) -> None:
         key = f"snapshots/{self._journal}/{folded.partition}/{folded.seq:016d}.json"
         try:
             pointer = SnapshotPointer(
@@ -102,6 +102,7 @@ class Snapshots(Generic[S]):
                 record_hash=folded.last_hash,
                 object_key=key,
                 sha256=hashlib.sha256(blob).hexdigest(),
+                state_sha256=hashlib.sha256(state).hexdigest(),
                 machine=self._machine.name,
                 fold_version=self._machine.fold_version,
             )
@@ -149,8 +150,8 @@ class Snapshots(Generic[S]):
         return load(self._machine, pointer, blob)
 
 
-def dump(machine: Machine[S], follower: Follower[S]) -> bytes:
-    """A folded partition as bytes: the protocol's part, the machine's state, and what is not published yet."""
+def dump(follower: Follower[S], state: bytes) -> bytes:
+    """A folded partition as bytes: the protocol's part, the machine's dumped state, and what is not published yet."""
     folded = follower.folded
     return orjson.dumps(
         {
@@ -158,7 +159,7 @@ def dump(machine: Machine[S], follower: Follower[S]) -> bytes:
             "now_ms": folded.now_ms,
             "published_up_to": folded.published_up_to,
             "frozen_version": folded.frozen_version,
-            "state": base64.b64encode(machine.dump(folded.state)).decode(),
+            "state": base64.b64encode(state).decode(),
             "unpublished": [base64.b64encode(u.record).decode() for u in follower.unpublished],
         }
     )
