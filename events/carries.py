@@ -13,10 +13,29 @@ from trainhouse.events.checkpoint import (
     CheckpointRestored,
     CheckpointStarted,
 )
+from trainhouse.events.decisions import (
+    CheckpointNoted,
+    DevicesFreed,
+    JobForgotten,
+    JobMoved,
+    JobProgressed,
+    JobQueued,
+    JobRequeued,
+    JobRetuned,
+    NodeGivenUp,
+    NodeJoined,
+    PartEnded,
+    PartStarted,
+    PlacementResumed,
+    RankFinished,
+    TokenSeen,
+)
 from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobStatus, JobSubmitted, PoolCreated
+from trainhouse.events.journal import ClockTicked, InputRefused, PlacementFrozen
 from trainhouse.events.node import NodeHeartbeat, NodeLost, NodeRegistered, NodeSuspected
 from trainhouse.events.operations import DumpStacks, ExecuteCommand, OperationReplied
+from trainhouse.events.routing import EventSeen, JobDirected, RequestForwarded, RequestHeld, RequestUnheld
 from trainhouse.events.telemetry import LogLines, StepMetrics
 
 _REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, PoolCreated)
@@ -38,6 +57,45 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         ProgressReported,
         CheckpointCompleted,
     ),
+    # A journal's record holds its inputs and these, many in one record.
+    topics.DIRECTORY: (
+        ClockTicked,
+        InputRefused,
+        EventSeen,
+        JobDirected,
+        RequestForwarded,
+        RequestHeld,
+        RequestUnheld,
+        PoolCreated,
+        JobRejected,
+    ),
+    topics.DECISIONS: (
+        ClockTicked,
+        InputRefused,
+        TokenSeen,
+        PoolCreated,
+        JobQueued,
+        JobRetuned,
+        JobMoved,
+        JobRequeued,
+        JobForgotten,
+        PartStarted,
+        RankFinished,
+        PartEnded,
+        DevicesFreed,
+        JobProgressed,
+        CheckpointNoted,
+        NodeJoined,
+        NodeGivenUp,
+        PlacementFrozen,
+        PlacementResumed,
+        GangAllocated,
+        GangReleased,
+        CheckpointRequested,
+        NodeDesiredState,
+        JobStatus,
+    ),
+    topics.ALERTS: (PlacementFrozen,),
     topics.ALLOCATIONS: (GangAllocated, GangReleased, CheckpointRequested, NodeDesiredState),
     topics.POOLS: (PoolCreated,),
     topics.HEARTBEATS: (NodeHeartbeat,),
