@@ -1,0 +1,33 @@
+"""The detector process: verdicts on nodes from their heartbeats.
+
+Holds: everything is wired here and nowhere else. Never: does work at import.
+"""
+
+import asyncio
+
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import HEARTBEATS
+from trainhouse.scheduler.core.detector import DetectorMachine
+from trainhouse.scheduler.stream.clock import SystemClock
+from trainhouse.scheduler.stream.detecting import Detecting
+from trainhouse.scheduler.stream.faust_app import add_agent, make_app, on_assignment
+from trainhouse.scheduler.stream.kafka_log import KafkaLog
+from trainhouse.scheduler.stream.logs import configure_logs
+from trainhouse.scheduler.stream.process import serve
+from trainhouse.scheduler.stream.settings import StreamSettings
+
+
+def detector_main(kafka: KafkaSettings, settings: StreamSettings | None = None) -> None:
+    """Runs the detector until SIGTERM; blocks, and ends the process."""
+    settings = settings or StreamSettings()
+    configure_logs(settings.log_level, "detector")
+    asyncio.run(run_detector(kafka, settings, DetectorMachine()))
+
+
+async def run_detector(kafka: KafkaSettings, settings: StreamSettings, machine: DetectorMachine) -> None:
+    """The same on a running loop, with a given machine."""
+    detecting = Detecting(KafkaLog(kafka), SystemClock(), machine)
+    app = make_app("detector", kafka, settings)
+    add_agent(app, HEARTBEATS, settings, detecting.take)
+    on_assignment(app, HEARTBEATS, detecting.on_assigned)
+    await serve(app, [detecting.run()])
