@@ -1,0 +1,209 @@
+"""What training code's session talks to: claim, save, restore, prune.
+
+Holds: an attempt claims the chain before it chooses its restore point. A CheckpointCompleted event is told with the same fields
+whenever its commit is met again, so a crash between manifest and event loses nothing. Events are told on rank 0 only.
+Never: decides when to save; reads a clock but the one given.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch.distributed as dist
+
+from trainhouse.checkpointing.candidates import Candidates, ResumeFrom, parse_resume_from
+from trainhouse.checkpointing.chunks import GRACE_S, ChunkStore
+from trainhouse.checkpointing.commits import CommitChain, Writer, commit_key
+from trainhouse.checkpointing.errors import CheckpointError, Damaged
+from trainhouse.checkpointing.loader import Loader, PerRankConsumer
+from trainhouse.checkpointing.manifest import Manifest
+from trainhouse.checkpointing.objects import ObjectStore
+from trainhouse.checkpointing.reports import DamagedCheckpoint, RestoreReport, SavedCheckpoint
+from trainhouse.checkpointing.retention import Pruner, PruneResult, RetentionPolicy
+from trainhouse.checkpointing.saver import About, Saver, Staged
+from trainhouse.checkpointing.together import Ranks
+from trainhouse.events.ids import AttemptNumber, Epoch, JobId
+
+OnEvent = Callable[[str, dict[str, Any]], None]
+
+
+def _no_event(name: str, fields: dict[str, Any]) -> None:
+    """Tells nobody."""
+
+
+class Checkpointer:
+    """The checkpoints of one job, as one attempt writes and reads them. Every public method but `prune` is collective and blocks."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        job_id: str,
+        epoch: int,
+        attempt: int,
+        spec_hash: str,
+        process_group: dist.ProcessGroup | None = None,
+        *,
+        on_event: OnEvent = _no_event,
+        clock: Callable[[], float] = time.time,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._objects = objects
+        self._who = Writer(JobId.parse(job_id), Epoch(epoch), AttemptNumber(attempt), uuid.uuid4().hex)
+        self._spec_hash = spec_hash
+        self._ranks = Ranks(process_group)
+        self._on_event = on_event
+        self._clock = clock
+        self._chunks = ChunkStore(objects, grace_s)
+        self._chain = CommitChain(objects, self._who)
+        self._saver = Saver(self._ranks, self._chunks, self._chain, self._who, grace_s / 2)
+        self._loader = Loader(self._ranks, self._chunks)
+        self._pruner = Pruner(objects, self._who.job_id)
+        self._claimed = False
+        self._newest: Manifest | None = None
+
+    def claim(self) -> None:
+        """Fences off older attempts. Raises StaleEpoch if there is a newer one."""
+        if not self._claimed:
+            self._ranks.first(lambda: self._chain.claim(self._clock()))
+            self._claimed = True
+
+    def save(
+        self,
+        state: Mapping[str, Any],
+        per_rank_state: Mapping[str, Any],
+        step: int,
+        now: float,
+        *,
+        reason: str = "",
+        metrics: Mapping[str, float] | None = None,
+    ) -> SavedCheckpoint:
+        """Saves `state` (Stateful objects, tensors, nested values; alike or sharded over ranks) and each rank's own state.
+
+        Raises StaleEpoch (this attempt must end), ObjectStoreUnavailable or SaveFailed (the older checkpoints stand), InvalidState.
+        """
+        self._tell("CheckpointStarted", now, step=step, reason=reason)
+        try:
+            return self.upload(self.stage(state, per_rank_state), step, now, metrics=metrics)
+        except CheckpointError as error:
+            self._tell("CheckpointFailed", now, step=step, reason=str(error))
+            raise
+
+    def stage(self, state: Mapping[str, Any], per_rank_state: Mapping[str, Any]) -> Staged:
+        """The part of a save for which training waits: a copy in host memory. Raises InvalidState."""
+        return self._saver.stage(state, per_rank_state)
+
+    def upload(self, staged: Staged, step: int, now: float, *, metrics: Mapping[str, float] | None = None) -> SavedCheckpoint:
+        """The part of a save that needs the store, not the training state. Raises as `save`."""
+        self.claim()
+        about = About(step, self._spec_hash, now, dict(metrics or {}))
+        parent = self._newest
+        named = frozenset(c.sha256 for c in parent.chunks) if parent is not None else frozenset()
+        manifest, landed = self._saver.upload(staged, about, named, parent.commit if parent is not None else None)
+        for earlier in landed:
+            self._completed(earlier)
+        self._newest = manifest
+        return self._completed(manifest)
+
+    def restore(self, state: dict[str, Any], per_rank_state_consumer: PerRankConsumer, resume_from: str | None = None) -> RestoreReport:
+        """Fills `state` from the newest healthy checkpoint of this job, else from `resume_from`; all ranks from the same one.
+
+        `state` stays as it is when there is none. Raises StaleEpoch, NoCheckpoint (of `resume_from`), InvalidState (it does not
+        fit), ObjectStoreUnavailable; a store that is away never makes an older checkpoint the choice.
+        """
+        began = time.perf_counter()
+        wanted = self._ranks.each(lambda: parse_resume_from(resume_from) if resume_from else None)
+        self.claim()
+        manifest, damaged = self._choose_and_load(state, per_rank_state_consumer, wanted)
+        if manifest is None:
+            self._tell_nothing_healthy(damaged)
+            return RestoreReport(None, 0, str(self._who.job_id), damaged=damaged, restore_s=time.perf_counter() - began)
+        report = RestoreReport(
+            restored=manifest.commit,
+            step=manifest.step,
+            job_id=str(manifest.job_id),
+            uri=self._uri(manifest),
+            damaged=damaged,
+            restore_s=time.perf_counter() - began,
+            world_size=manifest.world_size,
+            bytes_total=manifest.bytes_total,
+        )
+        self._restored(manifest, report)
+        return report
+
+    def prune(self, policy: RetentionPolicy) -> PruneResult:
+        """Gives up the checkpoints of this job that the policy does not keep. Not collective: rank 0 acts, others do nothing."""
+        if self._ranks.rank != 0:
+            return PruneResult((), 0)
+        result = self._pruner.prune(policy)
+        if result.commits:
+            self._tell("CheckpointPruned", self._clock(), commits=result.commits, bytes_freed=result.bytes_freed)
+        return result
+
+    def _choose_and_load(
+        self, state: dict[str, Any], consumer: PerRankConsumer, wanted: ResumeFrom | None
+    ) -> tuple[Manifest | None, tuple[DamagedCheckpoint, ...]]:
+        candidates = Candidates(self._objects, self._who.job_id, wanted)
+        while True:
+            manifest, damaged = self._ranks.first(lambda: (candidates.next(), tuple(candidates.damaged)))
+            if manifest is None:
+                return None, damaged
+            problems = self._loader.verify(manifest) or self._loader.load(manifest, state, consumer)
+            if not problems:
+                return manifest, damaged
+            self._reject(candidates, manifest, problems)
+
+    def _reject(self, candidates: Candidates, manifest: Manifest, problems: list[Damaged]) -> None:
+        for problem in problems:
+            if problem.sha256 is not None:
+                self._chunks.distrust(problem.sha256)
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        candidates.reject(manifest, f"{problems[0]}{more}")
+        self._pruner.do_not_count(manifest.commit) if manifest.job_id == self._who.job_id else None
+
+    def _restored(self, manifest: Manifest, report: RestoreReport) -> None:
+        if manifest.job_id == self._who.job_id:
+            self._newest = manifest
+            self._completed(manifest)
+        self._tell(
+            "CheckpointRestored",
+            self._clock(),
+            commit=manifest.commit,
+            step=manifest.step,
+            uri=report.uri,
+            damaged=tuple(str(d) for d in report.damaged),
+            restore_s=report.restore_s,
+        )
+
+    def _tell_nothing_healthy(self, damaged: tuple[DamagedCheckpoint, ...]) -> None:
+        if damaged:
+            reason = "no checkpoint is healthy, training begins anew: " + "; ".join(str(d) for d in damaged)
+            self._tell("CheckpointFailed", self._clock(), step=0, reason=reason)
+
+    def _completed(self, manifest: Manifest) -> SavedCheckpoint:
+        """Tells of a commit, with what its manifest says: the same whenever it is told."""
+        saved = SavedCheckpoint(
+            commit=manifest.commit,
+            step=manifest.step,
+            bytes_new=manifest.bytes_new,
+            bytes_total=manifest.bytes_total,
+            stage_s=manifest.stage_s,
+            upload_s=manifest.upload_s,
+            uri=self._uri(manifest),
+        )
+        if self._ranks.rank == 0:
+            fields = asdict(saved) | {"event_id": f"{manifest.job_id}:commit:{manifest.commit}", "world_size": manifest.world_size}
+            self._on_event("CheckpointCompleted", fields | _whose(manifest, manifest.created_at_s))
+        return saved
+
+    def _tell(self, name: str, at_s: float, **fields: Any) -> None:
+        if self._ranks.rank == 0:
+            self._on_event(name, fields | _whose(self._who, at_s))
+
+    def _uri(self, manifest: Manifest) -> str:
+        return self._objects.uri(commit_key(manifest.job_id, manifest.commit))
+
+
+def _whose(who: Writer | Manifest, at_s: float) -> dict[str, Any]:
+    return {"job_id": str(who.job_id), "attempt": int(who.attempt), "epoch": int(who.epoch), "at_ms": int(at_s * 1000)}

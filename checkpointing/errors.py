@@ -1,0 +1,71 @@
+"""What can go wrong with checkpoints: everything is a CheckpointError.
+
+Holds: `RetryableError` may pass by itself, the others will not; every error survives pickling, since ranks tell each other theirs.
+"""
+
+
+class CheckpointError(Exception):
+    """Base of all errors of checkpointing."""
+
+
+class RetryableError(CheckpointError):
+    """The same call may succeed later."""
+
+
+class ObjectStoreUnavailable(RetryableError):
+    """The store did not do what was asked before the deadline. What a write left behind is not known."""
+
+
+class ObjectStoreRefused(CheckpointError):
+    """The store answered that it will not: wrong key, no such bucket, no right to it."""
+
+
+class ObjectMissing(CheckpointError):
+    """There is no object under this key."""
+
+
+class InvalidState(CheckpointError):
+    """The state given cannot be saved, or does not fit the checkpoint."""
+
+
+class StaleEpoch(CheckpointError):
+    """A newer attempt owns the chain: this one must stop, and what it wanted to commit is not committed."""
+
+    def __init__(self, message: str, mine: int = -1, theirs: int = -1) -> None:
+        super().__init__(message, mine, theirs)
+        self.mine = mine
+        self.theirs = theirs
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ChainConflict(CheckpointError):
+    """Broken invariant: two writers have the same epoch, or an entry of the chain is not what must be there."""
+
+
+class Damaged(CheckpointError):
+    """A stored thing is not what its name or its checksum says."""
+
+    def __init__(self, message: str, sha256: str | None = None) -> None:
+        super().__init__(message, sha256)
+        self.sha256 = sha256
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class UnknownFormat(CheckpointError):
+    """An intact manifest that this program is too old to read."""
+
+
+class RankFailed(CheckpointError):
+    """Another rank failed in a step that all ranks take together; the message says which, and why."""
+
+
+class SaveFailed(RetryableError):
+    """A save did not become a checkpoint; the older ones stand."""
+
+
+class NoCheckpoint(CheckpointError):
+    """The checkpoint that was asked for is not there, or is damaged."""

@@ -1,0 +1,81 @@
+"""How often to save. Pure: everything comes in as an argument, and the next state goes out.
+
+Holds: the interval is the one that loses least time to saves and to repeated work together (Young 1974, in Daly's 2006 form),
+never outside the spec's bounds. What is not measured yet is the prior's guess.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+COST_WEIGHT = 0.3
+SLOW_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class IntervalBounds:
+    """Of the spec. `every_s` and `every_steps`, where given, decide alone."""
+
+    min_interval_s: float = 30.0
+    max_interval_s: float = 1800.0
+    every_s: float | None = None
+    every_steps: int | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What saving costs and how often attempts fail, so far. `prior_mtbf_s` counts as one failure seen in that time."""
+
+    save_cost_s: float = 1.0
+    saves: int = 0
+    failures: int = 0
+    run_s: float = 0.0
+    prior_mtbf_s: float = 6 * 3600.0
+
+    @property
+    def mtbf_s(self) -> float:
+        """Mean time between failures, with the prior."""
+        return (self.run_s + self.prior_mtbf_s) / (self.failures + 1)
+
+    def saved(self, cost_s: float) -> "Measured":
+        """With one more save that held up training for `cost_s`."""
+        mean = cost_s if self.saves == 0 else (1 - COST_WEIGHT) * self.save_cost_s + COST_WEIGHT * cost_s
+        return replace(self, save_cost_s=mean, saves=self.saves + 1)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The interval, and whether the store is so slow that saving costs more than SLOW_SHARE of the time."""
+
+    interval_s: float
+    slow_store: bool
+    reason: str
+
+
+def best_interval_s(save_cost_s: float, mtbf_s: float) -> float:
+    """Daly's higher-order estimate of the time between the end of a save and the start of the next."""
+    if save_cost_s <= 0:
+        return 0.0
+    if save_cost_s >= 2 * mtbf_s:
+        return mtbf_s
+    ratio = math.sqrt(save_cost_s / (2 * mtbf_s))
+    return math.sqrt(2 * save_cost_s * mtbf_s) * (1 + ratio / 3 + ratio**2 / 9) - save_cost_s
+
+
+def advise(measured: Measured, bounds: IntervalBounds) -> Advice:
+    """The interval to use from now on."""
+    wanted_s = best_interval_s(measured.save_cost_s, measured.mtbf_s)
+    interval_s = min(bounds.max_interval_s, max(bounds.min_interval_s, wanted_s))
+    if bounds.every_s is not None:
+        interval_s = bounds.every_s
+    slow = measured.save_cost_s > SLOW_SHARE * (interval_s + measured.save_cost_s)
+    reason = f"a save costs {measured.save_cost_s:.2f} s, a failure comes every {measured.mtbf_s:.0f} s: best {wanted_s:.0f} s"
+    return Advice(interval_s, slow, reason)
+
+
+def is_due(advice: Advice, bounds: IntervalBounds, since_save_s: float, steps_since_save: int) -> bool:
+    """Whether to save now. Steps win over time where the spec names steps. Never without a step since the last save."""
+    if steps_since_save <= 0:
+        return False
+    if bounds.every_steps is not None:
+        return steps_since_save >= bounds.every_steps
+    return since_save_s >= advice.interval_s

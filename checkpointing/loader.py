@@ -1,0 +1,130 @@
+"""Loading one checkpoint into a live training state.
+
+Holds: every chunk is verified, by the ranks in shares, before the first byte of the live state changes, and again as it is
+loaded; a damaged chunk found by one rank is known to all. A store that is away is never taken for damage.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import state_dict_loader
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.stateful import Stateful
+
+from trainhouse.checkpointing.chunks import ChunkStore
+from trainhouse.checkpointing.errors import CheckpointError, Damaged, InvalidState
+from trainhouse.checkpointing.manifest import Manifest, Span
+from trainhouse.checkpointing.planners import StrictLoadPlanner
+from trainhouse.checkpointing.storage import VerifyingReader, dtype_named
+from trainhouse.checkpointing.structure import put_together, take_apart, tensor_names, unpack, values_of
+from trainhouse.checkpointing.together import Ranks
+
+PerRankConsumer = Callable[[dict[str, Any]], None]
+
+
+class Loader:
+    """Loads manifests' states. All methods are collective."""
+
+    def __init__(self, ranks: Ranks, chunks: ChunkStore) -> None:
+        self._ranks = ranks
+        self._chunks = chunks
+
+    def verify(self, manifest: Manifest) -> list[Damaged]:
+        """What is wrong with its chunks; each rank reads its share. Nothing of the live state changes."""
+        distinct = sorted({c.sha256: c for c in manifest.chunks}.values(), key=lambda c: c.sha256)
+        mine = distinct[self._ranks.rank :: self._ranks.world_size]
+        return [problem for found in self._ranks.all(lambda: self._chunks.verify(mine)) for problem in found]
+
+    def load(self, manifest: Manifest, state: dict[str, Any], consumer: PerRankConsumer) -> list[Damaged]:
+        """Fills `state` and hands this rank's own state to `consumer`. Returns what was damaged; then `state` must not be used.
+
+        Raises InvalidState if the checkpoint is sound but is not one of such a state or world size.
+        """
+        self._refuse_other_world(manifest)
+        opened: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        found = self._ranks.all(lambda: _damage_of(lambda: opened.append(self._open(manifest))))
+        problems = [problem for problem in found if problem is not None]
+        if problems:
+            return problems
+        skeleton, own = opened[0]
+        targets = self._ranks.each(lambda: self._targets(manifest, state, skeleton))
+        problems = self._fill(manifest, targets)
+        if not problems:
+            self._ranks.each(lambda: self._hand_over(state, skeleton, targets, own, consumer))
+        return problems
+
+    def _open(self, manifest: Manifest) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The skeleton, and what this rank saved for itself."""
+        return self._read(manifest, manifest.structure), self._read(manifest, manifest.ranks[self._ranks.rank])
+
+    def _read(self, manifest: Manifest, span: Span) -> dict[str, Any]:
+        body = self._chunks.fetch(manifest.chunks[span.chunk])
+        found: dict[str, Any] = unpack(body[span.offset : span.offset + span.size_bytes])
+        return found
+
+    def _targets(self, manifest: Manifest, state: dict[str, Any], skeleton: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Where each tensor goes: into the live one if it is alike, else into a new one in host memory."""
+        absent = sorted(set(state) - set(skeleton))
+        if absent:
+            raise InvalidState(f"the checkpoint of step {manifest.step} holds {sorted(skeleton)}, not {absent}")
+        live = take_apart(values_of(state)).tensors
+        targets = {}
+        for name in tensor_names({k: skeleton[k] for k in state}):
+            record = manifest.tensors[name]
+            dtype, shape = dtype_named(record.dtype), torch.Size(record.shape)
+            found = live.get(name)
+            alike = found is not None and found.dtype == dtype and found.shape == shape
+            targets[name] = found if found is not None and alike else torch.empty(shape, dtype=dtype)
+        return targets
+
+    def _fill(self, manifest: Manifest, targets: dict[str, torch.Tensor]) -> list[Damaged]:
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+                state_dict_loader.load(
+                    dict(targets),
+                    storage_reader=VerifyingReader(manifest, self._chunks),
+                    planner=StrictLoadPlanner(),
+                    process_group=self._ranks.group,
+                    no_dist=self._ranks.alone,
+                )
+        except CheckpointException as error:
+            causes = [cause for cause, _ in error.failures.values()]
+            others = [c for c in causes if not isinstance(c, Damaged)]
+            if others:
+                raise others[0] if isinstance(others[0], CheckpointError) else InvalidState(str(others[0])) from error
+            return [c for c in causes if isinstance(c, Damaged)]
+        return []
+
+    def _hand_over(
+        self,
+        state: dict[str, Any],
+        skeleton: dict[str, Any],
+        targets: dict[str, torch.Tensor],
+        own: dict[str, Any],
+        consumer: PerRankConsumer,
+    ) -> None:
+        for key, holder in list(state.items()):
+            value = put_together(skeleton[key], targets)
+            if isinstance(holder, Stateful):
+                holder.load_state_dict(value)
+            else:
+                state[key] = value
+        consumer(own)
+
+    def _refuse_other_world(self, manifest: Manifest) -> None:
+        if manifest.world_size != self._ranks.world_size:
+            raise InvalidState(
+                f"the checkpoint of step {manifest.step} of {manifest.job_id} was saved by {manifest.world_size} ranks, this gang has "
+                f"{self._ranks.world_size}: generators and loader positions do not carry over; ask for a gang of {manifest.world_size}"
+            )
+
+
+def _damage_of(work: Callable[[], object]) -> Damaged | None:
+    try:
+        work()
+    except Damaged as error:
+        return error
+    return None

@@ -1,0 +1,157 @@
+"""A save in two parts: `stage` copies into host memory while training waits, `upload` sends and commits.
+
+Holds: the manifest is written last, by rank 0, after every rank said that its chunks are in the store; a save that took so long
+that retention could have swept a chunk it relies on is not committed. Both parts are collective.
+Never: writes to local disk.
+"""
+
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch.distributed.checkpoint import state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
+
+from trainhouse.checkpointing.chunks import ChunkStore, Sent
+from trainhouse.checkpointing.commits import CommitChain, Writer
+from trainhouse.checkpointing.errors import CheckpointError, InvalidState, SaveFailed
+from trainhouse.checkpointing.manifest import Chunk, Manifest, Piece, Span, TensorRecord
+from trainhouse.checkpointing.planners import BalancedSavePlanner
+from trainhouse.checkpointing.storage import LocalSpan, PlannedTensor, Share, StagingWriter
+from trainhouse.checkpointing.structure import TakenApart, pack, take_apart, values_of
+from trainhouse.checkpointing.together import Ranks
+
+
+@dataclass(frozen=True)
+class About:
+    """What a checkpoint is of."""
+
+    step: int
+    spec_hash: str
+    created_at_s: float
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A checkpoint in host memory: this rank's share, and on rank 0 the plan of all."""
+
+    share: Share
+    plan: dict[str, PlannedTensor]
+    rank_span: LocalSpan
+    structure_span: LocalSpan
+    stage_s: float
+
+
+@dataclass(frozen=True)
+class _Receipt:
+    """What one rank says when its chunks are in the store."""
+
+    sent: list[Sent]
+    rank_span: LocalSpan
+    structure_span: LocalSpan
+
+
+class Saver:
+    """Saves for one writer."""
+
+    def __init__(self, ranks: Ranks, chunks: ChunkStore, chain: CommitChain, who: Writer, longest_upload_s: float) -> None:
+        self._ranks = ranks
+        self._chunks = chunks
+        self._chain = chain
+        self._who = who
+        self._longest_upload_s = longest_upload_s
+
+    def stage(self, state: Mapping[str, Any], per_rank_state: Mapping[str, Any]) -> Staged:
+        """Copies this rank's share of `state`, and its own `per_rank_state`. Collective. Raises InvalidState."""
+        began = time.perf_counter()
+        apart, own = self._ranks.each(lambda: (take_apart(values_of(state)), pack(dict(per_rank_state), "per_rank_state")))
+        writer = self._plan_and_copy(apart)
+        share = writer.staged
+        rank_span = share.add(own)
+        structure_span = share.add(apart.skeleton) if self._ranks.rank == 0 else rank_span
+        share.seal()
+        return Staged(share, writer.plan, rank_span, structure_span, time.perf_counter() - began)
+
+    def upload(self, staged: Staged, about: About, named: frozenset[str], parent: int | None) -> tuple[Manifest, list[Manifest]]:
+        """Sends what is not in the store and commits. Collective; returns the manifest, and earlier ones of ours that had landed.
+
+        `named`: hashes that a live manifest of this job names. Raises StaleEpoch, ObjectStoreUnavailable, SaveFailed.
+        """
+        began = time.perf_counter()
+
+        def send() -> _Receipt:
+            return _Receipt(self._chunks.send(staged.share.bodies, named), staged.rank_span, staged.structure_span)
+
+        receipts = self._ranks.all(send)
+
+        def commit() -> tuple[Manifest, list[Manifest]]:
+            upload_s = time.perf_counter() - began
+            if upload_s > self._longest_upload_s:
+                raise SaveFailed(f"step {about.step}: the upload took {upload_s:.0f} s, more than half of retention's grace: not committed")
+            return self._chain.append(lambda n: self._manifest(n, staged, about, receipts, parent, upload_s))
+
+        return self._ranks.first(commit)
+
+    def _plan_and_copy(self, apart: TakenApart) -> StagingWriter:
+        writer = StagingWriter(self._ranks.rank)
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+                state_dict_saver.save(
+                    dict(apart.tensors),
+                    storage_writer=writer,
+                    planner=BalancedSavePlanner(self._ranks.world_size),
+                    process_group=self._ranks.group,
+                    no_dist=self._ranks.alone,
+                )
+        except CheckpointException as error:
+            raise _first_failure(error) from error
+        return writer
+
+    def _manifest(
+        self, commit: int, staged: Staged, about: About, receipts: list[_Receipt], parent: int | None, upload_s: float
+    ) -> Manifest:
+        base: list[int] = []
+        chunks: list[Chunk] = []
+        for receipt in receipts:
+            base.append(len(chunks))
+            chunks.extend(s.chunk for s in receipt.sent)
+
+        def span(local: LocalSpan) -> Span:
+            return Span(chunk=base[local.rank] + local.body, offset=local.offset, size_bytes=local.size_bytes)
+
+        def record(planned: PlannedTensor) -> TensorRecord:
+            pieces = tuple(Piece(offsets=o, sizes=s, span=span(where)) for o, s, where in planned.pieces)
+            return TensorRecord(dtype=planned.dtype, shape=planned.shape, pieces=pieces)
+
+        return Manifest(
+            job_id=self._who.job_id,
+            commit=commit,
+            epoch=self._who.epoch,
+            attempt=self._who.attempt,
+            writer=self._who.writer,
+            created_at_s=about.created_at_s,
+            step=about.step,
+            world_size=len(receipts),
+            spec_hash=about.spec_hash,
+            parent=parent,
+            structure=span(receipts[0].structure_span),
+            ranks=tuple(span(r.rank_span) for r in receipts),
+            tensors={name: record(planned) for name, planned in staged.plan.items()},
+            chunks=tuple(chunks),
+            bytes_new=sum({s.chunk.sha256: s.chunk.size_bytes for r in receipts for s in r.sent if s.new}.values()),
+            stage_s=staged.stage_s,
+            upload_s=upload_s,
+            metrics=about.metrics,
+        )
+
+
+def _first_failure(error: CheckpointException) -> CheckpointError:
+    """What torch gathered from the ranks, as one error of ours."""
+    rank, (cause, _) = next(iter(error.failures.items()))
+    if isinstance(cause, CheckpointError):
+        return cause
+    return InvalidState(f"rank {rank} could not plan or copy its share: {type(cause).__name__}: {cause}")

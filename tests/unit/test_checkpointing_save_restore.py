@@ -1,0 +1,431 @@
+"""Saving and restoring in one process, on the in-memory store: exactness, damage, crashes at every point, stale attempts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from trainhouse.checkpointing import rng
+from trainhouse.checkpointing.checkpointer import Checkpointer
+from trainhouse.checkpointing.chunks import CHUNK_PREFIX, chunk_key
+from trainhouse.checkpointing.commits import commit_key, read_entry
+from trainhouse.checkpointing.errors import ChainConflict, InvalidState, NoCheckpoint, ObjectStoreUnavailable, StaleEpoch
+from trainhouse.checkpointing.manifest import Manifest
+from trainhouse.checkpointing.memory import MemoryObjectStore
+from trainhouse.checkpointing.objects import Body
+from trainhouse.checkpointing.retention import RetentionPolicy
+
+Told = list[tuple[str, dict[str, Any]]]
+
+
+class Training:
+    """A small model that trains for real, so that a difference of one bit anywhere shows up in its weights."""
+
+    def __init__(self, seed: int = 7) -> None:
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
+        self.model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Dropout(0.2), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 1))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 50)
+        self.step = 0
+
+    def train(self, steps: int) -> None:
+        for _ in range(steps):
+            noise = random.random() + float(np.random.rand())
+            loss = (self.model(torch.randn(8, 6)) - noise).square().mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            self.schedule.step()
+            self.step += 1
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule}
+
+    def own(self) -> dict[str, Any]:
+        return {"rng": rng.capture(), "loader": {"position": self.step * 8, "order": np.arange(3)}, "step": self.step}
+
+    def take(self, own: dict[str, Any]) -> None:
+        rng.restore(own["rng"])
+        self.step = own["step"]
+        assert own["loader"]["position"] == self.step * 8
+
+    def fingerprint(self) -> bytes:
+        moments = [v for s in self.optimizer.state_dict()["state"].values() for v in s.values()]
+        return b"".join(t.numpy().tobytes() for t in [*self.model.state_dict().values(), *moments])
+
+
+def checkpointer(objects: Any, epoch: int = 1, told: Told | None = None, job: str = "j1") -> Checkpointer:
+    on_event = (lambda name, fields: told.append((name, fields))) if told is not None else (lambda name, fields: None)
+    return Checkpointer(objects, job, epoch, epoch - 1, "spec", on_event=on_event, clock=lambda: 1000.0 + epoch)
+
+
+def save(at: Checkpointer, training: Training) -> int:
+    return at.save(training.state, training.own(), training.step, 100.0 + training.step).commit
+
+
+def resumed(objects: Any, epoch: int, told: Told | None = None) -> tuple[Training, Any]:
+    training = Training(seed=epoch * 1000)
+    report = checkpointer(objects, epoch, told).restore(training.state, training.take)
+    return training, report
+
+
+def test_a_resumed_training_ends_as_one_that_nobody_stopped() -> None:
+    straight = Training()
+    straight.train(12)
+    objects, interrupted = MemoryObjectStore(), Training()
+    interrupted.train(5)
+    save(checkpointer(objects), interrupted)
+    interrupted.train(3)  # lost
+    again, report = resumed(objects, 2)
+    assert (report.restored, report.step, report.damaged) == (1, 5, ())
+    again.train(7)
+    assert again.fingerprint() == straight.fingerprint()
+    assert again.schedule.get_last_lr() == straight.schedule.get_last_lr()
+
+
+def test_an_unchanged_state_is_not_sent_again() -> None:
+    objects, frozen = MemoryObjectStore(), {"big": torch.arange(400_000), "step": torch.tensor(1)}
+    at = checkpointer(objects)
+    first = at.save(frozen, {}, 1, 1.0)
+    frozen["step"] += 1
+    second = at.save(frozen, {}, 2, 2.0)
+    assert first.bytes_new == first.bytes_total > 3_200_000
+    assert second.bytes_total == first.bytes_total
+    assert second.bytes_new < 10_000
+
+
+def test_every_kind_of_value_comes_back_as_it_was() -> None:
+    state = {
+        "tensors": {
+            "bf16": torch.randn(5).bfloat16(),
+            "bool": torch.tensor([True, False]),
+            "scalar": torch.tensor(3.5, dtype=torch.float64),
+            "empty": torch.empty(0, 4),
+            "complex": torch.randn(2, 2, dtype=torch.complex64),
+            "transposed": torch.randn(3, 5).t(),
+            "conjugate": torch.randn(4, dtype=torch.complex64).conj(),
+            "fp8": torch.randn(8).to(torch.float8_e4m3fn),
+        },
+        "nested": [1, (2.5, None), {"a.b": torch.ones(2), "a": {"b": torch.zeros(2)}, 0: "int key", "0": "str key"}, {}, []],
+        "numpy": {"array": np.eye(2), "scalar": np.float64(0.1)},
+    }
+    objects = MemoryObjectStore()
+    checkpointer(objects).save(state, {"own": torch.ones(1)}, 3, 1.0)
+    found: dict[str, Any] = {"tensors": None, "nested": None, "numpy": None}
+    kept: dict[str, Any] = {}
+    report = checkpointer(objects, 2).restore(found, kept.update)
+    assert report.step == 3 and torch.equal(kept["own"], torch.ones(1))
+    for name, tensor in state["tensors"].items():  # type: ignore[union-attr]
+        assert found["tensors"][name].dtype == tensor.dtype and found["tensors"][name].shape == tensor.shape
+        assert found["tensors"][name].contiguous().view(-1).tolist() == tensor.resolve_conj().contiguous().view(-1).tolist()
+    assert found["nested"][:2] == [1, (2.5, None)] and found["nested"][3:] == [{}, []]
+    assert found["nested"][2][0] == "int key" and found["nested"][2]["0"] == "str key"
+    assert torch.equal(found["nested"][2]["a.b"], torch.ones(2)) and torch.equal(found["nested"][2]["a"]["b"], torch.zeros(2))
+    assert (found["numpy"]["array"] == np.eye(2)).all() and found["numpy"]["scalar"] == 0.1
+
+
+def test_what_cannot_be_loaded_safely_is_refused_when_it_is_saved() -> None:
+    class Odd:
+        pass
+
+    with pytest.raises(InvalidState, match="state holds something that cannot be saved safely"):
+        checkpointer(MemoryObjectStore()).save({"odd": Odd()}, {}, 1, 1.0)
+    with pytest.raises(InvalidState, match=r"sparse is a torch\.sparse_coo tensor"):
+        checkpointer(MemoryObjectStore()).save({"sparse": torch.eye(2).to_sparse()}, {}, 1, 1.0)
+
+
+def test_a_state_of_another_shape_is_told_and_not_taken_for_damage() -> None:
+    objects = MemoryObjectStore()
+    checkpointer(objects).save({"model": torch.nn.Linear(3, 2)}, {}, 1, 1.0)
+    with pytest.raises(Exception, match="size mismatch for weight"):
+        checkpointer(objects, 2).restore({"model": torch.nn.Linear(4, 2)}, lambda own: None)
+    with pytest.raises(InvalidState, match="not \\['other'\\]"):
+        checkpointer(objects, 3).restore({"other": torch.nn.Linear(3, 2)}, lambda own: None)
+
+
+# Damage
+
+
+def drop(objects: MemoryObjectStore, key: str) -> None:
+    objects.delete(key)
+
+
+def flip(objects: MemoryObjectStore, key: str) -> None:
+    body = bytearray(objects.get(key))
+    body[len(body) // 2] ^= 1
+    objects.put(key, body)
+
+
+def cut(objects: MemoryObjectStore, key: str) -> None:
+    objects.put(key, objects.get(key)[:-3])
+
+
+@pytest.mark.parametrize("harm", [drop, flip, cut])
+@pytest.mark.parametrize("what", ["chunk", "manifest"])
+def test_a_damaged_checkpoint_falls_back_and_is_reported(harm: Callable[[MemoryObjectStore, str], None], what: str) -> None:
+    objects, training, told = MemoryObjectStore(), Training(), []
+    at = checkpointer(objects)
+    training.train(2)
+    older, kept = save(at, training), training.fingerprint()
+    training.train(1)
+    newest = save(at, training)
+    training.train(1)
+    save(at, training)  # one more, so that a missing entry in the middle is a hole
+    for commit in (newest, newest + 1):
+        only_its_own = named(objects, commit) - named(objects, older)
+        for key in [chunk_key(sha) for sha in only_its_own] if what == "chunk" else []:
+            harm(objects, key)
+    if what == "manifest":
+        harm(objects, commit_key("j1", newest))
+        flip(objects, commit_key("j1", newest + 1))
+    again, report = resumed(objects, 2, told)
+    assert report.restored == older and again.fingerprint() == kept
+    assert [d.commit for d in report.damaged] == [newest + 1, newest]
+    assert [name for name, _ in told] == ["CheckpointCompleted", "CheckpointRestored"]
+    assert len(told[1][1]["damaged"]) == 2
+
+
+def test_nothing_of_a_damaged_only_checkpoint_reaches_the_state() -> None:
+    objects, training, told = MemoryObjectStore(), Training(), []
+    training.train(2)
+    save(checkpointer(objects), training)
+    flip(objects, next(iter(objects.list(CHUNK_PREFIX))).key)
+    fresh = Training(seed=5)
+    before = fresh.fingerprint()
+    report = checkpointer(objects, 2, told).restore(fresh.state, lambda own: pytest.fail("nothing to take"))
+    assert report.restored is None and len(report.damaged) == 1 and fresh.fingerprint() == before
+    assert [name for name, _ in told] == ["CheckpointFailed"]
+
+
+def test_a_damaged_chunk_is_sent_again_by_the_next_save_that_has_its_content() -> None:
+    objects, state = MemoryObjectStore(), {"frozen": torch.arange(100_000), "moving": torch.zeros(100_000)}
+    at = checkpointer(objects)
+    at.save(state, {}, 1, 1.0)
+    state["moving"] += 1
+    at.save(state, {}, 2, 2.0)
+    shared = named(objects, 1) & named(objects, 2)
+    flip(objects, chunk_key(max(shared, key=lambda sha: len(objects.get(chunk_key(sha))))))
+    retry = checkpointer(objects, 2)
+    assert retry.restore(dict(state), lambda own: None).restored is None
+    retry.save(state, {}, 3, 3.0)
+    assert checkpointer(objects, 3).restore(dict(state), lambda own: None).step == 3
+
+
+def named(objects: MemoryObjectStore, commit: int) -> set[str]:
+    manifest = read_entry(objects, "j1", commit)
+    assert isinstance(manifest, Manifest)
+    return {c.sha256 for c in manifest.chunks}
+
+
+def test_a_store_that_is_away_is_not_damage() -> None:
+    class Away(MemoryObjectStore):
+        away = False
+
+        def get(self, key: str) -> bytes:
+            if self.away and key.startswith(CHUNK_PREFIX):
+                raise ObjectStoreUnavailable("away")
+            return super().get(key)
+
+    objects, training = Away(), Training()
+    training.train(1)
+    save(checkpointer(objects), training)
+    objects.away = True
+    with pytest.raises(ObjectStoreUnavailable):
+        resumed(objects, 2)
+
+
+# Crashes and stale attempts
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+class CrashingStore(MemoryObjectStore):
+    """Dies at the n-th write, before or after it took effect."""
+
+    def arm(self, at: int, after: bool) -> None:
+        self.left, self.after = at, after
+
+    def put(self, key: str, body: Body) -> None:
+        self._act(lambda: super(CrashingStore, self).put(key, body))
+
+    def put_if_absent(self, key: str, body: Body) -> bool:
+        kept = []
+        self._act(lambda: kept.append(super(CrashingStore, self).put_if_absent(key, body)))
+        return kept[0]
+
+    left, after = -1, False
+
+    def _act(self, write: Callable[[], Any]) -> None:
+        self.left -= 1
+        if self.left == 0 and not self.after:
+            raise Crash
+        write()
+        if self.left == 0:
+            raise Crash
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_crash_at_any_write_leaves_the_old_or_the_new_checkpoint_never_a_mixture(after: bool) -> None:
+    seen = set()
+    for at in range(1, 40):
+        objects, state = CrashingStore(), {"a": torch.zeros(70_000), "b": torch.zeros(70_001), "c": torch.zeros(3)}
+        here = checkpointer(objects)
+        here.save(state, {"step": 1}, 1, 1.0)
+        for tensor in state.values():
+            tensor += 1
+        objects.arm(at, after)
+        try:
+            here.save(state, {"step": 2}, 2, 2.0)
+            finished = True
+        except Crash:
+            finished = False
+        objects.arm(-1, False)
+        found, own = {k: torch.full_like(v, -1) for k, v in state.items()}, {}
+        report = checkpointer(objects, 2).restore(found, own.update)
+        values = {float(v) for tensor in found.values() for v in tensor.unique()}
+        assert values == {float(report.step - 1)} and own == {"step": report.step}
+        seen.add(report.step)
+        if finished:
+            assert report.step == 2
+            break
+    assert finished and at > 3 and seen == {1, 2}
+
+
+def test_a_stale_attempt_that_commits_a_checkpoint_is_refused() -> None:
+    objects, old, told = MemoryObjectStore(), Training(), []
+    stale = checkpointer(objects, 1, told)
+    old.train(2)
+    save(stale, old)
+    old.train(1)
+    new, report = resumed(objects, 2)
+    with pytest.raises(StaleEpoch, match="epoch 2, ours is 1") as refused:
+        save(stale, old)
+    assert (refused.value.mine, refused.value.theirs) == (1, 2)
+    assert told[-1][0] == "CheckpointFailed"
+    assert resumed(objects, 3)[1].step == report.step == new.step == 2, "the chain holds what the new attempt began from"
+
+
+def test_an_attempt_that_wakes_up_late_may_not_even_claim() -> None:
+    objects = MemoryObjectStore()
+    checkpointer(objects, 2).claim()
+    with pytest.raises(StaleEpoch):
+        checkpointer(objects, 1).claim()
+
+
+def test_a_commit_just_before_the_claim_is_what_the_new_attempt_restores() -> None:
+    class LateCommit(MemoryObjectStore):
+        """The old attempt commits between the new one's look at the chain and its claim."""
+
+        between: Callable[[], Any] | None = None
+
+        def put_if_absent(self, key: str, body: Body) -> bool:
+            if self.between is not None:
+                act, self.between = self.between, None
+                act()
+            return super().put_if_absent(key, body)
+
+    objects, old = LateCommit(), Training()
+    before = checkpointer(objects, 1)
+    old.train(1)
+    save(before, old)
+    old.train(1)
+    objects.between = lambda: save(before, old)
+    _, report = resumed(objects, 2)
+    assert (report.restored, report.step) == (2, 2)
+    with pytest.raises(StaleEpoch):
+        save(before, old)
+
+
+def test_an_answer_that_was_lost_does_not_make_a_commit_foreign() -> None:
+    class LosesAnswers(MemoryObjectStore):
+        lose = False
+
+        def put_if_absent(self, key: str, body: Body) -> bool:
+            done = super().put_if_absent(key, body)
+            if self.lose:
+                self.lose = False
+                raise ObjectStoreUnavailable("the answer was lost")
+            return done
+
+    objects, training, told = LosesAnswers(), Training(), []
+    at = checkpointer(objects, 1, told)
+    at.claim()
+    objects.lose = True
+    with pytest.raises(ObjectStoreUnavailable):
+        save(at, training)
+    training.train(1)
+    assert save(at, training) == 2
+    completed = [(f["commit"], f["step"]) for name, f in told if name == "CheckpointCompleted"]
+    assert completed == [(1, 0), (2, 1)], "the one whose answer was lost is told of too"
+
+
+def test_two_processes_with_one_epoch_cannot_both_commit() -> None:
+    objects, training = MemoryObjectStore(), Training()
+    one, two = checkpointer(objects, 1), checkpointer(objects, 1)
+    one.claim()
+    two.claim()
+    save(two, training)
+    with pytest.raises(ChainConflict, match="two processes run with one epoch"):
+        save(one, training)
+
+
+def test_completed_is_told_again_on_restore_with_the_same_fields() -> None:
+    objects, training, told = MemoryObjectStore(), Training(), []
+    save(checkpointer(objects, 1, told), training)
+    told_again: Told = []
+    resumed(objects, 2, told_again)
+    completed = [fields for name, fields in told if name == "CheckpointCompleted"]
+    assert [n for n, _ in told] == ["CheckpointStarted", "CheckpointCompleted"]
+    assert told_again[0] == ("CheckpointCompleted", completed[0]) and completed[0]["event_id"] == "j1:commit:1"
+
+
+# Resuming from another job
+
+
+def test_resume_from_another_job() -> None:
+    objects, training = MemoryObjectStore(), Training()
+    at = checkpointer(objects, job="source")
+    for _ in range(3):
+        training.train(1)
+        save(at, training)
+
+    def resume(job: str, text: str | None) -> Any:
+        return checkpointer(objects, job=job).restore(Training().state, lambda own: None, resume_from=text)
+
+    assert [resume("a", "source").step, resume("b", "source/1").step, resume("c", "source/commit/2").step] == [3, 1, 2]
+    assert resume("d", "memory://jobs/source/commits/0000000001").step == 1
+    flip(objects, commit_key("source", 2))
+    with pytest.raises(NoCheckpoint, match="source/commit/2"):
+        resume("e", "source/commit/2")
+    with pytest.raises(NoCheckpoint, match="it has none"):
+        resume("f", "nobody")
+    with pytest.raises(InvalidState, match="write JOB"):
+        resume("g", "a/b/c/d")
+    own = checkpointer(objects, job="h")
+    own.restore(training.state, lambda _: None, resume_from="source")
+    own.save(training.state, {}, 9, 1.0)
+    assert checkpointer(objects, 2, job="h").restore(training.state, lambda _: None, resume_from="source/1").step == 9
+
+
+def test_pruning_keeps_the_chain_dense_and_fenced() -> None:
+    objects, training, told = MemoryObjectStore(), Training(), []
+    at = checkpointer(objects, 1, told)
+    for _ in range(4):
+        training.train(1)
+        save(at, training)
+    assert at.prune(RetentionPolicy(keep_last=2)).commits == (1, 2)
+    assert told[-1][0] == "CheckpointPruned" and told[-1][1]["bytes_freed"] > 0
+    assert at.prune(RetentionPolicy(keep_last=2)).commits == ()
+    assert resumed(objects, 2)[1].step == 4
+    with pytest.raises(StaleEpoch):
+        save(at, training)
