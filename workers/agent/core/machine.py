@@ -100,6 +100,7 @@ def _adopt(turn: Turn, found: AttemptAdopted) -> None:
     if placement is None:
         return
     turn.state = turn.state.with_fence(allocation.job_id, seen=int(allocation.epoch))
+    _stop_older(turn, allocation.job_id, int(allocation.epoch))
     attempt = LocalAttempt(allocation, placement, Running())
     turn.state = turn.state.with_attempt(attempt)
     if found.launched:

@@ -1,0 +1,281 @@
+"""The agent's loop: inputs go through the machine, its actions are carried out, files are shipped, the node's pulse is sent.
+
+Holds: one thread owns all state; what blocks (launches, operations, cleaning) runs in workers and answers through the inbox. What must
+outlive a crash is on disk before the actions that rest on it.
+Never: ends because brokers or the object store are away.
+"""
+
+import queue
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import orjson
+import structlog
+
+from trainhouse.events import CheckpointRequested, OperationReplied
+from trainhouse.workers.agent.adoption import launch_was_whole
+from trainhouse.workers.agent.cleanup import Cleaner
+from trainhouse.workers.agent.core import (
+    Action,
+    AgentInput,
+    AgentState,
+    AskCheckpoint,
+    AttemptAdopted,
+    AttemptKey,
+    Command,
+    Drain,
+    Drained,
+    Finish,
+    KillTree,
+    Launch,
+    Register,
+    Report,
+    ShutdownAsked,
+    StopAcked,
+    Sweep,
+    Swept,
+    Terminate,
+    Tick,
+    step,
+)
+from trainhouse.workers.agent.core.state import Draining, Running, Stopping, Sweeping
+from trainhouse.workers.agent.folders import StateFile, found_attempts, key_of, mark_finished
+from trainhouse.workers.agent.follower import Located, OperationAsked
+from trainhouse.workers.agent.launching import RankStarter, paths_of
+from trainhouse.workers.agent.node import NodeFacts, Pulse, again
+from trainhouse.workers.agent.operations import Operations
+from trainhouse.workers.agent.outbox import Outbox
+from trainhouse.workers.agent.ranks import RankWatch
+from trainhouse.workers.agent.records import write_atomically
+from trainhouse.workers.agent.reports import Reports
+from trainhouse.workers.agent.shipper import Shipper
+from trainhouse.workers.launcher import AttemptPaths, kill_tree, terminate
+
+IDLE_S = 0.25
+MAX_INPUTS_A_TURN = 500
+SHUTDOWN_PATIENCE_S = 20.0
+HOUSEKEEPING_MS = 1_000
+CLEAN_MS = 30_000
+log = structlog.get_logger(__name__)
+
+Inbox = queue.SimpleQueue[AgentInput | Located | OperationAsked | OperationReplied]
+
+
+class Listener(Protocol):
+    """What brings commands in; see `follower`."""
+
+    def start(self) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the loop drives; `main` makes them."""
+
+    inbox: Inbox
+    listener: Listener
+    outbox: Outbox
+    reports: Reports
+    shipper: Shipper
+    starter: RankStarter
+    operations: Operations
+    cleaner: Cleaner
+    facts: NodeFacts
+    pulse: Pulse
+    state_file: StateFile
+    workers: ThreadPoolExecutor
+    poll_interval_s: float
+
+
+class Agent:
+    """One node's agent. `run` blocks until a shutdown is over."""
+
+    def __init__(self, state: AgentState, parts: Parts, clock_ms: Callable[[], int]) -> None:
+        self.state = state
+        self._p = parts
+        self._clock_ms = clock_ms
+        self._watch = RankWatch()
+        self._shipped: set[AttemptKey] = set()
+        self._sequence = 0
+        self._beat_at = self._housekeep_at = self._clean_at = 0
+        self._deadline_s: float | None = None
+        self._more = False
+        self._acks: list[AttemptKey] = []
+
+    def acked(self, key: AttemptKey) -> None:
+        """The AttemptStopped of an attempt is with the brokers. Called within the loop's own poll."""
+        self._acks.append(key)
+
+    def run(self) -> None:
+        """Adopts what runs, then serves until ShutdownAsked is done. Blocks."""
+        self._adopt()
+        self._p.listener.start()
+        self._p.starter.launcher.prepare()
+        while not self._over():
+            self._turn()
+        if not self._p.outbox.flush(5.0):
+            log.warning("not everything is with the brokers; the next start sends the rest", records=len(self._p.outbox))
+        self._p.shipper.save(self._clock_ms())
+        self._p.state_file.save(self.state)
+        self._p.listener.close()
+        self._p.starter.launcher.close()
+
+    def _turn(self) -> None:
+        for heard in self._take(self._patience_s()):
+            self._hear(heard)
+        now_ms = self._clock_ms()
+        self._watch_ranks(now_ms)
+        self._more = self._p.shipper.pump(now_ms)
+        self._p.outbox.poll()
+        acks, self._acks = self._acks, []
+        for key in acks:
+            self._step(StopAcked(key))
+        self._note_shipped(now_ms)
+        self._pulse(now_ms)
+
+    def _patience_s(self) -> float:
+        """How long the loop may sleep."""
+        if self._more and self._p.outbox.room():
+            return 0.0
+        busy = self.state.attempts or len(self._p.outbox) or self._p.shipper.following()
+        return self._p.poll_interval_s if busy else IDLE_S
+
+    def _take(self, timeout_s: float) -> list[AgentInput | Located | OperationAsked | OperationReplied]:
+        found = []
+        try:
+            found.append(self._p.inbox.get(timeout=timeout_s) if timeout_s > 0 else self._p.inbox.get_nowait())
+            while len(found) < MAX_INPUTS_A_TURN:
+                found.append(self._p.inbox.get_nowait())
+        except queue.Empty:
+            pass
+        return found
+
+    def _hear(self, heard: AgentInput | Located | OperationAsked | OperationReplied) -> None:
+        match heard:
+            case Located(partition=partition):
+                log.info("registering", node=self.state.identity.node_id, pool=self.state.identity.pool, partition=partition)
+                self._p.reports.located(partition, self._registration())
+            case OperationAsked(request=request):
+                self._p.operations.ask(request, self.state, self._clock_ms())
+            case OperationReplied():
+                self._p.reports.reply(heard)
+            case ShutdownAsked(grace_ms=grace_ms):
+                self._deadline_s = time.monotonic() + grace_ms / 1000 + SHUTDOWN_PATIENCE_S
+                self._step(heard)
+            case _:
+                self._step(heard)
+
+    def _step(self, happened: AgentInput) -> None:
+        """One input through the machine; what it rests on is saved before its actions are carried out."""
+        self.state, actions = step(self.state, self._clock_ms(), happened)
+        if actions and isinstance(happened, Command | StopAcked):
+            self._p.state_file.save(self.state)
+        for action in actions:
+            self._do(action)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Report():
+                self._p.reports.report(action)
+            case Launch():
+                log.info("launching", attempt=str(action.key), ranks=list(action.placement.ranks))
+                self._p.shipper.follow(action.allocation)
+                self._p.workers.submit(self._launch, action)
+            case Terminate(key=key):
+                terminate(self._paths(key))
+            case KillTree(key=key):
+                kill_tree(self._paths(key))
+            case AskCheckpoint(key=key, request=request):
+                ask_session(self._paths(key), request)
+            case Sweep():
+                pass  # `_watch_ranks` looks until nothing is left
+            case Drain(key=key):
+                self._p.shipper.writers_gone(key)
+            case Finish(key=key):
+                mark_finished(self._paths(key), shipped=key in self._shipped)
+                self._shipped.discard(key)
+                log.info("finished", attempt=str(key))
+            case Register(reason=reason):
+                log.warning("registering again", reason=reason)
+                self.state = replace(self.state, identity=again(self.state.identity))
+                self._p.reports.report(self._registration())
+
+    def _launch(self, action: Launch) -> None:
+        self._p.inbox.put(self._p.starter.start(action))
+
+    def _paths(self, key: AttemptKey) -> AttemptPaths:
+        return paths_of(self._p.starter.agent_dir, key)
+
+    def _registration(self) -> Report:
+        me = self.state.identity
+        return Report(self._p.facts.registration(self.state), f"{me.node_id}:{me.incarnation}:registered")
+
+    def _watch_ranks(self, now_ms: int) -> None:
+        for key, attempt in list(self.state.attempts.items()):
+            if isinstance(attempt.phase, Running | Stopping):
+                for rank in sorted(attempt.ranks_left):
+                    gone = self._watch.gone(key, self._paths(key), rank, now_ms)
+                    if gone is not None:
+                        log.info("a rank is gone", attempt=str(key), rank=rank, exit_code=gone.exit_code, signal=gone.signal)
+                        self._p.shipper.rank_ended(key, rank, now_ms)
+                        self._step(gone)
+            elif isinstance(attempt.phase, Sweeping) and self._watch.swept(key, self._paths(key), now_ms):
+                self._step(Swept(key))
+        if any(isinstance(a.phase, Stopping | Draining) for a in self.state.attempts.values()):
+            self._step(Tick())
+
+    def _note_shipped(self, now_ms: int) -> None:
+        for key in self._p.shipper.take_shipped(now_ms):
+            attempt = self.state.attempts.get(key)
+            if attempt is None:
+                mark_finished(self._paths(key), shipped=True)
+            else:
+                self._shipped.add(key)
+                self._step(Drained(key))
+
+    def _pulse(self, now_ms: int) -> None:
+        if now_ms >= self._beat_at:
+            self._beat_at = now_ms + round(self._p.pulse.interval_s * 1000)
+            self._sequence += 1
+            self._p.reports.beat(self._p.pulse.beat(self.state, self._sequence, now_ms, self._p.shipper.lag_bytes()))
+        if now_ms >= self._housekeep_at:
+            self._housekeep_at = now_ms + HOUSEKEEPING_MS
+            self._p.state_file.save(self.state)
+            self._p.starter.launcher.prepare()
+        if now_ms >= self._clean_at:
+            self._clean_at = now_ms + CLEAN_MS
+            self._p.workers.submit(self._p.cleaner.clean)
+
+    def _over(self) -> bool:
+        if self._deadline_s is None:
+            return False
+        return not self.state.attempts or time.monotonic() > self._deadline_s
+
+    def _adopt(self) -> None:
+        """Takes over what an earlier agent on this folder left: running ranks, unreported ends, unshipped files."""
+        for found in found_attempts(self._p.starter.agent_dir):
+            key = key_of(found.allocation)
+            if found.shipped and found.finished:
+                continue
+            self._p.shipper.follow(found.allocation)
+            if found.finished:
+                self._p.shipper.writers_gone(key)
+                continue
+            launched = launch_was_whole(found, self.state.identity.node_id, self.state.identity.boot_id)
+            log.info("adopting", attempt=str(key), launched=launched)
+            self._step(AttemptAdopted(found.allocation, launched))
+
+
+def ask_session(paths: AttemptPaths, request: CheckpointRequested) -> None:
+    """Puts a request where the ranks' sessions look."""
+    content = {
+        "id": f"{request.job_id}:{int(request.epoch)}:{request.deadline_ms}",
+        "kind": "checkpoint",
+        "reason": request.reason,
+        "deadline_ms": request.deadline_ms,
+        "then_stop": request.then_stop,
+    }
+    write_atomically(paths.request, orjson.dumps(content), durable=False)

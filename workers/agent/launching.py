@@ -1,0 +1,95 @@
+"""Makes ranks of an allocation: folder, code, secrets, environment, sockets, then the launcher. Runs in a worker's thread.
+
+Holds: the allocation is on disk before anything starts. A failure says what to change, and whether another node would fail too.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainhouse.checkpointing.errors import CheckpointError, ObjectMissing, ObjectStoreRefused
+from trainhouse.events import GangAllocated, NodePlacement
+from trainhouse.workers.agent.code import CodeCache
+from trainhouse.workers.agent.core import AgentInput, AttemptKey, Launch, LaunchDone, LaunchRefused
+from trainhouse.workers.agent.environment import NodeSide, RankFolders, filled_command, rank_environment
+from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.folders import key_of, record_allocation
+from trainhouse.workers.agent.rendezvous import RendezvousPorts
+from trainhouse.workers.agent.secretfiles import read_secrets
+from trainhouse.workers.launcher import AttemptPaths, LaunchError, RankLaunch, RankLauncher, Started, StoreSocket
+from trainhouse.workers.launcher.processes import read_json
+
+
+@dataclass(frozen=True)
+class RankStarter:
+    """Everything that a start needs from this node."""
+
+    launcher: RankLauncher
+    agent_dir: Path
+    boot_id: str
+    node: NodeSide
+    code: CodeCache
+    secrets_dir: Path
+    ports: RendezvousPorts
+    interpreter: str | None = None
+    image_digest: str | None = None
+
+    def start(self, launch: Launch) -> AgentInput:
+        """Starts this node's ranks and says how it went. Never raises. Blocks: tens of ms warm, seconds cold or for code to fetch."""
+        try:
+            started = self._start(launch.allocation, launch.placement)
+        except (NotLaunchable, LaunchError) as error:
+            return LaunchRefused(launch.key, str(error), error.retryable)
+        except CheckpointError as error:
+            known = isinstance(error, ObjectMissing | ObjectStoreRefused)
+            return LaunchRefused(launch.key, f"the job's code could not be fetched: {error}", retryable=not known)
+        except Exception as error:
+            return LaunchRefused(launch.key, f"the ranks could not be started: {type(error).__name__}: {error}", retryable=True)
+        return LaunchDone(launch.key, started.warm)
+
+    def pid(self, key: AttemptKey, rank: int) -> int | None:
+        """The pid that a rank was given, dead or alive; None before it has one."""
+        record = read_json(paths_of(self.agent_dir, key).rank(rank).pid)
+        return None if record is None else int(record["pid"])
+
+    def _start(self, allocation: GangAllocated, placement: NodePlacement) -> Started:
+        paths = paths_of(self.agent_dir, key_of(allocation))
+        record_allocation(paths, allocation, self.boot_id)
+        wanted = allocation.spec.runtime.image_digest
+        if wanted is not None and wanted != self.image_digest:
+            raise NotLaunchable(
+                f"the job wants the image {wanted}; this node's agent runs in {self.image_digest or 'none'}", retryable=True
+            )
+        secrets = read_secrets(self.secrets_dir, allocation.spec.secrets)
+        if allocation.spec.code is not None:
+            self.code.unpack(allocation.spec.code, paths.code)
+        paths.code.mkdir(exist_ok=True)
+        ranks = [self._rank(allocation, placement, rank, paths, secrets) for rank in placement.ranks]
+        return self.launcher.start(paths, ranks, self._store(allocation, placement))
+
+    def _rank(
+        self, allocation: GangAllocated, placement: NodePlacement, rank: int, paths: AttemptPaths, secrets: dict[str, str]
+    ) -> RankLaunch:
+        folder = paths.rank(rank).folder
+        folder.mkdir(parents=True, exist_ok=True)
+        spec = allocation.spec
+        return RankLaunch(
+            rank=rank,
+            folder=folder,
+            command=filled_command(spec.runtime.command, spec.hyperparameters),
+            env=rank_environment(allocation, placement, rank, RankFolders(str(paths.folder), str(folder)), self.node),
+            cwd=paths.code,
+            secrets=secrets,
+            interpreter=spec.runtime.interpreter or self.interpreter,
+        )
+
+    def _store(self, allocation: GangAllocated, placement: NodePlacement) -> StoreSocket | None:
+        """The node of rank 0 hosts the gang's rendezvous store."""
+        if placement.first_rank != 0:
+            return None
+        listener = self.ports.socket_of(allocation.master_port)
+        return StoreSocket(listener.fileno(), allocation.master_address, allocation.master_port, allocation.world_size)
+
+
+def paths_of(agent_dir: Path, key: AttemptKey) -> AttemptPaths:
+    """The folder of an attempt."""
+    return AttemptPaths.of(agent_dir, key.job_id, key.epoch)

@@ -1,0 +1,154 @@
+"""Makes a node agent of settings and runs it until SIGTERM or SIGINT.
+
+Holds: all wiring of the agent is here.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+from confluent_kafka import Producer
+
+from trainhouse.checkpointing.s3 import S3ObjectStore
+from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.events.kafka import EventProducer, producer_config
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.workers.agent.agent import Agent, Inbox, Parts
+from trainhouse.workers.agent.cleanup import Cleaner
+from trainhouse.workers.agent.code import CodeCache, Fetch
+from trainhouse.workers.agent.core import ShutdownAsked
+from trainhouse.workers.agent.devices import CpuSlots, DeviceSource
+from trainhouse.workers.agent.environment import NodeSide, node_environment
+from trainhouse.workers.agent.errors import InvalidSetting, NotLaunchable
+from trainhouse.workers.agent.folders import FolderLock, StateFile
+from trainhouse.workers.agent.follower import Follower
+from trainhouse.workers.agent.launching import RankStarter
+from trainhouse.workers.agent.node import NodeFacts, Pulse, new_identity, read_boot_id
+from trainhouse.workers.agent.operations import Operations
+from trainhouse.workers.agent.outbox import Outbox
+from trainhouse.workers.agent.rendezvous import RendezvousPorts
+from trainhouse.workers.agent.reports import Reports
+from trainhouse.workers.agent.settings import AgentSettings
+from trainhouse.workers.agent.shipper import Shipper
+from trainhouse.workers.launcher import Launcher, RankLauncher, start_time_environment
+
+LAUNCH_THREADS = 4
+HEARTBEAT_TIMEOUT_MS = 5_000
+
+
+def now_ms() -> int:
+    """The clock, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def main(agent: AgentSettings | None = None, kafka: KafkaSettings | None = None, store: StoreSettings | None = None) -> None:
+    """Runs one agent. Blocks until SIGTERM or SIGINT, and then until its ranks are stopped. Raises AgentError."""
+    settings = (agent or AgentSettings()).resolved()
+    lock = FolderLock(settings.dir)
+    try:
+        loop, inbox = build(settings, kafka or KafkaSettings(), store or StoreSettings())
+
+        def stop(*_: object) -> None:
+            inbox.put(ShutdownAsked(round(settings.shutdown_grace_s * 1000)))
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+        loop.run()
+    finally:
+        lock.release()
+
+
+def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, launcher: RankLauncher | None = None) -> tuple[Agent, Inbox]:
+    """An agent that is ready to run, and where its inputs go. Opens sockets and folders, starts no thread and no process."""
+    assert settings.node_id is not None and settings.secrets_dir is not None, "give resolved settings"
+    node_id, folder, inbox = settings.node_id, settings.dir, Inbox()
+    boot_id = read_boot_id()
+    devices = device_source(settings)
+    ports = RendezvousPorts(settings.address, len(devices.devices()))
+    identity = new_identity(node_id, boot_id, settings.pool)
+    outbox = Outbox(lambda: Producer(producer_config(kafka, **{"message.timeout.ms": 0, "client.id": f"agent-{node_id}"})))
+    pulse = EventProducer(
+        kafka,
+        **{"message.timeout.ms": HEARTBEAT_TIMEOUT_MS, "enable.idempotence": False, "queue.buffering.max.messages": 20, "linger.ms": 0},
+    )
+    state_file = StateFile(folder)
+    agents: list[Agent] = []
+    reports = Reports(outbox, pulse, identity, lambda key: agents[0].acked(key), now_ms)
+    shipper = Shipper(folder, node_id, outbox, lambda: reports.partition, settings.log_limit_bytes)
+    starter = RankStarter(
+        launcher=launcher or Launcher(settings.interpreter or sys.executable),
+        agent_dir=folder,
+        boot_id=boot_id,
+        node=node_side(settings, store, devices.accelerators),
+        code=CodeCache(folder / "code-cache", fetch_of(store), settings.keep_code_bytes),
+        secrets_dir=settings.secrets_dir,
+        ports=ports,
+        interpreter=settings.interpreter,
+        image_digest=settings.image_digest,
+    )
+    parts = Parts(
+        inbox=inbox,
+        listener=Follower(kafka, node_id, settings.pool, inbox.put),
+        outbox=outbox,
+        reports=reports,
+        shipper=shipper,
+        starter=starter,
+        operations=Operations(starter, inbox.put),
+        cleaner=Cleaner(folder, settings.keep_attempts, settings.keep_attempts_bytes),
+        facts=NodeFacts(settings.address, ports.ports, settings.labels, devices),
+        pulse=Pulse(settings.heartbeat_interval_s, devices, shipper.progress, starter.pid),
+        state_file=state_file,
+        workers=ThreadPoolExecutor(LAUNCH_THREADS, thread_name_prefix="launch"),
+        poll_interval_s=settings.poll_interval_s,
+    )
+    agents.append(Agent(state_file.load(identity), parts, now_ms))
+    return agents[0], inbox
+
+
+def device_source(settings: AgentSettings) -> DeviceSource:
+    """NVML's devices where there are any (or must be), else cpu slots."""
+    from trainhouse.workers.agent.nvml import discover
+
+    found = discover() if settings.accelerators != "none" else None
+    if found is not None:
+        return found
+    if settings.accelerators == "nvml":
+        raise InvalidSetting("TRAINHOUSE_AGENT_ACCELERATORS is nvml, but NVML finds no device: is the driver loaded? Or set it to none")
+    assert settings.node_id is not None
+    return CpuSlots(settings.node_id, settings.slots)
+
+
+def node_side(settings: AgentSettings, store: StoreSettings, accelerators: bool) -> NodeSide:
+    """What this node adds to every rank's environment."""
+    environ = node_environment(os.environ, start_time_environment(os.environ))
+    return NodeSide(environ, store_environment(store), accelerators, settings.spool_limit_bytes)
+
+
+def store_environment(store: StoreSettings) -> Mapping[str, str]:
+    """The store's settings as a rank reads them again."""
+    secret = store.secret_key.get_secret_value() if store.secret_key is not None else None
+    values = {
+        "ENDPOINT": store.endpoint,
+        "BUCKET": store.bucket,
+        "REGION": store.region,
+        "ACCESS_KEY": store.access_key,
+        "SECRET_KEY": secret,
+        "CA_FILE": store.ca_file,
+    }
+    return {f"TRAINHOUSE_S3_{name}": value for name, value in values.items() if value is not None}
+
+
+def fetch_of(store: StoreSettings) -> Fetch:
+    """Reads an object by its URI `s3://bucket/key`."""
+
+    def fetch(uri: str) -> bytes:
+        where = urlsplit(uri)
+        if where.scheme != "s3" or not where.netloc or not where.path.strip("/"):
+            raise NotLaunchable(f"the code's URI {uri!r} is no s3://bucket/key", retryable=False)
+        return S3ObjectStore(store.model_copy(update={"bucket": where.netloc})).get(where.path.lstrip("/"))
+
+    return fetch

@@ -1,0 +1,233 @@
+"""Operations on running ranks for a person: their Python stacks now, or a command beside one of them.
+
+Holds: every rank that was asked for gets an answer that ends; secrets are masked in output; a command and its children end with its
+timeout. The number at once, and the output of each, are bounded.
+Never: touches a rank's own process beyond reading its stack.
+"""
+
+import codecs
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainhouse.events import DumpStacks, ExecuteCommand, OperationReplied
+from trainhouse.workers.agent.core import AgentState, LocalAttempt
+from trainhouse.workers.agent.environment import RankFolders, rank_environment
+from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.folders import key_of
+from trainhouse.workers.agent.launching import RankStarter, paths_of
+from trainhouse.workers.agent.secretfiles import read_secrets
+from trainhouse.workers.launcher.interpreters import resolve
+from trainhouse.workers.launcher.masker import Masker
+from trainhouse.workers.launcher.processes import read_process
+
+MAX_AT_ONCE = 4
+MAX_WAITING = 32
+MAX_OUTPUT_BYTES = 4 * 1024 * 1024
+PART_BYTES = 64 * 1024
+STACK_TIMEOUT_S = 20.0
+FLUSH_S = 0.3
+
+Tell = Callable[[OperationReplied], None]
+
+
+class Operations:
+    """Runs operations in threads of its own; `tell` takes the answers."""
+
+    def __init__(self, starter: RankStarter, tell: Tell) -> None:
+        self._starter = starter
+        self._tell = tell
+        self._workers = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="operation")
+        self._waiting = 0
+
+    def ask(self, request: DumpStacks | ExecuteCommand, state: AgentState, now_ms: int) -> None:
+        """Begins to answer, unless the request is void by now. Returns at once."""
+        if request.expires_at_ms <= now_ms:
+            return
+        attempts = [a for a in state.attempts.values() if a.key.job_id == request.job_id and a.has_processes]
+        attempt = max(attempts, key=lambda a: a.key, default=None)
+        if isinstance(request, DumpStacks):
+            for rank in attempt.placement.ranks if attempt else ():
+                answer = Answer(request, attempt, rank, self._tell)
+                self._run(answer, lambda answer=answer: self._stack(answer))  # type: ignore[misc]
+            return
+        answer = Answer(request, attempt, request.rank, self._tell)
+        if attempt is None or request.rank not in attempt.placement.ranks:
+            answer.end(f"rank {request.rank} of job {request.job_id} does not run on this node now\n", exit_code=None)
+        else:
+            self._run(answer, lambda: self._execute(request, attempt, answer))
+
+    def close(self) -> None:
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self, answer: "Answer", work: Callable[[], None]) -> None:
+        if self._waiting >= MAX_WAITING:
+            answer.end("the node's agent is busy with other operations; ask again\n", exit_code=None)
+            return
+        self._waiting += 1
+
+        def guarded() -> None:
+            try:
+                work()
+            except (OSError, NotLaunchable, subprocess.SubprocessError) as error:
+                answer.end(f"{error}\n", exit_code=None)
+            finally:
+                self._waiting -= 1
+
+        self._workers.submit(guarded)
+
+    def _stack(self, answer: "Answer") -> None:
+        assert answer.attempt is not None
+        process = read_process(paths_of(self._starter.agent_dir, answer.attempt.key).rank(answer.rank).pid)
+        if process is None:
+            answer.end("the rank has no process now\n", exit_code=None)
+            return
+        answer.end(dump_stack(process.pid), exit_code=None)
+
+    def _execute(self, request: ExecuteCommand, attempt: LocalAttempt, answer: "Answer") -> None:
+        allocation = attempt.allocation
+        paths = paths_of(self._starter.agent_dir, key_of(allocation))
+        secrets = read_secrets(self._starter.secrets_dir, allocation.spec.secrets)
+        folders = RankFolders(str(paths.folder), str(paths.rank(request.rank).folder))
+        env = {**rank_environment(allocation, attempt.placement, request.rank, folders, self._starter.node), **secrets}
+        interpreter = allocation.spec.runtime.interpreter or self._starter.interpreter or sys.executable
+        masker = Masker(secrets.values())
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        run = Command(resolve(request.command, interpreter, env), env, paths.code, request.timeout_s)
+        for piece in run.output():
+            text = decoder.decode(masker.feed(piece))
+            if text:
+                answer.part(text)
+        last = decoder.decode(masker.flush(), final=True)
+        answer.end(last + run.note, exit_code=run.exit_code)
+
+
+@dataclass
+class Answer:
+    """The answer for one rank, part by part."""
+
+    request: DumpStacks | ExecuteCommand
+    attempt: LocalAttempt | None
+    rank: int
+    tell: Tell
+    parts: int = 0
+
+    def part(self, text: str, exit_code: int | None = None, done: bool = False) -> None:
+        self.tell(
+            OperationReplied(
+                request_id=self.request.request_id,
+                node_id=self.request.node_id,
+                job_id=self.request.job_id,
+                attempt=self.attempt.allocation.attempt if self.attempt else None,
+                rank=self.rank,
+                part=self.parts,
+                text=text,
+                exit_code=exit_code,
+                done=done,
+            )
+        )
+        self.parts += 1
+
+    def end(self, text: str, exit_code: int | None) -> None:
+        self.part(text, exit_code, done=True)
+
+
+class Command:
+    """One command in a session of its own, so that it can be ended whole. `exit_code` and `note` are set when `output` is over."""
+
+    def __init__(self, argv: tuple[str, ...], env: dict[str, str], cwd: Path, timeout_s: float) -> None:
+        self.exit_code: int | None = None
+        self.note = ""
+        self._timeout_s = timeout_s
+        self._process = subprocess.Popen(
+            argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+    def output(self) -> Iterator[bytes]:
+        """Yields what it writes, gathered for FLUSH_S at most. Blocks until it has ended, one way or another."""
+        assert self._process.stdout is not None
+        fd = self._process.stdout.fileno()
+        deadline, total = time.monotonic() + self._timeout_s, 0
+        try:
+            while total < MAX_OUTPUT_BYTES:
+                piece = _gather(fd, deadline)
+                if piece is None:
+                    self.note = f"[trainhouse: ended after {self._timeout_s:g} s]\n"
+                    break
+                if not piece:
+                    break
+                total += len(piece)
+                yield piece
+            else:
+                self.note = f"[trainhouse: ended after {MAX_OUTPUT_BYTES // 2**20} MiB of output]\n"
+        finally:
+            self._end(deadline)
+
+    def _end(self, deadline: float) -> None:
+        if not self.note:
+            try:
+                self._process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.note = f"[trainhouse: ended after {self._timeout_s:g} s]\n"
+        if self.note or self._process.poll() is None:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self.exit_code = self._process.returncode
+
+
+def _gather(fd: int, deadline: float) -> bytes | None:
+    """Output up to PART_BYTES; b"" at its end, None at the deadline."""
+    if not select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        return None
+    gathered, until = b"", min(deadline, time.monotonic() + FLUSH_S)
+    while len(gathered) < PART_BYTES and select.select([fd], [], [], max(0.0, until - time.monotonic()))[0]:
+        piece = os.read(fd, PART_BYTES - len(gathered))
+        if not piece:
+            break
+        gathered += piece
+    return gathered
+
+
+def dump_stack(pid: int) -> str:
+    """The Python stack of a process, hung or not. Blocks up to STACK_TIMEOUT_S."""
+    program = Path(sys.executable).with_name("py-spy")
+    try:
+        done = subprocess.run(
+            [str(program) if program.exists() else "py-spy", "dump", "--pid", str(pid)],
+            capture_output=True,
+            text=True,
+            timeout=STACK_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"the stack of pid {pid} could not be read: {error}\n{_kernel_side(pid)}"
+    if done.returncode == 0:
+        return done.stdout
+    said = (done.stderr or done.stdout).strip()
+    way_out = "py-spy needs the right to trace: same user, or CAP_SYS_PTRACE"
+    return f"the stack of pid {pid} could not be read: {said} ({way_out})\n{_kernel_side(pid)}"
+
+
+def _kernel_side(pid: int) -> str:
+    """What any user may know of where a process hangs: state and kernel function of each thread."""
+    lines = []
+    for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
+        try:
+            status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
+            state, where = status.get("State", "?").strip(), (task / "wchan").read_text() or "?"
+            lines.append(f"thread {task.name} {status.get('Name', '?')}: {state}, in {where}")
+        except OSError:
+            continue
+    return "".join(f"{line}\n" for line in lines)

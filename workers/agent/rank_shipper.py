@@ -1,0 +1,199 @@
+"""Ships what one rank writes: spool and output, as events with byte ranges.
+
+Holds: telemetry is offered only while the outbox has room, so memory is bounded and the files are the buffer; progress goes out at
+most once in PROGRESS_INTERVAL_MS, the first at once and the last before the rank's end is told.
+Never: lets a line that it can't read, or a flood of output, stop anything.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from trainhouse.events import CheckpointCompleted, Envelope, Event, ProgressReported, envelope_of
+from trainhouse.events.topics import CHECKPOINTS, CONTROL, LOGS, METRICS
+from trainhouse.workers.agent.core.loglines import LogCut, cut_log
+from trainhouse.workers.agent.core.spool import SpoolCut, cut_spool
+from trainhouse.workers.agent.core.telemetry import RankIdentity
+from trainhouse.workers.agent.outbox import Outbox
+from trainhouse.workers.agent.tail import FileTail
+from trainhouse.workers.launcher import RankPaths
+
+PROGRESS_INTERVAL_MS = 1_000
+LOG_PIECE_BYTES = 96 * 1024
+KEPT_END_BYTES = 64 * 1024
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class RankProgress:
+    """The newest progress that a rank told, for heartbeats. `step_at_ms` is when its last step was seen."""
+
+    step: int | None = None
+    step_at_ms: int | None = None
+    steps_per_s: float | None = None
+    data_wait_s: float = 0.0
+    save_stall_s: float = 0.0
+
+
+class RankShipper:
+    """One rank's three files. `positions` are those that an earlier agent saved."""
+
+    def __init__(
+        self,
+        who: RankIdentity,
+        paths: RankPaths,
+        outbox: Outbox,
+        control_partition: Callable[[], int | None],
+        source: str,
+        log_limit_bytes: int,
+        positions: dict[str, int],
+    ) -> None:
+        self.who = who
+        self.paths = paths
+        self.newest = RankProgress()
+        self.dropped_bytes = 0
+        self._outbox = outbox
+        self._control_partition = control_partition
+        self._source = source
+        self._log_limit = log_limit_bytes
+        self.spool = FileTail(paths.spool, positions.get("spool", 0))
+        self.outputs = {s: FileTail(p, positions.get(s, 0)) for s, p in (("stdout", paths.stdout), ("stderr", paths.stderr))}
+        self._told_ms: int | None = None
+        self._untold: tuple[int, ProgressReported] | None = None
+
+    def positions(self) -> dict[str, int]:
+        """How far the brokers hold each file."""
+        return {"spool": self.spool.acked, **{s: t.acked for s, t in self.outputs.items()}}
+
+    def lag_bytes(self) -> int:
+        return sum(max(0, t.size - t.acked) for t in (self.spool, *self.outputs.values()))
+
+    def shipped(self) -> bool:
+        """Whether the brokers hold all of it. Meaningful once nobody writes any more."""
+        tails = (self.spool, *self.outputs.values())
+        return all(t.look() == 0 and t.acked == t.sent for t in tails) and self._untold is None
+
+    def pump(self, now_ms: int, final: bool = False) -> bool:
+        """Ships the next piece of each file; True while there is more. `final`: nobody writes any more."""
+        more = self.pump_spool(now_ms, final)
+        for stream, tail in self.outputs.items():
+            more = self._pump_output(stream, tail, now_ms, final) or more
+        return more
+
+    def pump_spool(self, now_ms: int, final: bool = False) -> bool:
+        """Ships the next piece of the spool; True while there is more."""
+        new = self.spool.look()
+        if new and self._outbox.room() and self._control_partition() is not None:
+            data = self.spool.read()
+            cut = cut_spool(data, self.spool.sent, final and len(data) >= new)
+            if cut.end > cut.start:
+                self._send_spool(cut, now_ms)
+        self.tell_progress(now_ms, at_once=final)
+        return self.spool.look() > 0 and self._outbox.room() and bool(new) and cut_made_progress(self.spool, new)
+
+    def tell_progress(self, now_ms: int, at_once: bool = False) -> None:
+        """Reports the newest progress of rank 0, if it is due."""
+        due = self._told_ms is None or now_ms - self._told_ms >= PROGRESS_INTERVAL_MS or at_once
+        if self._untold is None or not due:
+            return
+        offset, event = self._untold
+        self._untold, self._told_ms = None, now_ms
+        self._send(CONTROL, event, self.who.event_id("progress", offset), now_ms)
+
+    def close(self) -> None:
+        for tail in (self.spool, *self.outputs.values()):
+            tail.close()
+
+    def _send_spool(self, cut: SpoolCut, now_ms: int) -> None:
+        if cut.unreadable:
+            log.warning("lines of a spool cannot be read; passing over them", rank=str(self.paths.folder), lines=cut.unreadable)
+        records: list[tuple[str, Event, str]] = []
+        for batch in cut.batches:
+            records.append((METRICS, self.who.metrics(batch), self.who.event_id("metrics", batch.start)))
+        for found in cut.events:
+            told = self.who.checkpoint(found, now_ms)
+            if told is None:
+                log.warning(
+                    "a spool holds an event that is none of a checkpoint's; passing over it", event_name=found.name, job=self.who.job_id
+                )
+                continue
+            records.append((CHECKPOINTS, *told))
+            if isinstance(told[0], CheckpointCompleted):
+                records.append((CONTROL, *told))
+        self._note(cut, now_ms)
+        acked = self.spool.advance(cut.end, len(records))
+        for topic, event, event_id in records:
+            self._send(topic, event, event_id, now_ms, acked)
+
+    def _note(self, cut: SpoolCut, now_ms: int) -> None:
+        """Remembers the newest step, told or seen in metrics."""
+        newest, told = self.newest, None
+        if cut.progress is not None:
+            told = self.who.progress({"at_ms": now_ms} | cut.progress)
+        if told is not None:
+            newest.steps_per_s, newest.data_wait_s, newest.save_stall_s = told.steps_per_s, told.data_wait_s, told.save_stall_s
+            self._step(told.step, told.at_ms)
+            if self.who.rank == 0:
+                self._untold = (cut.progress_offset, told)
+        if cut.batches:
+            self._step(cut.batches[-1].steps[-1], cut.batches[-1].times_ms[-1])
+
+    def _step(self, step: int, at_ms: int) -> None:
+        if self.newest.step is None or step > self.newest.step:
+            self.newest.step, self.newest.step_at_ms = step, at_ms
+
+    def _pump_output(self, stream: str, tail: FileTail, now_ms: int, final: bool) -> bool:
+        new = tail.look()
+        if not new or not self._outbox.room():
+            return False
+        if tail.sent >= self._log_limit and tail.size - tail.sent > KEPT_END_BYTES:
+            self._drop(stream, tail, now_ms)
+            return False
+        if tail.sent >= self._log_limit and not final:
+            return False  # the end of a flood is told when it is known to be the end
+        data = tail.read(LOG_PIECE_BYTES)
+        cut = cut_log(data, tail.sent, final and len(data) >= new)
+        if cut.end == cut.start:
+            return False
+        acked = tail.advance(cut.end, 1)
+        self._send_lines(cut, stream, now_ms, acked)
+        return tail.look() > 0
+
+    def _drop(self, stream: str, tail: FileTail, now_ms: int) -> None:
+        """Beyond the limit only the end is kept: the rest leaves the disk, and one line says so."""
+        begin, end = tail.sent, tail.size - KEPT_END_BYTES
+        first = self.dropped_bytes == 0
+        self.dropped_bytes += end - begin
+        tail.skip_to(end)
+        if first:
+            limit_mib = self._log_limit / 2**20
+            kept = f"all but the last {KEPT_END_BYTES // 1024} KiB of what follows is dropped"
+            line = f"[trainhouse: {stream} is over {limit_mib:.0f} MiB; {kept}. Write less, or to files of your own]"
+            cut = LogCut(begin, end, [line], [begin])
+            self._send_lines(cut, stream, now_ms, None)
+
+    def _send_lines(self, cut: LogCut, stream: str, now_ms: int, acked: Callable[[], None] | None) -> None:
+        self._send(LOGS, self.who.log_lines(cut, stream, now_ms), self.who.event_id(stream, cut.start), now_ms, acked)
+
+    def _send(self, topic: str, event: Event, event_id: str, now_ms: int, on_ack: Callable[[], None] | None = None) -> None:
+        envelope: Envelope = envelope_of(event, id=event_id, source=self._source, now_ms=now_ms)
+        if topic == CONTROL:
+            partition = self._control_partition()
+            assert partition is not None, "control is written only once the pool's partition is known"
+            self._outbox.offer(topic, envelope, key=self.who.pool, partition=partition, on_ack=on_ack)
+        else:
+            self._outbox.offer(topic, envelope, key=str(self.who.job_id), on_ack=on_ack)
+
+
+def cut_made_progress(tail: FileTail, new_before: int) -> bool:
+    """Whether a pump took anything: otherwise a last partial line would make a loop busy."""
+    return tail.look() < new_before
+
+
+def positions_of(saved: Any) -> dict[str, int]:
+    """Saved positions, as far as they make sense."""
+    if not isinstance(saved, dict):
+        return {}
+    return {k: v for k, v in saved.items() if k in ("spool", "stdout", "stderr") and type(v) is int and v >= 0}

@@ -1,0 +1,92 @@
+"""Watches the processes of attempts: which ranks are gone and how they ended, and whether anything of an attempt is left.
+
+Holds: an end is told once its record is there, or once the process has been gone for UNRECORDED_MS without one.
+"""
+
+import signal
+from pathlib import Path
+
+from trainhouse.workers.agent.core import AttemptKey, RankGone
+from trainhouse.workers.launcher import AttemptPaths, ExitRecord, RankPaths, attempt_alive, kill_keeper, kill_tree, rank_alive, read_exit
+
+UNRECORDED_MS = 1_500
+LOOK_FOR_PROCESS_MS = 500
+SWEEP_KILL_MS = 1_500
+SWEEP_KEEPER_MS = 4_000
+LAST_WORDS_BYTES = 6_000
+
+
+class RankWatch:
+    """What is not on disk: since when a process has been missed, or a sweep has been going on."""
+
+    def __init__(self) -> None:
+        self._missed: dict[tuple[AttemptKey, int], int] = {}
+        self._looked_ms: dict[tuple[AttemptKey, int], int] = {}
+        self._sweeping: dict[AttemptKey, int] = {}
+
+    def gone(self, key: AttemptKey, paths: AttemptPaths, rank: int, now_ms: int) -> RankGone | None:
+        """How a rank ended, once it has. One `stat` while it runs."""
+        of_rank = paths.rank(rank)
+        if of_rank.exit.exists():
+            found = read_exit(of_rank)
+            if found is not None:
+                return self._told(key, rank, RankGone(key, rank, found.exit_code, found.signal, reason(rank, found, of_rank), found.at_ms))
+        at = (key, rank)
+        if now_ms - self._looked_ms.get(at, 0) < LOOK_FOR_PROCESS_MS:
+            return None
+        self._looked_ms[at] = now_ms
+        if rank_alive(of_rank):
+            self._missed.pop(at, None)
+            return None
+        if now_ms - self._missed.setdefault(at, now_ms) < UNRECORDED_MS or of_rank.exit.exists():
+            return None
+        text = f"rank {rank} is gone and how it ended was not recorded: its keeper was killed, or the machine went down"
+        return self._told(key, rank, RankGone(key, rank, None, None, text, now_ms))
+
+    def swept(self, key: AttemptKey, paths: AttemptPaths, now_ms: int) -> bool:
+        """Whether no process of the attempt is left; hastens it when that takes long."""
+        if not attempt_alive(paths):
+            self._sweeping.pop(key, None)
+            return True
+        waited_ms = now_ms - self._sweeping.setdefault(key, now_ms)
+        if waited_ms > SWEEP_KILL_MS:
+            kill_tree(paths)
+        if waited_ms > SWEEP_KEEPER_MS:
+            kill_keeper(paths)
+        return False
+
+    def _told(self, key: AttemptKey, rank: int, gone: RankGone) -> RankGone:
+        self._missed.pop((key, rank), None)
+        self._looked_ms.pop((key, rank), None)
+        return gone
+
+
+def reason(rank: int, record: ExitRecord, paths: RankPaths) -> str:
+    """For a person; ends with the last lines of standard error. Empty for a clean end."""
+    if record.clean:
+        return ""
+    how = f"exited with code {record.exit_code}" if record.signal is None else f"was ended by {_signal(record.signal)}"
+    words = last_words(paths.stderr)
+    return f"rank {rank} {how}" + (f"; its standard error ends:\n{words}" if words else " and wrote nothing to standard error")
+
+
+def last_words(path: Path) -> str:
+    """The last whole lines of a file, up to LAST_WORDS_BYTES."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - LAST_WORDS_BYTES))
+            raw = file.read(LAST_WORDS_BYTES)
+    except FileNotFoundError:
+        return ""
+    text = raw.decode("utf-8", "replace")
+    return (text.partition("\n")[2] or text if size > LAST_WORDS_BYTES else text).strip()
+
+
+def _signal(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    hint = " (if nobody sent it, the kernel was out of memory)" if number == signal.SIGKILL else ""
+    return name + hint

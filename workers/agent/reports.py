@@ -1,0 +1,70 @@
+"""Sends the agent's own events: reports to control, heartbeats, replies to operations.
+
+Holds: reports leave in the order in which the machine made them; those made before the pool's partition is known wait for it.
+Heartbeats are never repeated: an old one says nothing.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from confluent_kafka import KafkaException
+
+from trainhouse.events import Envelope, Event, NodeHeartbeat, OperationReplied, envelope_of
+from trainhouse.events.kafka import EventProducer
+from trainhouse.events.topics import CONTROL, HEARTBEATS, OPERATION_REPLIES
+from trainhouse.workers.agent.core import AttemptKey, Identity, Report
+from trainhouse.workers.agent.outbox import Outbox
+
+MAX_HELD = 100_000
+Acked = Callable[[AttemptKey], None]
+
+
+class Reports:
+    """`acked` is called when an AttemptStopped is with the brokers."""
+
+    def __init__(self, outbox: Outbox, pulse: EventProducer, identity: Identity, acked: Acked, clock_ms: Callable[[], int]) -> None:
+        self._outbox = outbox
+        self._pulse = pulse
+        self._node_id = identity.node_id
+        self._pool = identity.pool
+        self._acked = acked
+        self._clock_ms = clock_ms
+        self._held: deque[Report] = deque(maxlen=MAX_HELD)
+        self.partition: int | None = None
+
+    def located(self, partition: int, first: Report) -> None:
+        """Control's partition is known: `first` goes out before all that has waited."""
+        self.partition = partition
+        held, self._held = list(self._held), deque(maxlen=MAX_HELD)
+        for report in (first, *held):
+            self.report(report)
+
+    def report(self, report: Report) -> None:
+        """Sends to control, or keeps it until the partition is known."""
+        if self.partition is None:
+            self._held.append(report)
+            return
+        stops = report.stops
+        self._outbox.offer(
+            CONTROL,
+            self._wrap(report.event, report.event_id),
+            key=self._pool,
+            partition=self.partition,
+            on_ack=None if stops is None else lambda: self._acked(stops),
+        )
+
+    def beat(self, beat: NodeHeartbeat) -> None:
+        """Sends a heartbeat, if the brokers take it soon; otherwise the next one will do."""
+        try:
+            event_id = f"{beat.node_id}:{beat.incarnation}:beat:{beat.sequence}"
+            self._pulse.send(HEARTBEATS, self._wrap(beat, event_id), key=self._node_id, on_ack=lambda *_: None)
+        except (BufferError, KafkaException):
+            pass
+
+    def reply(self, reply: OperationReplied) -> None:
+        """Sends a part of an answer to an operation."""
+        event_id = f"{reply.request_id}:{reply.node_id}:{reply.rank}:{reply.part}"
+        self._outbox.offer(OPERATION_REPLIES, self._wrap(reply, event_id), key=reply.request_id)
+
+    def _wrap(self, event: Event, event_id: str) -> Envelope:
+        return envelope_of(event, id=event_id, source=f"trainhouse/agent/{self._node_id}", now_ms=self._clock_ms())

@@ -1,0 +1,54 @@
+"""The agent's settings: `[agent]` of the settings file, `TRAINHOUSE_AGENT_*` in the environment.
+
+Holds: explicit argument > environment > file > default. No default reads the host except `node_id`, in `resolved`.
+"""
+
+import re
+import socket
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from trainhouse.events.ids import NodeId
+from trainhouse.events.settings import TomlSection
+
+MIB = 1024 * 1024
+
+
+class AgentSettings(TomlSection):
+    """One node's agent."""
+
+    section = "agent"
+    model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_AGENT_", extra="ignore")
+
+    node_id: NodeId | None = Field(None, description="default: made of the host's name")
+    pool: str = "default"
+    dir: Path = Field(Path(".trainhouse/agent"), description="attempts, cached code and the agent's state; one agent per folder")
+    secrets_dir: Path | None = Field(None, description="files named as secrets are; default: `secrets` beside `dir`")
+    slots: int = Field(2, ge=0, le=1024, description="cpu slots, where there are no accelerators")
+    accelerators: str = Field("auto", pattern="^(auto|none|nvml)$", description="auto: NVML's devices if there are any, else cpu slots")
+    address: str = Field("127.0.0.1", description="where other nodes' ranks reach this one's")
+    labels: dict[str, str] = Field(default_factory=dict, description="topology, such as rack and NVLink domain")
+    interpreter: str | None = Field(None, description="what `python` means for a job that names none; default: the agent's own")
+    image_digest: str | None = Field(None, description="the image in which this agent runs; a job that names another one is not launched")
+    heartbeat_interval_s: float = Field(1.0, gt=0, le=60)
+    poll_interval_s: float = Field(0.03, gt=0, le=5, description="how often the files of running ranks are looked at")
+    shutdown_grace_s: float = Field(10.0, ge=0)
+    log_limit_bytes: int = Field(
+        64 * MIB, ge=64 * 1024, description="of one stream of one rank; what comes beyond is dropped, and a line says so"
+    )
+    spool_limit_bytes: int = Field(256 * MIB, ge=MIB, description="of one rank; the session refuses to write beyond it")
+    keep_attempts: int = Field(50, ge=0, description="folders of finished attempts that stay for a look")
+    keep_attempts_bytes: int = Field(2048 * MIB, ge=0)
+    keep_code_bytes: int = Field(4096 * MIB, ge=0, description="unpacked code that stays cached")
+
+    def resolved(self) -> "AgentSettings":
+        """With node_id and absolute folders filled in. Reads the host's name."""
+        folder = self.dir.absolute()
+        update = {
+            "node_id": self.node_id or NodeId.parse(re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).strip("-._")[:100] or "node"),
+            "dir": folder,
+            "secrets_dir": (self.secrets_dir or folder.parent / "secrets").absolute(),
+        }
+        return self.model_copy(update=update)

@@ -1,0 +1,88 @@
+"""Follows one file of a rank: reads what is new, and remembers how far the brokers hold it.
+
+Holds: `acked` never passes a byte whose records are not all acked, so a restarted agent begins there and nothing is lost.
+Never: reads more than one piece at a time.
+"""
+
+import ctypes
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+PIECE_BYTES = 256 * 1024
+_PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+
+
+@dataclass(slots=True)
+class _Piece:
+    end: int
+    unacked: int
+
+
+class FileTail:
+    """Positions in one file. `sent` is where the next piece begins."""
+
+    def __init__(self, path: Path, position: int = 0) -> None:
+        self.path = path
+        self.acked = position
+        self.sent = position
+        self.size = position
+        self._fd = -1
+        self._pieces: deque[_Piece] = deque()
+
+    def look(self) -> int:
+        """Bytes that are new by now; 0 while the file does not exist."""
+        try:
+            self.size = os.fstat(self._fd).st_size if self._fd >= 0 else os.stat(self.path).st_size
+        except FileNotFoundError:
+            return 0
+        return max(0, self.size - self.sent)
+
+    def read(self, limit: int = PIECE_BYTES) -> bytes:
+        """The next piece, from `sent` on."""
+        if self._fd < 0:
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(self._fd, limit, self.sent)
+
+    def advance(self, end: int, records: int) -> Callable[[], None]:
+        """The bytes up to `end` are in `records` records; call the result once for each ack."""
+        piece = _Piece(end, records)
+        self.sent = end
+        self._pieces.append(piece)
+        self._settle()
+
+        def acked() -> None:
+            piece.unacked -= 1
+            self._settle()
+
+        return acked
+
+    def skip_to(self, position: int) -> None:
+        """Passes over bytes that will not be sent, and gives their disk space back where the file system can."""
+        if self._fd >= 0 and position > self.sent:
+            page = 4096
+            begin, end = -(-self.sent // page) * page, position // page * page
+            if end > begin:
+                _punch(self.path, begin, end - begin)
+        self.advance(position, 0)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _settle(self) -> None:
+        while self._pieces and self._pieces[0].unacked <= 0:
+            self.acked = self._pieces.popleft().end
+
+
+def _punch(path: Path, offset: int, length: int) -> None:
+    """Frees a range of a file without changing its size; a file system that cannot just keeps it."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(length))
+    finally:
+        os.close(fd)
