@@ -1,0 +1,33 @@
+"""The rows of one batch, ready to insert, and how a builder makes them.
+
+Holds: a builder is a pure function of (records, marks): a replay of the same records with the same marks gives the same tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from trainhouse.projections.record import Record
+
+
+@dataclass(frozen=True)
+class Built:
+    """Tables of rows by name, and the marks after them. `unreadable` counts the records that became dead letters."""
+
+    tables: dict[str, pa.Table]
+    marks: dict[str, int] = field(default_factory=dict)
+    unreadable: int = 0
+
+
+class Builder(Protocol):
+    """Turns a batch of records into rows; never raises for what a record holds."""
+
+    def streams(self, records: Sequence[Record]) -> list[str]:
+        """The streams whose marks `build` needs; empty where nothing is trimmed."""
+
+    def build(self, records: Sequence[Record], marks: dict[str, int]) -> Built:
+        """The rows of the records in order."""

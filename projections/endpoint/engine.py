@@ -1,0 +1,145 @@
+"""Read-only connections to the embedded engine, and one query on one of them.
+
+Holds: a connection runs one query at a time and is `readonly`; a connection on which a query failed is thrown away, because the
+engine leaves the failed query's partial output in it and would hand that out with the next result (measured).
+Never: writes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, LifoQueue
+from urllib.parse import urlencode
+
+import chdb
+from chdb.state.sqlitelike import Connection
+
+from trainhouse.projections.endpoint.gate import Gate
+from trainhouse.projections.endpoint.native import header_block
+from trainhouse.projections.errors import QueryRefused
+
+TOO_MANY_QUERIES = 202
+UNKNOWN_DATABASE = 81
+_CODE = re.compile(r"Code: (\d+)")
+DATABASES = frozenset({"", "default", "__default__", "system", "information_schema", "INFORMATION_SCHEMA"})
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one query may cost. A query beyond a limit fails with ClickHouse's own error for it."""
+
+    time_s: float
+    result_rows: int
+    result_bytes: int
+    memory_bytes: int
+    threads: int = 2
+
+    def statements(self) -> list[str]:
+        """As settings of a connection; the last one seals them."""
+        return [
+            f"SET max_execution_time = {self.time_s}",
+            f"SET max_result_rows = {self.result_rows}",
+            f"SET max_result_bytes = {self.result_bytes}",
+            "SET result_overflow_mode = 'throw'",
+            f"SET max_memory_usage = {self.memory_bytes}",
+            f"SET max_threads = {self.threads}",
+            "SET max_query_size = 1048576",
+            "SET readonly = 1",
+        ]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a query gave: bytes in `format`, and the counts for X-ClickHouse-Summary."""
+
+    body: bytes
+    format: str
+    read_rows: int
+    read_bytes: int
+    elapsed_s: float
+
+
+class ReadPool:
+    """At most `size` queries at once; `query` blocks and may be called from any thread."""
+
+    def __init__(self, folder: Path, options: Mapping[str, str], limits: Limits, size: int) -> None:
+        self._address = f"{folder.resolve()}?{urlencode(dict(options))}"
+        self._limits = limits
+        self._idle: LifoQueue[Connection] = LifoQueue()
+        for _ in range(size):
+            self._idle.put(self._open())
+        self.gate = Gate(self._table_functions())
+
+    def query(self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "", wait_s: float = 30.0) -> Answer:
+        """Runs one read. Raises QueryRefused with ClickHouse's code, whatever goes wrong."""
+        passed = self.gate.check(sql)
+        if database not in DATABASES:
+            raise QueryRefused(f"database {database!r} does not exist; leave it out, or use default or system", UNKNOWN_DATABASE)
+        chosen = passed.format or default_format
+        try:
+            connection = self._idle.get(timeout=wait_s)
+        except Empty:
+            raise QueryRefused(f"no connection became free in {wait_s:.0f} s; try again", TOO_MANY_QUERIES) from None
+        whole = False
+        try:
+            answer = self._run(connection, passed.body, chosen, parameters, database)
+            whole = True
+            return answer
+        except (chdb.ChdbError, RuntimeError) as error:
+            raise _refused(error) from error
+        finally:
+            self._idle.put(connection if whole else self._reopen(connection))
+
+    def close(self) -> None:
+        """Closes the connections that are idle."""
+        while True:
+            try:
+                self._idle.get_nowait().close()
+            except Empty:
+                return
+
+    def _run(self, connection: Connection, body: str, chosen: str, parameters: Mapping[str, str], database: str) -> Answer:
+        elsewhere = database not in ("", "default", "__default__")
+        if elsewhere:
+            connection.query(f"USE {database}", "TSV")
+        bound = dict(parameters)
+        result = connection.query(body, chosen, params=bound)
+        data: bytes = result.bytes() or b""
+        if not data and chosen == "Native":
+            # A server sends the columns of an empty result; the embedded engine sends nothing.
+            described = json.loads(connection.query(body, "JSON", params=bound).bytes() or b"{}")
+            data = header_block([(c["name"], c["type"]) for c in described.get("meta", [])])
+        answer = Answer(data, chosen, result.rows_read(), result.bytes_read(), result.elapsed())
+        if elsewhere:
+            connection.query("USE default", "TSV")
+        return answer
+
+    def _open(self) -> Connection:
+        connection: Connection = chdb.connect(self._address)
+        for statement in self._limits.statements():
+            connection.query(statement, "TSV")
+        return connection
+
+    def _reopen(self, broken: Connection) -> Connection:
+        fresh = self._open()
+        broken.close()
+        return fresh
+
+    def _table_functions(self) -> frozenset[str]:
+        connection = self._idle.get()
+        try:
+            names = connection.query("SELECT lower(name) FROM system.table_functions", "TSV").bytes().decode().split()
+        finally:
+            self._idle.put(connection)
+        return frozenset(names)
+
+
+def _refused(error: Exception) -> QueryRefused:
+    text = str(error)
+    start = text.find("Code: ")
+    code = _CODE.search(text)
+    return QueryRefused(text[start:] if start > 0 else text, int(code[1]) if code else 1002)

@@ -1,0 +1,180 @@
+"""The HTTP server: `/ping` and queries, as clickhouse-connect, Grafana and curl speak to ClickHouse.
+
+Holds: queries run in a bounded number of threads, a bounded number of requests wait, the rest get 503 at once; an error carries
+ClickHouse's code in `X-ClickHouse-Exception-Code`.
+Never: listens beyond its host, and never writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+
+import orjson
+import structlog
+from aiohttp import web
+
+from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, Answer, ReadPool
+from trainhouse.projections.endpoint.request import MAX_QUERY_BYTES, Query, pack, read_query
+from trainhouse.projections.errors import ProjectionError, QueryRefused
+
+log = structlog.get_logger(__name__)
+
+_STATUS = {164: 403, 497: 403, 60: 404, 81: 404, 47: 404, 46: 404, 62: 400, 36: 400, 202: 503, 159: 408, 241: 507}
+_TEXT = "text/plain; charset=UTF-8"
+_TYPES = {
+    "JSON": "application/json; charset=UTF-8",
+    "JSONCompact": "application/json; charset=UTF-8",
+    "JSONEachRow": "application/x-ndjson; charset=UTF-8",
+    "CSV": "text/csv; charset=UTF-8; header=absent",
+    "CSVWithNames": "text/csv; charset=UTF-8; header=present",
+    "TabSeparated": "text/tab-separated-values; charset=UTF-8",
+    "TSV": "text/tab-separated-values; charset=UTF-8",
+    "TabSeparatedWithNames": "text/tab-separated-values; charset=UTF-8",
+    "Parquet": "application/vnd.apache.parquet",
+    "Native": "application/octet-stream",
+    "ArrowStream": "application/vnd.apache.arrow.stream",
+    "Arrow": "application/vnd.apache.arrow.file",
+}
+START_TIMEOUT_S = 30.0
+
+
+class Endpoint:
+    """The server in a thread of its own. `with Endpoint(...) as e:` serves until it leaves; `e.port` is the real port."""
+
+    def __init__(self, pool: ReadPool, host: str, port: int, threads: int, waiting: int, healthy: threading.Event) -> None:
+        self._pool = pool
+        self._host = host
+        self.port = port
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="query")
+        self._admitted = 0
+        self._capacity = threads + waiting
+        self._healthy = healthy
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._ready = threading.Event()
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name="endpoint", daemon=True)
+
+    def __enter__(self) -> Endpoint:
+        self._thread.start()
+        self._ready.wait(START_TIMEOUT_S)
+        if self._failed is not None:
+            raise ProjectionError(
+                f"the SQL endpoint cannot listen on {self._host}:{self.port}: {self._failed}; set TRAINHOUSE_PROJECTOR_HTTP_PORT"
+            ) from self._failed
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _main(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        except OSError as error:
+            self._failed = error
+        finally:
+            self._ready.set()
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        app = web.Application(client_max_size=2 * MAX_QUERY_BYTES)
+        app.router.add_get("/ping", self._ping)
+        app.router.add_route("*", "/", self._handle)
+        runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, self._host, self.port, shutdown_timeout=1.0)
+            await site.start()
+            self.port = runner.addresses[0][1]
+            self._ready.set()
+            await self._stop.wait()
+        finally:
+            await runner.cleanup()
+
+    async def _ping(self, _request: web.Request) -> web.Response:
+        if self._healthy.is_set():
+            return web.Response(text="Ok.\n")
+        return web.Response(status=503, text="Tables are not ready.\n")
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        query_id = request.query.get("query_id") or str(uuid.uuid4())
+        if request.method not in ("GET", "POST", "HEAD"):
+            return _error(QueryRefused(f"method {request.method} is not offered; use GET or POST", 164), query_id)
+        if request.method != "POST" and not request.query.get("query"):
+            return web.Response(text="Ok.\n")
+        if self._admitted >= self._capacity:
+            refused = QueryRefused(f"{self._admitted} queries run or wait already; try again later", TOO_MANY_QUERIES)
+            return _error(refused, query_id)
+        self._admitted += 1
+        try:
+            query = await _read(request)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, self._answer, query, query_id)
+        except QueryRefused as refused:
+            return _error(refused, query_id)
+        finally:
+            self._admitted -= 1
+
+    def _answer(self, query: Query, query_id: str) -> web.Response:
+        answer = self._pool.query(query.sql, query.format, query.parameters, query.database)
+        body = pack(answer.body, query.encoding)
+        headers = _headers(query_id, answer)
+        if query.encoding:
+            headers["Content-Encoding"] = query.encoding
+        return web.Response(body=body, headers=headers)
+
+
+async def _read(request: web.Request) -> Query:
+    form: dict[str, str] = {}
+    body = b""
+    if request.content_type in ("multipart/form-data", "application/x-www-form-urlencoded") and "query" not in request.query:
+        if request.content_type == "multipart/form-data":
+            form = {k: v for k, v in (await request.post()).items() if isinstance(v, str)}
+        else:
+            raw = await request.read()
+            form, body = ({}, raw) if b"query=" not in raw else (_form(await request.post()), b"")
+    elif request.content_type == "multipart/form-data":
+        form = _form(await request.post())
+    elif request.method == "POST":
+        body = await request.read()
+    return read_query(dict(request.query), form, body, request.headers)
+
+
+def _form(fields: object) -> dict[str, str]:
+    items = fields.items() if hasattr(fields, "items") else ()
+    return {k: v for k, v in items if isinstance(v, str)}
+
+
+def _headers(query_id: str, answer: Answer) -> dict[str, str]:
+    summary = {
+        "read_rows": str(answer.read_rows),
+        "read_bytes": str(answer.read_bytes),
+        "written_rows": "0",
+        "written_bytes": "0",
+        "total_rows_to_read": "0",
+        "result_rows": "0",
+        "result_bytes": str(len(answer.body)),
+        "elapsed_ns": str(round(answer.elapsed_s * 1e9)),
+    }
+    return {
+        "Content-Type": _TYPES.get(answer.format, _TEXT if "JSON" not in answer.format else _TYPES["JSON"]),
+        "X-ClickHouse-Format": answer.format,
+        "X-ClickHouse-Query-Id": query_id,
+        "X-ClickHouse-Timezone": "UTC",
+        "X-ClickHouse-Server-Display-Name": "trainhouse",
+        "X-ClickHouse-Summary": orjson.dumps(summary).decode(),
+    }
+
+
+def _error(refused: QueryRefused, query_id: str) -> web.Response:
+    text = str(refused)
+    if not text.startswith("Code: "):
+        text = f"Code: {refused.code}. DB::Exception: {text}"
+    headers = {"X-ClickHouse-Exception-Code": str(refused.code), "X-ClickHouse-Query-Id": query_id, "Content-Type": _TEXT}
+    return web.Response(status=_STATUS.get(refused.code, 500), text=text + "\n", headers=headers)

@@ -1,0 +1,103 @@
+"""Builds the rows of low-volume topics: decode each event, ask each projection of its topic for rows.
+
+Holds: a record that cannot be read, or whose rows do not fit their table, becomes a dead letter and stops nothing; but when many
+records in one batch fail in our own code, ingestion stops: then the fault is ours, and draining the topic would lose it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from trainhouse.events import topics
+from trainhouse.events.codec import decode
+from trainhouse.events.errors import InvalidEvent
+from trainhouse.projections.built import Built
+from trainhouse.projections.errors import ProjectionError
+from trainhouse.projections.record import Record, Row, RowsFunction
+from trainhouse.projections.rows.dead_letters import letter_row, unreadable_row
+from trainhouse.projections.schema import UNFIT, to_table
+
+MAX_OWN_FAILURES = 100
+DEAD_LETTERS_TABLE = "dead_letters_rows"
+
+
+class FactsBuilder:
+    """Rows by functions of (envelope, record); `schemas` are the Arrow schemas of all tables that they name."""
+
+    def __init__(self, functions: Mapping[str, Sequence[RowsFunction]], schemas: Mapping[str, pa.Schema]) -> None:
+        self._functions = functions
+        self._schemas = schemas
+
+    def streams(self, records: Sequence[Record]) -> list[str]:
+        return []
+
+    def build(self, records: Sequence[Record], marks: dict[str, int]) -> Built:
+        rows: dict[str, list[dict[str, Any]]] = {}
+        letters: list[Row] = []
+        own_failures = 0
+        for record in records:
+            try:
+                found = self._rows(record)
+            except InvalidEvent as invalid:
+                found = []
+                letters.append(unreadable_row(record, str(invalid), invalid.job_id or "", invalid.event_id or ""))
+            except UNFIT as error:
+                found = []
+                letters.append(unreadable_row(record, f"no row fits it: {type(error).__name__}: {error}"))
+                own_failures += 1
+            for row in found:
+                rows.setdefault(row.table, []).append(row.values)
+        _stop_if_ours(own_failures)
+        return self._tables(rows, letters)
+
+    def _rows(self, record: Record) -> list[Row]:
+        if record.topic == topics.DEAD_LETTERS:
+            return [letter_row(record)]
+        if record.value is None:
+            return []  # a tombstone of a compacted topic
+        envelope = decode(record.value, record.headers)
+        source = {"source_topic": record.topic, "source_partition": record.partition, "source_offset": record.offset}
+        return [Row(r.table, r.values | source) for f in self._functions[record.topic] for r in f(envelope, record)]
+
+    def _tables(self, rows: dict[str, list[dict[str, Any]]], letters: list[Row]) -> Built:
+        tables = {}
+        for name, values in rows.items():
+            try:
+                tables[name] = to_table(values, self._schemas[name])
+            except UNFIT:
+                fit, unfit = self._sift(name, values)
+                letters += unfit
+                if fit:
+                    tables[name] = to_table(fit, self._schemas[name])
+        unreadable = len(letters)
+        if letters:
+            own = to_table([r.values for r in letters], self._schemas[DEAD_LETTERS_TABLE])
+            tables[DEAD_LETTERS_TABLE] = pa.concat_tables([t for t in (tables.get(DEAD_LETTERS_TABLE), own) if t is not None])
+        return Built(tables, {}, unreadable)
+
+    def _sift(self, name: str, values: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Row]]:
+        """Rows that fit, and dead letters for those that do not."""
+        fit, unfit = [], []
+        for value in values:
+            try:
+                to_table([value], self._schemas[name])
+                fit.append(value)
+            except UNFIT as error:
+                unfit.append(_unfit_letter(name, value, error))
+        _stop_if_ours(len(unfit))
+        return fit, unfit
+
+
+def _unfit_letter(table: str, value: dict[str, Any], error: Exception) -> Row:
+    record = Record(
+        str(value.get("source_topic", topics.DEAD_LETTERS)), value.get("source_partition", 0), value.get("source_offset", 0), 0, None, None
+    )
+    return unreadable_row(record, f"its row does not fit table {table}: {error}", str(value.get("job_id", "")))
+
+
+def _stop_if_ours(failures: int) -> None:
+    if failures > MAX_OWN_FAILURES:
+        raise ProjectionError(f"{failures} records of one batch failed in the projections themselves; this is a fault of the program")

@@ -1,0 +1,119 @@
+"""One lane of ingestion: read a batch, write its intent, insert its rows, store its marks, go on.
+
+Holds: after any crash at any point the tables hold each record's rows once: the batch with an intent but no done is replayed with
+the same bounds, the same marks and the same tokens; then appended tables are counted, and what does not add up is made anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Event
+
+import pyarrow as pa
+import structlog
+
+from trainhouse.projections.built import Builder, Built
+from trainhouse.projections.clickhouse import ClickHouse
+from trainhouse.projections.marks import Marks
+from trainhouse.projections.positions import Batch, Positions, Range
+from trainhouse.projections.reader import Source
+from trainhouse.projections.record import Record
+from trainhouse.projections.registry import APPENDED
+from trainhouse.projections.repair import make_whole
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a batch may gather. A slow insert makes the next batch gather longer, so that parts stay few under load."""
+
+    linger_s: float
+    max_linger_s: float
+
+    def after(self, cycle_s: float) -> float:
+        """How long to gather after a cycle that took `cycle_s`."""
+        return min(self.max_linger_s, max(self.linger_s, 2 * cycle_s))
+
+
+class Lane:
+    """Owns its source and its ClickHouse connection; `run` blocks until `stop` is set."""
+
+    def __init__(self, name: str, source: Source, clickhouse: ClickHouse, builder: Builder, pace: Pace) -> None:
+        self.name = name
+        self.records = 0
+        self._source = source
+        self._clickhouse = clickhouse
+        self._builder = builder
+        self._pace = pace
+        self._positions = Positions(clickhouse, name)
+        self._marks = Marks(clickhouse, name)
+        self._next: dict[tuple[str, int], int] = {}
+        self._number = 1
+
+    def run(self, stop: Event) -> None:
+        """Replays what a crash left, then ingests for ever. Raises what it cannot get past; a restart goes on from there."""
+        self.recover()
+        linger_s = self._pace.linger_s
+        while not stop.is_set():
+            records = self._source.poll(linger_s)
+            if not records:
+                self._positions.settle()
+                continue
+            began = time.monotonic()
+            self.ingest(records)
+            linger_s = self._pace.after(time.monotonic() - began)
+        self._positions.settle()
+
+    def recover(self) -> None:
+        """Finishes the batch that a crash cut, if any, and moves the source to the stored positions."""
+        standing = self._positions.load()
+        if standing.pending is not None:
+            records = self._source.read(standing.pending.ranges)
+            log.info("replaying a batch that was cut", lane=self.name, batch=standing.pending.number, records=len(records))
+            self._write(standing.pending, records, replay=True)
+            self._positions.settle()
+        self._next = dict(standing.next_offsets)
+        self._number = standing.next_number
+        self._source.start(self._next)
+
+    def ingest(self, records: Sequence[Record]) -> None:
+        """Writes one batch."""
+        batch = Batch(self.name, self._number, self._ranges(records))
+        self._positions.begin(batch)
+        self._write(batch, records, replay=False)
+        self._number += 1
+        for r in batch.ranges:
+            self._next[(r.topic, r.partition)] = r.end
+        self.records += len(records)
+
+    def close(self) -> None:
+        """Leaves the source and the connection."""
+        self._source.close()
+        self._clickhouse.close()
+
+    def _write(self, batch: Batch, records: Sequence[Record], replay: bool) -> None:
+        before = self._marks.for_batch(self._builder.streams(records), batch.number)
+        built = self._builder.build(records, before)
+        if built.unreadable:
+            log.warning("records became dead letters", lane=self.name, count=built.unreadable)
+        for table, rows in built.tables.items():
+            self._clickhouse.insert(table, rows, batch.token(table))
+        if replay:
+            self._count(batch, built)
+        self._marks.store(batch, before, built.marks)
+        self._positions.complete(batch)
+
+    def _count(self, batch: Batch, built: Built) -> None:
+        for table in sorted(APPENDED & built.tables.keys()):
+            rows: pa.Table = built.tables[table]
+            if make_whole(self._clickhouse, table, rows, batch):
+                log.warning("a batch was incomplete after its replay and was made anew", lane=self.name, table=table)
+
+    def _ranges(self, records: Sequence[Record]) -> tuple[Range, ...]:
+        ends: dict[tuple[str, int], int] = {}
+        for record in records:
+            ends[(record.topic, record.partition)] = record.offset + 1
+        return tuple(sorted(Range(t, p, self._next.get((t, p), 0), end) for (t, p), end in ends.items()))

@@ -1,0 +1,149 @@
+"""Reads a lane's topics: all partitions, from given offsets, committed records only, in bounded batches.
+
+Holds: a batch is a contiguous range of each partition that it touches; a range that was read once can be read again.
+Never: commits offsets to Kafka, or skips a record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.kafka import consumer
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.projections.errors import BrokenPosition
+from trainhouse.projections.positions import Range
+from trainhouse.projections.record import Record
+
+PREFETCH_KIB = 16 * 1024
+CHUNK = 1000
+IDLE_S = 0.2
+RANGE_TIMEOUT_S = 120.0
+
+
+class Source(Protocol):
+    """Where a lane's records come from."""
+
+    def start(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
+        """Reads on from these offsets; from the beginning where none is given. Blocks on the brokers."""
+
+    def poll(self, linger_s: float) -> list[Record]:
+        """The next records; empty when none came for a while. Blocks up to `linger_s` after the first."""
+
+    def read(self, ranges: Iterable[Range]) -> list[Record]:
+        """What the ranges hold now. Blocks on the brokers."""
+
+    def close(self) -> None:
+        """Leaves."""
+
+
+class KafkaSource:
+    """The brokers as a source."""
+
+    def __init__(self, settings: KafkaSettings, topics: Sequence[str], max_records: int, max_bytes: int) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._consumer = self._new_consumer()
+
+    def start(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
+        assigned = []
+        for topic in self._topics:
+            for partition in self._partitions(topic):
+                offset = next_offsets.get((topic, partition), 0)
+                low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+                if offset > high:
+                    raise BrokenPosition(
+                        f"{topic}-{partition} ends at {high}, but rows up to {offset} are stored: the topic was made anew, or this is "
+                        "another cluster; give the projector an empty data folder to rebuild its tables from the topics"
+                    )
+                assigned.append(TopicPartition(topic, partition, max(offset, low)))
+        self._consumer.assign(assigned)
+
+    def poll(self, linger_s: float) -> list[Record]:
+        messages = _good(self._consumer.consume(CHUNK, timeout=0.0) or self._consumer.consume(1, timeout=IDLE_S))
+        if not messages:
+            return []
+        deadline = time.monotonic() + linger_s
+        size = sum(len(m.value() or b"") for m in messages)
+        while len(messages) < self._max_records and size < self._max_bytes:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            more = _good(self._consumer.consume(CHUNK, timeout=min(left, 0.02)))
+            size += sum(len(m.value() or b"") for m in more)
+            messages += more
+        return [_record(m) for m in messages]
+
+    def read(self, ranges: Iterable[Range]) -> list[Record]:
+        found: list[Record] = []
+        for wanted in sorted(ranges):
+            found += self._read_range(wanted)
+        return found
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _read_range(self, wanted: Range) -> list[Record]:
+        reader = self._new_consumer(**{"enable.partition.eof": True})
+        found: list[Record] = []
+        deadline = time.monotonic() + RANGE_TIMEOUT_S
+        try:
+            reader.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
+            while time.monotonic() < deadline:
+                for message in reader.consume(CHUNK, timeout=0.5):
+                    error = message.error()
+                    if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                        return found
+                    if error is not None or (message.offset() or 0) >= wanted.end:
+                        _good([message])
+                        return found
+                    found.append(_record(message))
+                    if found[-1].offset == wanted.end - 1:
+                        return found
+        finally:
+            reader.close()
+        raise BusUnavailable(
+            f"{wanted.topic}-{wanted.partition}: offsets {wanted.start} to {wanted.end} did not come in {RANGE_TIMEOUT_S:.0f} s"
+        )
+
+    def _partitions(self, topic: str) -> list[int]:
+        try:
+            found = self._consumer.list_topics(topic, timeout=30).topics[topic]
+        except KafkaException as error:
+            raise BusUnavailable(f"the brokers at {self._settings.bootstrap} did not answer: {error}") from error
+        if found.error is not None or not found.partitions:
+            raise BusUnavailable(f"topic {topic} is not there ({found.error}); create the topics first (`trainhouse up` does)")
+        return sorted(found.partitions)
+
+    def _new_consumer(self, **more: object) -> Consumer:
+        return consumer(self._settings, group="trainhouse-projector", **({"queued.max.messages.kbytes": PREFETCH_KIB} | more))
+
+
+def _good(messages: list[Message]) -> list[Message]:
+    """Messages without errors. Raises BusUnavailable on an error that does not pass by itself."""
+    for message in messages:
+        error = message.error()
+        if error is not None and not (error.retriable() or error.code() in _PASSING):
+            raise BusUnavailable(f"reading {message.topic()}: {error.str()}")
+    return [m for m in messages if m.error() is None]
+
+
+_PASSING = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._PARTITION_EOF, KafkaError._TIMED_OUT})
+
+
+def _record(message: Message) -> Record:
+    return Record(
+        message.topic() or "",
+        message.partition() or 0,
+        message.offset() or 0,
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        tuple(message.headers() or ()),  # type: ignore[arg-type]
+    )

@@ -1,0 +1,40 @@
+"""Every event about a job or a node to `events`: one line a person reads, and the whole event as JSON.
+
+Holds: an event id is one line, whichever topics carried the event. Left out: what repeats with every step or every second
+(statuses, progress, heartbeats, metrics, log lines); their tables tell those.
+"""
+
+from collections.abc import Iterator
+
+from trainhouse.events.attempt import ProgressReported
+from trainhouse.events.envelope import Envelope
+from trainhouse.events.job import JobStatus
+from trainhouse.events.node import NodeHeartbeat
+from trainhouse.events.telemetry import FileRange
+from trainhouse.projections.record import Record, Row, copy_version, event_ms
+from trainhouse.projections.rows.summary import summarize
+
+_LEFT_OUT = (JobStatus, ProgressReported, NodeHeartbeat, FileRange)
+
+
+def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
+    """The line of one event, if it belongs to a story."""
+    event = envelope.event
+    if isinstance(event, _LEFT_OUT):
+        return
+    epoch = getattr(event, "epoch", None)
+    yield Row(
+        "events_rows",
+        {
+            "job_id": str(getattr(event, "job_id", None) or ""),
+            "event_id": str(envelope.id),
+            "version": copy_version(record),
+            "time": event_ms(envelope, record),
+            "type": envelope.type,
+            "subject": envelope.subject,
+            "node_id": str(getattr(event, "node_id", None) or ""),
+            "epoch": None if epoch is None else int(epoch),
+            "summary": summarize(event),
+            "json": event.model_dump_json(),
+        },
+    )

@@ -1,0 +1,65 @@
+"""Where ClickHouse is, and how the projector ingests and serves it.
+
+Holds: a client needs nothing but the URL; the projector's own group says whether the engine is embedded or a server.
+"""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+from pydantic_settings import SettingsConfigDict
+
+from trainhouse.events.settings import TomlSection
+
+DEFAULT_HTTP_PORT = 8123
+
+
+class ClickHouseSettings(TomlSection):
+    """How clients reach ClickHouse's HTTP interface: the projector's own, or a server's."""
+
+    section = "clickhouse"
+    model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_CLICKHOUSE_", extra="ignore")
+
+    url: str = f"http://127.0.0.1:{DEFAULT_HTTP_PORT}"
+    user: str = "default"
+    password: str = ""
+    database: str = "default"
+    timeout_s: float = Field(60.0, gt=0)
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{value!r} is no address of ClickHouse; write http://host:port")
+        return value
+
+
+class ProjectorSettings(TomlSection):
+    """The projector. With `server` False the engine is embedded in this process and lives in `data_dir`.
+
+    With `server` True it writes to the ClickHouse of ClickHouseSettings and serves nothing: that server answers queries itself.
+    """
+
+    section = "projector"
+    model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_PROJECTOR_", extra="ignore")
+
+    server: bool = False
+    data_dir: Path = Path(".trainhouse/clickhouse")
+    http_host: str = "127.0.0.1"
+    http_port: int = Field(DEFAULT_HTTP_PORT, ge=0, le=65535)
+
+    memory_bytes: int = Field(2 * 1024**3, ge=256 * 1024**2)
+    merge_threads: int = Field(2, ge=1, le=64)
+
+    batch_linger_ms: int = Field(60, ge=0, le=60_000)
+    batch_max_linger_ms: int = Field(400, ge=0, le=60_000)
+    batch_max_bytes: int = Field(16 * 1024**2, ge=1024)
+    batch_max_records: int = Field(50_000, ge=1)
+
+    query_connections: int = Field(4, ge=1, le=64)
+    query_waiting: int = Field(64, ge=0)
+    query_time_s: float = Field(30.0, gt=0)
+    query_result_rows: int = Field(5_000_000, ge=1)
+    query_result_bytes: int = Field(512 * 1024**2, ge=1024)
+    query_memory_bytes: int = Field(1024**3, ge=16 * 1024**2)
