@@ -95,6 +95,7 @@ def _library_state() -> None:
     import torch
 
     np.random.seed(int.from_bytes(os.urandom(4), "big"))
+    torch.default_generator.seed()
     multiprocessing.process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
     if os.environ.get("OMP_NUM_THREADS", "").isdigit():
         torch.set_num_threads(max(1, int(os.environ["OMP_NUM_THREADS"])))

@@ -5,8 +5,10 @@ What the step alone decides needs no agreement.
 """
 
 import time
+from dataclasses import replace
 from types import FrameType
 
+from trainhouse.checkpointing.interval import Measured
 from trainhouse.workers.session import due
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.due import Wishes
@@ -37,7 +39,7 @@ class Boundary:
         self._began = (0.0, 0)
         self._saved_at = time.monotonic()
         self._saved_step: int | None = None
-        self._save_cost_s = 0.0
+        self._measured = Measured(failures=context.attempt)
 
     def on_sigterm(self, number: int, frame: FrameType | None) -> None:
         """Signal handler: leave at the next boundary, without a save."""
@@ -80,17 +82,19 @@ class Boundary:
             return
         began = time.monotonic()
         self._progress.report(step, began, _now_ms(), saving=True)
-        self._saver.save(self.tracked, step)
+        if self._saver.save(self.tracked, step):
+            self._saved_step = step
+            self._measured = self._measured.saved(time.monotonic() - began)
         ended = time.monotonic()
-        self._save_cost_s = ended - began
         self._progress.save_stall_s += ended - began
-        self._saved_at, self._saved_step = ended, step
+        self._saved_at = ended
         self._progress.report(step, ended, _now_ms())
 
     def _agree(self, step: int) -> Wishes:
         now = time.monotonic()
         request = self._requests.pending()
-        interval = due.interval_s(self.policy, self._save_cost_s) if self.tracked and self._saver.saves else None
+        measured = replace(self._measured, run_s=now - self._began[0])
+        interval = due.interval_s(self.policy, measured) if self.tracked and self._saver.saves else None
         mine = Wishes(
             save=bool(request and request.wants_save(_now_ms())) or (interval is not None and now - self._saved_at >= interval),
             stop=bool(request and request.then_stop),

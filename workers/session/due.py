@@ -4,14 +4,13 @@ Holds: what depends on a clock or a file of one rank is only a wish; it becomes 
 joined by maximum). What depends on the step alone is the same on all ranks and needs no agreement.
 """
 
-import math
 from dataclasses import dataclass
 
+from trainhouse.checkpointing.interval import IntervalBounds, Measured, advise
 from trainhouse.events.spec import CheckpointPolicy
 
 AGREE_EVERY_S = 0.25
 MAX_STRIDE = 10_000
-ASSUMED_FAILURE_INTERVAL_S = 4 * 3600.0
 
 
 def save_by_step(policy: CheckpointPolicy, step: int) -> bool:
@@ -19,17 +18,11 @@ def save_by_step(policy: CheckpointPolicy, step: int) -> bool:
     return policy.every_steps is not None and step > 0 and step % policy.every_steps == 0
 
 
-def interval_s(policy: CheckpointPolicy, save_cost_s: float, failure_interval_s: float = ASSUMED_FAILURE_INTERVAL_S) -> float | None:
-    """Seconds between saves by the clock; None when the policy counts steps only.
-
-    Without `every_*`: sqrt(2 * cost * mean time between failures) within the policy's bounds (Young 1974, Daly 2006).
-    """
-    if policy.every_s is not None:
-        return policy.every_s
-    if policy.every_steps is not None:
+def interval_s(policy: CheckpointPolicy, measured: Measured) -> float | None:
+    """Seconds between saves by the clock; None when the policy counts steps only. Without `every_*`: Young/Daly within its bounds."""
+    if policy.every_s is None and policy.every_steps is not None:
         return None
-    best = math.sqrt(2 * max(save_cost_s, 1e-3) * failure_interval_s)
-    return min(max(best, policy.min_interval_s), policy.max_interval_s)
+    return advise(measured, IntervalBounds(policy.min_interval_s, policy.max_interval_s, policy.every_s)).interval_s
 
 
 @dataclass(frozen=True)

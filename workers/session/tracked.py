@@ -1,6 +1,6 @@
 """What a checkpoint holds of a training program: model, optimizer, LR schedule (alike on all ranks), loader and random state (per rank).
 
-Holds: tensors are named by the model's own parameter names, without DDP's wrapping, so that any number of ranks can read them.
+Holds: tensors are named as in the model itself, without the name that DDP's wrapping would add.
 Never: talks to storage.
 """
 
@@ -8,14 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch.distributed.checkpoint.state_dict import (
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
+from torch.nn.parallel import DistributedDataParallel
 
-from trainhouse.workers.session import randomness
+from trainhouse.checkpointing import rng
 from trainhouse.workers.session.errors import InvalidUse
 
 
@@ -23,9 +18,9 @@ from trainhouse.workers.session.errors import InvalidUse
 class Stateful(Protocol):
     """Anything with a state that can be taken and put back: a loader, a schedule."""
 
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> Any: ...
 
-    def load_state_dict(self, state: dict[str, Any]) -> Any: ...
+    def load_state_dict(self, state: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -38,9 +33,7 @@ class Tracked:
     loader: Stateful | None = None
 
     def __post_init__(self) -> None:
-        if self.optimizer is not None and self.model is None:
-            raise InvalidUse("track(optimizer=...) needs model=... too: the optimizer's state is saved under the model's parameter names")
-        for name in ("schedule", "loader"):
+        for name in ("model", "optimizer", "schedule", "loader"):
             part = getattr(self, name)
             if part is not None and not isinstance(part, Stateful):
                 raise InvalidUse(
@@ -51,33 +44,20 @@ class Tracked:
         return any(part is not None for part in (self.model, self.optimizer, self.schedule, self.loader))
 
     def shared(self) -> dict[str, Any]:
-        """What is alike on all ranks. On a fresh optimizer this makes its state; call `restore` or train before `shared`."""
-        state: dict[str, Any] = {}
-        if self.model is not None:
-            state["model"] = get_model_state_dict(self.model)
-        if self.model is not None and self.optimizer is not None:
-            state["optimizer"] = get_optimizer_state_dict(self.model, self.optimizer)
-        if self.schedule is not None:
-            state["schedule"] = self.schedule.state_dict()
-        return state
+        """What is alike on all ranks (or sharded over them), as objects that give and take their state."""
+        model = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
+        parts = {"model": model, "optimizer": self.optimizer, "schedule": self.schedule}
+        return {name: part for name, part in parts.items() if part is not None}
 
     def of_this_rank(self) -> dict[str, Any]:
-        """What every rank has of its own."""
-        state: dict[str, Any] = {"randomness": randomness.capture()}
+        """What every rank has of its own, as values."""
+        state: dict[str, Any] = {"randomness": rng.capture()}
         if self.loader is not None:
             state["loader"] = self.loader.state_dict()
         return state
 
-    def put_back(self, shared: dict[str, Any], own: dict[str, Any] | None) -> None:
-        """Load both; `own` is None when there is none for this rank."""
-        if self.model is not None:
-            set_model_state_dict(self.model, shared["model"])
-        if self.model is not None and self.optimizer is not None:
-            set_optimizer_state_dict(self.model, self.optimizer, shared["optimizer"])
-        if self.schedule is not None:
-            self.schedule.load_state_dict(shared["schedule"])
-        if own is None:
-            return
+    def put_back_own(self, state: dict[str, Any]) -> None:
+        """Load what `of_this_rank` gave."""
         if self.loader is not None:
-            self.loader.load_state_dict(own["loader"])
-        randomness.restore(own["randomness"])
+            self.loader.load_state_dict(state["loader"])
+        rng.restore(state["randomness"])
