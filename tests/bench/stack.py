@@ -32,8 +32,7 @@ class BenchStack:
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         """A query's rows."""
-        found: list[dict[str, Any]] = json.loads(self.trainhouse("sql", query, "--json"))
-        return found
+        return [json.loads(line) for line in self.trainhouse("sql", query, "--json").splitlines()]
 
     @property
     def kafka(self) -> KafkaSettings:

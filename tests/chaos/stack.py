@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainhouse.deploy.local.errors import StackError
+from trainhouse.deploy.local.stack import ps
 from trainhouse.events import JobSpec, JobState, JobStatus, JobSubmitted, decode, envelope_of, topics
 from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
@@ -33,21 +35,18 @@ class ChaosStack:
 
     def pid(self, part: str) -> int | None:
         """The pid of a part that runs now, else None."""
-        listing = self.trainhouse("ps", "--json", check=False)
         try:
-            rows: list[dict[str, Any]] = json.loads(listing.stdout)
-        except ValueError:
+            row = next((r for r in ps(self.data_dir) if r.name == part), None)
+        except StackError:
             return None
-        row = next((r for r in rows if r["name"] == part), None)
-        return int(row["pid"]) if row and row.get("pid") and row.get("state") == "RUNNING" else None
+        return row.pid if row is not None and row.pid > 0 and row.state == "RUNNING" else None
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         """A query's rows; waits while the projector is on its way back."""
         for _ in range(60):
             done = self.trainhouse("sql", query, "--json", check=False)
             if done.returncode == 0:
-                found: list[dict[str, Any]] = json.loads(done.stdout)
-                return found
+                return [json.loads(line) for line in done.stdout.splitlines()]
             time.sleep(0.5)
         raise RuntimeError(f"no answer to {query!r}: {done.stderr[-2000:]}")
 
