@@ -36,5 +36,10 @@ integration: $(STAMP) ## tests on real servers, short seeded faults included
 bench: $(STAMP)       ## figures beside their peers, one JSON line each
 	@$(BIN)/python -m tests.bench
 
+SEED ?= 1
+EACH ?= 10
+chaos: $(STAMP)       ## kill every part at seeded instants while jobs train, then judge: SEED=1 EACH=10
+	@$(BIN)/python -m tests.chaos --seed $(SEED) --each $(EACH)
+
 clean:                ## remove .venv and the demo's data
 	rm -rf $(VENV) .trainhouse
