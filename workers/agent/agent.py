@@ -8,7 +8,7 @@ Never: ends because brokers or the object store are away.
 import queue
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -103,6 +103,7 @@ class Agent:
         self._beat_at = self._housekeep_at = self._clean_at = 0
         self._deadline_s: float | None = None
         self._more = False
+        self._preparing: Future[None] | None = None
         self._acks: list[AttemptKey] = []
 
     def acked(self, key: AttemptKey) -> None:
@@ -113,7 +114,6 @@ class Agent:
         """Adopts what runs, then serves until ShutdownAsked is done. Blocks."""
         self._adopt()
         self._p.listener.start()
-        self._p.starter.launcher.prepare()
         while not self._over():
             self._turn()
         if not self._p.outbox.flush(5.0):
@@ -244,7 +244,8 @@ class Agent:
         if now_ms >= self._housekeep_at:
             self._housekeep_at = now_ms + HOUSEKEEPING_MS
             self._p.state_file.save(self.state)
-            self._p.starter.launcher.prepare()
+            if self._preparing is None or self._preparing.done():
+                self._preparing = self._p.workers.submit(self._p.starter.launcher.prepare)  # it waits while a launch holds it
         if now_ms >= self._clean_at:
             self._clean_at = now_ms + CLEAN_MS
             self._p.workers.submit(self._p.cleaner.clean)

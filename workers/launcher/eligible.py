@@ -45,14 +45,22 @@ def why_cold(wanted: Wanted, warm: WarmFacts | None) -> str:
     """The reason why this command cannot start warm, or ""."""
     if warm is None:
         return "no warm process is ready"
-    if wanted.interpreter is None:
-        return f"{wanted.command[0]!r} is not python"
+    never = never_warm(wanted)
+    if never:
+        return never
     if wanted.interpreter != warm.interpreter:
         return f"the warm process is {warm.interpreter}, the command wants {wanted.interpreter}"
     hidden = sorted(wanted.local_modules & warm.modules)
     if hidden:
         return f"the program brings modules of its own called {', '.join(hidden[:5])}, which the warm process has imported from elsewhere"
-    return _arguments(wanted.command[1:]) or _environment(wanted.env, warm.env)
+    return _environment(wanted.env, warm.env)
+
+
+def never_warm(wanted: Wanted) -> str:
+    """The reason why no warm process whatever could start this command, so that nobody waits for one; or ""."""
+    if wanted.interpreter is None:
+        return f"{wanted.command[0]!r} is not python"
+    return _arguments(wanted.command[1:])
 
 
 def _arguments(arguments: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainhouse.workers.launcher.eligible import Wanted, why_cold
+from trainhouse.workers.launcher.eligible import Wanted, never_warm, why_cold
 from trainhouse.workers.launcher.interpreters import identify, local_modules, looks_like_python, resolve
 from trainhouse.workers.launcher.ports import AttemptPaths, LaunchError, RankLaunch, Started, StoreSocket
 from trainhouse.workers.launcher.processes import attempt_processes, kill_all
@@ -91,15 +91,13 @@ class Launcher:
         return RankOrder(launch.rank, str(launch.folder), argv, env, str(launch.cwd), tuple(launch.secrets.values()))
 
     def _why_cold(self, order: Order) -> str:
+        wanted = [_wanted(rank) for rank in order.ranks]
+        never = next(filter(None, map(never_warm, wanted)), "")
+        if never:
+            return never
         with self._lock:
             facts = self._warm.facts(self._warm_wait_s) if self._warm else None
-        for rank in order.ranks:
-            interpreter = identify(rank.argv[0]) if looks_like_python(rank.argv[0]) else None
-            modules = local_modules(rank.argv, Path(rank.cwd), rank.env)
-            reason = why_cold(Wanted(rank.argv, rank.env, interpreter, modules), facts)
-            if reason:
-                return reason
-        return ""
+        return next(filter(None, (why_cold(w, facts) for w in wanted)), "")
 
     def _start_warm(self, order: Order, store_fd: int | None) -> Started:
         reader, writer = os.pipe()
@@ -152,3 +150,8 @@ class Launcher:
             raise LaunchError(f"the command could not be started: {answer['error']}", retryable=answer["retryable"])
         pids = {int(rank): pid for rank, pid in answer["pids"].items()}
         return Started(not why_cold, pids, answer["keeper"], why_cold)
+
+
+def _wanted(rank: RankOrder) -> Wanted:
+    interpreter = identify(rank.argv[0]) if looks_like_python(rank.argv[0]) else None
+    return Wanted(rank.argv, rank.env, interpreter, local_modules(rank.argv, Path(rank.cwd), rank.env))
