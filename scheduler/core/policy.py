@@ -58,8 +58,7 @@ class StrictOrder:
         for device_type in types:
             if device_type in blocked or view.free_count.get((job.pool, device_type), 0) < ranks:
                 continue
-            rooms = [r for r in _rooms(view, job, device_type) if r.size > 0]
-            chosen = _choose(rooms, ranks)
+            chosen = _choose(_rooms(view, job, device_type), ranks)
             if chosen is not None:
                 return _placed(chosen)
         return WhyNot(_reason(view, job, types), None if wanted == ANY else frozenset({wanted}))
@@ -91,12 +90,17 @@ def capacity(nodes: Iterable[Node], spec: JobSpec) -> int:
 
 
 def _rooms(view: ScheduleState, job: Job, device_type: str) -> Iterable[_Room]:
+    per = job.spec.resources
+    bounded = per.cpus_per_device is not None or per.memory_gib_per_device is not None
     for node_id in view.nodes_of_pool.get(job.pool, ()):
         devices = view.free_of_node[node_id].get(device_type)
-        if devices:
-            node = view.nodes[node_id]
+        if not devices:
+            continue
+        node, size = view.nodes[node_id], len(devices)
+        if bounded:
             cpus, memory = sum(h.cpus for h in node.holds), sum(h.memory_bytes for h in node.holds)
-            yield _Room(node, devices, _limit(job.spec, len(devices), node.cpus, node.memory_bytes, cpus, memory))
+            size = _limit(job.spec, size, node.cpus, node.memory_bytes, cpus, memory)
+        yield _Room(node, devices, size)
 
 
 def _limit(spec: JobSpec, devices: int, cpus: float, memory_bytes: int, cpus_held: float, memory_held: int) -> int:
@@ -109,13 +113,22 @@ def _limit(spec: JobSpec, devices: int, cpus: float, memory_bytes: int, cpus_hel
     return max(0, devices)
 
 
-def _choose(rooms: list[_Room], ranks: int) -> list[tuple[_Room, int]] | None:
-    whole = [r for r in rooms if r.size >= ranks]
-    if whole:
-        return [(min(whole, key=lambda r: (r.size, r.node.node_id)), ranks)]
+def _choose(rooms: Iterable[_Room], ranks: int) -> list[tuple[_Room, int]] | None:
+    """Whole on the tightest node (rooms come in order of node ids, so the first exact fit is it), else on the emptiest ones."""
+    parts, whole = [], None
+    for room in rooms:
+        if room.size == ranks:
+            return [(room, ranks)]
+        if room.size > ranks and (whole is None or room.size < whole.size):
+            whole = room
+        parts.append(room)
+    if whole is not None:
+        return [(whole, ranks)]
     chosen, left = [], ranks
-    for room in sorted(rooms, key=lambda r: (-r.size, r.node.node_id)):
+    for room in sorted(parts, key=lambda r: (-r.size, r.node.node_id)):
         take = min(room.size, left)
+        if take == 0:
+            return None
         chosen.append((room, take))
         left -= take
         if left == 0:

@@ -69,8 +69,13 @@ def on_rank_exited(draft: Draft, report: RankExited) -> None:
     elif isinstance(job.phase, Checkpointing):
         stop(draft, job, job.phase.cause)
     elif not isinstance(job.phase, Stopping):
-        unknown = report.exit_code is None and report.signal is None
-        stop(draft, job, StopCause(kind=StopKind.LOST if unknown else StopKind.RANK_FAILED, reason=_exit_reason(report)))
+        stop(draft, job, StopCause(kind=_kind_of_exit(report), reason=_exit_reason(report)))
+
+
+def _kind_of_exit(report: RankExited) -> StopKind:
+    """An end that could not be learnt, or SIGTERM that nobody here asked for (a node shuts down), is no failure of the job's own."""
+    unknown = report.exit_code is None and report.signal is None
+    return StopKind.LOST if unknown or report.signal == 15 else StopKind.RANK_FAILED
 
 
 def _exit_reason(report: RankExited) -> str:
