@@ -20,6 +20,7 @@ from trainhouse.checkpointing.memory import MemoryObjectStore
 from trainhouse.checkpointing.objects import Body
 from trainhouse.checkpointing.retention import RetentionPolicy
 
+torch.set_num_threads(1)
 Told = list[tuple[str, dict[str, Any]]]
 
 

@@ -1,0 +1,265 @@
+"""The object store port: one suite for the fake and for a real S3 server, answers that get lost included."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from trainhouse.checkpointing.errors import ObjectMissing, ObjectStoreRefused, ObjectStoreUnavailable
+from trainhouse.checkpointing.memory import MemoryObjectStore
+from trainhouse.checkpointing.objects import ObjectStore, exists, get_or_none
+from trainhouse.checkpointing.s3 import S3ObjectStore
+from trainhouse.checkpointing.settings import StoreSettings
+
+if TYPE_CHECKING:
+    from trainhouse.deploy.local.store import StoreServer
+
+pytestmark = pytest.mark.stack
+RACES = 20
+WRITERS = 8
+
+
+@dataclass
+class UnderTest:
+    """A store, and a way to lose the answers of its next requests."""
+
+    store: ObjectStore
+    another: Callable[[], ObjectStore]
+    lose_answers: Callable[[int], None]
+
+
+def settings_of(server: StoreServer, **changes: Any) -> StoreSettings:
+    given: dict[str, Any] = {
+        "endpoint": server.endpoint,
+        "bucket": server.bucket,
+        "access_key": server.access_key,
+        "secret_key": server.secret_key,
+    }
+    return StoreSettings(**(given | changes))
+
+
+class LossyProxy:
+    """Passes bytes on to a server; while told to, it takes requests to it and throws the answers away."""
+
+    def __init__(self, port: int) -> None:
+        self.target = port
+        self.to_lose = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self.listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self.target))
+            threading.Thread(target=self._pass, args=(client, server, False), daemon=True).start()
+            threading.Thread(target=self._pass, args=(server, client, True), daemon=True).start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
+        try:
+            while data := source.recv(65536):
+                # "100 Continue" is no answer: without it the request's body would not be sent.
+                if answers and self.to_lose > 0 and b" 100 " not in data[:20]:
+                    self.to_lose -= 1
+                    break
+                sink.sendall(data)
+        except OSError:
+            pass
+        for end in (source, sink):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+class LossyMemory(MemoryObjectStore):
+    """The fake, tried again by itself as the real client does, when an answer is lost."""
+
+    to_lose = 0
+
+    def put_if_absent(self, key: str, body: Any) -> bool:
+        done = super().put_if_absent(key, body)
+        while self.to_lose > 0:
+            self.to_lose -= 1
+            done = super().put_if_absent(key, body)
+        return done
+
+
+@pytest.fixture(params=["memory", "s3"])
+def under_test(request: pytest.FixtureRequest) -> Iterator[UnderTest]:
+    if request.param == "memory":
+        memory = LossyMemory()
+        yield UnderTest(memory, lambda: memory, lambda n: setattr(memory, "to_lose", n))
+        return
+    server: StoreServer = request.getfixturevalue("object_store_endpoint")
+    proxy = LossyProxy(int(server.endpoint.rpartition(":")[2]))
+    through = S3ObjectStore(settings_of(server, endpoint=f"http://127.0.0.1:{proxy.port}"))
+    yield UnderTest(through, lambda: S3ObjectStore(settings_of(server)), lambda n: setattr(proxy, "to_lose", n))
+    proxy.close()
+
+
+@pytest.fixture
+def folder() -> str:
+    return f"contract/{uuid.uuid4().hex}/"
+
+
+def test_what_is_put_is_got(under_test: UnderTest, folder: str) -> None:
+    store = under_test.store
+    for body in (b"", b"x", os.urandom(300_000), bytearray(b"array"), memoryview(b"view")):
+        store.put(f"{folder}a", body)
+        assert store.get(f"{folder}a") == bytes(body)
+    assert exists(store, f"{folder}a") and not exists(store, f"{folder}b")
+    assert get_or_none(store, f"{folder}b") is None
+
+
+def test_a_large_body_goes_up_in_parts_and_comes_back_whole(under_test: UnderTest, folder: str) -> None:
+    body = os.urandom(1 << 20) * 21
+    under_test.store.put(f"{folder}large", memoryview(body))
+    assert under_test.store.get(f"{folder}large") == body
+    found = under_test.store.stat(f"{folder}large")
+    assert found is not None and found.size_bytes == len(body)
+
+
+def test_a_range_is_a_part(under_test: UnderTest, folder: str) -> None:
+    under_test.store.put(f"{folder}r", b"0123456789")
+    assert under_test.store.get_range(f"{folder}r", 2, 3) == b"234"
+    assert under_test.store.get_range(f"{folder}r", 8, 10) == b"89"
+    assert under_test.store.get_range(f"{folder}r", 3, 0) == b""
+
+
+def test_what_is_not_there_is_told_so(under_test: UnderTest, folder: str) -> None:
+    with pytest.raises(ObjectMissing, match="none"):
+        under_test.store.get(f"{folder}none")
+    with pytest.raises(ObjectMissing):
+        under_test.store.get_range(f"{folder}none", 0, 1)
+    assert under_test.store.stat(f"{folder}none") is None
+    under_test.store.delete(f"{folder}none")
+
+
+def test_listing_is_in_order_whole_and_can_begin_after_a_key(under_test: UnderTest, folder: str) -> None:
+    names = [f"{folder}{n:010d}" for n in range(25)]
+    for name in reversed(names):
+        under_test.store.put(name, name.encode())
+    under_test.store.put(f"{folder[:-1]}-other", b"")
+    assert [found.key for found in under_test.store.list(folder)] == names
+    assert [found.key for found in under_test.store.list(folder, names[9])] == names[10:]
+    assert all(found.size_bytes == len(found.key) and 0 <= found.age_s < 600 for found in under_test.store.list(folder))
+    assert list(under_test.store.list(f"{folder}nothing")) == []
+
+
+def test_more_than_a_page_is_listed(under_test: UnderTest, folder: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: under_test.store.put(f"{folder}{n:05d}", b"."), range(1005)))
+    assert len({found.key for found in under_test.store.list(folder)}) == 1005
+
+
+def test_a_deleted_object_is_gone(under_test: UnderTest, folder: str) -> None:
+    under_test.store.put(f"{folder}d", b"d")
+    under_test.store.delete(f"{folder}d")
+    assert not exists(under_test.store, f"{folder}d") and list(under_test.store.list(folder)) == []
+    assert under_test.store.put_if_absent(f"{folder}d", b"again")
+
+
+def test_a_conditional_put_lets_the_first_content_stay(under_test: UnderTest, folder: str) -> None:
+    store = under_test.store
+    assert store.put_if_absent(f"{folder}c", b"first")
+    assert not store.put_if_absent(f"{folder}c", b"second")
+    assert store.put_if_absent(f"{folder}c", b"first"), "the content there is the caller's"
+    assert store.get(f"{folder}c") == b"first"
+
+
+def test_of_eight_writers_exactly_one_wins_every_round(under_test: UnderTest, folder: str) -> None:
+    stores = [under_test.another() for _ in range(WRITERS)]
+    with ThreadPoolExecutor(WRITERS) as pool:
+        for race in range(RACES):
+            start = threading.Barrier(WRITERS)
+            key = f"{folder}{race}"
+
+            def write(number: int, key: str = key, start: threading.Barrier = start) -> bool:
+                start.wait(60)
+                return stores[number].put_if_absent(key, f"writer {number}".encode())
+
+            won = list(pool.map(write, range(WRITERS)))
+            assert won.count(True) == 1, f"round {race}: {won}"
+            assert under_test.store.get(key) == f"writer {won.index(True)}".encode()
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_lost_answer_to_a_conditional_put_is_settled_by_content(under_test: UnderTest, folder: str, lost: int) -> None:
+    under_test.lose_answers(lost)
+    assert under_test.store.put_if_absent(f"{folder}mine", b"mine")
+    under_test.lose_answers(0)
+    assert under_test.another().put_if_absent(f"{folder}theirs", b"theirs")
+    under_test.lose_answers(lost)
+    assert not under_test.store.put_if_absent(f"{folder}theirs", b"mine")
+    under_test.lose_answers(0)
+    assert under_test.store.get(f"{folder}theirs") == b"theirs"
+
+
+# What only the real one can show
+
+
+def test_a_store_that_is_away_is_a_retryable_error_with_the_way_out(free_port: int) -> None:
+    gone = S3ObjectStore(
+        StoreSettings(endpoint=f"http://127.0.0.1:{free_port}", access_key="a", secret_key="b", deadline_s=1.0)  # type: ignore[arg-type]
+    )
+    with pytest.raises(ObjectStoreUnavailable, match=rf"127\.0\.0\.1:{free_port}/trainhouse: get of 'k'.*TRAINHOUSE_S3_ENDPOINT"):
+        gone.get("k")
+    with pytest.raises(ObjectStoreUnavailable, match="conditional put of 'k'"):
+        gone.put_if_absent("k", b"")
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def test_a_wrong_key_or_bucket_is_refused_at_once(object_store_endpoint: StoreServer) -> None:
+    with pytest.raises(ObjectStoreRefused, match="check the bucket and the keys"):
+        S3ObjectStore(settings_of(object_store_endpoint, secret_key="wrong")).get("k")
+    with pytest.raises(ObjectStoreRefused, match="no-such-bucket"):
+        S3ObjectStore(settings_of(object_store_endpoint, bucket="no-such-bucket")).get("k")
+
+
+def test_the_secret_is_not_shown(object_store_endpoint: StoreServer) -> None:
+    assert object_store_endpoint.secret_key not in repr(settings_of(object_store_endpoint))
+
+
+FORKS = """
+import os, sys
+from trainhouse.checkpointing.s3 import S3ObjectStore
+from trainhouse.checkpointing.settings import StoreSettings
+store = S3ObjectStore(StoreSettings())
+store.put(sys.argv[1] + "parent", b"parent")
+child = os.fork()
+if child == 0:
+    store.put(sys.argv[1] + "child", store.get(sys.argv[1] + "parent") + b" and child")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print(store.get(sys.argv[1] + "child").decode())
+"""
+
+
+def test_a_forked_process_has_a_client_of_its_own(object_store_endpoint: StoreServer, folder: str) -> None:
+    s = object_store_endpoint
+    env = os.environ | {"TRAINHOUSE_S3_ENDPOINT": s.endpoint, "TRAINHOUSE_S3_BUCKET": s.bucket}
+    env |= {"TRAINHOUSE_S3_ACCESS_KEY": s.access_key, "TRAINHOUSE_S3_SECRET_KEY": s.secret_key}
+    done = subprocess.run([sys.executable, "-c", FORKS, folder], env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.strip() == "parent and child", done.stderr
