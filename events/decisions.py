@@ -32,6 +32,7 @@ class JobQueued(Event, type="trainhouse.decision.job-queued.v1"):
     spec_sha256: str
     submission_id: EventId
     submitted_at_ms: int
+    reason: str = ""
 
 
 class JobRetuned(Event, type="trainhouse.decision.job-retuned.v1"):

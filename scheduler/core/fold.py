@@ -62,6 +62,7 @@ def _queued(state: ScheduleState, now_ms: int, d: JobQueued) -> None:
             submitted_at_ms=d.submitted_at_ms,
             priority=d.spec.priority,
             limits=d.spec.limits,
+            reason=d.reason,
         )
     )
     state.next_number = d.number + 1

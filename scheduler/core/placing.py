@@ -20,11 +20,12 @@ from trainhouse.events.gang import GangAllocated
 from trainhouse.events.journal import MAX_REASON_CHARS, PlacementFrozen
 from trainhouse.events.phases import Pending
 from trainhouse.scheduler.core.draft import Draft
-from trainhouse.scheduler.core.policy import Placed, Policy
+from trainhouse.scheduler.core.policy import Placed, Policy, WhyNot
 from trainhouse.scheduler.core.records import Job
 from trainhouse.scheduler.core.requests import refuse_if_impossible
 
 RETRY_FROZEN_MS: Final = 60_000
+EXPLAIN_EVERY_MS: Final = 5_000
 CAUSES: Final = (JobQueued, JobRequeued, JobRetuned, JobForgotten, DevicesFreed, NodeJoined)
 
 
@@ -63,9 +64,17 @@ def _place_pool(draft: Draft, policy: Policy, pool: str) -> None:
         if isinstance(answer, Placed):
             _allocate(draft, job, answer)
         elif not refuse_if_impossible(draft, job):
+            _explain(draft, job, answer)
             if answer.blocks is None:
                 return
             blocked |= answer.blocks
+
+
+def _explain(draft: Draft, job: Job, answer: WhyNot) -> None:
+    """Tells the user of the first job that waits what it waits for: at once, then when it changed, at most once in EXPLAIN_EVERY_MS."""
+    new = job.attempt == 0 and job.status_seq <= 1
+    if job.reason != answer.reason and (new or draft.now_ms - job.status_at_ms >= EXPLAIN_EVERY_MS):
+        draft.move(job.job_id, job.phase, answer.reason)
 
 
 def _allocate(draft: Draft, job: Job, placed: Placed) -> None:

@@ -161,4 +161,4 @@ def _reason(view: ScheduleState, job: Job, types: list[str]) -> str:
     free = max((view.free_count.get((job.pool, t), 0) for t in types), default=0)
     what = "devices" if wanted == ANY else f"devices of type {wanted}"
     beside = ", with the cpus and memory that the spec asks for," if free >= ranks else ""
-    return f"waiting for {ranks} free {what}{beside} in pool {job.pool}; {free} are free"
+    return f"waiting for {ranks} free {what}{beside} in pool {job.pool}; free now: {free}"

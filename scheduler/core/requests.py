@@ -39,6 +39,7 @@ def on_admitted(draft: Draft, event: JobAdmitted) -> None:
             spec_sha256=event.spec_sha256,
             submission_id=event.submission_id,
             submitted_at_ms=event.submitted_at_ms,
+            reason=f"queued in pool {event.spec.pool}",
         )
     )
     if not refuse_if_impossible(draft, draft.state.job(event.job_id)):
