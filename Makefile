@@ -18,6 +18,12 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m trainhouse.deploy.local.prefetch
 	@touch $@
 
+demo: $(STAMP)         ## start a stack, train the example on it, sum up
+	@$(BIN)/trainhouse demo
+
+down: $(STAMP)         ## stop the stack of `make demo`; its data stays
+	@$(BIN)/trainhouse down
+
 install: $(STAMP)     ## make .venv with everything that Trainhouse needs
 
 test: lint unit integration  ## lint, types, import contracts and all tests, on ports and folders of their own

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trainhouse.client import Submitted, TrainhouseClient
     from trainhouse.events import JobStatus
 
+PROGRESS_EVERY_S = 5.0
 SEVERITY = (Exit.OK, Exit.CANCELLED, Exit.NEEDS_REVIEW, Exit.REJECTED, Exit.FAILED, Exit.TIMEOUT)
 
 
@@ -60,15 +61,16 @@ def _json(statuses: "Iterator[JobStatus | None]") -> "JobStatus | None":
 
 
 def _plain(statuses: "Iterator[JobStatus | None]", job_id: str) -> "JobStatus | None":
-    last, shown = None, ""
+    last, shown, shown_at = None, None, -PROGRESS_EVERY_S
     for status in statuses:
         if status is None:
             continue
-        last = status
-        line = line_of(status)
-        if line != shown:
-            shown = line
-            print(f"{job_id} {line}", flush=True)
+        last, now = status, time.monotonic()
+        change = (status.state, status.reason, status.attempt, status.last_checkpoint)
+        # A step is a change, too, but a log of each is of no use to anybody.
+        if change != shown or now >= shown_at + PROGRESS_EVERY_S:
+            shown, shown_at = change, now
+            print(f"{job_id} {line_of(status)}", flush=True)
     return last
 
 
@@ -95,7 +97,7 @@ def line_of(status: "JobStatus") -> str:
 def _bar(statuses: "Iterator[JobStatus | None]", job_id: str) -> "JobStatus | None":
     last = None
     with _progress() as progress:
-        task = progress.add_task(job_id, total=None, state="sent", loss="", rate="", eta="", note="")
+        task = progress.add_task(job_id, total=None, state="sent", loss="", rate="", eta="")
         for status in statuses:
             if status is not None:
                 last = status
@@ -106,25 +108,23 @@ def _bar(statuses: "Iterator[JobStatus | None]", job_id: str) -> "JobStatus | No
 
 
 def _progress() -> "Progress":
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    """The bar: 78 columns at most while all is known, so that a plain terminal shows it whole."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.fields[state]}", style="cyan"),
-        BarColumn(),
+        BarColumn(bar_width=16),
         MofNCompleteColumn(),
         TextColumn("{task.fields[loss]}"),
         TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
         TextColumn("{task.fields[eta]}"),
-        TextColumn("{task.fields[note]}", style="dim"),
         transient=True,
     )
 
 
 def show(progress: "Progress", task: "TaskID", status: "JobStatus") -> None:
     """Puts a status on the bar."""
-    checkpoint = status.last_checkpoint
     progress.update(
         task,
         total=status.total_steps,
@@ -133,5 +133,4 @@ def show(progress: "Progress", task: "TaskID", status: "JobStatus") -> None:
         loss="" if status.loss is None else f"loss {status.loss:.3f}",
         rate="" if not status.steps_per_s else f"{status.steps_per_s:.1f} steps/s",
         eta="" if status.eta_s is None else f"ETA {duration(status.eta_s)}",
-        note=status.reason or (f"checkpoint at {checkpoint.step}" if checkpoint else ""),
     )

@@ -93,5 +93,5 @@ def _must_exist(client: "TrainhouseClient", job: str) -> None:
     from trainhouse.cli.output import remark
 
     status = find(client, job)
-    if status.running_at_ms is None:
+    if status.allocated_at_ms is None:
         remark(f"{job} is {status.state} and wrote nothing yet" + (f": {status.reason}" if status.reason else ""))

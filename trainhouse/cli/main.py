@@ -55,9 +55,10 @@ def build() -> typer.Typer:
 
 
 def _register_stack(app: typer.Typer) -> None:
-    from trainhouse.cli import stack
+    from trainhouse.cli import demo, stack
 
     stack.register(app)
+    demo.register(app)
 
 
 def main() -> None:
