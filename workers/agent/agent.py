@@ -121,6 +121,8 @@ class Agent:
         self._p.shipper.save(self._clock_ms())
         self._p.state_file.save(self.state)
         self._p.listener.close()
+        self._p.operations.close()
+        self._p.workers.shutdown(wait=False, cancel_futures=True)
         self._p.starter.launcher.close()
 
     def _turn(self) -> None:
