@@ -39,10 +39,11 @@ class Masker:
     def _possible_start(self, text: bytes) -> int:
         """Where the earliest suffix begins that may still grow into a secret (outside of whole ones), else the end."""
         assert self._pattern is not None
-        whole = max((m.end() for m in self._pattern.finditer(text)), default=0)
+        last = max(self._pattern.finditer(text), key=re.Match.end, default=None)
+        whole = last.end() if last else 0
         longest = len(self._secrets[0]) - 1
-        for start in range(max(whole, len(text) - longest), len(text)):
-            tail = text[start:]
-            if any(len(tail) < len(s) and s.startswith(tail) for s in self._secrets):
-                return start
-        return len(text)
+        starts = range(max(whole, len(text) - longest), len(text))
+        return next((s for s in ([last.start()] if last else []) + list(starts) if self._grows(text[s:])), len(text))
+
+    def _grows(self, tail: bytes) -> bool:
+        return any(len(tail) < len(secret) and secret.startswith(tail) for secret in self._secrets)
