@@ -86,10 +86,10 @@ class Endpoint:
         app = web.Application(client_max_size=2 * MAX_QUERY_BYTES)
         app.router.add_get("/ping", self._ping)
         app.router.add_route("*", "/", self._handle)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, self._host, self.port, shutdown_timeout=1.0)
+            site = web.TCPSite(runner, self._host, self.port)
             await site.start()
             self.port = runner.addresses[0][1]
             self._ready.set()

@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS jobs_rows (
 ) ENGINE = ReplacingMergeTree(version) ORDER BY job_key
 SETTINGS non_replicated_deduplication_window = 1000;
 
-CREATE OR REPLACE VIEW jobs AS SELECT * EXCEPT (job_key, version) FROM jobs_rows FINAL;
+CREATE OR REPLACE VIEW jobs AS SELECT * EXCEPT (job_key, version), toInt64(version) - 1 AS status_seq FROM jobs_rows FINAL;
 
 -- Every status that a job went through, narrow, for its story: about ten bytes a row after the delta codecs.
 CREATE TABLE IF NOT EXISTS statuses_rows (
