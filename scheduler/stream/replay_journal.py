@@ -4,7 +4,7 @@ Holds: reads only. Never: joins a group.
 """
 
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from trainhouse.events.journal import SnapshotPointer
 from trainhouse.events.kafka import TO_END, consumer, read_to_end
@@ -16,15 +16,17 @@ from trainhouse.scheduler.replay import LogEntry, ReplayReport, verify
 S = TypeVar("S")
 
 
-def verify_journals(kafka: KafkaSettings) -> dict[str, ReplayReport]:
-    """Verifies the scheduler's and the directory's journal; blocks until both are read. Raises BusUnavailable."""
+def machines(kafka: KafkaSettings) -> dict[str, Machine[Any]]:
+    """The machine of each journal, by topic."""
     from trainhouse.scheduler.core.directory import DirectoryMachine
     from trainhouse.scheduler.core.schedule import ScheduleMachine
 
-    return {
-        DIRECTORY: verify_journal(kafka, DIRECTORY, DirectoryMachine(control_partitions=kafka.partitions)),
-        DECISIONS: verify_journal(kafka, DECISIONS, ScheduleMachine()),
-    }
+    return {DIRECTORY: DirectoryMachine(control_partitions=kafka.partitions), DECISIONS: ScheduleMachine()}
+
+
+def verify_journals(kafka: KafkaSettings) -> dict[str, ReplayReport]:
+    """Verifies the scheduler's and the directory's journal; blocks until both are read. Raises BusUnavailable."""
+    return {journal: verify_journal(kafka, journal, machine) for journal, machine in machines(kafka).items()}
 
 
 def verify_journal(kafka: KafkaSettings, journal: str, machine: Machine[S]) -> ReplayReport:

@@ -2,12 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.options import DataDir, Json
+
+if TYPE_CHECKING:
+    from trainhouse.scheduler.replay import ReplayReport
 
 
 def register(app: typer.Typer) -> None:
@@ -75,14 +78,59 @@ def schemas(
 
 def replay(
     verify: Annotated[bool, typer.Option("--verify", help="Compute every decision again and compare, byte for byte.")] = False,
-    topic: Annotated[Optional[str], typer.Option("--topic", help="The journal; default: the scheduler's.")] = None,  # noqa: UP045
+    topic: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--topic", help="Only this journal: trainhouse.decisions or trainhouse.directory."),
+    ] = None,
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Reads the journal from its beginning; with --verify, recomputes every decision. Exits with 1 where one differs.
+    """Reads the journals from their beginnings and recomputes every decision. Exits with 1 where one differs.
 
     trainhouse replay --verify
 
-    trainhouse replay --verify --topic trainhouse.directory
+    trainhouse replay --verify --topic trainhouse.decisions --json
     """
-    raise NotImplementedError
+    from trainhouse.cli import output
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.scheduler.stream import replay_journal
+
+    if not verify:
+        raise CliError("say what to do with the journals: `trainhouse replay --verify`", Exit.USAGE)
+    machines = replay_journal.machines(KafkaSettings())
+    if topic is not None and topic not in machines:
+        raise CliError(f"{topic!r} is no journal; there are {', '.join(machines)}", Exit.USAGE)
+    same = True
+    for name in [topic] if topic else list(machines):
+        report = replay_journal.verify_journal(KafkaSettings(), name, machines[name])
+        same = same and report.same
+        if json:
+            output.json_lines([replay_row(name, report)])
+            continue
+        verdict = "the same, byte for byte" if report.same else f"{len(report.differences)} differences"
+        sys.stdout.write(
+            f"{name}: {report.records} records, {report.recomputed} recomputed, {report.folded_only} folded only, "
+            f"{report.ignored} of owners that lost, {report.snapshots} snapshots checked, {report.decisions} decisions: {verdict}\n"
+        )
+        for difference in report.differences:
+            sys.stdout.write(f"  {difference}\n")
+    if not same:
+        raise typer.Exit(Exit.FAILED)
+
+
+def replay_row(name: str, report: "ReplayReport") -> dict[str, Any]:
+    """A report as one object."""
+    return {
+        "topic": name,
+        "same": report.same,
+        "records": report.records,
+        "recomputed": report.recomputed,
+        "folded_only": report.folded_only,
+        "ignored": report.ignored,
+        "decisions": report.decisions,
+        "snapshots": report.snapshots,
+        "differences": [
+            {"partition": d.partition, "seq": d.seq, "field": d.field, "recorded": d.recorded, "recomputed": d.recomputed}
+            for d in report.differences
+        ],
+    }

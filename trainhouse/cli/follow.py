@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainhouse.cli.exits import Exit, exit_of_state
-from trainhouse.cli.output import duration, json_lines, remark
+from trainhouse.cli.output import duration, json_lines, one_line, remark
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -78,7 +78,7 @@ def line_of(status: "JobStatus") -> str:
     """One line: the state, and what is known of its progress. Nothing in it changes unless the job does."""
     parts = [str(status.state)]
     if status.reason:
-        parts.append(f"({status.reason})")
+        parts.append(f"({one_line(status.reason)})")
     if status.restarts:
         parts.append(f"restart {status.restarts}")
     if status.step is not None:

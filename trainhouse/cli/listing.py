@@ -100,7 +100,7 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
-    from trainhouse.cli.output import clock, duration
+    from trainhouse.cli.output import clock, duration, one_line
 
     return (
         row["job_id"] or row["submission_id"],
@@ -113,5 +113,5 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
         row["steps_per_s"],
         duration(row["elapsed_s"]),
         clock(row["submitted_at_ms"] or row["updated_at_ms"]),
-        row["reason"],
+        one_line(row["reason"], 100),
     )

@@ -58,6 +58,12 @@ def remark(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
+def one_line(text: str, limit: int | None = None) -> str:
+    """Text with its line ends shown as ` | `, cut to `limit` characters."""
+    joined = " | ".join(line.strip() for line in text.splitlines() if line.strip())
+    return joined if limit is None or len(joined) <= limit else joined[: limit - 1] + "…"
+
+
 def clock(at_ms: int | None) -> str:
     """A moment in UTC, to the second; empty for none."""
     return "" if not at_ms else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

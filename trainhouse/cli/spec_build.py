@@ -101,6 +101,8 @@ def default_name(command: Any) -> str:
     rest = words[1:] if words and re.fullmatch(r"python[0-9.]*", words[0].rpartition("/")[2]) else words
     if rest[:1] == ["-m"] and len(rest) > 1:
         return rest[1].rpartition(".")[2]
+    if rest[:1] == ["-c"]:
+        return "python"
     script = next((w for w in rest if not w.startswith("-")), words[0] if words else "job")
     return script.rpartition("/")[2].removesuffix(".py") or "job"
 

@@ -1,0 +1,34 @@
+"""One whole stack for all integration tests of a run: every process real, on free ports, in a fresh folder.
+
+It starts when the first test asks for it, and ends with the run, even if the run is killed (its supervisor dies with it).
+Tests that kill parts, or need a stack to be down, start one of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.live_stack import LiveStack
+
+SLOTS = 4
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
+    """The shared stack."""
+    from trainhouse.deploy.local import stack as local
+    from trainhouse.deploy.local.layout import StackPorts
+
+    data_dir = tmp_path_factory.mktemp("stack") / "data"
+    told: list[str] = []
+    try:
+        local.up(data_dir, slots=SLOTS, ports=StackPorts.free(), attached=True, say=told.append)
+    except Exception as error:
+        error.add_note("\n".join(told))
+        raise
+    try:
+        yield LiveStack(data_dir, SLOTS)
+    finally:
+        local.down(data_dir)

@@ -1,0 +1,233 @@
+"""The command line on a whole real stack: submit, follow, look, ask, cancel, run again, and what a wrong input is told."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.live_stack import LiveStack
+
+pytestmark = pytest.mark.stack
+
+HELLO = """\
+import os, sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print("rank", os.environ["RANK"], "of", int(total.item()), "lr", sys.argv[1:], os.environ.get("COLOR"), flush=True)
+print("TOKEN is", os.environ.get("MY_TOKEN"), flush=True)
+"""
+SLEEP = "import time\nfor n in range(6000):\n    print('tick', n, flush=True)\n    time.sleep(0.1)\n"
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """A working folder with scripts."""
+    (tmp_path / "hello.py").write_text(HELLO)
+    (tmp_path / "sleep.py").write_text(SLEEP)
+    (tmp_path / "three.py").write_text("import sys\nprint('about to fail', file=sys.stderr)\nsys.exit(3)\n")
+    return tmp_path
+
+
+def wait_for_state(stack: LiveStack, job: str, states: set[str], timeout_s: float = 120) -> str:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        state = str(json.loads(stack.ok("status", job, "--json"))["state"])
+        if state in states:
+            return state
+        assert time.monotonic() < deadline, (
+            f"{job} is {state}, not {states}, after {timeout_s} s\n{stack.log('scheduler')}\n{stack.log('agent')}"
+        )
+        time.sleep(0.5)
+
+
+def wait_for_lines(stack: LiveStack, job: str, count: int, *more: str) -> list[str]:
+    deadline = time.monotonic() + 60
+    while len(lines := stack.run("logs", job, *more).lines) < count:
+        assert time.monotonic() < deadline, lines
+        time.sleep(0.5)
+    return lines
+
+
+def test_a_script_of_torchruns_kind_runs_unchanged(stack: LiveStack, code: Path) -> None:
+    user = f"u{secrets.token_hex(4)}"
+    done = stack.run("submit", "--gang", "2", "--wait", "--user", user, "--env", "COLOR=blue", "--", "python", "hello.py", "0.5", cwd=code)
+    assert done.code == 0, done.err + done.out
+    job = done.lines[0]
+    assert done.lines[-1].startswith(f"{job} SUCCEEDED")
+    lines = wait_for_lines(stack, job, 4)
+    assert "[0] rank 0 of 2 lr ['0.5'] blue" in lines
+    assert "[1] rank 1 of 2 lr ['0.5'] blue" in lines
+    assert all(not line.startswith("[1]") for line in wait_for_lines(stack, job, 2, "--rank", "0"))
+    assert len(wait_for_lines(stack, job, 2, "--tail", "1")) == 2
+    listed = stack.run("status", "--user", user, "--since", "1h", "--state", "SUCCEEDED", "--json").objects()
+    assert [row["job_id"] for row in listed] == [job]
+    assert stack.run("status", "--user", user, "--state", "FAILED", "--json").objects() == []
+    assert job in stack.ok("status", "--user", user)
+
+
+def test_a_job_tells_its_whole_story(stack: LiveStack, code: Path) -> None:
+    job = stack.run("submit", "--wait", "--", "python", "hello.py", cwd=code).lines[0]
+    wanted = ["job.submitted", "job.admitted", "gang.allocated", "attempt.started", "rank.exited", "attempt.stopped"]
+    for flags in ((), ("--log",)):
+        deadline = time.monotonic() + 30
+        while True:
+            types = [line.split()[1].rpartition(".v")[0] for line in stack.ok("events", job, *flags).splitlines()]
+            if set(wanted) <= set(types) or time.monotonic() > deadline:
+                break
+            time.sleep(0.5)
+        assert [t for t in types if t in wanted] == wanted
+    event = json.loads(stack.ok("events", job, "--log", "--json", "--type", "job.admitted"))
+    assert event["specversion"] == "1.0"
+    assert event["subject"] == job
+
+
+def test_a_spec_file_with_a_sweep_makes_one_job_for_each_value(stack: LiveStack, code: Path) -> None:
+    (code / "spec.yaml").write_text(
+        'name: swept\nuser: sweeper\nruntime:\n  command: [python, hello.py, "{lr}"]\nhyperparameters: {lr: 1}\nlimits: {restarts: 0}\n'
+    )
+    done = stack.run("submit", "spec.yaml", "--sweep", "lr=0.1,0.01", "--wait", "--json", cwd=code)
+    assert done.code == 0, done.err
+    jobs = {row["hyperparameters"]["lr"]: row["job_id"] for row in done.objects() if "hyperparameters" in row}
+    assert set(jobs) == {0.1, 0.01}
+    for value, job in jobs.items():
+        assert f"lr ['{value}']" in wait_for_lines(stack, job, 2)[0]
+
+
+def test_rerun_runs_the_same_again(stack: LiveStack, code: Path) -> None:
+    first = stack.run("submit", "--wait", "--seed", "7", "-p", "a=1", "--", "python", "hello.py", "{a}", cwd=code).lines[0]
+    (code / "hello.py").write_text("raise SystemExit('the folder changed since')\n")
+    done = stack.run("rerun", first, "--wait", cwd=code)
+    assert done.code == 0, done.out + done.err
+    second = done.lines[0]
+    assert second != first
+    assert "lr ['1']" in wait_for_lines(stack, second, 2)[0]
+
+
+def test_cancel_ends_a_job_and_its_processes(stack: LiveStack, code: Path) -> None:
+    job = stack.ok("submit", "--", "python", "sleep.py", cwd=code).strip()
+    wait_for_lines(stack, job, 1)
+    assert stack.ok("cancel", job, "--reason", "enough", "--wait").strip() == f"{job} CANCELLED"
+    status = json.loads(stack.ok("status", job, "--json"))
+    assert "enough" in status["reason"]
+    assert stack.run("status", job, "--watch").code == 4
+    again = stack.run("cancel", job)
+    assert again.code == 2
+    assert "CANCELLED already" in again.err
+
+
+def test_a_look_into_running_ranks(stack: LiveStack, code: Path) -> None:
+    job = stack.ok("submit", "--gang", "2", "--", "python", "sleep.py", cwd=code).strip()
+    wait_for_lines(stack, job, 2)
+    stacks = {row["rank"]: row["stack"] for row in stack.run("stack", job, "--json").objects()}
+    assert set(stacks) == {0, 1}
+    assert all("sleep.py" in text for text in stacks.values())
+    done = stack.run("exec", job, "--rank", "1", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE; ls; exit 7")
+    assert done.code == 7, done.err
+    assert "rank 1 of 2" in done.out
+    assert "sleep.py" in done.out
+    missing = stack.run("exec", job, "--rank", "5", "--", "true")
+    assert missing.code == 66
+    assert "ranks 0 to 1" in missing.err
+    stack.ok("cancel", job, "--wait")
+
+
+def test_a_secret_reaches_ranks_and_nobody_else(stack: LiveStack, code: Path) -> None:
+    value = f"hush-{secrets.token_hex(8)}"
+    stack.ok("secrets", "set", "MY_TOKEN", stdin=value + "\n")
+    assert "MY_TOKEN" in stack.ok("secrets", "list").split()
+    (code / "check.py").write_text(
+        "import os\nv = os.environ['MY_TOKEN']\nprint('length', len(v), flush=True)\nprint('it is', v, flush=True)\n"
+    )
+    job = stack.run("submit", "--wait", "--secret", "MY_TOKEN", "--", "python", "check.py", cwd=code).lines[0]
+    assert wait_for_lines(stack, job, 2) == [f"[0] length {len(value)}", "[0] it is ***"]
+    assert value not in stack.ok("events", job, "--log", "--json")
+    stack.ok("secrets", "rm", "MY_TOKEN")
+    assert "MY_TOKEN" not in stack.ok("secrets", "list").split()
+    gone = stack.run("secrets", "rm", "MY_TOKEN")
+    assert gone.code == 66
+
+
+def test_nodes_and_questions_in_sql(stack: LiveStack) -> None:
+    (node,) = stack.run("nodes", "--json").objects()
+    assert (node["state"], node["devices"]) == ("ALIVE", stack.slots)
+    assert stack.run("nodes", "--json", "--state", "LOST").objects() == []
+    assert stack.run("sql", "--json", "SELECT 1 AS one").objects() == [{"one": 1}]
+    assert stack.ok("sql", "--format", "CSV", "-", stdin="SELECT 1, 'a'").strip() == '1,"a"'
+    wrong = stack.run("sql", "SELECT nothing FROM jobs")
+    assert wrong.code == 65
+    assert "nothing" in wrong.err
+    assert "Traceback" not in wrong.err
+    refused = stack.run("sql", "DROP TABLE jobs_rows")
+    assert refused.code == 65
+
+
+def test_replay_verifies_what_the_scheduler_decided(stack: LiveStack) -> None:
+    done = stack.run("replay", "--verify", "--json")
+    assert done.code == 0, done.out + done.err
+    assert sum(row["records"] for row in done.objects()) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code_", "reason"),
+    [
+        (("--pool", "nopool"), 3, "no pool nopool"),
+        (("--gang", "99"), 3, "needs 99 devices"),
+    ],
+)
+def test_what_no_pool_could_hold_is_rejected_with_the_way_out(
+    stack: LiveStack, arguments: tuple[str, ...], code_: int, reason: str
+) -> None:
+    done = stack.run("submit", "--no-code", "--wait", *arguments, "--", "python", "-c", "1")
+    assert done.code == code_, done.out
+    assert reason in done.out
+
+
+def test_a_script_that_fails_says_with_which_code_and_last_words(stack: LiveStack, code: Path) -> None:
+    done = stack.run("submit", "--wait", "--restarts", "1", "--", "python", "three.py", cwd=code)
+    assert done.code == 1
+    assert "code 3" in done.out
+    assert "about to fail" in done.out
+    assert "restart 1" in done.out
+
+
+def test_a_script_that_does_not_exist_is_refused_at_once_and_fails_on_the_node(stack: LiveStack, code: Path) -> None:
+    early = stack.run("submit", "--", "python", "nothing.py", cwd=code)
+    assert early.code == 66
+    assert "nothing.py is not in" in early.err
+    late = stack.run("submit", "--no-code", "--restarts", "0", "--wait", "--", "python", "nothing.py", cwd=code)
+    assert late.code == 1
+    assert "nothing.py" in late.out
+
+
+def test_a_repeated_id_is_one_job_and_another_spec_is_rejected(stack: LiveStack, code: Path) -> None:
+    job = f"mine-{secrets.token_hex(4)}"
+    same = ("submit", "--id", job, "--wait", "--no-code", "--", "python", "-c", "print(1)")
+    assert stack.run(*same).code == 0
+    assert stack.run(*same).code == 0
+    other = stack.run("submit", "--id", job, "--wait", "--no-code", "--", "python", "-c", "print(2)")
+    assert other.code == 3, other.out
+    assert "another spec" in other.out or "other spec" in other.out or "different spec" in other.out
+    assert json.loads(stack.ok("status", job, "--json"))["state"] == "SUCCEEDED"
+    assert len(stack.rows(f"SELECT * FROM attempts WHERE job_id = '{job}'")) == 1
+
+
+def test_a_spec_with_a_typo_names_the_line(stack: LiveStack, code: Path) -> None:
+    (code / "spec.yaml").write_text("name: x\nruntime:\n  comand: [python]\n")
+    done = stack.run("submit", "spec.yaml", cwd=code)
+    assert done.code == 2
+    assert "spec.yaml:3: runtime.comand: no such field; did you mean 'command'?" in done.err
+
+
+def test_an_unknown_job_is_told_with_its_nearest(stack: LiveStack) -> None:
+    job = f"known-{secrets.token_hex(4)}"
+    assert stack.run("submit", "--id", job, "--wait", "--no-code", "--", "python", "-c", "1").code == 0
+    for command in (("status",), ("logs",), ("events",), ("stack",), ("cancel",), ("rerun",)):
+        done = stack.run(*command, job + "x")
+        assert done.code == 66, (command, done.out, done.err)
+        assert f"did you mean {job}" in done.err
+        assert "Traceback" not in done.err

@@ -1,0 +1,94 @@
+"""A whole running stack as tests see it: its command line, its client, its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainhouse.client import TrainhouseClient
+from trainhouse.client.code import PackedCode
+from trainhouse.client.sql import SqlEndpoint
+from trainhouse.deploy.local.layout import read_toml
+from trainhouse.deploy.local.stack import PartRow, ps
+from trainhouse.events import CodeArchive
+from trainhouse.events.settings import KafkaSettings
+
+COMMAND_TIMEOUT_S = 240.0
+
+
+@dataclass(frozen=True)
+class LiveStack:
+    """One stack that everything runs in. Shared by many tests: use job names and users of your own, kill nothing."""
+
+    data_dir: Path
+    slots: int
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """This process's environment without settings of another Trainhouse; the stack is named by its folder."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("TRAINHOUSE_") or k == "TRAINHOUSE_CACHE_DIR"}
+        return kept | {"TRAINHOUSE_DATA_DIR": str(self.data_dir), "COLUMNS": "200"}
+
+    def run(self, *arguments: str, cwd: Path | None = None, stdin: str = "", timeout_s: float = COMMAND_TIMEOUT_S) -> Done:
+        """Runs one command of the command line to its end, whatever its exit code."""
+        done = subprocess.run(
+            [sys.executable, "-m", "trainhouse.cli.main", *arguments],
+            env=self.environment,
+            cwd=cwd or self.data_dir,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def ok(self, *arguments: str, **more: Any) -> str:
+        """Standard output of a command that must succeed."""
+        done = self.run(*arguments, **more)
+        assert done.code == 0, f"trainhouse {' '.join(arguments)} ended with {done.code}:\n{done.out[-3000:]}\n{done.err[-3000:]}"
+        return done.out
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """Rows of a query, over HTTP."""
+        return self.client().sql.table(query).dicts()
+
+    def client(self) -> TrainhouseClient:
+        """A client of its own; it packs no code."""
+        found = read_toml(self.data_dir / "trainhouse.toml")
+        kafka = KafkaSettings.model_validate(found["kafka"])
+        return TrainhouseClient(kafka, SqlEndpoint(found["clickhouse"]["url"]), _no_code)
+
+    def part(self, name: str) -> PartRow:
+        """One process of the stack, as it is now."""
+        return next(row for row in ps(self.data_dir) if row.name == name)
+
+    def log(self, name: str) -> str:
+        """The last lines that a part wrote, for messages of failed tests."""
+        return Path(self.part(name).log).read_text(errors="replace")[-4000:]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    def objects(self) -> list[dict[str, Any]]:
+        """Standard output as one JSON object a line."""
+        return [json.loads(line) for line in self.lines]
+
+
+def _no_code(_: PackedCode) -> CodeArchive:
+    raise AssertionError("this client packs no code; use the command line")
