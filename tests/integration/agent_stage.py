@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
 from confluent_kafka import TopicPartition
 
 from trainhouse.events import (
@@ -30,6 +32,7 @@ from trainhouse.events import (
     decode,
     envelope_of,
 )
+from trainhouse.events.admin import create_topics
 from trainhouse.events.kafka import EventProducer, consumer, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALLOCATIONS, CHECKPOINTS, CONTROL, HEARTBEATS, LOGS, METRICS, OPERATION_REPLIES, POOLS
@@ -202,3 +205,14 @@ class Stage:
 def script(body: str, **more: object) -> JobSpec:
     """A job of one inline program."""
     return JobSpec.model_validate({"runtime": {"command": ["python", "-c", body]}, **more})
+
+
+@pytest.fixture
+def stage(kafka: str, tmp_path: Path) -> Iterator[Stage]:
+    """A stage with a pool of its own on the shared broker."""
+    settings = KafkaSettings(bootstrap=kafka)
+    create_topics(settings)
+    made = Stage(settings, f"pool-{uuid.uuid4().hex[:8]}", tmp_path)
+    made.create_pool()
+    yield made
+    made.close()

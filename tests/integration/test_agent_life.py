@@ -1,15 +1,25 @@
 """One attempt's life on a real agent and a real broker: registered, launched, told, ended."""
 
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
+import signal
 
 import pytest
 
-from tests.integration.agent_stage import PARTITION, Stage, script
-from trainhouse.events import AttemptStarted, AttemptStopped, LogLines, ProgressReported, RankExited, StepMetrics
-from trainhouse.events.admin import create_topics
-from trainhouse.events.settings import KafkaSettings
+from tests.integration.agent_stage import PARTITION, Stage, now_ms, script
+from tests.integration.agent_stage import stage as stage
+from trainhouse.events import (
+    AttemptStarted,
+    AttemptStopped,
+    DumpStacks,
+    ExecuteCommand,
+    JobSpec,
+    LaunchFailed,
+    LogLines,
+    OperationReplied,
+    ProgressReported,
+    RankExited,
+    StepMetrics,
+)
+from trainhouse.events.topics import OPERATIONS
 
 pytestmark = pytest.mark.stack
 
@@ -28,18 +38,8 @@ print("no newline at the end", end="", file=sys.stderr)
 """
 
 
-@pytest.fixture
-def stage(kafka: str, tmp_path: Path) -> Iterator[Stage]:
-    settings = KafkaSettings(bootstrap=kafka)
-    create_topics(settings)
-    stage = Stage(settings, f"pool-{uuid.uuid4().hex[:8]}", tmp_path)
-    yield stage
-    stage.close()
-
-
 def test_a_gang_is_launched_told_and_ended(stage: Stage) -> None:
     stage.start_agent()
-    stage.create_pool()
     node = stage.registered()
     assert len(node.devices) == 4 and len(node.rendezvous_ports) == 4 and node.running == ()
     stage.desire(node)
@@ -61,3 +61,92 @@ def test_a_gang_is_launched_told_and_ended(stage: Stage) -> None:
         ]
     assert {h.partition for h in stage.heard if h.topic == "trainhouse.control"} == {PARTITION}
     assert stage.paths(gang).folder.is_dir()
+
+
+def test_a_rank_that_fails_says_why(stage: Stage) -> None:
+    stage.start_agent()
+    node = stage.registered()
+    body = "import sys; print('all is lost', file=sys.stderr); sys.exit(3)"
+    stage.allocate("fails", 0, script(body), [(node, 1)])
+    (gone,) = stage.wait_for(RankExited, "fails")
+    assert gone.exit_code == 3 and "exited with code 3" in gone.reason and gone.reason.endswith("all is lost")
+    absent = JobSpec.model_validate({"runtime": {"command": ["python", "no_such_script.py"]}})
+    stage.allocate("absent", 0, absent, [(node, 1)])
+    (gone,) = stage.wait_for(RankExited, "absent")
+    assert gone.exit_code == 2 and "no_such_script.py" in gone.reason
+    lost = JobSpec.model_validate({"runtime": {"command": ["no-such-program"]}})
+    stage.allocate("program", 0, lost, [(node, 1)])
+    (failed,) = stage.wait_for(LaunchFailed, "program")
+    assert not failed.retryable and "no-such-program" in failed.reason
+    stage.wait_for(AttemptStopped, "program")
+
+
+def test_secrets_reach_the_rank_and_nothing_else(stage: Stage) -> None:
+    secrets = stage.folder / "secrets"
+    secrets.mkdir()
+    (secrets / "TOKEN").write_text("hunter2-is-long")
+    (secrets / "TOKEN").chmod(0o600)
+    (secrets / "OPEN").write_text("x")
+    (secrets / "OPEN").chmod(0o644)
+    stage.start_agent(secrets_dir=secrets)
+    node = stage.registered()
+    body = "import os; assert os.environ['TOKEN'] == 'hunter2' + '-is-long'; print('token is', os.environ['TOKEN'], flush=True)"
+    gang = stage.allocate("secret", 0, script(body, secrets=["TOKEN"]), [(node, 1)])
+    stage.wait_for(AttemptStopped, "secret")
+    assert [e.exit_code for e in stage.events(RankExited, "secret")] == [0]
+    assert [line for e in stage.events(LogLines, "secret") for line in e.lines] == ["token is ***"]
+    for path in [p for p in stage.folder.rglob("*") if p.is_file() and p.parent != secrets]:
+        assert b"hunter2-is-long" not in path.read_bytes(), path
+    assert stage.paths(gang).folder.is_dir()
+    for number, name in enumerate(["MISSING", "OPEN"]):
+        stage.allocate(f"secret-{name}", 0, script("pass", secrets=[name]), [(node, 1)])
+        (failed,) = stage.wait_for(LaunchFailed, f"secret-{name}")
+        assert name in failed.reason and not failed.retryable, number
+
+
+def test_a_second_agent_on_the_same_folder_is_refused(stage: Stage) -> None:
+    stage.start_agent()
+    stage.registered()
+    second = stage.start_agent()
+    assert second.wait(60) != 0
+    assert "another agent (pid" in (stage.folder / "n1.log").read_text()
+
+
+def test_sigterm_stops_the_ranks_and_tells(stage: Stage) -> None:
+    agent = stage.start_agent(shutdown_grace_s=5)
+    node = stage.registered()
+    body = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print('ready', flush=True); time.sleep(100)"
+    stage.allocate("down", 0, script(body), [(node, 1)])
+    stage.wait_for(LogLines, "down")
+    agent.send_signal(signal.SIGTERM)
+    assert agent.wait(60) == 0
+    (gone,) = stage.wait_for(RankExited, "down")
+    assert gone.exit_code == 7
+    stage.wait_for(AttemptStopped, "down")
+
+
+def test_stacks_and_commands_of_running_ranks(stage: Stage) -> None:
+    (stage.folder / "secrets").mkdir()
+    (stage.folder / "secrets" / "TOKEN").write_text("hunter2-is-long")
+    (stage.folder / "secrets" / "TOKEN").chmod(0o600)
+    stage.start_agent(secrets_dir=stage.folder / "secrets")
+    node = stage.registered()
+    body = "def hang_here():\n    while True: pass\nprint('ready', flush=True)\nhang_here()"
+    gang = stage.allocate("ops", 0, script(body, secrets=["TOKEN"], env={"MARK": "m1"}), [(node, 2)])
+    stage.wait_for(LogLines, "ops", 2)
+    stage.say(OPERATIONS, DumpStacks(request_id="stack", node_id="n1", job_id="ops", expires_at_ms=now_ms() + 60_000), "n1")
+    replies = stage.wait(lambda: [r for r in stage.events(OperationReplied) if r.request_id == "stack"], 2)
+    assert {r.rank for r in replies} == {0, 1} and all(r.done and "hang_here" in r.text for r in replies), replies
+
+    def execute(request: str, *command: str, timeout_s: float = 30) -> list[OperationReplied]:
+        asked = ExecuteCommand(
+            request_id=request, node_id="n1", job_id="ops", expires_at_ms=now_ms() + 60_000, rank=1, command=command, timeout_s=timeout_s
+        )
+        stage.say(OPERATIONS, asked, "n1")
+        stage.wait(lambda: [r for r in stage.events(OperationReplied) if r.request_id == request and r.done])
+        return [r for r in stage.events(OperationReplied) if r.request_id == request]
+
+    said = execute("env", "sh", "-c", "echo $RANK $MARK $TOKEN; pwd; exit 5")
+    assert "".join(r.text for r in said).splitlines() == ["1 m1 ***", str(stage.paths(gang).code)] and said[-1].exit_code == 5
+    assert "ended after 0.5 s" in execute("slow", "sh", "-c", "sleep 100 & sleep 100", timeout_s=0.5)[-1].text
+    assert "no-such-command" in execute("none", "no-such-command")[-1].text
