@@ -1,0 +1,370 @@
+"""Ingestion into the real embedded engine, cut at every point: each row is there once, whatever was interrupted.
+
+Each hazard has a test that shows the harm without its counter-measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from trainhouse.events import topics
+from trainhouse.events.base import Event
+from trainhouse.events.checkpoint import CheckpointCompleted
+from trainhouse.events.codec import encode
+from trainhouse.events.envelope import envelope_of
+from trainhouse.events.job import JobState, JobStatus
+from trainhouse.events.telemetry import LogLines, StepMetrics
+from trainhouse.projections import lane as lane_module
+from trainhouse.projections.clickhouse import EXACT_INSERT, ClickHouse, ConnectClickHouse, connect_embedded
+from trainhouse.projections.errors import BrokenMigration
+from trainhouse.projections.lane import Lane, Pace
+from trainhouse.projections.memory import MemoryLog, MemorySource
+from trainhouse.projections.migrate import Migration, migrate, migrations
+from trainhouse.projections.positions import Positions, Standing
+from trainhouse.projections.registry import LANES, TABLES
+from trainhouse.projections.schema import read_schemas
+
+pytestmark = pytest.mark.stack
+NOW = 1_800_000_000_000
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+class Killing:
+    """A connection that ends at its nth insert: before it, after it, or in the middle of it."""
+
+    def __init__(self, inner: ConnectClickHouse, at: int, how: str) -> None:
+        self._inner = inner
+        self._left = at
+        self._how = how
+
+    def command(self, sql: str) -> None:
+        self._inner.command(sql)
+
+    def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        return self._inner.rows(sql, parameters)
+
+    def insert(self, table: str, data: pa.Table, token: str) -> None:
+        self._left -= 1
+        if self._left != 0:
+            self._inner.insert(table, data, token)
+            return
+        if self._how == "after":
+            self._inner.insert(table, data, token)
+        if self._how == "inside":
+            insert_a_part(self._inner, table, data, token)
+        raise Killed
+
+    def close(self) -> None:
+        pass
+
+
+def insert_a_part(clickhouse: ConnectClickHouse, table: str, data: pa.Table, token: str) -> None:
+    """A real insert of several blocks whose input ends in the middle: the engine keeps the blocks before that."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, data.schema) as writer:
+        writer.write_table(data, max_chunksize=2)
+    whole = sink.getvalue().to_pybytes()
+    settings = EXACT_INSERT | {"insert_deduplication_token": token, "min_insert_block_size_rows": "1", "max_insert_block_size": "2"}
+    settings |= {"min_insert_block_size_bytes": "1", "input_format_parallel_parsing": "0"}
+    with pytest.raises(Exception):  # noqa: B017
+        clickhouse._client.raw_insert(table, insert_block=whole[: len(whole) * 2 // 3], fmt="ArrowStream", settings=settings)
+
+
+@pytest.fixture
+def clickhouse(tmp_path: Path) -> Iterator[ConnectClickHouse]:
+    made = connect_embedded(tmp_path / "clickhouse", 1024**3, 2)
+    migrate(made)
+    yield made
+    made.close()
+
+
+def lane_of(name: str, clickhouse: ClickHouse, log: MemoryLog, max_records: int = 4) -> Lane:
+    spec = next(s for s in LANES if s.name == name)
+    wanted = MemoryLog()
+    wanted.records = [r for r in log.records if r.topic in spec.topics]
+    wanted.ends = log.ends
+    builder = spec.builder(read_schemas(clickhouse, TABLES))
+    return Lane(name, MemorySource(wanted, max_records), clickhouse, builder, Pace(0, 0))
+
+
+def drain(name: str, clickhouse: ClickHouse, log: MemoryLog, max_records: int = 4) -> None:
+    """One life of a lane: recovers, then ingests all that is there."""
+    lane = lane_of(name, clickhouse, log, max_records)
+    lane.recover()
+    while records := lane._source.poll(0):
+        lane.ingest(records)
+    lane._positions.settle()
+
+
+def append(log: MemoryLog, topic: str, event: Event, event_id: str) -> None:
+    envelope = envelope_of(event, id=event_id, source="test", now_ms=NOW)
+    log.append(topic, encode(envelope), key=envelope.subject.encode(), timestamp_ms=NOW)
+
+
+def metrics(start: int, count: int, **more: Any) -> StepMetrics:
+    """Points [start, start + count), ten bytes of spool each."""
+    points = range(start, start + count)
+    fields: dict[str, Any] = {"job_id": "job", "attempt": 0, "epoch": 0, "rank": 0, "node_id": "node"} | more
+    return StepMetrics(
+        start=start * 10,
+        end=(start + count) * 10,
+        steps=tuple(points),
+        times_ms=tuple(NOW + p for p in points),
+        offsets=tuple(p * 10 for p in points),
+        metrics={"loss": tuple(1 / (p + 1) for p in points), "lr": tuple(0.1 for _ in points)},
+        **fields,
+    )
+
+
+def lines(start: int, count: int) -> LogLines:
+    numbers = range(start, start + count)
+    return LogLines(
+        job_id="job",
+        attempt=0,
+        epoch=0,
+        rank=0,
+        node_id="node",
+        start=start * 10,
+        end=(start + count) * 10,
+        stream="stdout",
+        lines=tuple(f"line {n}" for n in numbers),
+        offsets=tuple(n * 10 for n in numbers),
+        read_at_ms=NOW,
+    )
+
+
+def steps_of(clickhouse: ClickHouse, metric: str = "loss") -> list[int]:
+    sql = "SELECT step FROM step_metrics WHERE metric = {m:String} ORDER BY step"
+    return [r[0] for r in clickhouse.rows(sql, {"m": metric})]
+
+
+def three_records() -> MemoryLog:
+    log = MemoryLog()
+    for n in range(3):
+        append(log, topics.METRICS, metrics(n * 7, 7), f"m{n}")
+        log.skip(topics.METRICS)
+    return log
+
+
+@pytest.mark.parametrize("how", ["before", "after", "inside"])
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 5, 6])
+def test_a_batch_cut_anywhere_is_there_once(clickhouse: ConnectClickHouse, at: int, how: str) -> None:
+    log = three_records()
+    with pytest.raises(Killed):
+        drain("metrics", Killing(clickhouse, at, how), log, 2)
+    # More arrived meanwhile: a restart that chose new bounds would cut other blocks.
+    append(log, topics.METRICS, metrics(21, 7), "m3")
+    drain("metrics", clickhouse, log, 4)
+    assert steps_of(clickhouse) == list(range(28))
+    assert steps_of(clickhouse, "lr") == list(range(28))
+
+
+@pytest.mark.parametrize("how", ["after", "inside"])
+def test_without_the_intent_a_cut_batch_is_doubled(clickhouse: ConnectClickHouse, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = three_records()
+    with pytest.raises(Killed):
+        drain("metrics", Killing(clickhouse, 2, how), log, 2)
+    load = Positions.load
+
+    def forgetful(self: Positions) -> Standing:
+        found = load(self)
+        return Standing({}, None, found.next_number)
+
+    monkeypatch.setattr(Positions, "load", forgetful)
+    drain("metrics", clickhouse, log, 4)
+    assert steps_of(clickhouse) != list(range(21))
+
+
+def test_a_token_without_its_rows_is_noticed(clickhouse: ConnectClickHouse) -> None:
+    log = three_records()
+    with pytest.raises(Killed):
+        drain("metrics", Killing(clickhouse, 2, "after"), log, 4)
+    clickhouse.command("ALTER TABLE step_metrics DELETE WHERE 1 SETTINGS mutations_sync = 2")
+    drain("metrics", clickhouse, log, 4)
+    assert steps_of(clickhouse) == list(range(21))
+
+
+def test_without_the_count_a_token_without_its_rows_loses_them(clickhouse: ConnectClickHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = three_records()
+    with pytest.raises(Killed):
+        drain("metrics", Killing(clickhouse, 2, "after"), log, 4)
+    clickhouse.command("ALTER TABLE step_metrics DELETE WHERE 1 SETTINGS mutations_sync = 2")
+    monkeypatch.setattr(lane_module, "make_whole", lambda *_: False)
+    drain("metrics", clickhouse, log, 4)
+    assert steps_of(clickhouse) == []
+
+
+def test_a_spool_that_was_cut_differently_is_trimmed(clickhouse: ConnectClickHouse) -> None:
+    log = MemoryLog()
+    append(log, topics.METRICS, metrics(0, 10), "a")
+    append(log, topics.LOGS, lines(0, 10), "b")
+    for name in ("metrics", "logs"):
+        drain(name, clickhouse, log)
+    # The agent restarts, has forgotten how far it got, and cuts [4, 25); its predecessor's repeat comes as well.
+    for again in (metrics(4, 21), metrics(0, 10), metrics(24, 2)):
+        append(log, topics.METRICS, again, "c")
+    for repeat in (lines(4, 21), lines(0, 10), lines(24, 2)):
+        append(log, topics.LOGS, repeat, "d")
+    for name in ("metrics", "logs"):
+        drain(name, clickhouse, log, 1)
+    assert steps_of(clickhouse) == list(range(26))
+    assert clickhouse.rows("SELECT count(), uniqExact(offset) FROM logs") == [(26, 26)]
+    # Another epoch, and another rank, have files of their own.
+    append(log, topics.METRICS, metrics(0, 3, epoch=1), "e")
+    append(log, topics.METRICS, metrics(0, 3, rank=1), "f")
+    drain("metrics", clickhouse, log)
+    assert clickhouse.rows("SELECT count() FROM step_metrics WHERE metric = 'loss'") == [(32,)]
+
+
+@pytest.mark.parametrize("at", [2, 3, 4])
+@pytest.mark.parametrize("how", ["before", "after", "inside"])
+def test_trimming_is_exact_when_the_trimmed_batch_itself_is_cut(clickhouse: ConnectClickHouse, at: int, how: str) -> None:
+    log = MemoryLog()
+    append(log, topics.METRICS, metrics(0, 10), "a")
+    drain("metrics", clickhouse, log)
+    append(log, topics.METRICS, metrics(6, 10), "b")
+    append(log, topics.METRICS, metrics(12, 10), "c")
+    try:
+        drain("metrics", Killing(clickhouse, at, how), log)
+    except Killed:
+        pass
+    drain("metrics", clickhouse, log)
+    assert steps_of(clickhouse) == list(range(22))
+
+
+def test_a_damaged_record_is_told_and_stops_nothing(clickhouse: ConnectClickHouse) -> None:
+    log = MemoryLog()
+    good = encode(envelope_of(metrics(0, 2), id="g", source="t", now_ms=NOW))
+    damaged = [
+        b"{",
+        b"\xff" * 10_000,
+        b"[]",
+        b"null",
+        good.replace(b'"steps":[0,1]', b'"steps":[0]'),
+        good.replace(b'"rank":0', b'"rank":-1'),
+    ]
+    damaged += [
+        good.replace(b'"steps":[0,1]', b'"steps":[0,99999999999999999999999]'),
+        good.replace(b"metrics.step.v1", b"metrics.step.v9"),
+    ]
+    for value in [*damaged, None]:
+        log.append(topics.METRICS, value)
+        log.append(topics.LOGS, value)
+        log.append(topics.CHECKPOINTS, value)
+    log.append(topics.METRICS, good)
+    for name in ("metrics", "logs", "facts"):
+        drain(name, clickhouse, log, 5)
+    assert steps_of(clickhouse) == [0, 1]
+    told = dict(clickhouse.rows("SELECT topic, count() FROM dead_letters WHERE reason != '' GROUP BY topic"))
+    assert told[topics.METRICS] == len(damaged) + 1
+    assert told[topics.LOGS] == len(damaged) + 1
+    assert told[topics.CHECKPOINTS] >= 4
+
+
+def test_a_value_beyond_its_column_becomes_a_dead_letter(clickhouse: ConnectClickHouse) -> None:
+    log = MemoryLog()
+    append(log, topics.STATUS, JobStatus(job_id="big", status_seq=1, state=JobState.RUNNING, attempt=2**40), "s1")
+    append(log, topics.STATUS, JobStatus(job_id="fine", status_seq=1, state=JobState.RUNNING), "s2")
+    drain("facts", clickhouse, log)
+    assert clickhouse.rows("SELECT job_id FROM jobs") == [("fine",)]
+    assert clickhouse.rows("SELECT offset, job_id FROM dead_letters") == [(0, "big")]
+
+
+def test_a_repeated_commit_is_one_checkpoint(clickhouse: ConnectClickHouse) -> None:
+    log = MemoryLog()
+    first = CheckpointCompleted(job_id="job", attempt=0, epoch=0, at_ms=NOW, commit=3, step=30, uri="s3://b/k", bytes_total=10, bytes_new=5)
+    append(log, topics.CHECKPOINTS, first, "job:commit:3")
+    append(log, topics.CHECKPOINTS, first.model_copy(update={"epoch": 1, "attempt": 1, "at_ms": NOW + 5}), "job:commit:3")
+    append(log, topics.CONTROL, first, "job:commit:3")
+    drain("facts", clickhouse, log, 1)
+    assert clickhouse.rows("SELECT commit, step, epoch, state FROM checkpoints") == [(3, 30, 0, "COMPLETED")]
+    assert clickhouse.rows("SELECT count() FROM events") == [(1,)]
+
+
+def test_a_rebuild_from_the_topics_gives_the_same_tables(clickhouse: ConnectClickHouse) -> None:
+    log = three_records()
+    for n in range(9):
+        append(log, topics.STATUS, JobStatus(job_id=f"j{n % 3}", status_seq=n, state=JobState.RUNNING, step=n), f"s{n}")
+        append(log, topics.LOGS, lines(n * 3, 5), f"l{n}")
+    log.append(topics.JOBS, b"junk")
+    for name in ("facts", "metrics", "logs"):
+        with pytest.raises(Killed):
+            drain(name, Killing(clickhouse, 4, "inside"), log, 2)
+        drain(name, clickhouse, log, 3)
+    first = hashes(clickhouse)
+    for table in (*TABLES, "positions", "high_water"):
+        clickhouse.command(f"TRUNCATE TABLE {table}")
+    for name in ("facts", "metrics", "logs"):
+        drain(name, clickhouse, log, 100)
+    assert hashes(clickhouse) == first
+    assert first["step_metrics"][0] == 42
+
+
+def hashes(clickhouse: ClickHouse) -> dict[str, tuple[Any, ...]]:
+    found = {}
+    for table in (*TABLES, "jobs", "events"):
+        final = "" if table in ("step_metrics", "logs", "jobs", "events") else "FINAL"
+        found[table] = clickhouse.rows(f"SELECT count(), sum(cityHash64(tuple(*))) FROM {table} {final}")[0]
+    return found
+
+
+# -- migrations
+
+
+class Cut:
+    """A connection that ends at its nth command."""
+
+    def __init__(self, inner: ClickHouse, at: int) -> None:
+        self._inner = inner
+        self._left = at
+
+    def command(self, sql: str) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise Killed
+        self._inner.command(sql)
+
+    def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        return self._inner.rows(sql, parameters)
+
+    def insert(self, table: str, data: pa.Table, token: str) -> None:
+        self._inner.insert(table, data, token)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_migration_cut_at_any_statement_is_finished_by_the_next_start(tmp_path: Path) -> None:
+    made = connect_embedded(tmp_path / "clickhouse", 1024**3, 2)
+    try:
+        total = sum(len(m.statements) + 1 for m in migrations())
+        applied: list[str] = []
+        for at in range(total):  # each run gets one statement further than the one before
+            try:
+                applied += migrate(Cut(made, 2 + at % 4))
+            except Killed:
+                pass
+        applied += migrate(made)
+        names = made.rows("SELECT name FROM schema_migrations FINAL ORDER BY number")
+        assert [n for (n,) in names] == [m.name for m in migrations()]
+        assert migrate(made) == []
+        assert read_schemas(made, TABLES).keys() == set(TABLES)
+    finally:
+        made.close()
+
+
+def test_a_changed_or_unknown_migration_is_refused(clickhouse: ConnectClickHouse) -> None:
+    known = migrations()
+    changed = [Migration(m.number, m.name, m.text + ";SELECT 1") if m.number == 2 else m for m in known]
+    with pytest.raises(BrokenMigration, match="changed after it was applied"):
+        migrate(clickhouse, changed)
+    with pytest.raises(BrokenMigration, match="newer version"):
+        migrate(clickhouse, known[:-1])
