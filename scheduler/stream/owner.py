@@ -137,7 +137,8 @@ class Owner(Generic[S]):
             await self._after_record(self._follower)
 
     def _until_tick_s(self) -> float:
-        return max(0.0, self._ticked_at_s + self._pace.idle_tick_s - self._clock.steady_s())
+        # A little beyond, so that rounding never makes it wake too early and spin.
+        return max(0.001, self._ticked_at_s + self._pace.idle_tick_s - self._clock.steady_s() + 0.001)
 
     async def _append(self, record: JournalRecord) -> None:
         """Returns when the record's seq is folded, by whoever it was, or when the brokers failed; both are safe to decide after."""
