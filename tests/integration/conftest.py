@@ -6,7 +6,9 @@ Tests that kill parts, or need a stack to be down, start one of their own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +19,10 @@ SLOTS = 4
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
-    """The shared stack."""
+    """The shared stack. TRAINHOUSE_TEST_STACK may name the data folder of one that is up, to write tests without its start."""
+    if running := os.environ.get("TRAINHOUSE_TEST_STACK"):
+        yield LiveStack(Path(running), SLOTS)
+        return
     from trainhouse.deploy.local import stack as local
     from trainhouse.deploy.local.layout import StackPorts
 

@@ -11,7 +11,8 @@ import pytest
 
 from tests.live_stack import LiveStack
 
-pytestmark = pytest.mark.stack
+# The first test waits for the stack's start, too.
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
 HELLO = """\
 import os, sys, torch, torch.distributed as dist
