@@ -11,6 +11,7 @@ from trainhouse.workers.launcher import AttemptPaths, ExitRecord, RankPaths, att
 
 UNRECORDED_MS = 1_500
 LOOK_FOR_PROCESS_MS = 500
+LOOK_FOR_LEFTOVERS_MS = 50  # it reads the table of all processes
 SWEEP_KILL_MS = 1_500
 SWEEP_KEEPER_MS = 4_000
 LAST_WORDS_BYTES = 6_000
@@ -22,7 +23,7 @@ class RankWatch:
     def __init__(self) -> None:
         self._missed: dict[tuple[AttemptKey, int], int] = {}
         self._looked_ms: dict[tuple[AttemptKey, int], int] = {}
-        self._sweeping: dict[AttemptKey, int] = {}
+        self._sweeping: dict[AttemptKey, tuple[int, int]] = {}
 
     def gone(self, key: AttemptKey, paths: AttemptPaths, rank: int, now_ms: int) -> RankGone | None:
         """How a rank ended, once it has. One `stat` while it runs."""
@@ -45,10 +46,14 @@ class RankWatch:
 
     def swept(self, key: AttemptKey, paths: AttemptPaths, now_ms: int) -> bool:
         """Whether no process of the attempt is left; hastens it when that takes long."""
+        began, looked = self._sweeping.get(key, (now_ms, 0))
+        if now_ms - looked < LOOK_FOR_LEFTOVERS_MS:
+            return False
         if not attempt_alive(paths):
             self._sweeping.pop(key, None)
             return True
-        waited_ms = now_ms - self._sweeping.setdefault(key, now_ms)
+        self._sweeping[key] = (began, now_ms)
+        waited_ms = now_ms - began
         if waited_ms > SWEEP_KILL_MS:
             kill_tree(paths)
         if waited_ms > SWEEP_KEEPER_MS:
