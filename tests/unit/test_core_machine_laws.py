@@ -1,0 +1,224 @@
+"""Laws of the scheduler's machine, under any history of jobs, failures, losses, repeats and delays that Hypothesis thinks of.
+
+No device in two gangs; no part of a gang; folding any prefix of the journal gives the snapshot of it; the bounds of batches change
+nothing; and once the faults stop, every job ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.unit.core_fleet import SimAgent
+from tests.unit.core_world import Driver, admitted, token
+from trainhouse.events import CancelJob, Event, GangAllocated, JobStatus, NodeRegistered, topics
+from trainhouse.events.journal import ClockTicked
+from trainhouse.scheduler.core.machine import Input
+
+NODES = {"a": 2, "b": 2, "c": 3}
+pick = st.integers(0, 10**6)
+
+
+class Fleet(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = Driver()
+        self.agents = {name: SimAgent(name, slots) for name, slots in NODES.items()}
+        self.jobs = 0
+        self.said: list[Event] = []
+        self.dumps: list[bytes] = []
+
+    def feed(self, *events: Any) -> None:
+        """A batch must decide as its inputs one by one do."""
+        d, m = self.driver, self.driver.machine
+        single = m.load(m.dump(d.state))
+        one_by_one: list[Event] = []
+        for event in events:
+            inputs: list[Input] = [d._input(event)]
+            decisions = m.decide(single, d.now_ms, inputs)
+            single = m.fold(single, d.now_ms, inputs, decisions)
+            one_by_one += decisions
+        assert d.feed(*events) == one_by_one
+        self.dumps.append(m.dump(d.state))
+        assert m.dump(single) == self.dumps[-1]
+
+    @property
+    def orders(self) -> list[Event]:
+        return [e.event for e in self.driver.effects if e.topic == topics.ALLOCATIONS]
+
+    def agent(self, n: int) -> SimAgent:
+        return self.agents[sorted(self.agents)[n % len(self.agents)]]
+
+    @initialize()
+    def begin(self) -> None:
+        for agent in self.agents.values():
+            agent.register()
+            self.say(agent, 1)
+
+    def say(self, agent: SimAgent, count: int) -> None:
+        reports, agent.outbox = agent.outbox[:count], agent.outbox[count:]
+        self.said += [r for r in reports if not isinstance(r, NodeRegistered)]
+        if reports:
+            self.feed(*reports)
+
+    @rule(ranks=st.integers(1, 8), priority=st.sampled_from([0, 50]), restarts=st.integers(0, 2), run_time_s=st.sampled_from([None, 20]))
+    @precondition(lambda self: self.jobs < 12)
+    def submit(self, ranks: int, priority: int, restarts: int, run_time_s: float | None) -> None:
+        self.jobs += 1
+        limits = {"restarts": restarts, "run_time_s": run_time_s}
+        self.feed(token(admitted(f"j{self.jobs}", ranks=ranks, priority=priority, limits=limits), seq=self.jobs))
+
+    @rule(n=pick, count=st.integers(1, 5))
+    def read(self, n: int, count: int) -> None:
+        agent = self.agent(n)
+        orders = self.orders[agent.position : agent.position + count]
+        agent.position += len(orders)
+        for order in orders:
+            agent.obey(order)
+
+    @rule(n=pick, count=st.integers(1, 6))
+    def speak(self, n: int, count: int) -> None:
+        self.say(self.agent(n), count)
+
+    @rule(n=pick, m=pick)
+    def speak_out_of_order(self, n: int, m: int) -> None:
+        """Reports overtake each other, but never a registration."""
+        outbox = self.agent(n).outbox
+        free = next((i for i, r in enumerate(outbox) if isinstance(r, NodeRegistered)), len(outbox))
+        if free:
+            outbox.insert(0, outbox.pop(m % free))
+            self.say(self.agent(n), 1)
+
+    @rule(n=pick)
+    @precondition(lambda self: self.said)
+    def repeat(self, n: int) -> None:
+        self.feed(self.said[n % len(self.said)])
+
+    @rule(n=pick, m=pick, code=st.sampled_from([0, 0, 1]))
+    def rank_exits(self, n: int, m: int, code: int) -> None:
+        ranks = list(self.agent(n).ranks())
+        if ranks:
+            self.agent(n).exit(*ranks[m % len(ranks)], code)
+
+    @rule(n=pick)
+    def agent_restarts(self, n: int) -> None:
+        self.agent(n).restart()
+
+    @rule(n=pick)
+    def node_reboots(self, n: int) -> None:
+        self.agent(n).reboot()
+
+    @rule(n=pick)
+    def node_is_given_up(self, n: int) -> None:
+        agent = self.agent(n)
+        if not any(isinstance(r, NodeRegistered) for r in agent.outbox):
+            self.feed(agent.verdict())
+            agent.restart()
+
+    @rule(n=pick)
+    @precondition(lambda self: self.jobs)
+    def cancel(self, n: int) -> None:
+        self.feed(CancelJob.model_validate({"job_id": f"j{n % self.jobs + 1}"}))
+
+    @rule(wait_ms=st.sampled_from([100, 1_000, 20_000]))
+    def time_goes_by(self, wait_ms: int) -> None:
+        self.driver.now_ms += wait_ms
+        self.feed(ClockTicked())
+
+    @invariant()
+    def no_device_has_two_gangs(self) -> None:
+        for node in self.driver.state.nodes.values():
+            held = [d for h in node.holds for d in h.devices]
+            assert len(held) == len(set(held))
+
+    @invariant()
+    def every_live_part_holds_its_devices(self) -> None:
+        for job in self.driver.state.jobs.values():
+            if job.allotment is not None:
+                ended = {e.node_id for e in job.allotment.ended}
+                for part in job.allotment.placements:
+                    hold = self.driver.state.nodes[part.node_id].hold_of(job.job_id, job.epoch)
+                    assert part.node_id in ended or (hold is not None and hold.devices == part.devices)
+
+    def teardown(self) -> None:
+        for gang in self.driver.all(GangAllocated):
+            devices = [d for p in gang.placements for d in p.devices]
+            assert len(devices) == len(set(devices)) == gang.spec.gang.ranks
+        self._faults_stop_and_every_job_ends()
+        self._any_prefix_folds_to_its_snapshot()
+
+    def _faults_stop_and_every_job_ends(self) -> None:
+        for _ in range(80):
+            for agent in self.agents.values():
+                self.read_all(agent)
+                for key, rank in list(agent.ranks()):
+                    agent.exit(key, rank, 0)
+                self.say(agent, len(agent.outbox))
+            self.time_goes_by(5_000)
+            if not self.driver.state.jobs and not any(a.outbox for a in self.agents.values()):
+                break
+        assert not self.driver.state.jobs, {j.job_id: (j.phase, j.allotment) for j in self.driver.state.jobs.values()}
+        for n in range(1, self.jobs + 1):
+            statuses = self.driver.all(JobStatus, job_id=f"j{n}")
+            assert [s.status_seq for s in statuses] == list(range(1, len(statuses) + 1))
+            assert [s.state.final for s in statuses] == [False] * (len(statuses) - 1) + [True]
+        assert all(not n.holds for n in self.driver.state.nodes.values())
+
+    def read_all(self, agent: SimAgent) -> None:
+        orders = self.orders
+        for order in orders[agent.position :]:
+            agent.obey(order)
+        agent.position = len(orders)
+
+    def _any_prefix_folds_to_its_snapshot(self) -> None:
+        m = self.driver.machine
+        state = m.initial(0)
+        for (now_ms, decisions), dump in zip(self.driver.records, self.dumps, strict=True):
+            state = m.fold(state, now_ms, [], decisions)
+            assert m.dump(state) == dump
+
+
+TestFleet = Fleet.TestCase
+TestFleet.settings = settings(max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_long_histories_from_a_seed(seed: int) -> None:
+    """Hypothesis finds small histories; these are long ones, in which most steps are ordinary and some are faults."""
+    dice, fleet = Random(seed), Fleet()
+    fleet.begin()
+    for _ in range(250):
+        one_step(fleet, dice)
+        fleet.no_device_has_two_gangs()
+        fleet.every_live_part_holds_its_devices()
+    assert max((int(g.epoch) for g in fleet.driver.all(GangAllocated)), default=0) > 1, "too tame to prove anything"
+    fleet.teardown()
+
+
+def one_step(fleet: Fleet, dice: Random) -> None:
+    """Draws one step."""
+    n, m = dice.randrange(10**6), dice.randrange(10**6)
+    ordinary: list[Callable[[], Any]] = [
+        lambda: fleet.read(n, dice.randint(1, 5)),
+        lambda: fleet.speak(n, dice.randint(1, 6)),
+        lambda: fleet.speak_out_of_order(n, m),
+        lambda: fleet.rank_exits(n, m, dice.choice([0, 0, 0, 1])),
+        lambda: fleet.time_goes_by(dice.choice([100, 1_000, 5_000])),
+    ]
+    rare: list[Callable[[], Any]] = [
+        lambda: fleet.agent_restarts(n),
+        lambda: fleet.node_reboots(n),
+        lambda: fleet.node_is_given_up(n),
+        lambda: fleet.cancel(n) if fleet.jobs else None,
+        lambda: fleet.repeat(n) if fleet.said else None,
+    ]
+    if dice.random() < 0.1 and fleet.jobs < 12:
+        fleet.submit(dice.randint(1, 7), dice.choice([0, 50]), dice.randint(0, 2), dice.choice([None, None, 30.0]))
+    else:
+        dice.choice(rare if dice.random() < 0.12 else ordinary)()
