@@ -1,0 +1,169 @@
+"""What is kept, what goes, and that a sweep never takes what a save relies on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from trainhouse.checkpointing.checkpointer import Checkpointer
+from trainhouse.checkpointing.chunks import CHUNK_PREFIX, ChunkStore, chunk_key
+from trainhouse.checkpointing.commits import commit_key
+from trainhouse.checkpointing.errors import UnknownFormat
+from trainhouse.checkpointing.manifest import Manifest, Span
+from trainhouse.checkpointing.memory import MemoryObjectStore
+from trainhouse.checkpointing.objects import Body
+from trainhouse.checkpointing.retention import RetentionPolicy, sweep, tag, tags, to_prune, untag
+
+HOUR_S = 3600.0
+SPAN = Span(chunk=0, offset=0, size_bytes=0)
+
+
+class Clock:
+    now_s = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def entry(commit: int, **metrics: float) -> Manifest:
+    return Manifest(
+        job_id="j",  # type: ignore[arg-type]
+        commit=commit,
+        epoch=1,  # type: ignore[arg-type]
+        attempt=0,  # type: ignore[arg-type]
+        writer="w",
+        created_at_s=0,
+        step=commit,
+        world_size=1,
+        spec_hash="s",
+        structure=SPAN,
+        ranks=(SPAN,),
+        tensors={},
+        chunks=(),
+        bytes_new=0,
+        metrics=metrics,
+    )
+
+
+def gone(count: int, policy: RetentionPolicy, tagged: set[int] = frozenset(), damaged: set[int] = frozenset(), **metric: Any) -> list[int]:  # type: ignore[assignment]
+    live = {n: entry(n, **({"loss": metric["loss"][n]} if metric else {})) for n in range(count)}
+    return to_prune(live, frozenset(tagged), policy, frozenset(damaged))
+
+
+def test_what_a_policy_gives_up() -> None:
+    assert gone(5, RetentionPolicy(keep_last=2)) == [0, 1, 2]
+    assert gone(5, RetentionPolicy(keep_last=2), tagged={1}) == [0, 2]
+    assert gone(2, RetentionPolicy(keep_last=9)) == []
+    assert gone(0, RetentionPolicy()) == []
+    losses = [0.9, 0.1, 0.5, 0.4, 0.8]
+    assert gone(5, RetentionPolicy(keep_last=1, keep_best=1), loss=losses) == [0, 2, 3]
+    assert gone(5, RetentionPolicy(keep_last=1, keep_best=2, best="max"), loss=losses) == [1, 2, 3]
+
+
+def test_the_newest_is_never_given_up_and_damaged_ones_do_not_count() -> None:
+    assert gone(3, RetentionPolicy(keep_last=0)) == [0, 1]
+    assert gone(5, RetentionPolicy(keep_last=2), damaged={3}) == [0, 1, 3]
+    assert gone(5, RetentionPolicy(keep_last=1), damaged={4}) == [0, 1, 2]
+    assert gone(3, RetentionPolicy(keep_last=1), damaged={0, 1, 2}) == []
+
+
+def test_tags_keep_and_move() -> None:
+    objects = MemoryObjectStore()
+    tag(objects, "j", "release", 3)
+    tag(objects, "j", "release", 4)
+    tag(objects, "j", "paper", 1)
+    assert tags(objects, "j") == {"release": 4, "paper": 1}
+    untag(objects, "j", "paper")
+    assert tags(objects, "j") == {"release": 4} and tags(objects, "other") == {}
+
+
+def saved(objects: MemoryObjectStore, job: str, *values: float, clock: Callable[[], float] = Clock()) -> Checkpointer:
+    at = Checkpointer(objects, job, 1, 0, "spec", clock=clock)
+    for step, value in enumerate(values):
+        at.save({"w": torch.full((100_000,), value)}, {}, step, 1.0)
+    return at
+
+
+def restored(objects: MemoryObjectStore, job: str, epoch: int = 2) -> float:
+    state: dict[str, Any] = {"w": torch.zeros(100_000)}
+    report = Checkpointer(objects, job, epoch, 0, "spec").restore(state, lambda own: None)
+    assert report.restored is not None and report.damaged == ()
+    return float(state["w"][0])
+
+
+def chunks(objects: MemoryObjectStore) -> set[str]:
+    return {found.key for found in objects.list(CHUNK_PREFIX)}
+
+
+def test_a_sweep_takes_only_what_no_job_names_and_what_is_old() -> None:
+    clock = Clock()
+    objects = MemoryObjectStore(clock)
+    a = saved(objects, "a", 1.0, 2.0, 3.0)
+    saved(objects, "b", 1.0)  # names the same chunk as a's first, which is pruned next
+    assert a.prune(RetentionPolicy(keep_last=1)).commits == (1, 2)
+    before = chunks(objects)
+    assert sweep(objects, HOUR_S).chunks == 0, "too young"
+    clock.now_s += 2 * HOUR_S
+    result = sweep(objects, HOUR_S)
+    assert result.chunks >= 1 and chunks(objects) < before and result.bytes_freed >= 400_000
+    assert restored(objects, "a") == 3.0 and restored(objects, "b") == 1.0
+    assert sweep(objects, HOUR_S).chunks == 0
+    assert not list(objects.list("sweeps/"))
+
+
+def test_a_save_that_meets_an_old_orphan_sends_it_again() -> None:
+    """A sweep that has marked before this save commits must not take what the save found in the store."""
+
+    class SweptInBetween(MemoryObjectStore):
+        on_manifest: Callable[[], Any] | None = None
+
+        def put_if_absent(self, key: str, body: Body) -> bool:
+            if self.on_manifest is not None:
+                act, self.on_manifest = self.on_manifest, None
+                act()
+            return super().put_if_absent(key, body)
+
+    clock = Clock()
+    objects = SweptInBetween(clock)
+    saved(objects, "a", 1.0, 2.0).prune(RetentionPolicy(keep_last=1))
+    clock.now_s += 2 * HOUR_S
+    other = Checkpointer(objects, "b", 1, 0, "spec", clock=clock, grace_s=HOUR_S)
+    other.claim()
+    objects.on_manifest = lambda: sweep(objects, HOUR_S)
+    found = other.save({"w": torch.full((100_000,), 1.0)}, {}, 1, 1.0)
+    assert found.bytes_new >= 400_000 and restored(objects, "b") == 1.0
+
+
+def test_an_old_chunk_is_trusted_only_if_a_live_manifest_of_ours_names_it() -> None:
+    clock = Clock()
+    objects = MemoryObjectStore(clock)
+    store = ChunkStore(objects, grace_s=HOUR_S)
+    sha = store.send([b"body"], frozenset())[0].chunk.sha256
+    assert not store.send([b"body"], frozenset())[0].new
+    clock.now_s += HOUR_S
+    assert not store.send([b"body"], frozenset({sha}))[0].new
+    assert store.send([b"body"], frozenset())[0].new
+    objects.put(chunk_key(sha), b"cut")
+    assert store.send([b"body"], frozenset({sha}))[0].new, "too short to be it"
+
+
+def test_a_damaged_manifest_protects_nothing_but_an_unknown_one_stops_the_sweep() -> None:
+    clock = Clock()
+    objects = MemoryObjectStore(clock)
+    saved(objects, "a", 1.0)
+    clock.now_s += 2 * HOUR_S
+    content = objects.get(commit_key("a", 1))
+    objects.put(commit_key("a", 1), content[:-9])
+    assert sweep(objects, HOUR_S).damaged == (commit_key("a", 1),) and not chunks(objects)
+    saved(objects, "b", 1.0)
+    import hashlib
+
+    future = b'{"format":9,"kind":"delta"}'
+    objects.put(commit_key("c", 0), b'{"sha256":"' + hashlib.sha256(future).hexdigest().encode() + b'","entry":' + future + b"}")
+    clock.now_s += 2 * HOUR_S
+    with pytest.raises(UnknownFormat):
+        sweep(objects, HOUR_S)
+    assert chunks(objects)
