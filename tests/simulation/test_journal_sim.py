@@ -272,6 +272,7 @@ async def woken_publisher(world: World) -> None:
     for _ in range(3):
         world.produce(jobs=1)
         await asyncio.sleep(0.2)
+    await asyncio.sleep(2)  # the second one's ticks say that all of it is out: nobody will publish it again
     log.hook = plain
     first.awake.set()
     await asyncio.sleep(0.05)

@@ -1,0 +1,284 @@
+"""The journal protocol over a real Kafka: competing owners, woken publishers, acked batches that nobody journaled, poison, size, snapshots.
+
+Each test has a journal, an input and topics of its own on the shared broker.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.journal_fakes import MemoryStore
+from tests.journal_support import CountingMachine, Counts, cancel
+from trainhouse.events.admin import create_topics
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import DEAD_LETTERS, MAX_JOURNAL_RECORD_BYTES, STATUS
+from trainhouse.scheduler.core.batch import Limits, Proposer, pending
+from trainhouse.scheduler.core.errors import BrokenInvariant, Fenced, SnapshotMismatch
+from trainhouse.scheduler.core.journal import begin, fold_bytes
+from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.scheduler.replay import LogEntry, verify
+from trainhouse.scheduler.stream.clock import SystemClock
+from trainhouse.scheduler.stream.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.kafka_log import KafkaLog
+from trainhouse.scheduler.stream.ports import Entry
+from trainhouse.scheduler.stream.snapshots import Snapshots
+
+pytestmark = pytest.mark.stack
+TIMEOUT_S = 60.0
+
+
+@dataclass
+class Bench:
+    """A journal and its input on the shared broker."""
+
+    settings: KafkaSettings
+    log: KafkaLog
+    name: str
+    store: MemoryStore = field(default_factory=MemoryStore)
+    machine: CountingMachine = field(default_factory=CountingMachine)
+
+    @property
+    def journal(self) -> str:
+        return f"{self.name}-journal"
+
+    @property
+    def input(self) -> str:
+        return f"{self.name}-input"
+
+    async def produce(self, *values: bytes) -> None:
+        for value in values:
+            await self.log.append(self.input, 0, value)
+
+    def host(self, owner: str, *, limits: Limits | None = None, every_records: int = 10_000) -> JournalHost[Counts]:
+        log = KafkaLog(self.settings)
+        settings = HostSettings(self.journal, self.input, owner, transactional=True, limits=limits or Limits())
+        snapshots = Snapshots(log, self.store, self.journal, self.machine, every_records=every_records)
+        return JournalHost(settings, log, self.machine, snapshots, SystemClock())
+
+    async def entries(self, topic: str, partition: int = 0) -> list[Entry]:
+        """Everything that a reader of committed records gets."""
+        start, end = await self.log.bounds(topic, partition)
+        tail = await self.log.open_tail(topic, {partition: start})
+        found: list[Entry] = []
+        try:
+            while batch := await tail.take(1.5):
+                found.extend(batch)
+                if found[-1].offset + 1 >= end:
+                    break
+        finally:
+            await tail.close()
+        return found
+
+    async def mine(self, topic: str, keys: Callable[[bytes], bool]) -> list[Entry]:
+        found: list[Entry] = []
+        for partition in await self.log.partitions(topic):
+            found.extend(e for e in await self.entries(topic, partition) if e.key is not None and keys(e.key))
+        return found
+
+
+@pytest.fixture
+def bench(kafka: str) -> Callable[[Callable[[Bench], Coroutine[Any, Any, None]]], None]:
+    """Runs a case on fresh topics."""
+    settings = KafkaSettings(bootstrap=kafka)
+    create_topics(settings)
+    name = f"t{uuid.uuid4().hex[:8]}"
+    journal_config = {"max.message.bytes": str(MAX_JOURNAL_RECORD_BYTES), "message.timestamp.type": "LogAppendTime"}
+    admin = AdminClient({"bootstrap.servers": kafka})
+    for future in admin.create_topics([NewTopic(f"{name}-journal", 1, 1, config=journal_config), NewTopic(f"{name}-input", 1, 1)]).values():
+        future.result(10)
+
+    async def go(case: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+        log = KafkaLog(settings)
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                await case(Bench(settings, log, name))
+        finally:
+            await log.close()
+
+    return lambda case: asyncio.run(go(case))
+
+
+@asynccontextmanager
+async def running(host: JournalHost[Counts]) -> AsyncIterator[JournalHost[Counts]]:
+    task = asyncio.create_task(host.run())
+    ready = asyncio.create_task(host.ready.wait())
+    await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        task.result()
+    try:
+        yield host
+    finally:
+        ready.cancel()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await host._log.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.02)
+
+
+def cursor(host: JournalHost[Counts]) -> int:
+    return host.followers[0].folded.cursor
+
+
+def test_two_owners_compete_and_every_reader_agrees_on_the_winner(bench: Any) -> None:
+    async def case(b: Bench) -> None:
+        async with running(b.host("a")) as one, running(b.host("b")) as two:
+            for number in range(120):
+                one.on_assigned({0})
+                two.on_assigned({0})
+                await b.produce(cancel(number))
+            await until(lambda: cursor(one) == cursor(two) == 119)
+            states = [h.followers[0].folded.state.counts for h in (one, two)]
+        entries = await b.entries(b.journal)
+        folded, winners, owners = begin(b.machine, 0), 0, set()
+        for entry in entries:
+            folded, record = fold_bytes(b.machine, folded, entry.value)
+            winners += record is not None
+            owners.add(orjson.loads(entry.value or b"")["owner"])
+        assert owners == {"a", "b"} and winners < len(entries), "nobody lost a race: the test did not test"
+        assert sum(folded.state.counts.values()) == 120
+        assert states[0] == states[1] == folded.state.counts
+        assert verify([LogEntry(0, e.offset, e.value or b"") for e in entries], b.machine).same
+
+    bench(case)
+
+
+def test_competing_records_for_one_seq_have_one_winner(bench: Any) -> None:
+    async def case(b: Bench) -> None:
+        inputs = [pending(0, cancel(0), (), Limits()), pending(1, cancel(1), (), Limits())]
+        records = [
+            Proposer(b.machine, name).propose(begin(b.machine, 0), 1, inputs[:count], 0, tick=False) for name, count in (("a", 1), ("b", 2))
+        ]
+        logs = [b.log, KafkaLog(b.settings)]
+        placed = await asyncio.gather(*(log.append(b.journal, 0, r.encode()) for log, r in zip(logs, records, strict=True) if r))
+        first = "a" if placed[0].offset < placed[1].offset else "b"
+        await logs[1].close()
+        for _ in range(2):
+            folded, winners = begin(b.machine, 0), []
+            for entry in await b.entries(b.journal):
+                folded, record = fold_bytes(b.machine, folded, entry.value)
+                winners += [record.owner] if record else []
+            assert winners == [first]
+
+    bench(case)
+
+
+def test_a_woken_publisher_cannot_write_an_old_status(bench: Any) -> None:
+    async def case(b: Bench) -> None:
+        key = b.name.encode()
+
+        def status(value: bytes) -> list[Outgoing]:
+            return [Outgoing(STATUS, key, value, (), 0)]
+
+        old = await b.log.open_publisher(f"{b.journal}-0")
+        await old._producer.begin_transaction()
+        await old._send_all(status(b"old, not committed"))
+        new = await b.log.open_publisher(f"{b.journal}-0")
+        await new.send(status(b"new"))
+        with pytest.raises(Fenced):
+            await old.send(status(b"old"))
+        plain = await b.log.open_publisher(None)
+        seen = [e.value for e in await b.mine(STATUS, key.__eq__)]
+        assert seen == [b"new"]
+        await plain.send(status(b"unfenced"))
+        seen = [e.value for e in await b.mine(STATUS, key.__eq__)]
+        assert seen[-1] == b"unfenced", "without a fence it would have come through"
+        for publisher in (old, new, plain):
+            await publisher.close()
+
+    bench(case)
+
+
+def test_a_batch_that_the_stream_acked_but_nobody_journaled_is_read_again(bench: Any) -> None:
+    async def case(b: Bench) -> None:
+        await b.produce(*[cancel(n) for n in range(30)])
+        later = [e for e in await b.entries(b.input) if e.offset >= 20]
+        async with running(b.host("a")) as host:
+            # As after a crash between Faust's commit and the journal: the group goes on at 20, the journal ends before 0.
+            host.on_assigned({0})
+            host.offer(0, later)
+            await until(lambda: cursor(host) == 29)
+            assert sum(host.followers[0].folded.state.counts.values()) == 30
+
+    bench(case)
+
+
+def test_inputs_that_the_topic_lost_end_the_process_and_are_never_skipped(bench: Any) -> None:
+    async def case(b: Bench) -> None:
+        await b.produce(*[cancel(n) for n in range(5)])
+        admin = AdminClient({"bootstrap.servers": b.settings.bootstrap})
+        from confluent_kafka import TopicPartition
+
+        for future in admin.delete_records([TopicPartition(b.input, 0, 3)]).values():
+            await asyncio.to_thread(future.result)
+        with pytest.raises(BrokenInvariant):
+            async with asyncio.timeout(30):
+                await b.host("a").run()
+        assert all(not orjson.loads(e.value or b"")["inputs"] for e in await b.entries(b.journal) if b'"offset":' in (e.value or b""))
+
+    bench(case)
+
+
+def test_a_poison_input_is_set_aside_and_its_neighbours_count(bench: Any) -> None:
+    async def case(b: Bench) -> None:
+        job = f"{b.name}-0"
+        values = [cancel(n, user="poison" if n == 7 else "x", reason=f"{b.name}-{n}") for n in range(15)]
+        await b.produce(*values, b"junk")
+        async with running(b.host("a")) as host:
+            await until(lambda: cursor(host) == 15 and host.followers[0].folded.published_up_to >= 3)
+            assert sum(host.followers[0].folded.state.counts.values()) == 14, job
+        letters = await b.mine(DEAD_LETTERS, lambda key: key.startswith(b.input.encode()))
+        assert sorted(e.key for e in letters if e.key) == [f"{b.input}-0-15".encode(), f"{b.input}-0-7".encode()]
+        report = verify([LogEntry(0, e.offset, e.value or b"") for e in await b.entries(b.journal)], b.machine)
+        assert report.same and report.recomputed > 0
+
+    bench(case)
+
+
+def test_a_batch_over_the_size_limit_is_halved(bench: Any) -> None:
+    async def case(b: Bench) -> None:
+        # Each input makes decisions of about 1 MiB: together far beyond the journal's 8 MiB.
+        await b.produce(*[cancel(n, user="big", reason="r" * 1000 if n % 2 else "s" * 1000) for n in range(200)])
+        async with running(b.host("a", limits=Limits(record_bytes=32 * 1024 * 1024, batch_count=200))) as host:
+            await until(lambda: cursor(host) == 199)
+        entries = await b.entries(b.journal)
+        assert max(len(e.value or b"") for e in entries) <= MAX_JOURNAL_RECORD_BYTES
+        assert sum(len(orjson.loads(e.value or b"")["inputs"]) > 1 for e in entries) > 1
+
+    bench(case)
+
+
+def test_a_restart_goes_on_from_the_snapshot_within_three_seconds(bench: Any) -> None:
+    async def case(b: Bench) -> None:
+        async with running(b.host("a", every_records=10)) as host:
+            for number in range(25):
+                await b.produce(cancel(number))
+                await until(lambda number=number: cursor(host) == number)  # type: ignore[misc]
+            await until(lambda: bool(b.store))
+            await asyncio.sleep(0.3)
+        assert b.store
+        await b.produce(cancel(25))
+        began = time.monotonic()
+        async with running(b.host("b")) as again:
+            await until(lambda: cursor(again) == 25)
+            assert time.monotonic() - began < 5.0
+            assert sum(again.followers[0].folded.state.counts.values()) == 26
+        key = next(iter(b.store))
+        for name in list(b.store):
+            b.store[name] = b"damaged"
+        with pytest.raises(SnapshotMismatch, match="SHA-256"):
+            await b.host("c").run()
+        assert key
+
+    bench(case)
