@@ -121,12 +121,14 @@ class KafkaServer(Server):
         return [self.port, self.controller_port]
 
     def answers(self) -> bool:
-        """Whether the broker returns its metadata: it is registered, unfenced and leads."""
+        """Whether the broker returns its metadata and leads every partition."""
         client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 1000})
         try:
-            return bool(client.list_topics(timeout=METADATA_TIMEOUT_S).brokers)
+            found = client.list_topics(timeout=METADATA_TIMEOUT_S)
         except KafkaException:
             return False
+        led = all(partition.leader >= 0 for topic in found.topics.values() for partition in topic.partitions.values())
+        return bool(found.brokers) and led
 
     def _format(self) -> None:
         arguments = ["format", "--config", str(self.config_file), "--cluster-id", uuid4().hex[:22]]

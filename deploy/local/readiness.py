@@ -5,12 +5,13 @@ Always: a check never raises for a part that is away, and blocks for two seconds
 
 from __future__ import annotations
 
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from confluent_kafka import ConsumerGroupState, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from trainhouse.events import EventError, NodeDesiredState, PoolCreated, decode
@@ -20,10 +21,13 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALLOCATIONS, POOLS
 
 TIMEOUT_S = 2.0
+LEADERS_TIMEOUT_S = 60.0
+POLL_S = 0.1
 # A part that is away is an answer here, not news: librdkafka need not print it.
 QUIET: dict[str, Any] = {"log_level": 0}
 
 Check = Callable[[], bool]
+T = TypeVar("T")
 
 
 def clickhouse(url: str) -> Check:
@@ -80,11 +84,7 @@ def pools(settings: KafkaSettings) -> set[str]:
 def node_answered(settings: KafkaSettings) -> Check:
     """From now on, a node's registration was answered with its desired state: agent, scheduler and their topics work."""
     reader = consumer(settings, **QUIET)
-    partitions = reader.list_topics(ALLOCATIONS, timeout=TIMEOUT_S).topics[ALLOCATIONS].partitions
-    ends = [
-        TopicPartition(ALLOCATIONS, each, reader.get_watermark_offsets(TopicPartition(ALLOCATIONS, each), timeout=TIMEOUT_S)[1])
-        for each in partitions
-    ]
+    ends = patiently(lambda: _ends(reader, ALLOCATIONS))
     reader.assign(ends)
 
     def check() -> bool:
@@ -107,6 +107,25 @@ def pool_known(settings: KafkaSettings, pool: str) -> Check:
             return False
 
     return check
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """The call's result; again while the brokers refuse, bounded: a broker that just started leads its partitions a moment
+    after it says so."""
+    deadline = time.monotonic() + LEADERS_TIMEOUT_S
+    while True:
+        try:
+            return call()
+        except (BusUnavailable, KafkaException):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
+
+
+def _ends(reader: Consumer, topic: str) -> list[TopicPartition]:
+    partitions = reader.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
+    whole = [TopicPartition(topic, each) for each in partitions]
+    return [TopicPartition(topic, each.partition, reader.get_watermark_offsets(each, timeout=TIMEOUT_S)[1]) for each in whole]
 
 
 def _event(value: bytes | None) -> object:
