@@ -167,7 +167,7 @@ WITH newest AS (
     SELECT step, argMax(value, epoch) AS value FROM step_metrics
     WHERE job_id = {job_id:String} AND metric = {metric:String} AND rank = {rank:UInt32} GROUP BY step
 ), (SELECT greatest(1, ceil((max(step) - min(step) + 1) / {points:UInt32})) FROM newest) AS width
-SELECT min(step) AS step, avg(value) AS value FROM newest GROUP BY intDiv(step, toUInt64(width)) ORDER BY step
+SELECT min(n.step) AS step, avg(n.value) AS value FROM newest AS n GROUP BY intDiv(n.step, toUInt64(width)) ORDER BY min(n.step)
 """
 
 
