@@ -1,6 +1,6 @@
 """Train a byte-level GPT on the text that Python carries, on any number of ranks; runs under Trainhouse, torchrun, or alone.
 
-    python -m trainhouse.workers.examples.gpt --steps 300
+    python -m trainhouse.workers.examples.gpt --steps 500
 
 Every flag can be given as a hyperparameter of the job too. At the end it evaluates on files that training never saw, beside the entropy
 of a byte-bigram model, and prints a hash of the weights.
@@ -26,7 +26,7 @@ from trainhouse.workers.examples.model import ByteGPT
 from trainhouse.workers.examples.text import Corpus, Windows, load_corpus, windows_at
 
 DEFAULTS: dict[str, int | float] = {
-    "steps": 300,
+    "steps": 500,
     "width": 96,
     "layers": 2,
     "heads": 4,

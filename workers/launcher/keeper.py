@@ -149,14 +149,23 @@ def _reap_orphans(ranks: set[int]) -> None:
 
 
 def _sweep() -> None:
-    """Give what the ranks left behind a moment, then kill it: its devices are to be free."""
-    end = time.monotonic() + LEFTOVER_GRACE_S
+    """Give what the ranks left behind a moment, then kill it: its devices are to be free. Stays as long as any of it does."""
+    patience_s, pause_s = LEFTOVER_GRACE_S, 0.02
     while True:
         _reap_orphans(set())
-        left = [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+        left = [p for p in psutil.Process().children(recursive=True) if _runs(p)]
         if not left:
             return
-        if time.monotonic() > end:
+        if patience_s <= 0:
             print(f"keeper: killing {len(left)} processes that the ranks left behind: {[p.pid for p in left]}", file=sys.stderr, flush=True)
             kill_all(left)
-        time.sleep(0.02)
+            pause_s = min(1.0, 2 * pause_s)
+        time.sleep(pause_s)
+        patience_s -= pause_s
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -4,7 +4,6 @@ Holds: imports only; no device is opened, no client made. (Measured: after these
 """
 
 import importlib
-import os
 
 MODULES = (
     "torch",
@@ -19,7 +18,10 @@ MODULES = (
     "torch.distributed.checkpoint.state_dict",
     "multiprocessing.util",
     "trainhouse.workers.session",
-    "trainhouse.checkpointing",
+    "trainhouse.checkpointing.checkpointer",
+    "torch.utils.serialization",
+    "boto3.s3.inject",
+    "encodings.idna",
 )
 
 
@@ -27,8 +29,3 @@ def preload() -> None:
     """Import them all; raises what an import raises. Seconds."""
     for name in MODULES:
         importlib.import_module(name)
-
-
-def threads() -> int:
-    """How many threads this process has now. OpenBLAS's worker ends itself before a fork and starts again on use; no other is allowed."""
-    return len(os.listdir("/proc/self/task"))

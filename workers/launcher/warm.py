@@ -96,6 +96,7 @@ def main() -> None:
     gc.freeze()
     send(channel, json.dumps({"modules": sorted({name.partition(".")[0] for name in sys.modules})}).encode())
     serve(channel)
+    os._exit(0)  # tearing torch down takes time and talks
 
 
 if __name__ == "__main__":

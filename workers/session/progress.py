@@ -59,4 +59,4 @@ class Progress:
 
 
 def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+    return None if value is None else float(value.item() if hasattr(value, "item") else value)
