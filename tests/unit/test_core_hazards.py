@@ -89,6 +89,16 @@ def test_a_lost_node_costs_no_restart_of_the_job_and_frees_nothing() -> None:
     assert d.last(GangAllocated).epoch == 2 and {p.node_id for p in d.last(GangAllocated).placements} == {"b", "c"}
 
 
+def test_an_idle_node_that_is_lost_is_given_to_nobody() -> None:
+    d = Driver()
+    d.feed(registered("a"))
+    d.feed(lost(registered("a")))
+    d.feed(admitted("j"))
+    assert not d.all(GangAllocated) and d.status("j").state is JobState.PENDING
+    d.feed(registered("a"))
+    assert len(d.all(GangAllocated)) == 1
+
+
 def test_a_failure_that_a_dying_node_caused_is_put_down_to_the_loss() -> None:
     d, gang = placed(nodes=2, ranks=4, limits={"restarts": 0})
     d.feed(exited(gang, 2, 1, reason="connection closed by peer"), stopped(gang, "b"))

@@ -19,6 +19,7 @@ from tests.unit.core_fleet import SimAgent
 from tests.unit.core_world import Driver, admitted, token
 from trainhouse.events import CancelJob, Event, GangAllocated, JobStatus, NodeRegistered, topics
 from trainhouse.events.journal import ClockTicked
+from trainhouse.events.phases import PartEnd
 from trainhouse.scheduler.core.machine import Input
 
 NODES = {"a": 2, "b": 2, "c": 3}
@@ -33,6 +34,7 @@ class Fleet(RuleBasedStateMachine):
         self.jobs = 0
         self.said: list[Event] = []
         self.dumps: list[bytes] = []
+        self.given_up: dict[str, set[str]] = {}
 
     def feed(self, *events: Any) -> None:
         """A batch must decide as its inputs one by one do."""
@@ -45,8 +47,15 @@ class Fleet(RuleBasedStateMachine):
             single = m.fold(single, d.now_ms, inputs, decisions)
             one_by_one += decisions
         assert d.feed(*events) == one_by_one
+        self.one_attempt_at_a_time([x for x in one_by_one if isinstance(x, GangAllocated)])
         self.dumps.append(m.dump(d.state))
         assert m.dump(single) == self.dumps[-1]
+
+    def one_attempt_at_a_time(self, gangs: list[GangAllocated]) -> None:
+        """A job gets its next gang when no rank of an older one is alive, but on a node that was given up."""
+        for gang in gangs:
+            alive = {a.name for a in self.agents.values() if any(k[0] == gang.job_id for k in a.running)}
+            assert alive <= self.given_up.get(gang.job_id, set()), f"{gang.job_id} still runs on {alive}"
 
     @property
     def orders(self) -> list[Event]:
@@ -118,6 +127,8 @@ class Fleet(RuleBasedStateMachine):
     def node_is_given_up(self, n: int) -> None:
         agent = self.agent(n)
         if not any(isinstance(r, NodeRegistered) for r in agent.outbox):
+            for hold in self.driver.state.nodes[agent.name].holds:
+                self.given_up.setdefault(hold.job_id, set()).add(agent.name)
             self.feed(agent.verdict())
             agent.restart()
 
@@ -144,6 +155,8 @@ class Fleet(RuleBasedStateMachine):
                 ended = {e.node_id for e in job.allotment.ended}
                 for part in job.allotment.placements:
                     hold = self.driver.state.nodes[part.node_id].hold_of(job.job_id, job.epoch)
+                    stopped = any(e.node_id == part.node_id and e.how is PartEnd.STOPPED for e in job.allotment.ended)
+                    assert not (stopped and hold), "a node still holds what it said is gone"
                     assert part.node_id in ended or (hold is not None and hold.devices == part.devices)
 
     def teardown(self) -> None:
