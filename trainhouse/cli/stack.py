@@ -45,6 +45,7 @@ def up(
     What was there before goes on where it was. All of it listens on this machine's loopback only.
     """
     from trainhouse.deploy.local import stack
+    from trainhouse.deploy.local.errors import StackError
 
     root = _root(data_dir)
     supervisor = stack.up(root, slots=slots, ports=_ports(ports), attached=not detach, say=_say)
@@ -53,7 +54,10 @@ def up(
         return
     _say("Ctrl-C stops it")
     try:
-        supervisor.wait()
+        if supervisor.wait() != 0:
+            raise StackError(
+                f"the supervisor ended with status {supervisor.returncode}; see {root}/log/supervisor.log, then `trainhouse up` again"
+            )
     except KeyboardInterrupt:
         _say("stopping; the data stays")
         stack.down(root)
