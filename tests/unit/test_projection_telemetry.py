@@ -73,10 +73,6 @@ def test_a_record_knows_its_source_and_its_identity() -> None:
     rows = build(metrics(0, 1), metrics(1, 3)).tables["step_metrics"].to_pylist()
     found = [(r["source_offset"], r["step"], r["job_id"], r["node_id"]) for r in rows]
     assert found == [(0, 0, "j", "n"), (1, 1, "j", "n"), (1, 2, "j", "n")]
-        (0, 0, "j", "n"),
-        (1, 1, "j", "n"),
-        (1, 2, "j", "n"),
-    ]
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30)), min_size=1, max_size=12))
