@@ -42,8 +42,9 @@ from trainhouse.workers.agent.core import (
     step,
 )
 from trainhouse.workers.agent.core.state import Draining, Running, Stopping, Sweeping
+from trainhouse.workers.agent.errors import CommandsLost
 from trainhouse.workers.agent.folders import StateFile, found_attempts, key_of, mark_finished
-from trainhouse.workers.agent.follower import Located, OperationAsked
+from trainhouse.workers.agent.follower import Deaf, Located, OperationAsked
 from trainhouse.workers.agent.launching import RankStarter, paths_of
 from trainhouse.workers.agent.node import NodeFacts, Pulse, again
 from trainhouse.workers.agent.operations import Operations
@@ -61,7 +62,8 @@ HOUSEKEEPING_MS = 1_000
 CLEAN_MS = 30_000
 log = structlog.get_logger(__name__)
 
-Inbox = queue.SimpleQueue[AgentInput | Located | OperationAsked | OperationReplied]
+Message = AgentInput | Located | OperationAsked | Deaf | OperationReplied
+Inbox = queue.SimpleQueue[Message]
 
 
 class Listener(Protocol):
@@ -145,7 +147,7 @@ class Agent:
         busy = self.state.attempts or len(self._p.outbox) or self._p.shipper.following()
         return self._p.poll_interval_s if busy else IDLE_S
 
-    def _take(self, timeout_s: float) -> list[AgentInput | Located | OperationAsked | OperationReplied]:
+    def _take(self, timeout_s: float) -> list[Message]:
         found = []
         try:
             found.append(self._p.inbox.get(timeout=timeout_s) if timeout_s > 0 else self._p.inbox.get_nowait())
@@ -155,11 +157,13 @@ class Agent:
             pass
         return found
 
-    def _hear(self, heard: AgentInput | Located | OperationAsked | OperationReplied) -> None:
+    def _hear(self, heard: Message) -> None:
         match heard:
             case Located(partition=partition):
                 log.info("registering", node=self.state.identity.node_id, pool=self.state.identity.pool, partition=partition)
                 self._p.reports.located(partition, self._registration())
+            case Deaf(reason=reason):
+                raise CommandsLost(f"commands cannot be read any more: {reason}")
             case OperationAsked(request=request):
                 self._p.operations.ask(request, self.state, self._clock_ms())
             case OperationReplied():

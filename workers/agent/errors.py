@@ -26,3 +26,7 @@ class NotLaunchable(AgentError):
     def __init__(self, message: str, *, retryable: bool) -> None:
         super().__init__(message)
         self.retryable = retryable
+
+
+class CommandsLost(AgentError):
+    """The reader of commands ended: the agent ends too, and its supervisor starts it again; ranks go on meanwhile."""

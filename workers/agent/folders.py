@@ -89,11 +89,11 @@ class FoundAttempt:
 
 
 def record_allocation(paths: AttemptPaths, allocation: GangAllocated, boot_id: str) -> None:
-    """The first thing in an attempt's folder; durable when it returns."""
+    """The first thing in an attempt's folder. A power cut may lose it, but with it go the processes and the boot."""
     paths.folder.mkdir(parents=True, exist_ok=True)
     write_atomically(paths.spec, allocation.spec.canonical_json(), durable=False)
     content = {"boot_id": boot_id, "allocation": orjson.Fragment(allocation.model_dump_json())}
-    write_atomically(paths.allocation, orjson.dumps(content))
+    write_atomically(paths.allocation, orjson.dumps(content), durable=False)
 
 
 def mark_finished(paths: AttemptPaths, **facts: Any) -> None:

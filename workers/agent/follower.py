@@ -50,7 +50,14 @@ class OperationAsked:
     request: DumpStacks | ExecuteCommand
 
 
-Heard = Located | Command | OperationAsked
+@dataclass(frozen=True, slots=True)
+class Deaf:
+    """The reader cannot go on: the agent must not go on without it."""
+
+    reason: str
+
+
+Heard = Located | Command | OperationAsked | Deaf
 
 
 class Follower:
@@ -79,6 +86,9 @@ class Follower:
             if partition is not None and self._assign(reader, partition):
                 self._tell(Located(partition))
                 self._follow(reader)
+        except Exception as error:
+            log.exception("the reader of commands failed")
+            self._tell(Deaf(f"{type(error).__name__}: {error}"))
         finally:
             reader.close()
 
@@ -122,6 +132,8 @@ class Follower:
     def _hear(self, message: Message) -> None:
         error = message.error()
         if error is not None:
+            if error.fatal():
+                raise KafkaException(error)
             self._say(f"reading {message.topic() or 'commands'}: {error.str()}")
             return
         try:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -17,7 +17,7 @@ from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.events.kafka import EventProducer, producer_config
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.workers.agent.agent import Agent, Inbox, Parts
+from trainhouse.workers.agent.agent import Agent, Inbox, Message, Parts
 from trainhouse.workers.agent.cleanup import Cleaner
 from trainhouse.workers.agent.code import CodeCache, Fetch
 from trainhouse.workers.agent.core import ShutdownAsked
@@ -37,6 +37,7 @@ from trainhouse.workers.agent.shipper import Shipper
 from trainhouse.workers.launcher import Launcher, RankLauncher, start_time_environment
 
 LAUNCH_THREADS = 4
+MAX_INBOX = 10_000
 HEARTBEAT_TIMEOUT_MS = 5_000
 
 
@@ -92,12 +93,12 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     )
     parts = Parts(
         inbox=inbox,
-        listener=Follower(kafka, node_id, settings.pool, inbox.put),
+        listener=Follower(kafka, node_id, settings.pool, bounded(inbox)),
         outbox=outbox,
         reports=reports,
         shipper=shipper,
         starter=starter,
-        operations=Operations(starter, inbox.put),
+        operations=Operations(starter, bounded(inbox)),
         cleaner=Cleaner(folder, settings.keep_attempts, settings.keep_attempts_bytes),
         facts=NodeFacts(settings.address, ports.ports, settings.labels, devices),
         pulse=Pulse(settings.heartbeat_interval_s, devices, shipper.progress, starter.pid),
@@ -107,6 +108,17 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     )
     agents.append(Agent(state_file.load(identity), parts, now_ms))
     return agents[0], inbox
+
+
+def bounded(inbox: Inbox) -> Callable[[Message], None]:
+    """Puts into the inbox; waits while MAX_INBOX are in it, so that a flood stays with the brokers."""
+
+    def put(message: Message) -> None:
+        while inbox.qsize() >= MAX_INBOX:
+            time.sleep(0.01)
+        inbox.put(message)
+
+    return put
 
 
 def device_source(settings: AgentSettings) -> DeviceSource:

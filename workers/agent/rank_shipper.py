@@ -61,11 +61,16 @@ class RankShipper:
         self.spool = FileTail(paths.spool, positions.get("spool", 0))
         self.outputs = {s: FileTail(p, positions.get(s, 0)) for s, p in (("stdout", paths.stdout), ("stderr", paths.stderr))}
         self._told_ms: int | None = None
+        self._telling = False
         self._untold: tuple[int, ProgressReported] | None = None
 
     def positions(self) -> dict[str, int]:
         """How far the brokers hold each file."""
         return {"spool": self.spool.acked, **{s: t.acked for s, t in self.outputs.items()}}
+
+    def free_shipped(self) -> None:
+        """Gives the space of the shipped spool back; call it when the positions are saved. Logs stay for people to read."""
+        self.spool.free(self.spool.acked)
 
     def lag_bytes(self) -> int:
         return sum(max(0, t.size - t.acked) for t in (self.spool, *self.outputs.values()))
@@ -95,12 +100,15 @@ class RankShipper:
 
     def tell_progress(self, now_ms: int, at_once: bool = False) -> None:
         """Reports the newest progress of rank 0, if it is due."""
-        due = self._told_ms is None or now_ms - self._told_ms >= PROGRESS_INTERVAL_MS or at_once
-        if self._untold is None or not due:
-            return
+        due = self._told_ms is None or now_ms - self._told_ms >= PROGRESS_INTERVAL_MS
+        if self._untold is None or not (at_once or (due and not self._telling)):
+            return  # while the brokers are away, one report waits, and the newest replaces those that were not sent
         offset, event = self._untold
-        self._untold, self._told_ms = None, now_ms
-        self._send(CONTROL, event, self.who.event_id("progress", offset), now_ms)
+        self._untold, self._told_ms, self._telling = None, now_ms, True
+        self._send(CONTROL, event, self.who.event_id("progress", offset), now_ms, self._progress_acked)
+
+    def _progress_acked(self) -> None:
+        self._telling = False
 
     def close(self) -> None:
         for tail in (self.spool, *self.outputs.values()):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import orjson
+import structlog
 
 from trainhouse.events import GangAllocated
 from trainhouse.workers.agent.core import AttemptKey
@@ -16,6 +17,7 @@ from trainhouse.workers.agent.rank_shipper import RankProgress, RankShipper, pos
 from trainhouse.workers.agent.records import write_atomically
 from trainhouse.workers.launcher import AttemptPaths
 
+log = structlog.get_logger(__name__)
 POSITIONS = "shipped.json"
 SAVE_INTERVAL_MS = 200
 
@@ -46,8 +48,14 @@ class AttemptShipper:
             return
         positions = {str(r): s.positions() for r, s in self.ranks.items()}
         if positions != self._saved and self._file.parent.is_dir():
-            write_atomically(self._file, orjson.dumps(positions), durable=False)
-            self._saved, self._saved_ms = positions, now_ms
+            self._saved_ms = now_ms
+            try:
+                write_atomically(self._file, orjson.dumps(positions), durable=False)
+                self._saved = positions
+            except OSError as error:  # a full disk: a restart would cut again from the older place, and readers trim that
+                log.warning("positions are not saved", file=str(self._file), error=str(error))
+            for rank in self.ranks.values():
+                rank.free_shipped()
 
     def close(self) -> None:
         for rank in self.ranks.values():

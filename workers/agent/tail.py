@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PIECE_BYTES = 256 * 1024
+PAGE_BYTES = 4096
+FREE_BYTES = 4 * 2**20
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 
 
@@ -30,6 +32,7 @@ class FileTail:
         self.sent = position
         self.size = position
         self._fd = -1
+        self._freed = 0
         self._pieces: deque[_Piece] = deque()
 
     def look(self) -> int:
@@ -62,11 +65,17 @@ class FileTail:
     def skip_to(self, position: int) -> None:
         """Passes over bytes that will not be sent, and gives their disk space back where the file system can."""
         if self._fd >= 0 and position > self.sent:
-            page = 4096
-            begin, end = -(-self.sent // page) * page, position // page * page
+            begin, end = -(-self.sent // PAGE_BYTES) * PAGE_BYTES, position // PAGE_BYTES * PAGE_BYTES
             if end > begin:
                 _punch(self.path, begin, end - begin)
         self.advance(position, 0)
+
+    def free(self, before: int, at_least: int = FREE_BYTES) -> None:
+        """Gives the disk space of the bytes before `before` back, once there is enough of it: nobody will read them again."""
+        end = before // PAGE_BYTES * PAGE_BYTES
+        if end - self._freed >= at_least:
+            _punch(self.path, self._freed, end - self._freed)
+            self._freed = end
 
     def close(self) -> None:
         if self._fd >= 0:
