@@ -2,7 +2,8 @@
 
 Lines: `["m", step, time_ms, {name: value}]`, `["p", {fields of ProgressReported without ids}]`,
 `["e", "CheckpointCompleted", {fields without ids}, event_id | null]`. NaN and infinities are the strings "NaN", "Infinity", "-Infinity".
-Holds: when a call returns, its line is in the file, whole: a SIGKILL right after it loses nothing. The file never passes its limit.
+Holds: when a call returns, its line is in the file, whole: a SIGKILL right after it loses nothing. What is
+not shipped yet never passes the limit.
 Never: buffers, waits for a reader, or calls fsync (a machine that loses power loses the newest lines).
 """
 
@@ -32,13 +33,14 @@ class SpoolFull(SpoolError):
 class SpoolWriter:
     """Appends to one spool file. Safe to use from several threads; one process at a time."""
 
-    __slots__ = ("_fd", "_limit", "_path", "_size", "_write")
+    __slots__ = ("_ceiling", "_fd", "_limit", "_path", "_size", "_write")
 
     def __init__(self, path: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
         self._path = path
         self._limit = limit_bytes
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._size = os.fstat(self._fd).st_size
+        self._ceiling = self._size_at_limit()
         self._write = os.write
 
     def metrics(self, step: int, time_ms: int, values: Mapping[str, Any]) -> None:
@@ -61,10 +63,12 @@ class SpoolWriter:
 
     def _append(self, line: bytes) -> None:
         size = self._size + len(line)
-        if size > self._limit:
+        if size > self._ceiling:
+            self._ceiling = self._size_at_limit()
+        if size > self._ceiling:
             raise SpoolFull(
-                f"{self._path} would pass its limit of {self._limit} bytes. Either nothing reads it (is the node agent alive, can it"
-                f" reach the brokers?) or the job logs too much; {LIMIT_VARIABLE} in the job's agent sets the limit"
+                f"{self._path} would hold more than its limit of {self._limit} unread bytes. Either nothing reads it (is the node agent"
+                f" alive, can it reach the brokers?) or the job logs too much. The limit is spool_limit_bytes of the agent's settings ({LIMIT_VARIABLE} without an agent)"
             )
         try:
             written = self._write(self._fd, line)
@@ -73,6 +77,11 @@ class SpoolWriter:
         self._size = size
         if written != len(line):
             raise SpoolError(f"{self._path} took {written} of {len(line)} bytes; free space on its disk")
+
+    def _size_at_limit(self) -> int:
+        """How large the file may become by now: what the agent has shipped it gives back as holes, which take no space."""
+        stat = os.fstat(self._fd)
+        return stat.st_size + self._limit - min(stat.st_size, stat.st_blocks * 512)
 
     def close(self) -> None:
         """Close the file; nothing is lost without it."""

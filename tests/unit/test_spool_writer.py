@@ -14,6 +14,7 @@ import torch
 
 from trainhouse.events import ProgressReported
 from trainhouse.workers.agent.core.spool import cut_spool
+from trainhouse.workers.agent.tail import PAGE_BYTES, FileTail
 from trainhouse.workers.spool import SpoolError, SpoolFull, SpoolWriter
 
 
@@ -90,10 +91,26 @@ def test_the_limit_names_the_file_and_the_setting(path: Path) -> None:
     assert all(line[0] == "m" for line in lines(path))  # type: ignore[index]
 
 
-def test_the_limit_counts_what_was_there(path: Path) -> None:
-    path.write_bytes(b'["p",{}]\n' * 20)
+def test_what_the_agent_has_shipped_and_freed_does_not_count(path: Path) -> None:
+    limit = 3 * PAGE_BYTES
+    spool, tail = SpoolWriter(path, limit), FileTail(path)
     with pytest.raises(SpoolFull):
-        SpoolWriter(path, limit_bytes=180).progress({})
+        for step in range(10_000):
+            spool.metrics(step, 1, {"loss": 0.5})
+    tail.free(path.stat().st_size, at_least=1)
+    if path.stat().st_blocks * 512 >= limit:
+        pytest.skip("this file system cannot free a part of a file")
+    with pytest.raises(SpoolFull):
+        for step in range(10_000):
+            spool.metrics(step, 1, {"loss": 0.25})
+    assert limit + PAGE_BYTES < path.stat().st_size <= limit + 2 * PAGE_BYTES
+    assert json.loads(path.read_bytes().splitlines()[-1])[3] == {"loss": 0.25}
+
+
+def test_the_limit_counts_what_was_there(path: Path) -> None:
+    path.write_bytes(b'["p",{}]\n' * 1000)
+    with pytest.raises(SpoolFull):
+        SpoolWriter(path, limit_bytes=9000).progress({})
 
 
 def test_a_closed_spool_says_so(path: Path) -> None:
