@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class Rank:
         self.state = {"model": self.net, "optimizer": self.optimizer, "schedule": self.schedule}
         self.step = 0
         for reseed in (torch.manual_seed, random.seed, np.random.seed):
-            reseed(seed + 1 + self.rank)
+            reseed((seed + 1 + self.rank) % 2**32)
         self.store = WatchedStore()
         self.told: list[str] = []
         self.checkpoints = Checkpointer(self.store, job, epoch, epoch - 1, "spec", on_event=lambda name, fields: self.told.append(name))
@@ -102,6 +103,11 @@ class Rank:
         return digest.hexdigest()
 
 
+def seed_of(job: str) -> int:
+    """A seed of the job's own: equal states would share chunks, and one job would find there what another sent."""
+    return zlib.crc32(job.encode())
+
+
 def straight(job: str, folder: Path) -> dict[str, Any]:
     """Six steps without a break."""
     rank = Rank(job, 1, 5)
@@ -124,7 +130,7 @@ def save_and_resume(job: str, folder: Path) -> dict[str, Any]:
 
 def two_checkpoints(job: str, folder: Path) -> dict[str, Any]:
     """Leaves checkpoints of steps 1 and 2."""
-    rank = Rank(job, 1, 5)
+    rank = Rank(job, 1, seed_of(job))
     prints = []
     for _ in range(2):
         rank.train(1)
@@ -141,7 +147,7 @@ def only_restore(job: str, folder: Path) -> dict[str, Any]:
 
 def stale(job: str, folder: Path) -> dict[str, Any]:
     """A newer attempt claims while this one trains; both ranks must hear of it."""
-    rank = Rank(job, 1, 5)
+    rank = Rank(job, 1, seed_of(job))
     rank.train(1)
     rank.save()
     if rank.rank == 0:
@@ -160,7 +166,7 @@ def stale(job: str, folder: Path) -> dict[str, Any]:
 
 def one_rank_fails(job: str, folder: Path) -> dict[str, Any]:
     """Rank 1 cannot upload: nobody commits, everybody hears the same, and the next save works."""
-    rank = Rank(job, 1, 5)
+    rank = Rank(job, 1, seed_of(job))
     rank.train(1)
 
     def fail() -> None:
@@ -179,10 +185,12 @@ def one_rank_fails(job: str, folder: Path) -> dict[str, Any]:
 def resume_train_and_die(job: str, folder: Path) -> dict[str, Any]:
     """Restores, checks against what was noted when that step was saved, and dies by SIGKILL while it saves the next."""
     epoch, dying, prefix, before = int(os.environ["EPOCH"]), int(os.environ["DYING"]), os.environ["AT"], os.environ["BEFORE"] == "1"
-    rank = Rank(job, epoch, 1000 + epoch)
+    rank = Rank(job, epoch, seed_of(job))
     report = rank.restore()
     noted = folder / f"{rank.step}-{rank.rank}"
     same = noted.read_text() == rank.fingerprint() if rank.step else True
+    # Each attempt goes another way, so that a mixture of two attempts' chunks could not pass for either.
+    torch.manual_seed(seed_of(f"{job}{epoch}{rank.rank}"))
     rank.train(1)
     if rank.step == 1 and dying >= 0:
         (folder / f"1-{rank.rank}").write_text(rank.fingerprint())
