@@ -68,7 +68,8 @@ class SpoolWriter:
         if size > self._ceiling:
             raise SpoolFull(
                 f"{self._path} would hold more than its limit of {self._limit} unread bytes. Either nothing reads it (is the node agent"
-                f" alive, can it reach the brokers?) or the job logs too much. The limit is spool_limit_bytes of the agent's settings ({LIMIT_VARIABLE} without an agent)"
+                f" alive, can it reach the brokers?) or the job logs too much. The limit is spool_limit_bytes of the agent's settings"
+                f" ({LIMIT_VARIABLE} without an agent)"
             )
         try:
             written = self._write(self._fd, line)
