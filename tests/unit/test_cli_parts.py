@@ -120,6 +120,9 @@ def test_a_rejected_resubmission_is_nobody_elses_news() -> None:
     running = JobStatus(job_id="j", status_seq=1, state=JobState.RUNNING)  # type: ignore[arg-type]
     assert concerns("j", running, "j", "e1")
     assert not concerns("k", running, "j", "e1")
+    theirs = running.model_copy(update={"spec_sha256": "a"})
+    assert concerns("j", theirs, "j", "e1", "a")
+    assert not concerns("j", theirs, "j", "e1", "b")
 
 
 def test_a_story_line_holds_the_facts_and_no_noise() -> None:

@@ -49,6 +49,7 @@ class Submitted:
     job_id: JobId
     event_id: str
     position: Position | None
+    spec_sha256: str | None = None
 
 
 def now_ms() -> int:
@@ -96,7 +97,7 @@ class TrainhouseClient:
             position = feed.position()
         sent = self._send(JobSubmitted(job_id=chosen, spec=spec), event_id)
         # The status of an older submission of the same id may lie before the position: read it all then.
-        return Submitted(chosen, sent, None if job_id else position)
+        return Submitted(chosen, sent, None if job_id else position, spec.sha256())
 
     def cancel(self, job_id: str, reason: str = "cancelled by its user") -> str:
         """Asks that a job end. Blocks until Kafka acks; gives the request's event id."""
@@ -113,7 +114,7 @@ class TrainhouseClient:
         with StatusFeed(self.kafka) as feed:
             feed.start(asked.position)
             while deadline is None or time.monotonic() < deadline:
-                found = [s for key, s in feed.poll(0.5) if concerns(key, s, asked.job_id, asked.event_id or None)]
+                found = [s for key, s in feed.poll(0.5) if concerns(key, s, asked.job_id, asked.event_id or None, asked.spec_sha256)]
                 for status in found:
                     yield status
                     if status.state.final:

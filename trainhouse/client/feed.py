@@ -99,10 +99,15 @@ class StatusFeed:
                 yield key, event
 
 
-def concerns(key: str, status: JobStatus, job_id: str, event_id: str | None) -> bool:
-    """Whether a status tells how a submission goes: the job's own, or the rejection of this very event."""
+def concerns(key: str, status: JobStatus, job_id: str, event_id: str | None, spec_sha256: str | None = None) -> bool:
+    """Whether a status tells how a submission goes: the job's own, or the rejection of this very event.
+
+    With `spec_sha256` the job's own counts only if it has that spec: another job of this id is not what was submitted.
+    """
     if event_id is not None and key == event_id:
         return True
+    if spec_sha256 is not None and status.spec_sha256 not in ("", spec_sha256):
+        return False
     return key == job_id and (status.state is not JobState.REJECTED or event_id is None or status.submission_id in (None, event_id))
 
 
