@@ -18,6 +18,7 @@ from trainhouse.events.topics import CONTROL, HEARTBEATS, POOLS, VERDICTS
 from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.scheduler.stream.cancelling import still_wanted
 from trainhouse.scheduler.stream.ports import Clock, Entry, Log, Publisher, Tail
 
 TICK_S = 0.5
@@ -59,6 +60,7 @@ class Detecting:
     async def run(self) -> None:
         """Ticks until cancelled."""
         while True:
+            still_wanted()
             await asyncio.sleep(TICK_S)
             try:
                 await self._follow_pools()

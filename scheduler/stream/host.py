@@ -14,6 +14,7 @@ from trainhouse.scheduler.core.batch import Limits, Proposer
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.core.ownership import Ownership
+from trainhouse.scheduler.stream.cancelling import still_wanted
 from trainhouse.scheduler.stream.feed import InputFeed
 from trainhouse.scheduler.stream.follower import Follower
 from trainhouse.scheduler.stream.owner import Owner, Pace
@@ -89,6 +90,7 @@ class JournalHost(Generic[S]):
 
     async def _recovered(self) -> Tail:
         while True:
+            still_wanted()
             try:
                 return await self._try_recover()
             except LogUnavailable as error:
@@ -130,6 +132,7 @@ class JournalHost(Generic[S]):
 
     async def _follow(self, tail: Tail) -> None:
         while True:
+            still_wanted()
             self._fold(await tail.take(TAIL_WAIT_S))
 
     def _fold(self, entries: Sequence[Entry]) -> None:

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge
+from trainhouse.scheduler.stream.cancelling import apart
 from trainhouse.scheduler.stream.kafka_auth import aiokafka_config
 from trainhouse.scheduler.stream.kafka_publisher import KafkaPublisher, open_publisher
 from trainhouse.scheduler.stream.ports import Appended, Entry, Tail
@@ -44,7 +45,7 @@ class KafkaTail:
 
     async def close(self) -> None:
         """Gives the connections back."""
-        await self._consumer.stop()
+        await apart(self._consumer.stop())
 
 
 class KafkaLog:
@@ -175,7 +176,7 @@ class KafkaLog:
         producer, self._producer = self._producer, None
         if producer is not None:
             with contextlib.suppress(KafkaError, TimeoutError):
-                await asyncio.wait_for(producer.stop(), 1.0)
+                await asyncio.wait_for(apart(producer.stop()), 1.0)
 
     async def _asking_consumer(self) -> AIOKafkaConsumer:
         async with self._starting:

@@ -14,6 +14,7 @@ from aiokafka.errors import IllegalOperation, InvalidProducerEpoch, KafkaError, 
 
 from trainhouse.scheduler.core.errors import Fenced, LogUnavailable
 from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.scheduler.stream.cancelling import apart
 
 MAX_REQUEST_BYTES = 5 * 1024 * 1024
 SEND_TIMEOUT_MS = 10_000
@@ -72,7 +73,7 @@ class KafkaPublisher:
     async def close(self) -> None:
         """Stops the producer; what it did not commit is aborted by the next one's fence."""
         with contextlib.suppress(KafkaError, TimeoutError):
-            await asyncio.wait_for(self._producer.stop(), CLOSE_TIMEOUT_S)
+            await asyncio.wait_for(apart(self._producer.stop()), CLOSE_TIMEOUT_S)
 
     async def _send_all(self, batch: Sequence[Outgoing]) -> None:
         sending = [

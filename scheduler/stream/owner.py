@@ -18,6 +18,7 @@ from trainhouse.events.topics import MAX_JOURNAL_RECORD_BYTES
 from trainhouse.scheduler.core.batch import Pending, Proposer
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge
 from trainhouse.scheduler.core.logtime import LogTime
+from trainhouse.scheduler.stream.cancelling import still_wanted
 from trainhouse.scheduler.stream.feed import InputFeed
 from trainhouse.scheduler.stream.follower import Follower
 from trainhouse.scheduler.stream.ports import Appended, Clock, Log
@@ -73,6 +74,7 @@ class Owner(Generic[S]):
     async def run(self) -> None:
         """Runs until cancelled. Raises BrokenInvariant: then the process must end."""
         while True:
+            still_wanted()
             if not self._decides():
                 await self._follower.until(self._decides, self._pace.role_check_s)
                 continue
@@ -94,6 +96,7 @@ class Owner(Generic[S]):
         task = asyncio.create_task(self._publishing.run())
         try:
             while self._decides():
+                still_wanted()
                 if task.done():
                     task.result()
                 await self._step()
@@ -107,6 +110,7 @@ class Owner(Generic[S]):
 
     async def _claimed(self) -> bool:
         while self._decides():
+            still_wanted()
             record = self._proposer.claim(self._follower.folded, 0)
             await self._append(record)
             if self._follower.own_seq >= record.seq:

@@ -12,6 +12,7 @@ import structlog
 
 from trainhouse.scheduler.core.errors import Fenced, LogUnavailable
 from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.scheduler.stream.cancelling import still_wanted
 from trainhouse.scheduler.stream.follower import Follower
 from trainhouse.scheduler.stream.ports import Clock, Log, Publisher
 
@@ -36,6 +37,7 @@ class Publishing(Generic[S]):
     async def run(self) -> None:
         """Publishes until it is cancelled or fenced. An own record must have counted before."""
         while True:
+            still_wanted()
             seen = self._follower.own_seq
             try:
                 await self._session()
@@ -66,6 +68,7 @@ class Publishing(Generic[S]):
             await self._follower.until(lambda: self._follower.position >= end)
             self.done = self._follower.folded.published_up_to
             while True:
+                still_wanted()
                 await self._publish_waiting(publisher)
                 await self._follower.until(self._waits)
         finally:

@@ -26,8 +26,8 @@ def run(request: pytest.FixtureRequest) -> Iterator[Callable[[Case], None]]:
     bootstrap = request.getfixturevalue("kafka") if request.param == "kafka" else ""
     if bootstrap:
         config = {"max.message.bytes": str(MAX_BYTES), "message.timestamp.type": "LogAppendTime"}
-        made = AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, 2, 1, config=config)])
-        made[topic].result(10)
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(topic, 2, 1, config=config)])[topic].result(30)
 
     @asynccontextmanager
     async def log() -> AsyncIterator[Log]:

@@ -1,0 +1,19 @@
+"""Cancellation that cannot get lost: some clients swallow it while they close, and a task would then run for ever.
+
+Holds: a loop that calls `still_wanted` each round ends after a cancellation, whoever swallowed the exception.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+
+
+def still_wanted() -> None:
+    """Raises CancelledError when the current task was asked to end."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+async def apart(work: Awaitable[None]) -> None:
+    """Awaits in a task of its own: a cancellation reaches the caller at once and never `work`."""
+    await asyncio.shield(asyncio.ensure_future(work))
