@@ -6,7 +6,7 @@ without it. A node that only was silent, and comes back with its ranks alive, st
 
 from trainhouse.events import Epoch, GangAllocated, JobId, NodeDesiredState, NodeLost, NodeRegistered
 from trainhouse.events.decisions import DevicesFreed, Hold, NodeGivenUp, NodeJoined
-from trainhouse.events.phases import Checkpointing, PartEnd, StopCause, StopKind, Stopping
+from trainhouse.events.phases import PartEnd, StopCause, StopKind, Stopping
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.life import end_part, stop
 from trainhouse.scheduler.core.records import Job, Node, NodeHealth
@@ -141,8 +141,6 @@ def _clean(job: Job, ranks: range) -> bool:
 
 def _cause_of_loss(job: Job, reason: str) -> StopCause | None:
     """What the loss of a part ends the attempt for; None when it is ending for something that stands."""
-    if isinstance(job.phase, Checkpointing):
-        return job.phase.cause
     if isinstance(job.phase, Stopping) and job.phase.cause.kind is not StopKind.RANK_FAILED:
         return None
     return StopCause(kind=StopKind.LOST, reason=reason)

@@ -22,7 +22,12 @@ LONG_ENOUGH_MS: Final = 60_000
 
 
 def stop(draft: Draft, job: Job, cause: StopCause) -> None:
-    """Releases the gang of a job that has one. A job that is stopping already only changes its cause."""
+    """Releases the gang of a job that has one; one that is stopping already gets the new cause.
+
+    What a save was for stands, whatever goes wrong while it lasts.
+    """
+    if isinstance(job.phase, Checkpointing) and cause.kind in (StopKind.LOST, StopKind.RANK_FAILED):
+        cause = job.phase.cause
     grace_s = job.limits.grace_s if cause.kind in (StopKind.CANCELLED, StopKind.RUN_TIME) else min(job.limits.grace_s, FAILED_GRACE_S)
     remind_at_ms = draft.now_ms + round(grace_s * 1000) + REMIND_MS
     phase = Stopping(shown=state_of(job.phase), cause=cause, grace_s=grace_s, remind_at_ms=remind_at_ms)

@@ -66,8 +66,6 @@ def on_rank_exited(draft: Draft, report: RankExited) -> None:
         if report.rank not in job.allotment.clean_ranks:
             draft.emit(RankFinished(job_id=job.job_id, epoch=report.epoch, rank=report.rank))
             settle(draft, job.job_id)
-    elif isinstance(job.phase, Checkpointing):
-        stop(draft, job, job.phase.cause)
     elif not isinstance(job.phase, Stopping):
         stop(draft, job, StopCause(kind=_kind_of_exit(report), reason=_exit_reason(report)))
 

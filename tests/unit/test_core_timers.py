@@ -1,7 +1,9 @@
 """What time brings about: limits of run time, quiet scripts, the bound of statuses."""
 
-from tests.unit.core_world import Driver, admitted, exited, progress, registered, started, stopped
-from trainhouse.events import CheckpointCompleted, CheckpointRequested, GangAllocated, GangReleased, JobState, JobStatus
+import pytest
+
+from tests.unit.core_world import Driver, admitted, exited, lost, progress, registered, started, stopped
+from trainhouse.events import CheckpointCompleted, CheckpointRequested, GangAllocated, GangReleased, JobState, JobStatus, LaunchFailed
 
 
 def running(**fields: object) -> tuple[Driver, GangAllocated]:
@@ -110,3 +112,19 @@ def test_a_checkpoint_is_known_by_its_commit_whatever_epoch_tells_of_it() -> Non
     d.feed(saved(gang, 3))
     checkpoint = d.status("j").last_checkpoint
     assert checkpoint is not None and (checkpoint.commit, checkpoint.step) == (3, 30)
+
+
+@pytest.mark.parametrize("trouble", ["exit", "lost", "launch", "rebooted"])
+def test_what_goes_wrong_during_the_last_save_does_not_bring_the_job_back(trouble: str) -> None:
+    d, gang = running(limits={"run_time_s": 60, "restarts": 9})
+    d.feed(progress(gang, 1))
+    d.tick(60_000)
+    about = {"job_id": "j", "attempt": 0, "epoch": 1, "node_id": "a", "pool": "default", "reason": "x", "retryable": True}
+    event = {
+        "exit": exited(gang, 0, 1),
+        "lost": lost(registered("a")),
+        "launch": LaunchFailed.model_validate(about),
+        "rebooted": registered("a", boot_id="boot-2"),
+    }[trouble]
+    d.feed(event, stopped(gang, "a"))
+    assert d.status("j").state is JobState.FAILED and "run_time_s" in d.status("j").reason
