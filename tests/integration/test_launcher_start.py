@@ -16,11 +16,13 @@ from trainhouse.workers.launcher import (
     Launcher,
     LaunchError,
     attempt_alive,
+    kill_keeper,
     kill_tree,
     rank_alive,
     read_exit,
     terminate,
 )
+from trainhouse.workers.launcher.processes import read_process
 
 COLD = {"PYTHONOPTIMIZE": "1"}
 
@@ -217,6 +219,33 @@ def test_a_dead_warm_process_is_replaced_and_the_start_is_cold(tmp_path: Path) -
     finally:
         attempt.close()
         launcher.close()
+
+
+def test_one_gang_on_two_nodes(launcher: Launcher, tmp_path: Path) -> None:
+    first, second = Attempt(tmp_path / "a", TRAIN, ranks=2), Attempt(tmp_path / "b", TRAIN, ranks=2)
+    port = {"MASTER_PORT": str(first.listener.getsockname()[1])}
+    try:  # the other node is earlier than the one that hosts the store: its rank waits in the socket's queue
+        launcher.start(second.paths, second.launches(env=port)[1:], None)
+        until(lambda: rank_alive(second.paths.rank(1)))
+        launcher.start(first.paths, first.launches(env=port)[:1], first.store)
+        assert first.exit_of(0).exit_code == 0, first.stderr(0)
+        assert second.exit_of(1).exit_code == 0, second.stderr(1)
+        assert "of 2" in first.stdout(0) and "of 2" in second.stdout(1)
+    finally:
+        first.close()
+        second.close()
+
+
+def test_ranks_survive_their_keeper_whose_records_then_lack(launcher: Launcher, attempt: Attempt) -> None:
+    script = "import os, time\nprint('up')\nwhile not os.path.exists('stop'): time.sleep(0.01)"
+    run(launcher, attempt, script, warm=True)
+    until(attempt.stdout)
+    assert kill_keeper(attempt.paths)
+    until(lambda: read_process(attempt.paths.keeper) is None)
+    assert rank_alive(attempt.paths.rank(0)) and attempt_alive(attempt.paths)
+    assert kill_tree(attempt.paths) == 1
+    until(lambda: not attempt_alive(attempt.paths))
+    assert read_exit(attempt.paths.rank(0)) is None and not rank_alive(attempt.paths.rank(0))
 
 
 STARTER = """

@@ -40,6 +40,7 @@ for step in session.steps(int(sys.argv[1])):
     if step == 5 and sys.argv[2] == "die": os.kill(os.getpid(), signal.SIGKILL)
     if step == 5 and sys.argv[2] == "raise": raise ValueError("of its own making")
 print("finished at", session.step)
+if sys.argv[2] == "linger": time.sleep(600)
 """
 
 
@@ -129,6 +130,13 @@ def test_sigterm_ends_at_a_step_boundary_without_a_save(runs: Runs) -> None:
     codes = [run.exit_of(r).exit_code for r in (0, 1)]
     assert 128 + signal.SIGTERM in codes  # the other may see its peer leave first
     assert run.events("CheckpointStarted") == []
+
+
+def test_sigterm_after_the_last_step_ends_at_once(runs: Runs) -> None:
+    run = runs.tiny(steps=2, then="linger", ranks=1)
+    until(lambda: "finished" in run.stdout())
+    terminate(run.paths)
+    assert run.exit_of().exit_code == 128 + signal.SIGTERM
 
 
 def test_a_logged_metric_survives_a_sigkill_right_after_the_call(runs: Runs) -> None:

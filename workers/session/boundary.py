@@ -35,6 +35,7 @@ class Boundary:
         self._requests = RequestFile(context.request)
         self._must_agree = saver.saves or context.request is not None
         self._terminated = False
+        self._stepping = False
         self._next_agreement = 0
         self._began = (0.0, 0)
         self._saved_at = time.monotonic()
@@ -42,8 +43,10 @@ class Boundary:
         self._measured = Measured(failures=context.attempt)
 
     def on_sigterm(self, number: int, frame: FrameType | None) -> None:
-        """Signal handler: leave at the next boundary, without a save."""
+        """Signal handler: leave at the next boundary, without a save; at once when not between the first step and the last."""
         self._terminated = True
+        if not self._stepping:
+            raise Stopped(SIGTERM_EXIT)
 
     def begin(self, step: int, total: int | None) -> None:
         """Training begins at `step`."""
@@ -51,6 +54,7 @@ class Boundary:
         self._began = (now, step)
         self._saved_at = now
         self._saved_step = step if step else None
+        self._stepping = True
         self._next_agreement = step + 1
         self._progress.begin(step, total, now, _now_ms())
 
@@ -69,6 +73,7 @@ class Boundary:
 
     def end(self, step: int) -> None:
         """All steps are done: keep the result."""
+        self._stepping = False
         self.save(step)
         self.report(step)
 
