@@ -32,6 +32,10 @@ OPERATION_REPLIES = "trainhouse.operation-replies"
 DEAD_LETTERS = "trainhouse.dead-letters"
 
 
+# A journal's entries carry the broker's time, so that an owner whose clock is off finds out.
+LOG_TIME = {"message.timestamp.type": "LogAppendTime"}
+
+
 @dataclass(frozen=True)
 class Topic:
     """One topic. `retention_days` None means it never expires; `compacted` keeps the newest record of each key."""
@@ -62,6 +66,7 @@ TOPICS: tuple[Topic, ...] = (
         "the journal of intake's directory",
         retention_days=None,
         max_message_bytes=MAX_JOURNAL_RECORD_BYTES,
+        extra=LOG_TIME,
     ),
     Topic(
         CONTROL,
@@ -75,6 +80,7 @@ TOPICS: tuple[Topic, ...] = (
         "the journal of the scheduler",
         retention_days=None,
         max_message_bytes=MAX_JOURNAL_RECORD_BYTES,
+        extra=LOG_TIME,
     ),
     Topic(
         SNAPSHOTS,
