@@ -3,8 +3,11 @@
 Holds: the allocation is on disk before anything starts. A failure says what to change, and whether another node would fail too.
 """
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import structlog
 
 from trainhouse.checkpointing.errors import CheckpointError, ObjectMissing, ObjectStoreRefused
 from trainhouse.events import GangAllocated, NodePlacement
@@ -17,6 +20,8 @@ from trainhouse.workers.agent.rendezvous import RendezvousPorts
 from trainhouse.workers.agent.secretfiles import read_secrets
 from trainhouse.workers.launcher import AttemptPaths, LaunchError, RankLaunch, RankLauncher, Started, StoreSocket
 from trainhouse.workers.launcher.processes import read_json
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class RankStarter:
 
     def start(self, launch: Launch) -> AgentInput:
         """Starts this node's ranks and says how it went. Never raises. Blocks: tens of ms warm, seconds cold or for code to fetch."""
+        began_s = time.monotonic()
         try:
             started = self._start(launch.allocation, launch.placement)
         except (NotLaunchable, LaunchError) as error:
@@ -44,6 +50,8 @@ class RankStarter:
             return LaunchRefused(launch.key, f"the job's code could not be fetched: {error}", retryable=not known)
         except Exception as error:
             return LaunchRefused(launch.key, f"the ranks could not be started: {type(error).__name__}: {error}", retryable=True)
+        took_ms = round((time.monotonic() - began_s) * 1000)
+        log.info("launched", attempt=str(launch.key), took_ms=took_ms, warm=started.warm, why_cold=started.why_cold)
         return LaunchDone(launch.key, started.warm)
 
     def pid(self, key: AttemptKey, rank: int) -> int | None:
