@@ -13,12 +13,16 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+import numpy as np
+import pyarrow as pa
 import structlog
 
+from trainhouse.events.errors import EventError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.clickhouse import ClickHouse, connect_embedded, connect_server, embedded_options
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
 from trainhouse.projections.endpoint.server import Endpoint
+from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.lane import Lane, Pace
 from trainhouse.projections.migrate import migrate
 from trainhouse.projections.reader import KafkaSource
@@ -41,7 +45,11 @@ def main(kafka: KafkaSettings, projector: ProjectorSettings, clickhouse: ClickHo
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     os.environ.setdefault("TZ", "UTC")
-    failures = run(kafka, projector, clickhouse, stop)
+    try:
+        failures = run(kafka, projector, clickhouse, stop)
+    except (ProjectionError, EventError) as reason:
+        log.error("the projector cannot start", error=str(reason))
+        return 1
     for name, error in failures.items():
         log.error("a lane could not go on", lane=name, error=f"{type(error).__name__}: {error}")
     return 1 if failures else 0
@@ -76,6 +84,7 @@ def run(
             source = KafkaSource(kafka, spec.topics, projector.batch_max_records, projector.batch_max_bytes)
             pace = Pace(projector.batch_linger_ms / 1000, projector.batch_max_linger_ms / 1000)
             lanes.start(Lane(spec.name, source, connect(), spec.builder(schemas), pace))
+        _warm_up()
         healthy.set()
         log.info("projecting", lanes=[s.name for s in LANES], port=port)
         if ready is not None:
@@ -83,6 +92,11 @@ def run(
         stop.wait()
         lanes.join()
     return lanes.failures
+
+
+def _warm_up() -> None:
+    """Arrow imports pandas with its first array, which takes a second or more: not in the first batch, please."""
+    pa.array(np.zeros(1))
 
 
 @contextlib.contextmanager

@@ -23,6 +23,9 @@ PREFETCH_KIB = 16 * 1024
 CHUNK = 1000
 IDLE_S = 0.2
 RANGE_TIMEOUT_S = 120.0
+ANSWER_S = 30.0
+# While the brokers are away: ask once or twice a second, not twenty times.
+PATIENCE = {"reconnect.backoff.ms": 200, "reconnect.backoff.max.ms": 2000}
 
 
 class Source(Protocol):
@@ -56,7 +59,7 @@ class KafkaSource:
         for topic in self._topics:
             for partition in self._partitions(topic):
                 offset = next_offsets.get((topic, partition), 0)
-                low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+                low, high = self._ends(topic, partition)
                 if offset > high:
                     raise BrokenPosition(
                         f"{topic}-{partition} ends at {high}, but rows up to {offset} are stored: the topic was made anew, or this is "
@@ -66,7 +69,8 @@ class KafkaSource:
         self._consumer.assign(assigned)
 
     def poll(self, linger_s: float) -> list[Record]:
-        messages = _good(self._consumer.consume(CHUNK, timeout=0.0) or self._consumer.consume(1, timeout=IDLE_S))
+        chunk = min(CHUNK, self._max_records)
+        messages = _good(self._consumer.consume(chunk, timeout=0.0) or self._consumer.consume(1, timeout=IDLE_S))
         if not messages:
             return []
         deadline = time.monotonic() + linger_s
@@ -75,7 +79,7 @@ class KafkaSource:
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            more = _good(self._consumer.consume(CHUNK, timeout=min(left, 0.02)))
+            more = _good(self._consumer.consume(min(chunk, self._max_records - len(messages)), timeout=min(left, 0.02)))
             size += sum(len(m.value() or b"") for m in more)
             messages += more
         return [_record(m) for m in messages]
@@ -112,9 +116,15 @@ class KafkaSource:
             f"{wanted.topic}-{wanted.partition}: offsets {wanted.start} to {wanted.end} did not come in {RANGE_TIMEOUT_S:.0f} s"
         )
 
+    def _ends(self, topic: str, partition: int) -> tuple[int, int]:
+        try:
+            return self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)
+        except KafkaException as error:
+            raise BusUnavailable(f"the brokers at {self._settings.bootstrap} did not answer for {topic}-{partition}: {error}") from error
+
     def _partitions(self, topic: str) -> list[int]:
         try:
-            found = self._consumer.list_topics(topic, timeout=30).topics[topic]
+            found = self._consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
         except KafkaException as error:
             raise BusUnavailable(f"the brokers at {self._settings.bootstrap} did not answer: {error}") from error
         if found.error is not None or not found.partitions:
@@ -122,7 +132,7 @@ class KafkaSource:
         return sorted(found.partitions)
 
     def _new_consumer(self, **more: object) -> Consumer:
-        return consumer(self._settings, group="trainhouse-projector", **({"queued.max.messages.kbytes": PREFETCH_KIB} | more))
+        return consumer(self._settings, group="trainhouse-projector", **({"queued.max.messages.kbytes": PREFETCH_KIB} | PATIENCE | more))
 
 
 def _good(messages: list[Message]) -> list[Message]:
