@@ -36,9 +36,12 @@ class ResumeFrom:
         return self.step is not None or self.commit is not None
 
 
-def parse_resume_from(text: str) -> ResumeFrom:
-    """`JOB`, `JOB/STEP`, `JOB/step/STEP`, `JOB/commit/N` or a checkpoint's URI. Raises InvalidState that says so."""
-    found = _URI.match(text) or _SHORT.match(text)
+def parse_resume_from(text: str, objects: ObjectStore) -> ResumeFrom:
+    """`JOB`, `JOB/STEP`, `JOB/step/STEP`, `JOB/commit/N` or a checkpoint's URI in this store. Raises InvalidState that says so."""
+    uri = _URI.match(text)
+    if uri is not None and objects.uri(commit_key(uri["job"], int(uri["commit"]))) != text:
+        raise InvalidState(f"resume_from {text!r} is in another store than ours ({objects.address}); copy it here, or name one of ours")
+    found = uri or _SHORT.match(text)
     if found is None:
         raise InvalidState(f"resume_from {text!r}: write JOB, JOB/STEP, JOB/commit/N, or the uri of a checkpoint")
     parts = found.groupdict()

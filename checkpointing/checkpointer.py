@@ -113,7 +113,7 @@ class Checkpointer:
         fit), ObjectStoreUnavailable; a store that is away never makes an older checkpoint the choice.
         """
         began = time.perf_counter()
-        wanted = self._ranks.each(lambda: parse_resume_from(resume_from) if resume_from else None)
+        wanted = self._ranks.each(lambda: parse_resume_from(resume_from, self._objects) if resume_from else None)
         self.claim()
         manifest, damaged = self._choose_and_load(state, per_rank_state_consumer, wanted)
         if manifest is None:

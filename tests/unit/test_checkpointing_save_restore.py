@@ -410,6 +410,8 @@ def test_resume_from_another_job() -> None:
         resume("e", "source/commit/2")
     with pytest.raises(NoCheckpoint, match="it has none"):
         resume("f", "nobody")
+    with pytest.raises(InvalidState, match="another store than ours"):
+        resume("f", "s3://elsewhere/jobs/source/commits/0000000001")
     with pytest.raises(InvalidState, match="write JOB"):
         resume("g", "a/b/c/d")
     own = checkpointer(objects, job="h")
