@@ -64,6 +64,24 @@ class Stack:
         supervisor = self.supervisor()
         return {supervisor.pid, *(child.pid for child in supervisor.children(recursive=True))}
 
+    def put(self, key: str, body: bytes) -> None:
+        self._s3().put_object(Bucket=self.exports()["TRAINHOUSE_S3_BUCKET"], Key=key, Body=body)
+
+    def get(self, key: str) -> bytes:
+        return bytes(self._s3().get_object(Bucket=self.exports()["TRAINHOUSE_S3_BUCKET"], Key=key)["Body"].read())
+
+    def _s3(self) -> Any:
+        import boto3
+
+        exports = self.exports()
+        return boto3.client(
+            "s3",
+            endpoint_url=exports["TRAINHOUSE_S3_ENDPOINT"],
+            aws_access_key_id=exports["TRAINHOUSE_S3_ACCESS_KEY"],
+            aws_secret_access_key=exports["TRAINHOUSE_S3_SECRET_KEY"],
+            region_name=exports["TRAINHOUSE_S3_REGION"],
+        )
+
     def sql(self, query: str) -> str:
         import urllib.parse
         import urllib.request
@@ -113,17 +131,8 @@ def test_everything_runs_and_says_where(stack: Stack) -> None:
 
 
 def test_the_exports_reach_the_store_and_the_queries(stack: Stack) -> None:
-    import boto3
-
-    exports = stack.exports()
-    client = boto3.client(
-        "s3",
-        endpoint_url=exports["TRAINHOUSE_S3_ENDPOINT"],
-        aws_access_key_id=exports["TRAINHOUSE_S3_ACCESS_KEY"],
-        aws_secret_access_key=exports["TRAINHOUSE_S3_SECRET_KEY"],
-        region_name=exports["TRAINHOUSE_S3_REGION"],
-    )
-    client.put_object(Bucket=exports["TRAINHOUSE_S3_BUCKET"], Key="test/kept", Body=b"kept")
+    stack.put("test/exports", b"reached")
+    assert stack.get("test/exports") == b"reached"
     assert stack.sql("SELECT 1") == "1"
 
 
@@ -177,21 +186,12 @@ def test_a_killed_part_is_started_again(stack: Stack, name: str) -> None:
 
 
 def test_down_and_up_keep_the_data(stack: Stack) -> None:
-    import boto3
-
+    stack.put("test/kept", b"kept")
     stack.ok("down")
     assert stack.run("ps").returncode != 0
     assert stack.run("down").returncode != 0
     stack.up()
-    exports = stack.exports()
-    client = boto3.client(
-        "s3",
-        endpoint_url=exports["TRAINHOUSE_S3_ENDPOINT"],
-        aws_access_key_id=exports["TRAINHOUSE_S3_ACCESS_KEY"],
-        aws_secret_access_key=exports["TRAINHOUSE_S3_SECRET_KEY"],
-        region_name=exports["TRAINHOUSE_S3_REGION"],
-    )
-    assert client.get_object(Bucket=exports["TRAINHOUSE_S3_BUCKET"], Key="test/kept")["Body"].read() == b"kept"
+    assert stack.get("test/kept") == b"kept"
     until(answers(lambda: stack.sql("SELECT count() FROM nodes") == "1"), "the node of before, in SQL", 20)
     assert all(row["restarts"] == 0 for row in stack.parts().values())
 
