@@ -23,6 +23,7 @@ def cancel(
 ) -> None:
     """Asks that jobs end: SIGTERM, a grace time, then SIGKILL. Works at any moment, also just after `submit`.
 
+    \b
     trainhouse cancel gpt-1k7x3m9qp2f8d --reason "wrong learning rate"
     """
     from trainhouse.cli.jobs import unknown
@@ -56,6 +57,7 @@ def rerun(
 ) -> None:
     """Submits a job again: same code, environment, data, seed and gang; a new id.
 
+    \b
     trainhouse rerun gpt-1k7x3m9qp2f8d --wait
     """
     from trainhouse.cli.jobs import unknown

@@ -28,10 +28,9 @@ def sql(
 ) -> None:
     """Any question, read-only, in ClickHouse's SQL.
 
+    \b
     trainhouse sql "SHOW TABLES"
-
     trainhouse sql "SELECT job_id, state, loss FROM jobs ORDER BY submitted_at DESC LIMIT 5"
-
     trainhouse sql --format CSVWithNames "SELECT step, value FROM step_metrics WHERE metric = 'loss'" > loss.csv
     """
     from trainhouse.client.wiring import sql_of_settings
@@ -58,8 +57,8 @@ def schemas(
 ) -> None:
     """The contract: JSON Schemas of all events, and an AsyncAPI 3 document of all topics.
 
+    \b
     trainhouse schemas trainhouse.job.submitted.v1
-
     trainhouse schemas --out contract/
     """
     from trainhouse.events import event_class
@@ -87,8 +86,8 @@ def replay(
 ) -> None:
     """Reads the journals from their beginnings and recomputes every decision. Exits with 1 where one differs.
 
+    \b
     trainhouse replay --verify
-
     trainhouse replay --verify --topic trainhouse.decisions --json
     """
     from trainhouse.cli import output

@@ -33,6 +33,7 @@ def demo(
 ) -> None:
     """Starts a stack if none is up, trains a small GPT on two ranks, follows it, and sums up.
 
+    \b
     trainhouse demo
     """
     from trainhouse.cli import locate

@@ -40,12 +40,10 @@ def status(
 ) -> None:
     """Jobs and their states, newest first; or one job in full.
 
+    \b
     trainhouse status                                    the newest jobs
-
     trainhouse status --state RUNNING --team vision      what a team runs now
-
     trainhouse status --since 2h --json | jq .state      for programs
-
     trainhouse status gpt-1k7x3m9qp2f8d --watch          follow; exits with the job's code
     """
     from trainhouse.cli import listing, output

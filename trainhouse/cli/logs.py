@@ -35,8 +35,8 @@ def logs(
 ) -> None:
     """What the ranks of a job wrote.
 
+    \b
     trainhouse logs gpt-1k7x3m9qp2f8d --rank 0 -f
-
     trainhouse logs gpt-1k7x3m9qp2f8d --stream stderr --tail 50
     """
     from trainhouse.client import TrainhouseClient

@@ -29,8 +29,8 @@ def nodes(
 ) -> None:
     """Machines, their devices and what runs there. Times are of the last heartbeat.
 
+    \b
     trainhouse nodes
-
     trainhouse nodes --state LOST --since 1d --json
     """
     import time

@@ -27,6 +27,7 @@ def stack(
 ) -> None:
     """Every rank's Python stack, now. The ranks go on.
 
+    \b
     trainhouse stack gpt-1k7x3m9qp2f8d
     """
     from trainhouse.cli.output import json_lines
@@ -52,8 +53,8 @@ def execute(
 ) -> None:
     """Runs a command beside a rank: in its folder, with its environment, as its user. Exits with the command's code.
 
+    \b
     trainhouse exec gpt-1k7x3m9qp2f8d --rank 1 -- nvidia-smi
-
     trainhouse exec gpt-1k7x3m9qp2f8d -- sh -c 'ls; env | grep RANK'
     """
     from trainhouse.client.operations import execute as ask

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 HELP = """
 Runs one process of the platform in the foreground, by settings alone: `intake`, `scheduler`, `detector`, `projector` or `agent`.
 
+\b
 TRAINHOUSE_KAFKA_BOOTSTRAP=kafka:9092 trainhouse run scheduler
 TRAINHOUSE_CONFIG=/etc/trainhouse.toml trainhouse run agent
 

@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
 def set_(name: Annotated[str, typer.Argument(help="As the environment variable.")], data_dir: DataDir = None) -> None:
     """Reads a value from standard input (one final newline is dropped) and keeps it.
 
+    \b
     echo "$TOKEN" | trainhouse secrets set HUB_TOKEN
     """
     path = path_of(folder(), name)

@@ -24,10 +24,9 @@ def events(
 ) -> None:
     """The whole story of a job, one line an event, oldest first.
 
+    \b
     trainhouse events gpt-1k7x3m9qp2f8d
-
     trainhouse events gpt-1k7x3m9qp2f8d --type checkpoint --since 1h
-
     trainhouse events gpt-1k7x3m9qp2f8d --log --json       the CloudEvents themselves
     """
     import time

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 HELP = """
 Submits a job: a command after `--`, or a spec from a YAML file (options go on top of it).
 
+\b
 trainhouse submit -- python train.py --steps 500
 trainhouse submit --gang 2 --wait -- python train.py
 trainhouse submit spec.yaml --priority 10
