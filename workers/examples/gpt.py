@@ -10,6 +10,7 @@ Holds: with 1 or 2 ranks on CPUs, a run that was killed and resumed ends with th
 import argparse
 import hashlib
 import math
+import os
 import time
 from collections.abc import Mapping
 
@@ -108,6 +109,7 @@ def train(session: Session, flags: argparse.Namespace, corpus: Corpus) -> nn.Mod
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of a rank."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS wants for the same bits every time
     session = Session.start()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)

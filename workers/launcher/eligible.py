@@ -90,5 +90,8 @@ def _read_at_start(name: str) -> bool:
 
 
 def start_time_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that matters at an interpreter's start: give it to the ranks, or they start cold."""
-    return {k: v for k, v in environ.items() if _read_at_start(k) and k not in APPLIED_AFTER_FORK}
+    """The part of an environment that matters at an interpreter's start: give it to the ranks, or they start cold.
+
+    Without PYTHONHASHSEED: ranks get 0 unless their spec says otherwise.
+    """
+    return {k: v for k, v in environ.items() if _read_at_start(k) and k not in (*APPLIED_AFTER_FORK, "PYTHONHASHSEED")}

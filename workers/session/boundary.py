@@ -73,9 +73,12 @@ class Boundary:
 
     def end(self, step: int) -> None:
         """All steps are done: keep the result."""
-        self._stepping = False
         self.save(step)
         self.report(step)
+
+    def left(self) -> None:
+        """The program is out of the steps, however it came there."""
+        self._stepping = False
 
     def report(self, step: int) -> None:
         """Report progress now."""

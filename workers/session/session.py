@@ -108,11 +108,14 @@ class Session:
         if save_every_steps is not None:
             boundary.policy = boundary.policy.model_copy(update={"every_steps": save_every_steps, "every_s": None})
         boundary.begin(self._step, total)
-        while total is None or self._step < total:
-            yield self._step
-            self._step += 1
-            boundary.passed(self._step)
-        boundary.end(self._step)
+        try:
+            while total is None or self._step < total:
+                yield self._step
+                self._step += 1
+                boundary.passed(self._step)
+            boundary.end(self._step)
+        finally:
+            boundary.left()
 
     def log(self, **metrics: Any) -> None:
         """Record metrics of the current step: numbers, or tensors of one element. Microseconds; survives a SIGKILL right after it."""

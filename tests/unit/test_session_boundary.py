@@ -1,0 +1,165 @@
+"""A whole session without Trainhouse, object store or other ranks: what the loop does between steps."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainhouse.events.spec import CheckpointPolicy
+from trainhouse.workers import Session
+from trainhouse.workers.session import EXIT_STOPPED, Context, InvalidUse, Stopped
+from trainhouse.workers.session.gang import Gang
+from trainhouse.workers.session.saver import Saver
+from trainhouse.workers.session.sink import open_sink
+from trainhouse.workers.session.tracked import Tracked
+
+
+class SavedInMemory:
+    """A saver that keeps the steps at which it saved; `fails` makes saves fail."""
+
+    saves = True
+
+    def __init__(self, restored: int = 0) -> None:
+        self.restored = restored
+        self.steps: list[int] = []
+        self.fails = False
+
+    def restore(self, tracked: Tracked) -> int:
+        return self.restored
+
+    def save(self, tracked: Tracked, step: int) -> bool:
+        self.steps.append(step)
+        return not self.fails
+
+
+def session_of(folder: Path, saver: Saver, **policy: object) -> Session:
+    context = Context(
+        job_id="j",
+        spool=folder / "spool.jsonl",
+        request=folder / "request.json",
+        policy=CheckpointPolicy.model_validate({"min_interval_s": 1000, "max_interval_s": 2000} | policy),
+    )
+    return Session(context, Gang(context), open_sink(context), saver)
+
+
+def lines(folder: Path, kind: str) -> list[list[object]]:
+    return [line for line in map(json.loads, (folder / "spool.jsonl").read_text().splitlines()) if line[0] == kind]
+
+
+def ask(folder: Path, **fields: object) -> None:
+    (folder / "request.json").write_text(json.dumps({"id": "r", "kind": "checkpoint", "deadline_ms": 2**53, "then_stop": False} | fields))
+
+
+def test_it_saves_at_the_policys_steps_and_at_the_end(tmp_path: Path) -> None:
+    saver = SavedInMemory()
+    session = session_of(tmp_path, saver, every_steps=3)
+    session.track(model=torch.nn.Linear(1, 1))
+    assert list(session.steps(8)) == list(range(8))
+    assert saver.steps == [3, 6, 8]
+
+
+def test_it_begins_at_the_restored_step_and_saves_nothing_new_if_all_is_done(tmp_path: Path) -> None:
+    saver = SavedInMemory(restored=5)
+    session = session_of(tmp_path, saver, every_steps=3)
+    assert session.track(model=torch.nn.Linear(1, 1)) == 5
+    assert list(session.steps(7)) == [5, 6]
+    again = session_of(tmp_path, done := SavedInMemory(restored=7), every_steps=3)
+    again.track(model=torch.nn.Linear(1, 1))
+    assert list(again.steps(7)) == [] and done.steps == []
+
+
+def test_the_programs_own_interval_goes_first_and_it_can_ask_for_one(tmp_path: Path) -> None:
+    saver = SavedInMemory()
+    session = session_of(tmp_path, saver, every_steps=2)
+    session.track(model=torch.nn.Linear(1, 1))
+    for step in session.steps(10, save_every_steps=4):
+        if step == 4:
+            session.save()
+    assert saver.steps == [4, 5, 8, 10]
+
+
+def test_without_anything_tracked_nothing_is_saved(tmp_path: Path) -> None:
+    saver = SavedInMemory()
+    list(session_of(tmp_path, saver, every_steps=1).steps(3))
+    assert saver.steps == []
+
+
+def test_a_request_to_stop_saves_first(tmp_path: Path) -> None:
+    saver = SavedInMemory()
+    session = session_of(tmp_path, saver)
+    session.track(model=torch.nn.Linear(1, 1))
+    with pytest.raises(Stopped) as caught:
+        for step in session.steps(100_000):
+            if step == 3:
+                ask(tmp_path, then_stop=True)
+    assert caught.value.code == EXIT_STOPPED
+    assert saver.steps == [session.step] and session.step < 100_000
+
+
+def test_a_stop_past_its_deadline_does_not_save(tmp_path: Path) -> None:
+    saver = SavedInMemory()
+    session = session_of(tmp_path, saver)
+    session.track(model=torch.nn.Linear(1, 1))
+    ask(tmp_path, then_stop=True, deadline_ms=1)
+    with pytest.raises(Stopped):
+        list(session.steps(100_000))
+    assert saver.steps == []
+
+
+def test_a_failed_save_does_not_end_training_and_is_tried_again(tmp_path: Path) -> None:
+    saver = SavedInMemory()
+    saver.fails = True
+    session = session_of(tmp_path, saver, every_steps=2)
+    session.track(model=torch.nn.Linear(1, 1))
+    assert len(list(session.steps(4))) == 4
+    assert saver.steps == [2, 4, 4]  # the last step's save is due by its number, and once more as the last one
+
+
+def test_points_carry_the_step_and_progress_the_count(tmp_path: Path) -> None:
+    session = session_of(tmp_path, SavedInMemory())
+    for step in session.steps(3):
+        session.log(loss=float(step))
+    session.log(final=1.0)
+    session.close()
+    session.close()
+    assert [(p[1], p[3]) for p in lines(tmp_path, "m")] == [(0, {"loss": 0.0}), (1, {"loss": 1.0}), (2, {"loss": 2.0}), (3, {"final": 1.0})]
+    told = [p[1] for p in lines(tmp_path, "p")]
+    assert told[0]["step"] == 0 and told[-1]["step"] == 3 and told[-1]["total_steps"] == 3  # type: ignore[index]
+
+
+def test_time_spent_waiting_for_data_is_counted(tmp_path: Path) -> None:
+    session = session_of(tmp_path, SavedInMemory())
+    for _ in session.steps(2):
+        with session.data_wait():
+            sum(range(10_000))
+    waited = lines(tmp_path, "p")[-1][1]["data_wait_s"]  # type: ignore[index, call-overload]
+    assert 0 < waited < 5
+
+
+def test_sigterm_waits_for_the_step_to_end_but_not_outside_of_the_steps(tmp_path: Path) -> None:
+    session = session_of(tmp_path, SavedInMemory())
+    before = signal.signal(signal.SIGTERM, session._boundary.on_sigterm)
+    try:
+        ended = []
+        with pytest.raises(Stopped) as caught:
+            for step in session.steps(10):
+                if step == 2:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                ended.append(step)
+        assert ended == [0, 1, 2] and caught.value.code == 143
+        with pytest.raises(Stopped):
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_tracking_says_what_is_missing(tmp_path: Path) -> None:
+    session = session_of(tmp_path, SavedInMemory())
+    with pytest.raises(InvalidUse, match="loader"):
+        session.track(loader=iter([1]))  # type: ignore[arg-type]
+    session.track(model=torch.nn.Linear(1, 1))
+    with pytest.raises(InvalidUse, match="one call"):
+        session.track(model=torch.nn.Linear(1, 1))
