@@ -53,7 +53,7 @@ class ProjectorSettings(TomlSection):
     merge_threads: int = Field(2, ge=1, le=64)
 
     batch_linger_ms: int = Field(60, ge=0, le=60_000)
-    batch_max_linger_ms: int = Field(400, ge=0, le=60_000)
+    batch_max_linger_ms: int = Field(250, ge=0, le=60_000)
     batch_max_bytes: int = Field(16 * 1024**2, ge=1024)
     batch_max_records: int = Field(50_000, ge=1)
 

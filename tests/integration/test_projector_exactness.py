@@ -23,9 +23,10 @@ from trainhouse.projections import lane as lane_module
 from trainhouse.projections.clickhouse import EXACT_INSERT, ClickHouse, ConnectClickHouse, connect_embedded
 from trainhouse.projections.errors import BrokenMigration
 from trainhouse.projections.lane import Lane, Pace
+from trainhouse.projections.marks import Marks
 from trainhouse.projections.memory import MemoryLog, MemorySource
 from trainhouse.projections.migrate import Migration, migrate, migrations
-from trainhouse.projections.positions import Positions, Standing
+from trainhouse.projections.positions import Batch, Positions, Range, Standing
 from trainhouse.projections.registry import LANES, TABLES
 from trainhouse.projections.schema import read_schemas
 
@@ -314,6 +315,25 @@ def hashes(clickhouse: ClickHouse) -> dict[str, tuple[Any, ...]]:
         final = "" if table in ("step_metrics", "logs", "jobs", "events") else "FINAL"
         found[table] = clickhouse.rows(f"SELECT count(), sum(cityHash64(tuple(*))) FROM {table} {final}")[0]
     return found
+
+
+def test_marks_keep_a_bounded_cache_and_ask_for_the_rest(clickhouse: ConnectClickHouse) -> None:
+    marks = Marks(clickhouse, "lane", max_cached=3)
+    for number in range(1, 11):
+        batch = Batch("lane", number, (Range("t", 0, number, number + 1),))
+        stream = f"s{number}"
+        before = marks.for_batch([stream], number)
+        assert before == {stream: 0}
+        marks.store(batch, before, {stream: number * 10})
+        assert len(marks) <= 3
+    assert marks.for_batch(["s1", "s10", "new"], 11) == {"s1": 10, "s10": 100, "new": 0}
+    # As of before the batch that wrote them, they are what they were.
+    assert Marks(clickhouse, "lane").for_batch(["s1", "s10"], 10) == {"s1": 10, "s10": 0}
+
+
+def test_a_slow_insert_makes_the_next_batch_gather_longer_but_not_for_ever() -> None:
+    pace = Pace(linger_s=0.05, max_linger_s=0.4)
+    assert [pace.after(cycle) for cycle in (0.0, 0.1, 5.0)] == [0.05, 0.2, 0.4]
 
 
 # -- migrations
