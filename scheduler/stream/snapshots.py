@@ -1,7 +1,8 @@
 """Snapshots of a journal's partition, and recovery from the newest one.
 
 Holds: a snapshot is used only if it belongs to this very topic (its id), its bytes have the hash that the pointer names, and the log
-holds the record that it includes last; otherwise SnapshotMismatch: the process refuses to append rather than fork history.
+holds the record that it includes last; otherwise SnapshotMismatch: the process refuses to append rather than fork history. Only where
+the object alone is missing or damaged and the log is whole, the log is folded from its beginning.
 Never: deletes the log.
 """
 
@@ -75,7 +76,14 @@ class Snapshots(Generic[S]):
             return Recovered(begin(self._machine, partition), 0)
         pointer = SnapshotPointer.decode(value)
         await self._belongs(pointer, start, end)
-        recovered = await self._load(pointer)
+        try:
+            recovered = await self._load(pointer)
+        except SnapshotMismatch as error:
+            if start > 0:
+                raise
+            # The whole journal is still there, and it is the truth: only time is lost.
+            log_.error("snapshot unusable; folding the whole journal", error=str(error))
+            return Recovered(begin(self._machine, partition), 0)
         self._taken[partition] = pointer.seq
         return recovered
 

@@ -1,0 +1,146 @@
+"""Recovery from snapshots: what is refused, and that nothing is lost either way."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
+from tests.journal_support import CountingMachine, Counts, cancel
+from trainhouse.events.topics import CONTROL, DECISIONS, STATUS
+from trainhouse.scheduler.core.errors import SnapshotMismatch
+from trainhouse.scheduler.stream.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.snapshots import Snapshots
+
+INPUTS = 40
+
+
+def host(broker: FakeBroker, store: MemoryStore, owner: str, machine: CountingMachine | None = None) -> JournalHost[Counts]:
+    machine = machine or CountingMachine()
+    log = FakeLog(broker)
+    snapshots = Snapshots(log, store, DECISIONS, machine, every_records=10, offload=call_directly)
+    return JournalHost(HostSettings(DECISIONS, CONTROL, owner, transactional=True), log, machine, snapshots, LoopClock())
+
+
+async def a_life(broker: FakeBroker, store: MemoryStore) -> None:
+    """One process decides over INPUTS inputs, takes snapshots and ends."""
+    first = host(broker, store, "first")
+    task = asyncio.create_task(first.run())
+    for number in range(INPUTS):
+        broker.land(CONTROL, 0, b"k", cancel(number))
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(3)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def recovered(broker: FakeBroker, store: MemoryStore, machine: CountingMachine | None = None) -> JournalHost[Counts]:
+    again = host(broker, store, "again", machine)
+    task = asyncio.create_task(again.run())
+    await asyncio.wait([task, asyncio.create_task(again.ready.wait())], return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        task.result()
+    task.cancel()
+    return again
+
+
+def test_a_snapshot_and_the_tail_give_the_state_although_the_log_begins_later() -> None:
+    async def run() -> None:
+        broker, store = FakeBroker(), MemoryStore()
+        await a_life(broker, store)
+        assert store
+        broker.starts[DECISIONS, 0] = 15  # archived and gone
+        again = await recovered(broker, store)
+        assert sum(again.followers[0].folded.state.counts.values()) == INPUTS
+
+    run_virtually(run())
+
+
+def drop_objects(broker: FakeBroker, store: MemoryStore) -> None:
+    store.clear()
+
+
+def damage_objects(broker: FakeBroker, store: MemoryStore) -> None:
+    for name in store:
+        store[name] = b"damaged"
+
+
+def make_the_topic_anew(broker: FakeBroker, store: MemoryStore) -> None:
+    broker.topic_ids[DECISIONS] = "another"
+
+
+def lose_the_end(broker: FakeBroker, store: MemoryStore) -> None:
+    del broker.logs[DECISIONS, 0][5:]
+
+
+def alter_records(broker: FakeBroker, store: MemoryStore) -> None:
+    broker.logs[DECISIONS, 0] = [broker.logs[CONTROL, 0][0]] * len(broker.logs[DECISIONS, 0])
+
+
+@pytest.mark.parametrize("harm", [make_the_topic_anew, lose_the_end, alter_records])
+def test_a_snapshot_of_another_journal_is_refused(harm: Callable[[FakeBroker, MemoryStore], None]) -> None:
+    async def run() -> None:
+        broker, store = FakeBroker(), MemoryStore()
+        await a_life(broker, store)
+        harm(broker, store)
+        entries = len(broker.logs[DECISIONS, 0])
+        with pytest.raises(SnapshotMismatch):
+            await recovered(broker, store)
+        assert len(broker.logs[DECISIONS, 0]) == entries, "it must refuse to append"
+
+    run_virtually(run())
+
+
+@pytest.mark.parametrize("harm", [drop_objects, damage_objects])
+def test_an_unusable_object_costs_time_while_the_log_is_whole_and_is_refused_otherwise(
+    harm: Callable[[FakeBroker, MemoryStore], None],
+) -> None:
+    async def run() -> None:
+        broker, store = FakeBroker(), MemoryStore()
+        await a_life(broker, store)
+        harm(broker, store)
+        again = await recovered(broker, store)
+        assert sum(again.followers[0].folded.state.counts.values()) == INPUTS
+        broker.starts[DECISIONS, 0] = 15
+        with pytest.raises(SnapshotMismatch):
+            await recovered(broker, store)
+
+    run_virtually(run())
+
+
+def test_a_log_that_lost_its_beginning_without_any_snapshot_is_refused() -> None:
+    async def run() -> None:
+        broker = FakeBroker()
+        broker.starts[DECISIONS, 0] = 3
+        with pytest.raises(SnapshotMismatch, match="archive"):
+            await recovered(broker, MemoryStore())
+
+    run_virtually(run())
+
+
+def test_effects_that_were_not_out_at_the_snapshot_are_published_after_it() -> None:
+    async def run() -> None:
+        broker, store = FakeBroker(), MemoryStore()
+        first = host(broker, store, "first")
+
+        async def never_publish(step: str) -> None:
+            if step == "publish":
+                await asyncio.Event().wait()
+
+        assert isinstance(first._log, FakeLog)
+        first._log.hook = never_publish
+        task = asyncio.create_task(first.run())
+        for number in range(INPUTS):
+            broker.land(CONTROL, 0, b"k", cancel(number))
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(2)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert store and not broker.committed(STATUS, 0)
+        broker.starts[DECISIONS, 0] = 12
+        second = asyncio.create_task(host(broker, store, "second").run())
+        await asyncio.sleep(5)
+        second.cancel()
+        assert len(broker.committed(STATUS, 0)) == INPUTS
+
+    run_virtually(run())
