@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.agent_stage import Stage, script
+from tests.integration.agent_stage import PARTITION, Stage, now_ms, script
 from tests.integration.agent_stage import stage as stage
 from trainhouse.deploy.local.kafka import KafkaServer
 from trainhouse.events import (
@@ -17,12 +17,15 @@ from trainhouse.events import (
     LogLines,
     NodeDesiredState,
     NodeHeartbeat,
+    NodeLost,
+    Order,
     RankExited,
     StepMetrics,
 )
 from trainhouse.events.admin import create_topics
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.telemetry import FileRange
+from trainhouse.events.topics import VERDICTS
 from trainhouse.workers.agent.folders import FINISHED
 
 pytestmark = pytest.mark.stack
@@ -218,3 +221,34 @@ dist.destroy_process_group()
         "6.0 1 1 2",
     ]
     assert {e.node_id for e in stage.events(AttemptStopped, "wide")} == {"n1", "n2"}
+
+
+def test_a_command_older_than_what_was_obeyed_is_dropped_also_after_a_restart(stage: Stage) -> None:
+    agent = stage.start_agent()
+    node = stage.registered()
+    stage.allocate("first", 0, script("pass"), [(node, 1)], Order(PARTITION, 100, 1))
+    stage.wait_for(AttemptStopped, "first")
+    agent.kill()
+    agent.wait()
+    stage.start_agent()
+    node = stage.registered(nth=2)
+    stage.allocate("stale", 0, script("pass"), [(node, 1)], Order(PARTITION, 100, 0))
+    stage.allocate("newer", 0, script("pass"), [(node, 1)], Order(PARTITION, 100, 2))
+    stage.wait_for(AttemptStopped, "newer")
+    assert not stage.events(AttemptStarted, "stale") and not stage.events(AttemptStopped, "stale")
+
+
+def test_a_node_that_was_given_up_registers_again(stage: Stage) -> None:
+    stage.start_agent()
+    node = stage.registered()
+    gang = stage.allocate("lost", 0, script("import time; print('up', flush=True); time.sleep(600)"), [(node, 1)])
+    stage.wait_for(LogLines, "lost")
+    verdict = NodeLost(
+        node_id=node.node_id, boot_id=node.boot_id, incarnation=node.incarnation, pool=stage.pool, silent_s=9.0, evidence="", at_ms=now_ms()
+    )
+    stage.say(VERDICTS, verdict, "n1")
+    second = stage.registered(nth=2)
+    assert second.incarnation != node.incarnation and [r.job_id for r in second.running] == ["lost"]
+    stage.desire(node, gang)  # an answer to the registration that was taken away: nobody's
+    stage.desire(second)
+    stage.wait_for(AttemptStopped, "lost")
