@@ -51,7 +51,7 @@ def _steady(sql: object) -> list[float]:
     delays_ms: list[float] = []
     last = -1
     deadline = time.monotonic() + 90
-    query = "SELECT step, value FROM step_metrics WHERE job_id = {job:String} AND name = 'sent_at_s' AND step > {last:Int64} ORDER BY step"
+    query = "SELECT step, value FROM step_metrics WHERE job_id = {job:String} AND metric = 'sent_at_s' AND step > {last:Int64} ORDER BY step"
     while len(delays_ms) < STEADY and time.monotonic() < deadline:
         rows = sql.query(query, parameters={"job": JOB, "last": last}).result_rows  # type: ignore[attr-defined]
         seen_s = time.time()
@@ -65,7 +65,7 @@ def _steady(sql: object) -> list[float]:
 
 def _burst(sql: object, moment: Path) -> tuple[int, float]:
     """Points readable one second after the last call, and the seconds until all are."""
-    query = "SELECT count() FROM step_metrics WHERE job_id = {job:String} AND name = 'burst'"
+    query = "SELECT count() FROM step_metrics WHERE job_id = {job:String} AND metric = 'burst'"
     deadline = time.monotonic() + 120
     while not (moment.exists() and moment.read_text()):
         if time.monotonic() > deadline:

@@ -95,8 +95,8 @@ def _sql_agrees(stack: ChaosStack, evidence: Evidence) -> Iterable[str]:
     expected = judge.points_per_rank(evidence)
     deadline = time.monotonic() + SETTLE_S
     while True:
-        rows = stack.rows("SELECT job_id, epoch, rank, name, count() AS points FROM step_metrics GROUP BY job_id, epoch, rank, name")
-        found = {(r["job_id"], int(r["epoch"]), int(r["rank"]), r["name"]): int(r["points"]) for r in rows}
+        rows = stack.rows("SELECT job_id, epoch, rank, metric, count() AS points FROM step_metrics GROUP BY job_id, epoch, rank, metric")
+        found = {(r["job_id"], int(r["epoch"]), int(r["rank"]), r["metric"]): int(r["points"]) for r in rows}
         if found == expected or time.monotonic() > deadline:
             break
         time.sleep(1.0)
