@@ -24,6 +24,7 @@ from trainhouse.workers.agent.errors import NotLaunchable
 from trainhouse.workers.agent.folders import key_of
 from trainhouse.workers.agent.launching import RankStarter, paths_of
 from trainhouse.workers.agent.secretfiles import read_secrets
+from trainhouse.workers.agent.stacks import dump_stack
 from trainhouse.workers.launcher.interpreters import resolve
 from trainhouse.workers.launcher.masker import Masker
 from trainhouse.workers.launcher.processes import read_process
@@ -32,7 +33,6 @@ MAX_AT_ONCE = 4
 MAX_WAITING = 32
 MAX_OUTPUT_BYTES = 4 * 1024 * 1024
 PART_BYTES = 64 * 1024
-STACK_TIMEOUT_S = 20.0
 FLUSH_S = 0.3
 
 Tell = Callable[[OperationReplied], None]
@@ -198,36 +198,3 @@ def _gather(fd: int, deadline: float) -> bytes | None:
             break
         gathered += piece
     return gathered
-
-
-def dump_stack(pid: int) -> str:
-    """The Python stack of a process, hung or not. Blocks up to STACK_TIMEOUT_S."""
-    program = Path(sys.executable).with_name("py-spy")
-    try:
-        done = subprocess.run(
-            [str(program) if program.exists() else "py-spy", "dump", "--pid", str(pid)],
-            capture_output=True,
-            text=True,
-            timeout=STACK_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"the stack of pid {pid} could not be read: {error}\n{_kernel_side(pid)}"
-    if done.returncode == 0:
-        return done.stdout
-    said = (done.stderr or done.stdout).strip()
-    way_out = "py-spy needs the right to trace: same user, or CAP_SYS_PTRACE"
-    return f"the stack of pid {pid} could not be read: {said} ({way_out})\n{_kernel_side(pid)}"
-
-
-def _kernel_side(pid: int) -> str:
-    """What any user may know of where a process hangs: state and kernel function of each thread."""
-    lines = []
-    for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
-        try:
-            status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
-            state, where = status.get("State", "?").strip(), (task / "wchan").read_text() or "?"
-            lines.append(f"thread {task.name} {status.get('Name', '?')}: {state}, in {where}")
-        except OSError:
-            continue
-    return "".join(f"{line}\n" for line in lines)
