@@ -28,10 +28,10 @@ MAX_REPLY_BYTES = 1 << 20
 class Launcher:
     """One per agent. `interpreter` is the agent's Python, for which a warm process is held; it must have trainhouse and torch.
 
-    `warm_wait_s`: how long `start` waits for a warm process that is still importing (a cold start would import as long).
+    `warm_wait_s`: how long `start` waits for a warm process that is still importing (a cold start would import the same, longer).
     """
 
-    def __init__(self, interpreter: str = sys.executable, *, warm_wait_s: float = 15.0, start_timeout_s: float = 60.0) -> None:
+    def __init__(self, interpreter: str = sys.executable, *, warm_wait_s: float = 60.0, start_timeout_s: float = 60.0) -> None:
         self._interpreter = interpreter
         self._warm_wait_s = warm_wait_s
         self._start_timeout_s = start_timeout_s
