@@ -19,10 +19,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)         ## start a stack, train the example on it, sum up
-	@$(BIN)/trainhouse demo
+	@$(BIN)/trainhouse demo --data-dir .trainhouse
 
 down: $(STAMP)         ## stop the stack of `make demo`; its data stays
-	@$(BIN)/trainhouse down
+	@$(BIN)/trainhouse down --data-dir .trainhouse
 
 install: $(STAMP)     ## make .venv with everything that Trainhouse needs
 

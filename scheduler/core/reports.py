@@ -23,6 +23,7 @@ from trainhouse.scheduler.core.records import Job
 
 STATUS_EVERY_MS: Final = 900
 MAX_REASON_CHARS: Final = 6000
+NO_PROGRESS: Final = "runs; it reports no progress"  # until it does
 _SIGNALS: Final = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 
 
@@ -106,7 +107,7 @@ def on_progress(draft: Draft, report: ProgressReported) -> None:
         return
     fields = {name: getattr(report, name) for name in Progress.model_fields}
     draft.emit(JobProgressed(job_id=job.job_id, progress=Progress(**fields)))
-    if isinstance(job.phase, Scheduled | Initializing):
+    if isinstance(job.phase, Scheduled | Initializing) or (isinstance(job.phase, Running) and job.reason == NO_PROGRESS):
         draft.move(job.job_id, Running(since_ms=draft.now_ms), "")
     elif draft.now_ms - job.status_at_ms >= STATUS_EVERY_MS:
         draft.publish(job.job_id)

@@ -10,6 +10,7 @@ from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Runni
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.life import REMIND_MS, release, stop
 from trainhouse.scheduler.core.records import Job
+from trainhouse.scheduler.core.reports import NO_PROGRESS
 
 EXIT_REPORT_MS: Final = 3_000
 QUIET_START_MS: Final = 30_000
@@ -46,7 +47,7 @@ def _handle(draft: Draft, job: Job) -> None:
     elif _out_of_time(job, now_ms):
         _end_for_run_time(draft, job)
     else:
-        draft.move(job.job_id, Running(since_ms=now_ms), "runs; it reports no progress")
+        draft.move(job.job_id, Running(since_ms=now_ms), NO_PROGRESS)
 
 
 def _unexplained(job: Job, now_ms: int) -> str | None:

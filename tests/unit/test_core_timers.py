@@ -79,6 +79,15 @@ def test_a_quiet_script_counts_as_running_after_a_while() -> None:
     assert d.status("j").state is JobState.RUNNING
 
 
+def test_a_script_that_speaks_late_is_no_longer_called_quiet() -> None:
+    d, gang = running()
+    d.tick(30_000)
+    assert "no progress" in d.status("j").reason
+    d.feed(progress(gang, 1))
+    status = d.status("j")
+    assert (status.state, status.reason, status.step, status.running_at_ms) == (JobState.RUNNING, "", 1, d.now_ms)
+
+
 def test_progress_gives_at_most_about_one_status_a_second_and_the_newest_values() -> None:
     d, gang = running()
     d.feed(*(progress(gang, s, total_steps=1000, steps_per_s=10.0, loss=1.0 / s) for s in range(1, 101)))
