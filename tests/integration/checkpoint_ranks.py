@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from trainhouse.checkpointing import rng
@@ -180,6 +182,26 @@ def one_rank_fails(job: str, folder: Path) -> dict[str, Any]:
     except CheckpointError as raised:
         error = type(raised).__name__
     return {"error": error, "commit": rank.save(), "told": rank.told}
+
+
+def sharded(job: str, folder: Path) -> dict[str, Any]:
+    """Sharded tensors, saved by rows and restored by columns and whole."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    whole = torch.arange(120_000, dtype=torch.float32).reshape(300, 400)
+    store = WatchedStore()
+    saved = Checkpointer(store, job, 1, 0, "spec").save({"w": distribute_tensor(whole, mesh, [Shard(0)])}, {}, 1, 1.0)
+    columns: dict[str, Any] = {"w": distribute_tensor(torch.zeros(300, 400), mesh, [Shard(1)])}
+    plain: dict[str, Any] = {"w": torch.zeros(300, 400)}
+    Checkpointer(store, job, 2, 1, "spec").restore(columns, lambda own: None)
+    Checkpointer(store, job, 3, 2, "spec").restore(plain, lambda own: None)
+    local = columns["w"].to_local()
+    rank, width = dist.get_rank(), 400 // dist.get_world_size()
+    return {
+        "columns": torch.equal(local, whole[:, rank * width : (rank + 1) * width]),
+        "plain": torch.equal(plain["w"], whole),
+        "sent_bytes": store.sent_bytes,
+        "bytes_total": saved.bytes_total,
+    }
 
 
 def resume_train_and_die(job: str, folder: Path) -> dict[str, Any]:

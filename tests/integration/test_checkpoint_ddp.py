@@ -70,6 +70,16 @@ def outcome(gang: list[subprocess.Popen[str]]) -> list[tuple[int, dict[str, Any]
     return [(r.returncode, json.loads(said[-1]) if said else {}, err) for r, said, (_, err) in zip(gang, lines, ends, strict=True)]
 
 
+def outcome_when_dead(gang: list[subprocess.Popen[str]], dying: int) -> list[tuple[int, dict[str, Any], str]]:
+    """As `outcome`, but as soon as one rank died, the others are ended, as a node agent does."""
+    try:
+        gang[dying].wait(GANG_TIMEOUT_S)
+    finally:
+        for rank in gang:
+            rank.kill()
+    return outcome(gang)
+
+
 def run_gang(server: StoreServer, scenario: str, job: str, folder: Path) -> list[dict[str, Any]]:
     ranks = outcome(start_gang(server, scenario, job, folder))
     assert [code for code, _, _ in ranks] == [0] * RANKS, ranks[0][2] + ranks[1][2]
@@ -114,6 +124,14 @@ def test_a_stale_attempt_that_commits_a_checkpoint_is_refused_on_every_rank(
     assert [(e.kind, int(e.epoch)) for e in entries if e is not None] == [("claim", 1), ("checkpoint", 1), ("claim", 2)]
 
 
+def test_sharded_tensors_are_written_by_shard_and_read_in_another_layout(
+    object_store_endpoint: StoreServer, job: str, tmp_path: Path
+) -> None:
+    ranks = run_gang(object_store_endpoint, "sharded", job, tmp_path)
+    assert all(r["columns"] and r["plain"] for r in ranks)
+    assert all(0.4 < r["sent_bytes"] / r["bytes_total"] < 0.6 for r in ranks)
+
+
 def test_when_one_rank_cannot_upload_nobody_commits(object_store_endpoint: StoreServer, job: str, tmp_path: Path) -> None:
     ranks = run_gang(object_store_endpoint, "one_rank_fails", job, tmp_path)
     assert [r["error"] for r in ranks] == ["ObjectStoreUnavailable"] * 2 and [r["commit"] for r in ranks] == [1, 1]
@@ -129,7 +147,8 @@ def test_kill_9_at_every_point_of_a_save_leaves_the_old_or_the_new_one(
     saving: list[int] = []
     for epoch, (dying, prefix, before) in enumerate(points, start=1):
         more = {"EPOCH": str(epoch), "DYING": str(dying), "AT": prefix, "BEFORE": str(int(before))}
-        ranks = outcome(start_gang(object_store_endpoint, "resume_train_and_die", job, tmp_path, **more))
+        gang = start_gang(object_store_endpoint, "resume_train_and_die", job, tmp_path, **more)
+        ranks = outcome_when_dead(gang, dying)
         assert ranks[dying][0] == -signal.SIGKILL, ranks[dying][2]
         assert all(said["same"] for _, said, _ in ranks), "a restored state is exactly that of the step it names"
         began.append(ranks[dying][1]["step"])
