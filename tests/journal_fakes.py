@@ -39,6 +39,7 @@ class FakeBroker:
     max_bytes: int = 8 * 1024 * 1024
     logs: dict[tuple[str, int], list[Stored]] = field(default_factory=lambda: defaultdict(list))
     epochs: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    marks: dict[str, int] = field(default_factory=dict)
     open: dict[str, list[Stored]] = field(default_factory=dict)
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -152,7 +153,7 @@ class FakeLog:
     async def topic_id(self, topic: str) -> str:
         return self.broker.topic_ids.get(topic, f"id-of-{topic}")
 
-    async def open_publisher(self, transactional_id: str | None) -> "FakePublisher":
+    async def open_publisher(self, transactional_id: str | None, marks: str = "") -> "FakePublisher":
         await self.step("fence")
         epoch = self.broker.fence(transactional_id) if transactional_id else 0
         return FakePublisher(self, transactional_id, epoch)
@@ -218,7 +219,11 @@ class FakePublisher:
     transactional_id: str | None
     epoch: int
 
-    async def send(self, batch: Sequence[Outgoing]) -> None:
+    async def mark(self) -> int:
+        await self.log.step("mark")
+        return self.log.broker.marks.get(self.transactional_id or "", 0)
+
+    async def send(self, batch: Sequence[Outgoing], mark: int = 0) -> None:
         rng, faults = self.log.faults.rng, self.log.faults
         await self.log.step("publish")
         for out in batch:
@@ -232,6 +237,7 @@ class FakePublisher:
         self._check()
         if self.transactional_id:
             self.log.broker.finish(self.transactional_id, True)
+            self.log.broker.marks[self.transactional_id] = mark
         await self.log.step("committed")
         if rng.random() < faults.lose_ack:
             raise LogUnavailable("the answer to the commit was lost")

@@ -111,9 +111,9 @@ class KafkaLog:
         """Kafka's topic id."""
         return await asyncio.to_thread(self._topic_id, topic)
 
-    async def open_publisher(self, transactional_id: str | None) -> KafkaPublisher:
+    async def open_publisher(self, transactional_id: str | None, marks: str = "") -> KafkaPublisher:
         """A producer of its own; with an id it fences every earlier one."""
-        return await open_publisher(self._config, transactional_id)
+        return await open_publisher(self._settings, transactional_id, marks)
 
     async def newest(self, topic: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Reads a small compacted topic from its beginning to its end."""

@@ -1,31 +1,35 @@
 """A publisher of effects over a real Kafka.
 
-Holds: with a transactional id, a batch is one transaction, and a publisher that was fenced can make nothing visible;
+Holds: with a transactional id, a batch and its mark are one transaction, and a publisher that was fenced can make nothing visible;
 without one, records of a partition arrive in order. After an error it is of no use any more.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Any
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import IllegalOperation, InvalidProducerEpoch, KafkaError, ProducerFenced
 
+from trainhouse.events.settings import KafkaSettings
 from trainhouse.scheduler.core.errors import Fenced, LogUnavailable
 from trainhouse.scheduler.core.outgoing import Outgoing
 from trainhouse.scheduler.stream.cancelling import apart
+from trainhouse.scheduler.stream.kafka_auth import aiokafka_config
 
 MAX_REQUEST_BYTES = 5 * 1024 * 1024
 SEND_TIMEOUT_MS = 10_000
 TRANSACTION_TIMEOUT_MS = 15_000
 CLOSE_TIMEOUT_S = 1.0
+ANSWER_TIMEOUT_S = 15.0
+# A mark is the committed offset of a group named as the transactional id; which partition it stands at is of no matter.
+MARKS_PARTITION = 0
 
 
-async def open_publisher(config: dict[str, Any], transactional_id: str | None) -> "KafkaPublisher":
+async def open_publisher(settings: KafkaSettings, transactional_id: str | None, marks: str = "") -> "KafkaPublisher":
     """Starts a producer; with an id, waits until the brokers fenced every earlier one. Raises LogUnavailable."""
     producer = AIOKafkaProducer(
-        **config,
+        **aiokafka_config(settings),
         enable_idempotence=True,
         transactional_id=transactional_id,
         transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
@@ -33,7 +37,7 @@ async def open_publisher(config: dict[str, Any], transactional_id: str | None) -
         max_request_size=MAX_REQUEST_BYTES,
         request_timeout_ms=SEND_TIMEOUT_MS,
     )
-    publisher = KafkaPublisher(producer, transactional_id)
+    publisher = KafkaPublisher(producer, settings, transactional_id, marks)
     try:
         await producer.start()
         if transactional_id is not None:
@@ -52,11 +56,27 @@ async def open_publisher(config: dict[str, Any], transactional_id: str | None) -
 class KafkaPublisher:
     """Sends batches in order."""
 
-    def __init__(self, producer: AIOKafkaProducer, transactional_id: str | None) -> None:
+    def __init__(self, producer: AIOKafkaProducer, settings: KafkaSettings, transactional_id: str | None, marks: str) -> None:
         self._producer = producer
+        self._settings = settings
         self._transactional_id = transactional_id
+        self._marks = TopicPartition(marks, MARKS_PARTITION) if marks else None
 
-    async def send(self, batch: Sequence[Outgoing]) -> None:
+    async def mark(self) -> int:
+        """The last committed mark of this id."""
+        if self._transactional_id is None or self._marks is None:
+            return 0
+        asking = AIOKafkaConsumer(**aiokafka_config(self._settings), group_id=self._transactional_id, enable_auto_commit=False)
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await asking.start()
+                return int(await asking.committed(self._marks) or 0)
+        except (KafkaError, TimeoutError) as error:
+            raise LogUnavailable(f"the mark of {self._transactional_id} could not be read: {error!r}") from error
+        finally:
+            await apart(asking.stop())
+
+    async def send(self, batch: Sequence[Outgoing], mark: int = 0) -> None:
         """Returns when all is acked, or the transaction is committed."""
         try:
             if self._transactional_id is None:
@@ -64,6 +84,8 @@ class KafkaPublisher:
                 return
             await self._producer.begin_transaction()
             await self._send_all(batch)
+            if mark and self._marks is not None:
+                await self._producer.send_offsets_to_transaction({self._marks: mark}, self._transactional_id)
             await self._producer.commit_transaction()
         except (ProducerFenced, InvalidProducerEpoch) as error:
             raise Fenced(f"another publisher has taken over {self._transactional_id}") from error

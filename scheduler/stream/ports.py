@@ -43,8 +43,14 @@ class Tail(Protocol):
 class Publisher(Protocol):
     """Sends effects in order. With a transactional id each batch is visible as a whole, and only while nobody fenced it."""
 
-    async def send(self, batch: Sequence[Outgoing]) -> None:
-        """Returns when all is acked (committed). Raises Fenced, or LogUnavailable: then it must be closed and never used again."""
+    async def send(self, batch: Sequence[Outgoing], mark: int = 0) -> None:
+        """Returns when all is acked (committed). Raises Fenced, or LogUnavailable: then it must be closed and never used again.
+
+        With a transactional id, `mark` (a seq, larger than any before) is committed with the batch or not at all.
+        """
+
+    async def mark(self) -> int:
+        """The mark of the last batch that was committed under this id, by whichever publisher; 0 when none was. Raises LogUnavailable."""
 
     async def close(self) -> None:
         """Gives its connections back; an open transaction is aborted."""
@@ -68,8 +74,8 @@ class Log(Protocol):
     async def topic_id(self, topic: str) -> str:
         """The id that a topic keeps until it is deleted; another one of the same name has another id. Raises LogUnavailable."""
 
-    async def open_publisher(self, transactional_id: str | None) -> Publisher:
-        """With an id: fences every earlier publisher of that id. Raises LogUnavailable."""
+    async def open_publisher(self, transactional_id: str | None, marks: str = "") -> Publisher:
+        """With an id: fences every earlier publisher of that id. `marks` is the topic that its marks speak of. Raises LogUnavailable."""
 
     async def send(self, topic: str, key: bytes, value: bytes) -> None:
         """One keyed record outside the journal (snapshot pointers). Raises LogUnavailable."""

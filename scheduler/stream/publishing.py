@@ -1,6 +1,7 @@
 """Sends the effects of folded records, in order, while this process owns the partition.
 
 Holds: opening a publisher fences the one before it; only then is the journal read to its end, and only from there is published;
+with transactions, how far was published is committed with the effects themselves, so none is published twice, whoever died when;
 a publisher stops at its first failed send and is never used again. `done` moves after acks only.
 Never: sends an effect of a record that did not count.
 """
@@ -62,11 +63,11 @@ class Publishing(Generic[S]):
         return max(folded.seq if waiting is None else waiting - 1, folded.published_up_to)
 
     async def _session(self) -> None:
-        publisher = await self._log.open_publisher(self._transactional_id)
+        publisher = await self._log.open_publisher(self._transactional_id, self._journal)
         try:
             _, end = await self._log.bounds(self._journal, self._follower.partition)
             await self._follower.until(lambda: self._follower.position >= end)
-            self.done = self._follower.folded.published_up_to
+            self.done = max(self._follower.folded.published_up_to, await publisher.mark())
             while True:
                 still_wanted()
                 await self._publish_waiting(publisher)
@@ -91,5 +92,5 @@ class Publishing(Generic[S]):
                 size += sum(len(e.value) for e in item.effects)
                 records += 1
                 last = item.seq
-            await publisher.send(batch)
+            await publisher.send(batch, mark=last)
             self.done = last

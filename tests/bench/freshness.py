@@ -51,7 +51,9 @@ def _steady(sql: object) -> list[float]:
     delays_ms: list[float] = []
     last = -1
     deadline = time.monotonic() + 90
-    query = "SELECT step, value FROM step_metrics WHERE job_id = {job:String} AND metric = 'sent_at_s' AND step > {last:Int64} ORDER BY step"
+    query = (
+        "SELECT step, value FROM step_metrics WHERE job_id = {job:String} AND metric = 'sent_at_s' AND step > {last:Int64} ORDER BY step"
+    )
     while len(delays_ms) < STEADY and time.monotonic() < deadline:
         rows = sql.query(query, parameters={"job": JOB, "last": last}).result_rows  # type: ignore[attr-defined]
         seen_s = time.time()
