@@ -1,6 +1,7 @@
 """Cutting spools and logs: any pieces give the same whole."""
 
 import math
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -145,3 +146,14 @@ def test_checkpoint_events_get_an_id_of_their_place_unless_they_bring_a_usable_o
     assert WHO.checkpoint(SpoolEvent(9, "JobStatus", {}, None), 5) is None
     assert WHO.checkpoint(SpoolEvent(9, "CheckpointCompleted", {}, None), 5) is None
     assert WHO.progress({"step": "x"}) is None
+
+
+def test_a_commit_told_again_keeps_the_numbers_of_the_attempt_that_made_it() -> None:
+    who = replace(WHO, attempt=AttemptNumber(2), epoch=Epoch(3))
+    fields = {"commit": 1, "step": 5, "uri": "u", "bytes_total": 1, "bytes_new": 1, "attempt": 1, "epoch": 2, "at_ms": 3}
+    told = who.checkpoint(SpoolEvent(9, "CheckpointCompleted", fields, "j:commit:1"), 5)
+    assert told is not None and isinstance(told[0], CheckpointCompleted)
+    assert (told[0].attempt, told[0].epoch, told[0].at_ms) == (1, 2, 3)
+    invented = who.checkpoint(SpoolEvent(9, "CheckpointCompleted", fields | {"epoch": 4}, "j:commit:1"), 5)
+    assert invented is not None and isinstance(invented[0], CheckpointCompleted)
+    assert (invented[0].attempt, invented[0].epoch) == (2, 3)

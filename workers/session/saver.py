@@ -19,8 +19,6 @@ from trainhouse.workers.session.gang import Gang
 from trainhouse.workers.session.sink import Sink
 from trainhouse.workers.session.tracked import Tracked
 
-IDS = ("job_id", "attempt", "epoch")
-
 
 class Saver(Protocol):
     """The port."""
@@ -84,7 +82,7 @@ def open_saver(context: Context, gang: Gang, sink: Sink) -> Saver:
         return Unsaved()
 
     def on_event(name: str, fields: Mapping[str, Any]) -> None:
-        told = {k: v for k, v in fields.items() if k not in IDS}
+        told = {k: v for k, v in fields.items() if k != "job_id"}
         event_id = told.pop("event_id", None)
         sink.event(name, told, event_id)
 

@@ -90,6 +90,12 @@ class RankIdentity:
         except ValidationError:
             return None
 
+    def _committed_by(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """An older attempt's commit, told again by the one that restores it, keeps the numbers of the attempt that made it."""
+        attempt, epoch = fields.get("attempt"), fields.get("epoch")
+        older = isinstance(attempt, int) and isinstance(epoch, int) and 0 <= epoch < self.epoch
+        return {"attempt": attempt, "epoch": epoch} if older else {}
+
     def checkpoint(self, found: SpoolEvent, now_ms: int) -> tuple[Event, str] | None:
         """The event and its id; None when it is none of ours."""
         model = CHECKPOINT_EVENTS.get(found.name)
@@ -97,7 +103,7 @@ class RankIdentity:
             return None
         known = {k: v for k, v in found.fields.items() if k in model.model_fields}
         try:
-            event = model.model_validate({"at_ms": now_ms} | known | self._ids())
+            event = model.model_validate({"at_ms": now_ms} | known | self._ids() | self._committed_by(known))
         except ValidationError:
             return None
         own = found.event_id
