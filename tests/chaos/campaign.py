@@ -84,6 +84,7 @@ def _complaints(stack: ChaosStack, evidence: Evidence, weights: dict[str, str], 
     yield from judge.one_gang_per_device(evidence)
     yield from judge.spools_whole(evidence, stack.attempts)
     yield from judge.logs_whole(evidence, stack.attempts)
+    yield from judge.checkpoints_stand(evidence, stack.object_exists)
     yield from _sql_agrees(stack, evidence)
     replay = stack.trainhouse("replay", "--verify", check=False)
     if replay.returncode != 0:
@@ -97,16 +98,17 @@ def _sql_agrees(stack: ChaosStack, evidence: Evidence) -> Iterable[str]:
     while True:
         rows = stack.rows("SELECT job_id, epoch, rank, metric, count() AS points FROM step_metrics GROUP BY job_id, epoch, rank, metric")
         found = {(r["job_id"], int(r["epoch"]), int(r["rank"]), r["metric"]): int(r["points"]) for r in rows}
-        if found == expected or time.monotonic() > deadline:
+        states = {r["job_id"]: r["state"] for r in stack.rows("SELECT job_id, state FROM jobs")}
+        said = {job_id: str(status.state) for job_id, status in stack.statuses().items()}
+        if (found == expected and states == said) or time.monotonic() > deadline:
             break
         time.sleep(1.0)
     for key in sorted(set(expected) | set(found)):
         if expected.get(key) != found.get(key):
             yield f"SQL has {found.get(key)} points of {key}, the topic {expected.get(key)}"
-    states = {r["job_id"]: r["state"] for r in stack.rows("SELECT job_id, state FROM jobs")}
-    for job_id, status in stack.statuses().items():
-        if states.get(job_id) != status.state:
-            yield f"SQL says that {job_id} is {states.get(job_id)}, its status {status.state}"
+    for job_id in sorted(set(states) | set(said)):
+        if states.get(job_id) != said.get(job_id):
+            yield f"SQL says that {job_id} is {states.get(job_id)}, its status {said.get(job_id)}"
 
 
 def _weights(evidence: Evidence, job_id: str) -> str | None:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainhouse.checkpointing.objects import exists
+from trainhouse.checkpointing.s3 import S3ObjectStore
+from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.deploy.local.errors import StackError
 from trainhouse.deploy.local.stack import ps
 from trainhouse.events import JobSpec, JobState, JobStatus, JobSubmitted, decode, envelope_of, topics
@@ -23,6 +26,7 @@ class ChaosStack:
     data_dir: Path
     environment: dict[str, str]
     kafka: KafkaSettings
+    store: StoreSettings
     attempts: Path
 
     def trainhouse(self, *arguments: str, check: bool = True, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
@@ -49,6 +53,11 @@ class ChaosStack:
                 return [json.loads(line) for line in done.stdout.splitlines()]
             time.sleep(0.5)
         raise RuntimeError(f"no answer to {query!r}: {done.stderr[-2000:]}")
+
+    def object_exists(self, uri: str) -> bool:
+        """Whether the object store has what an s3:// URI names."""
+        key = uri.removeprefix("s3://").partition("/")[2]
+        return exists(S3ObjectStore(self.store), key)
 
     def submit(self, job_id: str, spec: JobSpec) -> None:
         """Produces the submission and waits for its ack."""

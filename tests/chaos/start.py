@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.chaos.stack import ChaosStack
+from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.events.settings import KafkaSettings
 
 
@@ -32,4 +33,5 @@ def attached(data_dir: Path, environment: dict[str, str]) -> ChaosStack:
     """A stack that runs already."""
     settings = tomllib.loads((data_dir / "trainhouse.toml").read_text())
     kafka = KafkaSettings(**settings["kafka"])
-    return ChaosStack(data_dir, environment, kafka, Path(settings["agent"]["dir"]) / "attempts")
+    store = StoreSettings.model_validate(settings["s3"])
+    return ChaosStack(data_dir, environment, kafka, store, Path(settings["agent"]["dir"]) / "attempts")

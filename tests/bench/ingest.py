@@ -1,0 +1,151 @@
+"""Metric points/s from Kafka into ClickHouse, beside what bounds it: raw Arrow inserts into the same engine, and a bare consumer.
+
+The topic is filled first; then the projector starts on an empty database, and its rate is the slope between its first and last rows.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import clickhouse_connect
+
+from tests.bench import report
+from trainhouse.deploy.local.kafka import KafkaServer
+from trainhouse.deploy.local.ports import free_port
+from trainhouse.events import StepMetrics, envelope_of, topics
+from trainhouse.events.admin import create_topics
+from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end
+from trainhouse.events.settings import KafkaSettings
+
+RECORDS = 6_000
+POINTS_PER_RECORD = 500
+POINTS = RECORDS * POINTS_PER_RECORD
+JOBS = 40
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def run() -> None:
+    """Prints the projector's rate and the two that bound it."""
+    with TemporaryDirectory() as folder, KafkaServer(Path(folder) / "kafka", port=free_port()) as server:
+        settings = KafkaSettings(bootstrap=server.bootstrap)
+        create_topics(settings)
+        _fill(settings)
+        bare = _consumer(settings)
+        ours = _projector(settings, Path(folder) / "projector")
+        raw = _arrow(Path(folder) / "arrow")
+    bound = min(raw, bare)
+    report.line(
+        "metric_ingest",
+        unit="points/s",
+        points=POINTS,
+        points_per_record=POINTS_PER_RECORD,
+        projector=ours,
+        peer={"raw_arrow_insert": raw, "bare_consumer": bare},
+        share_of_what_binds=ours / bound,
+        aim_share=0.6,
+    )
+
+
+def _fill(settings: KafkaSettings) -> None:
+    producer = EventProducer(settings)
+    sent: dict[int, int] = {}
+    for record in range(RECORDS):
+        job = record % JOBS
+        first = sent.get(job, 0)
+        sent[job] = first + POINTS_PER_RECORD
+        event = _record(job, first)
+        producer.send(topics.METRICS, envelope_of(event, id=f"bench-{record}", source="bench", now_ms=first), key=f"job-{job}")
+    producer.flush(120)
+
+
+def _record(job: int, first: int) -> StepMetrics:
+    steps = range(first, first + POINTS_PER_RECORD)
+    return StepMetrics.model_validate(
+        {
+            "job_id": f"job-{job}",
+            "attempt": 0,
+            "epoch": 1,
+            "rank": 0,
+            "node_id": "bench",
+            "start": first * 40,
+            "end": (first + POINTS_PER_RECORD) * 40,
+            "steps": tuple(steps),
+            "times_ms": tuple(1_795_000_000_000 + s * 10 for s in steps),
+            "offsets": tuple(s * 40 for s in steps),
+            "metrics": {"loss": tuple(8.0 / (s + 1) + (s * 7919 % 1000) / 1e4 for s in steps)},
+        }
+    )
+
+
+def _consumer(settings: KafkaSettings) -> float:
+    """Points/s of a consumer that looks at nothing."""
+    reader = consumer(settings, group="bench", **TO_END)
+    begin = time.perf_counter()
+    records = sum(1 for _ in read_to_end(reader, topics.METRICS, range(settings.partitions)))
+    elapsed_s = time.perf_counter() - begin
+    reader.close()
+    if records != RECORDS:
+        raise RuntimeError(f"{records} of {RECORDS} records came")
+    return POINTS / elapsed_s
+
+
+def _projector(settings: KafkaSettings, folder: Path) -> float:
+    """Points/s of the projector's process, seen from outside over SQL."""
+    port = free_port()
+    with _process(settings, folder, port):
+        sql = _connected(port)
+        seen: list[tuple[float, int]] = []
+        deadline = time.monotonic() + 180
+        while not seen or seen[-1][1] < POINTS:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{seen[-1:]} of {POINTS} points were ingested in 180 s")
+            count = int(sql.query("SELECT count() FROM step_metrics").result_rows[0][0])
+            if count and (not seen or count > seen[-1][1]):
+                seen.append((time.perf_counter(), count))
+            time.sleep(0.02)
+    (begin_s, first), (end_s, last) = seen[0], seen[-1]
+    if last == first:
+        raise RuntimeError("all points became visible at once: use more of them")
+    return (last - first) / (end_s - begin_s)
+
+
+@contextmanager
+def _process(settings: KafkaSettings, folder: Path, port: int) -> Iterator[None]:
+    import os
+
+    environment = os.environ | {
+        "TRAINHOUSE_KAFKA_BOOTSTRAP": settings.bootstrap,
+        "TRAINHOUSE_PROJECTOR_DATA_DIR": str(folder),
+        "TRAINHOUSE_PROJECTOR_HTTP_PORT": str(port),
+        "TRAINHOUSE_CLICKHOUSE_URL": f"http://127.0.0.1:{port}",
+    }
+    command = [sys.executable, "-m", "trainhouse.cli.main", "run", "projector"]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _connected(port: int) -> Any:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return clickhouse_connect.get_client(host="127.0.0.1", port=port)
+        except Exception:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def _arrow(folder: Path) -> float:
+    command = [sys.executable, str(SCRIPTS / "arrow_insert.py"), str(folder), str(POINTS), str(JOBS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
+    return float(json.loads(done.stdout.splitlines()[-1])["rows_per_s"])
