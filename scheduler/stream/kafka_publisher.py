@@ -21,6 +21,8 @@ MAX_REQUEST_BYTES = 5 * 1024 * 1024
 SEND_TIMEOUT_MS = 10_000
 TRANSACTION_TIMEOUT_MS = 15_000
 CLOSE_TIMEOUT_S = 1.0
+# A transaction that begins while the brokers still mark the one before it is asked to come back: soon, since they take milliseconds.
+RETRY_BACKOFF_MS = 10
 ANSWER_TIMEOUT_S = 15.0
 # A mark is the committed offset of a group named as the transactional id; which partition it stands at is of no matter.
 MARKS_PARTITION = 0
@@ -36,6 +38,7 @@ async def open_publisher(settings: KafkaSettings, transactional_id: str | None, 
         linger_ms=0,
         max_request_size=MAX_REQUEST_BYTES,
         request_timeout_ms=SEND_TIMEOUT_MS,
+        retry_backoff_ms=RETRY_BACKOFF_MS,
     )
     publisher = KafkaPublisher(producer, settings, transactional_id, marks)
     try:
