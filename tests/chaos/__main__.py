@@ -9,7 +9,7 @@ from tests.chaos.campaign import run
 from tests.chaos.faults import TARGETS, plan
 from tests.chaos.start import started
 
-STEPS = 120
+STEPS = 300
 FAULTS_PER_JOB = 5
 
 

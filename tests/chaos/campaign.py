@@ -31,7 +31,7 @@ class Verdict:
 
 def spec_of(steps: int) -> JobSpec:
     """The example job, small, with checkpoints often enough to be caught in one, and restarts without end."""
-    arguments = ("--steps", str(steps), "--width", "32", "--checkpoint-every", "10")
+    arguments = ("--steps", str(steps), "--width", "64", "--checkpoint-every", "20")
     return JobSpec.model_validate(
         {
             "name": "chaos",

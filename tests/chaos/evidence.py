@@ -40,7 +40,7 @@ class Evidence:
 def gather(settings: KafkaSettings, partitions: int) -> Evidence:
     """Reads every topic to its end. Blocks for seconds."""
     evidence = Evidence()
-    reader = consumer(settings, group="judge", **TO_END)
+    reader = consumer(settings, group="judge", log_level=0, **TO_END)
     try:
         for topic in READ:
             for message in read_to_end(reader, topic, range(partitions)):

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 TARGETS = ("rank", "agent", "scheduler", "intake", "projector", "kafka", "store")
 
+# Faults that come later than this share of the steps might find the job at its end.
+LATEST = 0.7
+
 
 @dataclass(frozen=True, order=True)
 class Fault:
@@ -33,5 +36,5 @@ def plan(seed: int, targets: tuple[str, ...], each: int, steps: int, jobs: int) 
     for i, (target, n) in enumerate(deck):
         mid_commit = target in ("rank", "store") and n % 3 == 0
         delay_s = rng.uniform(0, 0.03 if mid_commit else 0.3)
-        runs[i % jobs].append(Fault(rng.randrange(2, int(steps * 0.9)), target, delay_s, mid_commit))
+        runs[i % jobs].append(Fault(rng.randrange(2, int(steps * LATEST)), target, delay_s, mid_commit))
     return [sorted(run) for run in runs]

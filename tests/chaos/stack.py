@@ -72,7 +72,7 @@ class ChaosStack:
     def statuses(self) -> dict[str, JobStatus]:
         """The newest status of every job, from the topic."""
         newest: dict[str, JobStatus] = {}
-        reader = consumer(self.kafka, group="chaos", **TO_END)
+        reader = consumer(self.kafka, group="chaos", log_level=0, **TO_END)
         try:
             for message in read_to_end(reader, topics.STATUS, range(self.kafka.partitions)):
                 event = decode(message.value(), message.headers()).event

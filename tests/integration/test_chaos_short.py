@@ -14,7 +14,7 @@ from tests.chaos.start import started
 
 pytestmark = [pytest.mark.stack, pytest.mark.chaos, pytest.mark.timeout(900)]
 SEED = 20261
-STEPS = 120
+STEPS = 300
 
 
 def test_a_plan_comes_from_its_seed_and_names_every_target() -> None:
