@@ -4,6 +4,7 @@ The topic is filled first; then the projector starts on an empty database, and i
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -59,8 +60,10 @@ def _fill(settings: KafkaSettings) -> None:
         job = record % JOBS
         first = sent.get(job, 0)
         sent[job] = first + POINTS_PER_RECORD
-        event = _record(job, first)
-        producer.send(topics.METRICS, envelope_of(event, id=f"bench-{record}", source="bench", now_ms=first), key=f"job-{job}")
+        envelope = envelope_of(_record(job, first), id=f"bench-{record}", source="bench", now_ms=first)
+        producer.send(topics.METRICS, envelope, key=f"job-{job}")
+        if record % 500 == 499:
+            producer.flush(60)
     producer.flush(120)
 
 
@@ -117,8 +120,6 @@ def _projector(settings: KafkaSettings, folder: Path) -> float:
 
 @contextmanager
 def _process(settings: KafkaSettings, folder: Path, port: int) -> Iterator[None]:
-    import os
-
     environment = os.environ | {
         "TRAINHOUSE_KAFKA_BOOTSTRAP": settings.bootstrap,
         "TRAINHOUSE_PROJECTOR_DATA_DIR": str(folder),
