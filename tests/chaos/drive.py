@@ -96,20 +96,22 @@ def carry_out(faults: list[Fault], training: Training, part_pid: Callable[[str],
             while not training.saving() and time.monotonic() < until and not ended():
                 time.sleep(0.001)
         time.sleep(fault.delay_s)
-        pid = _victim(fault, training, part_pid, ended)
+        pid = _victim(fault, training, part_pid, ended, {d.pid for d in done})
         if pid is None:
             return done
         done.append(Done(fault, pid, training.step()))
     return done
 
 
-def _victim(fault: Fault, training: Training, part_pid: Callable[[str], int | None], ended: Callable[[], bool]) -> int | None:
-    """Kills the fault's target as soon as it lives; None when the job ended first."""
+def _victim(
+    fault: Fault, training: Training, part_pid: Callable[[str], int | None], ended: Callable[[], bool], dead: set[int]
+) -> int | None:
+    """Kills the fault's target as soon as a process of it lives that is not in `dead`; None when the job ended first."""
     deadline = time.monotonic() + WAIT_FOR_STEP_S
     while time.monotonic() < deadline and not ended():
         ranks = training.rank_pids()
         pid = (ranks[fault.step % len(ranks)] if ranks else None) if fault.target == "rank" else part_pid(fault.target)
-        if pid is not None:
+        if pid is not None and pid not in dead:
             try:
                 os.kill(pid, signal.SIGKILL)
                 return pid
