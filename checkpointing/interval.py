@@ -13,12 +13,11 @@ SLOW_SHARE = 0.1
 
 @dataclass(frozen=True)
 class IntervalBounds:
-    """Of the spec. `every_s` and `every_steps`, where given, decide alone."""
+    """Of the spec. `every_s`, where given, decides alone; saves by steps are the session's."""
 
     min_interval_s: float = 30.0
     max_interval_s: float = 1800.0
     every_s: float | None = None
-    every_steps: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,12 +69,3 @@ def advise(measured: Measured, bounds: IntervalBounds) -> Advice:
     slow = measured.save_cost_s > SLOW_SHARE * (interval_s + measured.save_cost_s)
     reason = f"a save costs {measured.save_cost_s:.2f} s, a failure comes every {measured.mtbf_s:.0f} s: best {wanted_s:.0f} s"
     return Advice(interval_s, slow, reason)
-
-
-def is_due(advice: Advice, bounds: IntervalBounds, since_save_s: float, steps_since_save: int) -> bool:
-    """Whether to save now. Steps win over time where the spec names steps. Never without a step since the last save."""
-    if steps_since_save <= 0:
-        return False
-    if bounds.every_steps is not None:
-        return steps_since_save >= bounds.every_steps
-    return since_save_s >= advice.interval_s

@@ -24,11 +24,6 @@ def machines(kafka: KafkaSettings) -> dict[str, Machine[Any]]:
     return {DIRECTORY: DirectoryMachine(control_partitions=kafka.partitions), DECISIONS: ScheduleMachine()}
 
 
-def verify_journals(kafka: KafkaSettings) -> dict[str, ReplayReport]:
-    """Verifies the scheduler's and the directory's journal; blocks until both are read. Raises BusUnavailable."""
-    return {journal: verify_journal(kafka, journal, machine) for journal, machine in machines(kafka).items()}
-
-
 def verify_journal(kafka: KafkaSettings, journal: str, machine: Machine[S]) -> ReplayReport:
     """Verifies one journal with one machine; blocks until it is read. Raises BusUnavailable."""
     reader = consumer(kafka, **TO_END)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainhouse.checkpointing.interval import IntervalBounds, Measured, advise, best_interval_s, is_due
+from trainhouse.checkpointing.interval import IntervalBounds, Measured, advise, best_interval_s
 
 
 def wasted(interval_s: float, cost_s: float, mtbf_s: float) -> float:
@@ -48,10 +48,3 @@ def test_a_slow_store_lengthens_it_and_is_told() -> None:
 def test_failures_shorten_the_time_between_them() -> None:
     calm = Measured(run_s=100_000)
     assert Measured(run_s=100_000, failures=9).mtbf_s == pytest.approx(calm.mtbf_s / 10)
-
-
-def test_when_a_save_is_due() -> None:
-    advice = advise(Measured(), IntervalBounds(every_s=60))
-    by_time, by_steps = IntervalBounds(every_s=60), IntervalBounds(every_steps=10)
-    assert is_due(advice, by_time, 60, 1) and not is_due(advice, by_time, 59, 1) and not is_due(advice, by_time, 999, 0)
-    assert is_due(advice, by_steps, 0, 10) and not is_due(advice, by_steps, 999, 9)
