@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,8 @@ from typing import Any
 from trainhouse.client import TrainhouseClient
 from trainhouse.client.code import PackedCode
 from trainhouse.client.sql import SqlEndpoint
-from trainhouse.deploy.local.layout import read_toml
-from trainhouse.deploy.local.stack import PartRow, ps
+from trainhouse.deploy.local.layout import StackPorts, read_toml
+from trainhouse.deploy.local.stack import PartRow, down, ps, up
 from trainhouse.events import CodeArchive
 from trainhouse.events.settings import KafkaSettings
 
@@ -88,6 +90,21 @@ class Done:
     def objects(self) -> list[dict[str, Any]]:
         """Standard output as one JSON object a line."""
         return [json.loads(line) for line in self.lines]
+
+
+@contextmanager
+def running_stack(data_dir: Path, slots: int) -> Iterator[LiveStack]:
+    """A whole stack on free ports; it ends with the block, and with its caller when that is killed."""
+    told: list[str] = []
+    try:
+        up(data_dir, slots=slots, ports=StackPorts.free(), attached=True, say=told.append)
+    except Exception as error:
+        error.add_note("\n".join(told))
+        raise
+    try:
+        yield LiveStack(data_dir, slots)
+    finally:
+        down(data_dir)
 
 
 def _no_code(_: PackedCode) -> CodeArchive:

@@ -86,9 +86,9 @@ def _complaints(stack: ChaosStack, evidence: Evidence, weights: dict[str, str], 
     yield from judge.logs_whole(evidence, stack.attempts)
     yield from judge.checkpoints_stand(evidence, stack.object_exists)
     yield from _sql_agrees(stack, evidence)
-    replay = stack.trainhouse("replay", "--verify", check=False)
-    if replay.returncode != 0:
-        yield f"replay --verify: {replay.returncode}: {replay.stdout[-1000:]}{replay.stderr[-1000:]}"
+    replay = stack.live.run("replay", "--verify")
+    if replay.code != 0:
+        yield f"replay --verify: {replay.code}: {replay.out[-1000:]}{replay.err[-1000:]}"
 
 
 def _sql_agrees(stack: ChaosStack, evidence: Evidence) -> Iterable[str]:

@@ -1,7 +1,5 @@
 """The stack under fault: pids of its parts and the clients that the driver needs, by the public command line and topics."""
 
-import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -9,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.live_stack import LiveStack
 from trainhouse.checkpointing.objects import exists
 from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.deploy.local.errors import StackError
-from trainhouse.deploy.local.stack import ps
+from trainhouse.deploy.local.layout import read_toml
 from trainhouse.events import JobSpec, JobState, JobStatus, JobSubmitted, decode, envelope_of, topics
 from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
@@ -23,36 +22,34 @@ from trainhouse.events.settings import KafkaSettings
 class ChaosStack:
     """A running stack, seen from outside."""
 
-    data_dir: Path
-    environment: dict[str, str]
+    live: LiveStack
     kafka: KafkaSettings
     store: StoreSettings
     attempts: Path
 
-    def trainhouse(self, *arguments: str, check: bool = True, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-        """Runs one command of the command line."""
-        command = [sys.executable, "-m", "trainhouse.cli.main", *arguments]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=timeout_s)
-        if check and done.returncode != 0:
-            raise RuntimeError(f"trainhouse {' '.join(arguments)}: {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-        return done
+    @classmethod
+    def of(cls, live: LiveStack) -> "ChaosStack":
+        """A stack that runs."""
+        settings = read_toml(live.data_dir / "trainhouse.toml")
+        kafka, store = KafkaSettings.model_validate(settings["kafka"]), StoreSettings.model_validate(settings["s3"])
+        return cls(live, kafka, store, Path(settings["agent"]["dir"]) / "attempts")
 
     def pid(self, part: str) -> int | None:
         """The pid of a part that runs now, else None."""
         try:
-            row = next((r for r in ps(self.data_dir) if r.name == part), None)
+            row = self.live.part(part)
         except StackError:
             return None
-        return row.pid if row is not None and row.pid > 0 and row.state == "RUNNING" else None
+        return row.pid if row.pid > 0 and row.state == "RUNNING" else None
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         """A query's rows; waits while the projector is on its way back."""
         for _ in range(60):
-            done = self.trainhouse("sql", query, "--json", check=False)
-            if done.returncode == 0:
-                return [json.loads(line) for line in done.stdout.splitlines()]
+            done = self.live.run("sql", query, "--json")
+            if done.code == 0:
+                return done.objects()
             time.sleep(0.5)
-        raise RuntimeError(f"no answer to {query!r}: {done.stderr[-2000:]}")
+        raise RuntimeError(f"no answer to {query!r}: {done.err[-2000:]}")
 
     def object_exists(self, uri: str) -> bool:
         """Whether the object store has what an s3:// URI names."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live_stack import LiveStack
+from tests.live_stack import LiveStack, running_stack
 
 SLOTS = 4
 
@@ -23,17 +23,5 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
     if running := os.environ.get("TRAINHOUSE_TEST_STACK"):
         yield LiveStack(Path(running), SLOTS)
         return
-    from trainhouse.deploy.local import stack as local
-    from trainhouse.deploy.local.layout import StackPorts
-
-    data_dir = tmp_path_factory.mktemp("stack") / "data"
-    told: list[str] = []
-    try:
-        local.up(data_dir, slots=SLOTS, ports=StackPorts.free(), attached=True, say=told.append)
-    except Exception as error:
-        error.add_note("\n".join(told))
-        raise
-    try:
-        yield LiveStack(data_dir, SLOTS)
-    finally:
-        local.down(data_dir)
+    with running_stack(tmp_path_factory.mktemp("stack") / "data", SLOTS) as started:
+        yield started
