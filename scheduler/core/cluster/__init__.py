@@ -1,0 +1,1 @@
+"""Nodes, devices and topology as the placement sees them: integers and bit masks, no events."""

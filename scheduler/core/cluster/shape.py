@@ -1,0 +1,74 @@
+"""What a gang needs, in the form in which placement compares it, and where a gang is.
+
+Holds: equal needs are equal shapes with equal hashes; a placement's parts are in rank order, and name each node once.
+"""
+
+from dataclasses import dataclass, field
+
+WHOLE = 1000
+"""Thousandths of one device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Ranks with equal needs, one device (or share of one) each. `types` empty: any type."""
+
+    ranks: int
+    types: tuple[str, ...] = ()
+    device_memory_bytes: int = 0
+    cpus: float = 0
+    memory_bytes: int = 0
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """All needs of a gang. `group`: so many consecutive ranks (a tensor-parallel group) share one NVLink domain.
+
+    `require` and `prefer` name a topology level ("nvlink", "node", "rack", "pod"; "" for none): all ranks in one domain of it.
+    `milli` < WHOLE: one rank on a share of a device. `min_ranks` < `ranks`: elastic; blocks then have one block only.
+    """
+
+    pool: str
+    blocks: tuple[Block, ...]
+    milli: int = WHOLE
+    require: str = ""
+    prefer: str = ""
+    group: int = 1
+    labels: tuple[tuple[str, str], ...] = ()
+    spot: bool = True
+    min_ranks: int = 0
+    _hash: int = field(default=0, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        key = (self.pool, self.blocks, self.milli, self.require, self.prefer, self.group, self.labels, self.spot, self.min_ranks)
+        object.__setattr__(self, "_hash", hash(key))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def ranks(self) -> int:
+        """The whole gang; of an elastic one, the most that it takes."""
+        return sum(b.ranks for b in self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A gang's devices on one node: bits of `devices` are positions in the node's list. `milli` < WHOLE: a share of the one device."""
+
+    node: int
+    devices: int
+    milli: int = WHOLE
+
+    @property
+    def ranks(self) -> int:
+        return self.devices.bit_count()
+
+
+Placement = tuple[Part, ...]
+
+
+def simple(pool: str, ranks: int, device_type: str = "", **more: object) -> Shape:
+    """A gang of `ranks` equal ranks, of one device type or any."""
+    return Shape(pool, (Block(ranks, (device_type,) if device_type else ()),), **more)  # type: ignore[arg-type]

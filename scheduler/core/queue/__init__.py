@@ -1,0 +1,1 @@
+"""Who is next: lanes of waiting jobs, scores, quotas, decaying use, expected run times."""

@@ -1,0 +1,1 @@
+"""Policies as files: those that come with Trainhouse, and reading any."""
