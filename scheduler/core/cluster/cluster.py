@@ -1,0 +1,235 @@
+"""The cluster: which devices are free, where a gang goes, and what follows from giving it devices.
+
+Holds: a device is free for one placement at most; `give` undoes `take`, `unclaim` undoes `claim`; a fork is independent of what it was
+forked from; decisions depend on indexes of nodes, never on the order in which things were said.
+Never: knows jobs, time or events.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from trainhouse.events.policy import Packing
+from trainhouse.scheduler.core.cluster import packing as pack
+from trainhouse.scheduler.core.cluster.bay import Bay
+from trainhouse.scheduler.core.cluster.layout import Layout
+from trainhouse.scheduler.core.cluster.shape import WHOLE, Block, Placement, Shape
+from trainhouse.scheduler.core.cluster.slots import NodeSlots
+
+Key = tuple[str, str]
+NO_SHARES: Mapping[int, int] = MappingProxyType({})
+
+
+class Cluster:
+    """Devices of all pools of a partition."""
+
+    __slots__ = ("_mine", "bays", "claimed", "cpus_free", "free_bits", "idle", "layout", "memory_free", "shares")
+
+    def __init__(self) -> None:
+        self.layout = Layout()
+        self._mine = True
+        self.bays: dict[Key, Bay] = {}
+        self.idle: list[int] = []
+        """Devices that nobody uses, by node; claimed ones and those of closed nodes included."""
+        self.free_bits: list[int] = []
+        """Devices that may be given now, by node."""
+        self.claimed: dict[int, int] = {}
+        self.shares: dict[int, dict[int, int]] = {}
+        """Thousandths left of shared devices, by node and position."""
+        self.cpus_free: list[float] = []
+        self.memory_free: list[int] = []
+
+    def fork(self) -> "Cluster":
+        """A cluster to try things on."""
+        new = Cluster.__new__(Cluster)
+        new.layout, new._mine, self._mine = self.layout, False, False
+        new.bays = {key: bay.copy() for key, bay in self.bays.items()}
+        new.idle, new.free_bits = self.idle.copy(), self.free_bits.copy()
+        new.claimed = self.claimed.copy()
+        new.shares = {node: left.copy() for node, left in self.shares.items()}
+        new.cpus_free, new.memory_free = self.cpus_free.copy(), self.memory_free.copy()
+        return new
+
+    # ---- what the fleet is made of
+
+    def put_node(self, slots: NodeSlots) -> None:
+        """Adds a node with all devices idle, or replaces it: what is taken of it stays taken."""
+        index = slots.index
+        old = self.layout.slots[index] if index < len(self.layout.slots) else None
+        if old == slots:
+            return
+        if not self._mine:
+            self.layout, self._mine = self.layout.copy(), True
+        while len(self.idle) <= index:
+            self.idle.append(0)
+            self.free_bits.append(0)
+            self.cpus_free.append(0.0)
+            self.memory_free.append(0)
+        self._leave(index)
+        whole = (1 << len(slots.types)) - 1
+        before = (1 << len(old.types)) - 1 if old is not None else 0
+        self.idle[index] = self.idle[index] & whole | whole & ~before
+        self.cpus_free[index] += slots.cpus - (old.cpus if old is not None else 0.0)
+        self.memory_free[index] += slots.memory - (old.memory if old is not None else 0)
+        self.layout.put(slots)
+        self._enter(index)
+
+    def set_free(
+        self, node: int, devices: int, shares: Mapping[int, int] = NO_SHARES, cpus_free: float = 0.0, memory_free: int = 0
+    ) -> None:
+        """Says outright what is idle of a node: device bits, thousandths left of shared devices, cpus, bytes. Claims stay."""
+        self.idle[node] = devices
+        left = {p: m for p, m in shares.items() if 0 < m < WHOLE}
+        if left:
+            self.shares[node] = dict(sorted(left.items()))
+        else:
+            self.shares.pop(node, None)
+        self.cpus_free[node], self.memory_free[node] = cpus_free, memory_free
+        self._refresh(node)
+
+    def _leave(self, node: int) -> None:
+        slots = self.layout.slots[node] if node < len(self.layout.slots) else None
+        if slots is None or not slots.open:
+            return
+        bits = self.free_bits[node]
+        for device_type, mask in self.layout.type_masks[node]:
+            self.bays[slots.pool, device_type].leave(node, mask.bit_count(), (bits & mask).bit_count())
+        self.free_bits[node] = 0
+
+    def _enter(self, node: int) -> None:
+        slots = self.layout.slots[node]
+        if slots is None or not slots.open:
+            self.free_bits[node] = 0
+            return
+        bits = self.free_bits[node] = self.idle[node] & ~self.claimed.get(node, 0)
+        for device_type, mask in self.layout.type_masks[node]:
+            bay = self.bays.get((slots.pool, device_type))
+            if bay is None:
+                bay = self.bays[slots.pool, device_type] = Bay()
+            bay.enter(node, mask.bit_count(), (bits & mask).bit_count())
+
+    def _refresh(self, node: int) -> None:
+        """Makes what is counted of a node follow what is idle and claimed there."""
+        slots = self.layout.slots[node]
+        if slots is None or not slots.open:
+            return
+        old = self.free_bits[node]
+        new = self.idle[node] & ~self.claimed.get(node, 0)
+        if old == new:
+            return
+        self.free_bits[node] = new
+        for device_type, mask in self.layout.type_masks[node]:
+            before, after = (old & mask).bit_count(), (new & mask).bit_count()
+            if before != after:
+                self.bays[slots.pool, device_type].move(node, before, after)
+
+    # ---- taking and giving
+
+    def take(self, placement: Placement, shape: Shape) -> None:
+        """Gives a gang its devices. They must be free, or claimed for it."""
+        for part in placement:
+            if part.milli >= WHOLE:
+                self.idle[part.node] &= ~part.devices
+            else:
+                self._use_share(part.node, part.devices, -part.milli)
+            self._refresh(part.node)
+        self._use_host(placement, shape, -1)
+
+    def give(self, placement: Placement, shape: Shape) -> None:
+        """Takes a gang's devices back."""
+        for part in placement:
+            if part.milli >= WHOLE:
+                self.idle[part.node] |= part.devices
+            else:
+                self._use_share(part.node, part.devices, part.milli)
+            self._refresh(part.node)
+        self._use_host(placement, shape, 1)
+
+    def _use_share(self, node: int, device: int, milli: int) -> None:
+        position = device.bit_length() - 1
+        left = self.shares.setdefault(node, {})
+        left[position] = left.get(position, WHOLE) + milli
+        if left[position] >= WHOLE:
+            del left[position]
+            self.idle[node] |= device
+        else:
+            self.idle[node] &= ~device
+        if not left:
+            del self.shares[node]
+
+    def _use_host(self, placement: Placement, shape: Shape, sign: int) -> None:
+        """Cpus and memory of the nodes, for blocks that ask for them."""
+        if not any(b.cpus or b.memory_bytes for b in shape.blocks):
+            return
+        for part, block, ranks in by_block(placement, shape.blocks):
+            self.cpus_free[part] += sign * ranks * block.cpus
+            self.memory_free[part] += sign * ranks * block.memory_bytes
+
+    def claim(self, placement: Placement) -> None:
+        """Keeps devices for one gang: free for nobody, also when those who use them leave."""
+        for part in placement:
+            self.claimed[part.node] = self.claimed.get(part.node, 0) | part.devices
+            self._refresh(part.node)
+
+    def unclaim(self, placement: Placement) -> None:
+        """Ends a claim."""
+        for part in placement:
+            left = self.claimed.get(part.node, 0) & ~part.devices
+            if left:
+                self.claimed[part.node] = left
+            else:
+                self.claimed.pop(part.node, None)
+            self._refresh(part.node)
+
+    def all_free(self, placement: Placement) -> bool:
+        """Whether a claimed placement can be taken: its nodes are open and nobody uses its devices."""
+        return all(self._is_open(p.node) and self.idle[p.node] & p.devices == p.devices for p in placement)
+
+    def _is_open(self, node: int) -> bool:
+        slots = self.layout.slots[node] if node < len(self.layout.slots) else None
+        return slots is not None and slots.open
+
+    # ---- placing
+
+    def place(
+        self, shape: Shape, packing: Packing, *, ranks: int | None = None, avoid: int = 0, only: int | None = None
+    ) -> Placement | None:
+        """The devices for a whole gang, or None. `ranks`: another size than the shape's (elastic). `avoid`, `only`: masks of nodes."""
+        return pack.place(self, shape, packing, ranks, avoid, only)
+
+    # ---- numbers
+
+    def free(self, pool: str, device_type: str | None = None) -> int:
+        """Devices that may be given now, of one type or of all."""
+        if device_type is not None:
+            bay = self.bays.get((pool, device_type))
+            return bay.free if bay is not None else 0
+        return sum(bay.free for (p, _), bay in self.bays.items() if p == pool)
+
+    def total(self, pool: str, device_type: str | None = None) -> int:
+        """Devices of all nodes, closed and lost ones included."""
+        return sum(len(s.types) if device_type is None else s.types.count(device_type) for s in self.layout.of_pool(pool))
+
+    def node_mask(self, pool: str) -> int:
+        """All nodes of a pool."""
+        return self.layout.pools.get(pool, 0)
+
+    def levels(self, pool: str) -> set[str]:
+        """The topology levels that nodes of the pool tell, and "node"."""
+        return {"node", *(level.name for level in self.layout.topology(pool).levels)}
+
+
+def by_block(placement: Placement, blocks: tuple[Block, ...]) -> list[tuple[int, Block, int]]:
+    """(node, block, ranks) for each stretch of ranks on one node with one block's needs."""
+    out: list[tuple[int, Block, int]] = []
+    at, left = 0, blocks[0].ranks
+    for part in placement:
+        ranks = part.ranks
+        while ranks:
+            if not left and at + 1 < len(blocks):
+                at += 1
+                left = blocks[at].ranks
+                continue
+            here = min(ranks, left) if left else ranks
+            out.append((part.node, blocks[at], here))
+            ranks, left = ranks - here, max(0, left - here)
+    return out
