@@ -30,15 +30,32 @@ from trainhouse.events.decisions import (
     RankFinished,
     TokenSeen,
 )
+from trainhouse.events.explained import JobExplained
 from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobStatus, JobSubmitted, PoolCreated
 from trainhouse.events.journal import ClockTicked, InputRefused, PlacementFrozen
 from trainhouse.events.node import NodeHeartbeat, NodeLost, NodeRegistered, NodeSuspected
 from trainhouse.events.operations import DumpStacks, ExecuteCommand, OperationReplied
+from trainhouse.events.pool import (
+    ChangeRefused,
+    ClaimDropped,
+    CordonNode,
+    CycleRan,
+    DevicesClaimed,
+    DrainNode,
+    NodeRestricted,
+    PolicyApplied,
+    PolicyChanged,
+    QuarantineNode,
+    StartReserved,
+    StartUnreserved,
+    UncordonNode,
+)
 from trainhouse.events.routing import EventSeen, JobDirected, RequestForwarded, RequestHeld, RequestUnheld
 from trainhouse.events.telemetry import LogLines, StepMetrics
 
-_REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, PoolCreated)
+_POOL_REQUESTS: tuple[type[Event], ...] = (PolicyChanged, CordonNode, UncordonNode, DrainNode, QuarantineNode)
+_REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, PoolCreated, *_POOL_REQUESTS)
 
 TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.JOBS: _REQUESTS,
@@ -48,6 +65,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         CancelJob,
         ChangeJob,
         PoolCreated,
+        *_POOL_REQUESTS,
         NodeRegistered,
         NodeLost,
         AttemptStarted,
@@ -87,6 +105,14 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         CheckpointNoted,
         NodeJoined,
         NodeGivenUp,
+        NodeRestricted,
+        PolicyApplied,
+        ChangeRefused,
+        StartReserved,
+        StartUnreserved,
+        DevicesClaimed,
+        ClaimDropped,
+        CycleRan,
         PlacementFrozen,
         PlacementResumed,
         GangAllocated,
@@ -98,12 +124,15 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.ALERTS: (PlacementFrozen,),
     topics.ALLOCATIONS: (GangAllocated, GangReleased, CheckpointRequested, NodeDesiredState),
     topics.POOLS: (PoolCreated,),
+    topics.POLICIES: (PolicyApplied, ChangeRefused),
     topics.HEARTBEATS: (NodeHeartbeat,),
-    topics.VERDICTS: (NodeSuspected, NodeLost),
+    topics.VERDICTS: (NodeSuspected, NodeLost, NodeRestricted),
     topics.METRICS: (StepMetrics,),
     topics.CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointRestored, CheckpointPruned),
     topics.LOGS: (LogLines,),
     topics.STATUS: (JobStatus, JobRejected),
+    topics.EXPLANATIONS: (JobExplained,),
+    topics.RESERVATIONS: (StartReserved, StartUnreserved),
     topics.OPERATIONS: (DumpStacks, ExecuteCommand),
     topics.OPERATION_REPLIES: (OperationReplied,),
 }

@@ -118,6 +118,7 @@ class Hold(Model):
     """Devices of a node, and the cpus and memory beside them, that one attempt has until the node says it is gone.
 
     No devices: the node runs the attempt, but nobody here gave it any; nothing is placed on the node until it is gone.
+    `device_share`: thousandths of its one device.
     """
 
     job_id: JobId
@@ -125,6 +126,7 @@ class Hold(Model):
     devices: tuple[DeviceId, ...] = ()
     cpus: float = 0
     memory_bytes: int = 0
+    device_share: int = Field(1000, ge=1, le=1000)
 
 
 class NodeJoined(Event, type="trainhouse.decision.node-joined.v1"):

@@ -23,6 +23,15 @@ class StopKind(StrEnum):
     FATAL = "FATAL"
     CANCELLED = "CANCELLED"
     RUN_TIME = "RUN_TIME"
+    PREEMPTED = "PREEMPTED"
+    MOVED = "MOVED"
+    RESIZED = "RESIZED"
+    DRAINED = "DRAINED"
+
+    @property
+    def makes_way(self) -> bool:
+        """Whether the job did nothing to end: its devices are wanted otherwise, and it is queued again at no cost to its restarts."""
+        return self in (StopKind.PREEMPTED, StopKind.MOVED, StopKind.RESIZED, StopKind.DRAINED)
 
 
 class StopCause(Model):

@@ -27,7 +27,7 @@ class Order(StrEnum):
 
 
 class Blocking(StrEnum):
-    """What the first job that does not fit does to those behind it: stops them, nothing, or holds a start time that they may not push back."""
+    """What the first job that does not fit does to those behind it: stops them, nothing, or holds a start time that they may not delay."""
 
     STRICT = "strict"
     SKIP = "skip"
@@ -60,8 +60,8 @@ class Score(Model):
     """score = (100 - priority) + wait bonus - over-share penalty; the highest is served first.
 
     Wait bonus: `wait_bonus_per_h` for each hour of waiting, at most `wait_bonus_max`; with `wait_in_run_times` an hour counts as
-    the waiting time divided by the expected run time. Penalty: `over_share_weight` x (the team's share of its fair share - 1), never negative,
-    at most `over_share_max`.
+    the waiting time divided by the expected run time. Penalty: `over_share_weight` x (the team's share of its fair share - 1), never
+    negative, at most `over_share_max`.
     """
 
     wait_bonus_per_h: float = Field(1.0, ge=0, le=1000)
@@ -100,9 +100,9 @@ class Backfill(Model):
 class Preemption(Model):
     """Who may be stopped for whom, and at what price.
 
-    A job gets `min_run_s` undisturbed from each start. A victim saves first, within `checkpoint_deadline_s`. A preemptor must lead a victim's
-    score by `margin`; a team's own guaranteed devices are taken back from borrowers whatever the scores (`reclaim`). `by_remaining`: shorter
-    remaining run times count as rank too (order REMAINING). `restart_cost_s`: what a restart costs each device of a victim.
+    A job gets `min_run_s` undisturbed from each start. A victim saves first, within `checkpoint_deadline_s`. A preemptor must lead a
+    victim's score by `margin`; a team's own guaranteed devices are taken back from borrowers whatever the scores (`reclaim`).
+    `restart_cost_s`: what a restart costs each device of a victim.
     """
 
     enabled: bool = False

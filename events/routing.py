@@ -9,6 +9,10 @@ from pydantic import Field
 from trainhouse.events.base import Event
 from trainhouse.events.ids import EventId, JobId, PoolName
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted
+from trainhouse.events.pool import CordonNode, DrainNode, PolicyChanged, QuarantineNode, UncordonNode
+
+# What a person asks of a pool: its policy, or one of its nodes. Goes to the partition of the pool, and never waits.
+PoolRequest = PolicyChanged | CordonNode | UncordonNode | DrainNode | QuarantineNode
 
 
 class EventSeen(Event, type="trainhouse.directory.event-seen.v1"):
@@ -27,12 +31,17 @@ class JobDirected(Event, type="trainhouse.directory.job-directed.v1"):
 
 
 class RequestForwarded(Event, type="trainhouse.directory.request-forwarded.v1"):
-    """A cancellation or change (one of both) goes to the partition of the job's pool."""
+    """A request (exactly one of these) goes to the partition of its job's pool, or of the pool that it names."""
 
     event_id: EventId
     partition: int
     cancel: CancelJob | None = None
     change: ChangeJob | None = None
+    policy: PolicyChanged | None = None
+    cordon: CordonNode | None = None
+    uncordon: UncordonNode | None = None
+    drain: DrainNode | None = None
+    quarantine: QuarantineNode | None = None
 
 
 class RequestHeld(Event, type="trainhouse.directory.request-held.v1"):

@@ -4,7 +4,7 @@ Holds: every field is bounded; the hash of a spec is that of its canonical JSON,
 """
 
 import hashlib
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import orjson
 from pydantic import Field, StringConstraints, field_validator, model_validator
@@ -18,18 +18,66 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Scalar = bool | int | float | str | None
 
 
-class Gang(Model):
-    """All ranks of a job, started together or not at all. One rank holds one device."""
-
-    ranks: int = Field(1, ge=1, le=65536)
-
-
 class Resources(Model):
-    """What each rank needs beside its device. `device_type` "any" takes what the pool has; "cpu" asks for cpu slots."""
+    """What each rank needs. `device_type` "any" takes what the pool has; "cpu" asks for cpu slots.
+
+    `device_memory_gib`: the least memory of the device itself. `device_share`: thousandths of a device, for a job of one rank.
+    """
 
     device_type: Label = "any"
     cpus_per_device: float | None = Field(None, gt=0, le=4096)
     memory_gib_per_device: float | None = Field(None, gt=0, le=65536)
+    device_memory_gib: float | None = Field(None, gt=0, le=65536)
+    device_share: int | None = Field(None, ge=1, le=1000, description="thousandths of one device")
+
+
+class Role(Model):
+    """Some ranks of a gang that do another work than the rest. What is left out is as the spec says for all."""
+
+    name: Label
+    ranks: int = Field(ge=1, le=65536)
+    resources: Resources | None = None
+    command: tuple[str, ...] | None = Field(None, min_length=1, max_length=1024)
+
+
+class Gang(Model):
+    """All ranks of a job, started together or not at all. One rank holds one device.
+
+    `roles`: their ranks follow each other in this order. `min_ranks`: an elastic gang starts with so many at least. `require` and
+    `prefer`: one domain of this topology level ("nvlink", "node", "rack", "pod" …) for all ranks. `group_ranks`: so many consecutive
+    ranks (a tensor-parallel group) share one NVLink domain.
+    """
+
+    ranks: int = Field(1, ge=1, le=65536)
+    roles: tuple[Role, ...] = Field((), max_length=64)
+    min_ranks: int | None = Field(None, ge=1, le=65536)
+    require: Label | None = None
+    prefer: Label | None = None
+    group_ranks: int = Field(1, ge=1, le=65536)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Gang":
+        names = [r.name for r in self.roles]
+        if len(set(names)) != len(names):
+            raise ValueError(f"roles: {next(n for n in names if names.count(n) > 1)} is named twice; keep one of them")
+        total = sum(r.ranks for r in self.roles)
+        if self.roles and total != self.ranks:
+            raise ValueError(f"roles have {total} ranks together, but the gang has ranks = {self.ranks}; make them equal")
+        if self.min_ranks is not None and self.min_ranks > self.ranks:
+            raise ValueError(f"min_ranks = {self.min_ranks} is more than ranks = {self.ranks}; ranks is the most that the gang takes")
+        if self.roles and self.min_ranks is not None and self.min_ranks < self.ranks:
+            raise ValueError("min_ranks and roles exclude each other: a gang with roles has one size; leave one of them out")
+        for what, count in [("ranks", self.ranks), ("min_ranks", self.min_ranks or 0), *((f"role {r.name}", r.ranks) for r in self.roles)]:
+            if count % self.group_ranks:
+                raise ValueError(f"group_ranks = {self.group_ranks} does not divide {what} = {count}; every rank is in one whole group")
+        return self
+
+
+class Placement(Model):
+    """On which nodes a job may be: those with all of `node_labels`; with `spot` false none that may be taken away at any time."""
+
+    node_labels: dict[Label, str] = Field(default_factory=dict, max_length=64)
+    spot: bool = True
 
 
 class Runtime(Model):
@@ -92,6 +140,7 @@ class JobSpec(Model):
     seed: int = Field(0, ge=0, lt=2**63)
     gang: Gang = Gang(ranks=1)
     resources: Resources = Resources()
+    placement: Placement = Placement()
     runtime: Runtime
     code: CodeArchive | None = None
     env: dict[Variable, str] = Field(default_factory=dict, max_length=512)
@@ -119,9 +168,29 @@ class JobSpec(Model):
             raise ValueError(f"env and secrets both name {', '.join(both)}; keep one of them")
         return self
 
+    @model_validator(mode="after")
+    def _shares(self) -> "JobSpec":
+        share = self.resources.device_share
+        if share is not None and share < 1000 and self.gang.ranks > 1:
+            raise ValueError(
+                f"resources.device_share = {share} is for a job of one rank; this gang has {self.gang.ranks}, and gangs take whole devices"
+            )
+        shared = next((r.name for r in self.gang.roles if r.resources is not None and r.resources.device_share is not None), None)
+        if shared is not None:
+            raise ValueError(f"gang.roles: {shared} has a device_share; roles take whole devices, remove it")
+        return self
+
     def canonical_json(self) -> bytes:
-        """The spec as sorted JSON without defaults' noise removed: every field, sorted keys."""
-        return orjson.dumps(self.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
+        """The spec as sorted JSON: every field of the first version, and later ones where they say something."""
+        fields = self.model_dump(mode="json")
+        told = self.model_dump(mode="json", exclude_defaults=True)
+        for section, names in _LATER_FIELDS.items():
+            for name in names:
+                if name not in told.get(section, {}):
+                    fields[section].pop(name)
+            if not fields[section]:
+                fields.pop(section)
+        return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
 
     def sha256(self) -> str:
         """Hex SHA-256 of the canonical JSON."""
@@ -133,3 +202,10 @@ RESERVED_VARIABLES = frozenset(
     | {"ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"}
     | {"TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE"}
 )
+
+# A spec that says nothing of these has the hash that it had before they existed.
+_LATER_FIELDS: Final = {
+    "gang": ("roles", "min_ranks", "require", "prefer", "group_ranks"),
+    "resources": ("device_memory_gib", "device_share"),
+    "placement": ("node_labels", "spot"),
+}

@@ -17,12 +17,15 @@ DECISIONS = "trainhouse.decisions"
 SNAPSHOTS = "trainhouse.snapshots"
 ALLOCATIONS = "trainhouse.allocations"
 POOLS = "trainhouse.pools"
+POLICIES = "trainhouse.policies"
 HEARTBEATS = "trainhouse.heartbeats"
 VERDICTS = "trainhouse.verdicts"
 METRICS = "trainhouse.metrics"
 CHECKPOINTS = "trainhouse.checkpoints"
 LOGS = "trainhouse.logs"
 STATUS = "trainhouse.status"
+EXPLANATIONS = "trainhouse.explanations"
+RESERVATIONS = "trainhouse.reservations"
 ALERTS = "trainhouse.alerts"
 DATASETS = "trainhouse.datasets"
 MODELS = "trainhouse.models"
@@ -58,7 +61,7 @@ class Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
-    Topic(JOBS, "any", "JobSubmitted, CancelJob, ChangeJob, PoolCreated", public=True),
+    Topic(JOBS, "any", "JobSubmitted, CancelJob, ChangeJob, PoolCreated, PolicyChanged, CordonNode, DrainNode …", public=True),
     Topic(ADMISSION, "job", "what intake re-keyed", retention_days=None),
     Topic(
         DIRECTORY,
@@ -97,8 +100,16 @@ TOPICS: tuple[Topic, ...] = (
         max_message_bytes=4 * 1024 * 1024,
     ),
     Topic(POOLS, "pool", "PoolCreated, with its partition", compacted=True, single_partition=True),
+    Topic(
+        POLICIES,
+        "pool, or event id of a refusal",
+        "PolicyApplied: the policy of a pool; ChangeRefused: why a change does not count",
+        compacted=True,
+        public=True,
+        single_partition=True,
+    ),
     Topic(HEARTBEATS, "node", "NodeHeartbeat", retention_days=3),
-    Topic(VERDICTS, "node or job", "NodeSuspected, NodeLost"),
+    Topic(VERDICTS, "node or job", "NodeSuspected, NodeLost, NodeRestricted"),
     Topic(METRICS, "job", "StepMetrics, many points in one record", retention_days=3),
     Topic(CHECKPOINTS, "job", "CheckpointStarted, -Completed, -Failed, -Restored, -Pruned"),
     Topic(LOGS, "job", "LogLines", retention_days=3),
@@ -109,6 +120,8 @@ TOPICS: tuple[Topic, ...] = (
         compacted=True,
         public=True,
     ),
+    Topic(EXPLANATIONS, "job", "JobExplained: why a job waits, when the answer changed", compacted=True, public=True),
+    Topic(RESERVATIONS, "job", "StartReserved, StartUnreserved: start times that are held", compacted=True),
     Topic(ALERTS, "rule", "alerts"),
     Topic(DATASETS, "dataset", "dataset versions"),
     Topic(MODELS, "model", "model versions"),

@@ -17,6 +17,7 @@ from trainhouse.events import (
     JobStatus,
     JobSubmitted,
     NodeHeartbeat,
+    Placement,
     PoolCreated,
     topics,
 )
@@ -199,6 +200,7 @@ def _other(name: str) -> Any:
     return {
         "name": "x", "project": "x", "team": "x", "user": "x", "pool": "x", "priority": 1, "seed": 1, "env": {"A": "b"}, "secrets": ("S",),
         "hyperparameters": {"lr": 1}, "preemptible": False, "resume_from": "x", "labels": {"a": "b"},
+        "placement": Placement(spot=False),
     }.get(name, _other_model(name))  # fmt: skip
 
 
@@ -207,5 +209,6 @@ def _other_model(name: str) -> Any:
     full = spec(
         ranks=7, device_type="h100", runtime={"command": ["x"]}, code={"uri": "x", "sha256": sha}, data={"uri": "x", "sha256": sha},
         checkpoint={"keep_last": 9}, limits={"restarts": 9},
+        placement={"spot": False},
     )  # fmt: skip
     return getattr(full, name)

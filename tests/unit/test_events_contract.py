@@ -58,6 +58,10 @@ def _holds(old: object, new: object, path: str) -> None:
         for key, value in old.items():
             assert key in new, f"{path}.{key} is gone"
             _holds(value, new[key], f"{path}.{key}")
+    elif isinstance(old, list):
+        assert isinstance(new, list) and len(new) == len(old), path
+        for n, value in enumerate(old):
+            _holds(value, new[n], f"{path}[{n}]")
     else:
         assert old == new, path
 
