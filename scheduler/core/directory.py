@@ -2,7 +2,7 @@
 
 Holds: one id is one job, in one pool, with one spec, for ever; a repeated event does nothing; what is refused is told to whoever asked,
 under the event's own id, so that a bad resubmission never hides the status of a running job; a request that overtakes its submission
-waits for it, bounded in time and number.
+waits for it, bounded in time and number; a request about a pool that does not exist is refused at once.
 Never: knows whether a job is finished or whether devices exist; the scheduler of its pool does.
 """
 
@@ -14,9 +14,9 @@ from trainhouse.events import CancelJob, ChangeJob, Event, EventId, JobAdmitted,
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.resume import parse_resume_from
-from trainhouse.events.routing import EventSeen, JobDirected, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.events.routing import EventSeen, JobDirected, PoolRequest, RequestForwarded, RequestHeld, RequestUnheld
 from trainhouse.scheduler.core.directory_effects import directory_effects
-from trainhouse.scheduler.core.directory_fold import fold_directory
+from trainhouse.scheduler.core.directory_fold import fold_directory, one_of
 from trainhouse.scheduler.core.directory_state import HELD_FOR_MS, MAX_HELD, MAX_POOLS, DirectoryState, dump_directory, load_directory
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.fingerprint import differing_fields, fingerprint
@@ -29,8 +29,8 @@ class DirectoryMachine:
     """The machine of `trainhouse.directory`. `control_partitions` bounds the partitions that a pool may be given."""
 
     name = "directory"
-    decide_version = 1
-    fold_version = 1
+    decide_version = 2
+    fold_version = 2
 
     def __init__(self, control_partitions: int = 1024) -> None:
         self._control_partitions = control_partitions
@@ -83,7 +83,7 @@ class _Turn:
         if isinstance(event, ClockTicked):
             self.expire()
             return
-        if not isinstance(event, JobSubmitted | CancelJob | ChangeJob | PoolCreated):
+        if not isinstance(event, JobSubmitted | CancelJob | ChangeJob | PoolCreated | PoolRequest):
             raise UnexpectedInput(f"{event.event_type} ({envelope.id}) is nothing that the directory takes; see the topic table")
         digest = event_digest(envelope)
         if bytes.fromhex(digest) in self.state.seen:
@@ -96,6 +96,8 @@ class _Turn:
                 self.pool_created(envelope, event)
             case CancelJob() | ChangeJob():
                 self.requested(envelope, event, digest)
+            case _:
+                self.asked_of_pool(envelope, event)
 
     def reject(self, event_id: EventId, job_id: JobId | None, reason: str) -> None:
         self.emit(JobRejected(job_id=job_id, submission_id=event_id, reason=reason, rejected_at_ms=self.now_ms))
@@ -121,7 +123,7 @@ class _Turn:
                 return f"job {event.job_id} exists with another spec; these fields differ: {', '.join(fields)}. Submit it under a new id"
             return ""
         if spec.pool not in state.pools:
-            return self.unknown_pool(spec.pool)
+            return f"spec.pool: {self.unknown_pool(spec.pool)}, then submit again"
         if spec.resume_from is not None:
             try:
                 parse_resume_from(spec.resume_from)
@@ -133,8 +135,8 @@ class _Turn:
         known = sorted(self.state.pools)
         told = ", ".join(known[:MAX_TOLD_POOLS]) + (f" and {len(known) - MAX_TOLD_POOLS} more" if len(known) > MAX_TOLD_POOLS else "")
         return (
-            f"spec.pool: there is no pool {pool}; known: {told or 'none yet'}. Name one of them, "
-            f'or create it: produce a PoolCreated event {{"pool": "{pool}", "partition": N}} to trainhouse.jobs, then submit again'
+            f"there is no pool {pool}; known: {told or 'none yet'}. Name one of them, "
+            f"or create it: `trainhouse pool create {pool}`, or a PoolCreated event on trainhouse.jobs"
         )
 
     def admit(self, envelope: Envelope, event: JobSubmitted) -> None:
@@ -153,15 +155,24 @@ class _Turn:
             self.emit(RequestUnheld(digest=digest))
             self.forward(held.event_id, partition, held.request)
 
-    def forward(self, event_id: EventId, partition: int, event: CancelJob | ChangeJob) -> None:
-        self.emit(RequestForwarded(event_id=event_id, partition=partition, **_one_of(event)))
+    def forward(self, event_id: EventId, partition: int, event: CancelJob | ChangeJob | PoolRequest) -> None:
+        self.emit(RequestForwarded.model_validate({"event_id": event_id, "partition": partition} | one_of(event)))
+
+    def asked_of_pool(self, envelope: Envelope, event: PoolRequest) -> None:
+        """Passes on what concerns a pool; whether it is right for the pool's nodes, its scheduler judges."""
+        partition = self.state.pools.get(event.pool)
+        if partition is None:
+            self.reject(envelope.id, None, f"{envelope.type}: {self.unknown_pool(event.pool)}, then send it again under a new id")
+        else:
+            self.forward(envelope.id, partition, event)
 
     def requested(self, envelope: Envelope, event: CancelJob | ChangeJob, digest: str) -> None:
         pool = self.state.pool_of(event.job_id)
         if pool is not None:
             self.forward(envelope.id, self.state.pools[pool], event)
             return
-        self.emit(RequestHeld(digest=digest, event_id=envelope.id, job_id=event.job_id, **_one_of(event)))
+        held = {"digest": digest, "event_id": envelope.id, "job_id": event.job_id}
+        self.emit(RequestHeld.model_validate(held | one_of(event)))
         if len(self.state.held) > MAX_HELD:
             oldest = next(iter(self.state.held))
             self.give_up(oldest, f"more than {MAX_HELD} requests wait for submissions, and this was the oldest")
@@ -200,7 +211,3 @@ class _Turn:
 def event_digest(envelope: Envelope) -> str:
     """What recognises an event when it comes again: CloudEvents are named by source and id together."""
     return hashlib.blake2b(f"{envelope.source}\n{envelope.id}".encode(), digest_size=8).hexdigest()
-
-
-def _one_of(event: CancelJob | ChangeJob) -> dict[str, CancelJob | ChangeJob]:
-    return {"cancel": event} if isinstance(event, CancelJob) else {"change": event}

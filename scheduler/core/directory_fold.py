@@ -3,10 +3,33 @@
 Holds: an event that changes nothing is passed over.
 """
 
-from trainhouse.events import CancelJob, ChangeJob, Event, PoolCreated
-from trainhouse.events.routing import EventSeen, JobDirected, RequestForwarded, RequestHeld, RequestUnheld
+from typing import Any, Final
+
+from trainhouse.events import (
+    CancelJob,
+    ChangeJob,
+    CordonNode,
+    DrainNode,
+    Event,
+    PolicyChanged,
+    PoolCreated,
+    QuarantineNode,
+    UncordonNode,
+)
+from trainhouse.events.routing import EventSeen, JobDirected, PoolRequest, RequestForwarded, RequestHeld, RequestUnheld
 from trainhouse.scheduler.core.directory_state import DirectoryState, Held
 from trainhouse.scheduler.core.errors import BrokenInvariant
+
+# The field of a routing decision that carries each kind of request.
+_FIELDS: Final[dict[type[Event], str]] = {
+    CancelJob: "cancel",
+    ChangeJob: "change",
+    PolicyChanged: "policy",
+    CordonNode: "cordon",
+    UncordonNode: "uncordon",
+    DrainNode: "drain",
+    QuarantineNode: "quarantine",
+}
 
 
 def fold_directory(state: DirectoryState, now_ms: int, decision: Event) -> None:
@@ -19,13 +42,27 @@ def fold_directory(state: DirectoryState, now_ms: int, decision: Event) -> None:
         case JobDirected():
             state.put_job(decision.admission.job_id, decision.pool, bytes.fromhex(decision.fingerprint))
         case RequestHeld():
-            state.hold(decision.digest, Held(decision.event_id, decision.job_id, now_ms, request_of(decision)))
+            state.hold(decision.digest, Held(decision.event_id, decision.job_id, now_ms, held_request(decision)))
         case RequestUnheld():
             state.unhold(decision.digest)
 
 
-def request_of(decision: RequestHeld | RequestForwarded) -> CancelJob | ChangeJob:
-    """The one request that a decision carries. Raises BrokenInvariant when it carries none."""
+def one_of(event: CancelJob | ChangeJob | PoolRequest) -> dict[str, Any]:
+    """A request under the name of the field that carries it."""
+    return {_FIELDS[type(event)]: event}
+
+
+def request_of(decision: RequestForwarded) -> CancelJob | ChangeJob | PoolRequest:
+    """The one request that goes to a scheduler. Raises BrokenInvariant when there is none."""
+    of_job, of_pool = decision.cancel or decision.change, decision.policy or decision.quarantine
+    found = of_job or of_pool or decision.cordon or decision.uncordon or decision.drain
+    if found is None:
+        raise BrokenInvariant(f"{decision.event_type} of event {decision.event_id} carries no request")
+    return found
+
+
+def held_request(decision: RequestHeld) -> CancelJob | ChangeJob:
+    """The one request that waits for its job. Raises BrokenInvariant when there is none."""
     found = decision.cancel or decision.change
     if found is None:
         raise BrokenInvariant(f"{decision.event_type} of event {decision.event_id} carries no request")

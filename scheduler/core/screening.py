@@ -7,14 +7,17 @@ Never: trusts an outsider's `order`; raises InvalidEvent.
 
 from collections import deque
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 from trainhouse.events import DeadLetter, Envelope, EventId, InvalidEvent, JobId, JobState, JobStatus, PoolCreated, envelope_of
 from trainhouse.events.carries import TOPIC_EVENTS
-from trainhouse.events.codec import HEADERS, Headers, decode, encode
+from trainhouse.events.codec import HEADERS, Headers, decode, encode, split
+from trainhouse.events.routing import PoolRequest
 from trainhouse.events.topics import ADMISSION, DEAD_LETTERS, JOBS, MAX_INPUT_BYTES, STATUS
 from trainhouse.scheduler.core.outgoing import Outgoing
 
 SOURCE = "trainhouse/intake"
+_POOL_REQUESTS = frozenset(cls.event_type for cls in get_args(PoolRequest))
 OWN_FAILURES = 200
 OWN_FAILURES_WINDOW_S = 60.0
 
@@ -61,6 +64,9 @@ def _admit(arrived: Arrived, admission_partitions: int, now_ms: int) -> list[Out
     if isinstance(envelope.event, PoolCreated):
         key = envelope.event.pool.encode()
         return [Outgoing(ADMISSION, key, value, HEADERS, partition) for partition in range(admission_partitions)]
+    if isinstance(envelope.event, PoolRequest):
+        # One partition of admission for all that is asked of a pool, so that it is decided in the order in which it was asked.
+        return [Outgoing(ADMISSION, envelope.event.pool.encode(), value, HEADERS)]
     return [Outgoing(ADMISSION, str(envelope.event.subject()).encode(), value, HEADERS)]
 
 
@@ -78,9 +84,17 @@ def _reject(arrived: Arrived, invalid: InvalidEvent, now_ms: int) -> tuple[Outgo
     job_id, event_id = invalid.job_id or "", invalid.event_id or ""
     letter = DeadLetter(JOBS, arrived.partition, arrived.offset, reason, job_id[:512], event_id[:512])
     out = [Outgoing(DEAD_LETTERS, letter.key, arrived.value or b"", tuple(letter.headers()))]
-    if job_id:
+    if job_id or _about_a_pool(arrived):
         out.append(_rejection(arrived, job_id, event_id, reason, now_ms))
     return tuple(out)
+
+
+def _about_a_pool(arrived: Arrived) -> bool:
+    """Whether somebody asked something of a pool, who waits for an answer under the event's id."""
+    try:
+        return split(arrived.value, _headers(arrived))[0].get("type") in _POOL_REQUESTS
+    except InvalidEvent:
+        return False
 
 
 def _rejection(arrived: Arrived, job_id: str, event_id: str, reason: str, now_ms: int) -> Outgoing:

@@ -1,0 +1,125 @@
+"""The directory and what is asked of pools: each request reaches the partition of its pool once, or its sender is told why not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.test_core_directory import Directory, refused
+from trainhouse.events import DeadLetter, Event, JobState, JobStatus, PoolCreated, decode, encode, envelope_of, topics
+from trainhouse.events.journal import ClockTicked
+from trainhouse.events.pool import CordonNode, DrainNode, PolicyChanged, QuarantineNode, UncordonNode
+from trainhouse.events.routing import PoolRequest
+from trainhouse.scheduler.core.screening import Arrived, screen
+
+
+def request(kind: str, pool: str = "big", node: str = "n1") -> PoolRequest:
+    """One request of each kind."""
+    about = {"pool": pool, "node_id": node, "user": "ada"}
+    made: dict[str, PoolRequest] = {
+        "policy": PolicyChanged.model_validate({"pool": pool, "policy": {"name": "new"}, "text": "name: new\n"}),
+        "cordon": CordonNode.model_validate(about),
+        "uncordon": UncordonNode.model_validate(about),
+        "drain": DrainNode.model_validate(about | {"deadline_s": 30}),
+        "quarantine": QuarantineNode.model_validate(about | {"reason": "ecc"}),
+    }
+    return made[kind]
+
+
+KINDS = ("policy", "cordon", "uncordon", "drain", "quarantine")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_asked_of_a_pool_goes_to_its_partition_whole_and_under_its_own_id(kind: str) -> None:
+    asked = request(kind)
+    [effect] = Directory().with_pools().feed(asked, "ask-1")
+    assert (effect.topic, effect.partition, effect.key, effect.event_id) == (topics.CONTROL, 1, "1", "ask-1")
+    assert effect.event == asked
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_repeat_is_one_request(kind: str) -> None:
+    d = Directory().with_pools()
+    assert len(d.feed(request(kind), "ask-1")) == 1
+    assert d.feed(request(kind), "ask-1") == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unknown_pool_is_refused_under_the_events_id_with_the_pools_there_are(kind: str) -> None:
+    d = Directory().with_pools()
+    effects = d.feed(request(kind, pool="gpus"), "ask-1")
+    assert effects[0].key == "ask-1"
+    reason = refused(effects)
+    assert "no pool gpus" in reason and "big, default" in reason and "trainhouse pool create gpus" in reason
+    assert not d.state.held, "only requests about jobs wait"
+
+
+def test_a_request_after_its_pool_was_created_is_a_new_one() -> None:
+    d = Directory()
+    refused(d.feed(request("cordon"), "ask-1"))
+    d.with_pools()
+    assert d.feed(request("cordon"), "ask-1") == [], "an id is handled once, for ever"
+    assert len(d.feed(request("cordon"), "ask-2")) == 1
+
+
+step = st.one_of(
+    st.tuples(st.just("pool"), st.sampled_from(["p1", "p2"]), st.integers(0, 3)),
+    st.tuples(st.sampled_from(KINDS), st.sampled_from(["p1", "p2", "p3"]), st.integers(0, 12)),
+    st.tuples(st.just("tick"), st.just(""), st.just(0)),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(step, max_size=40))
+def test_each_request_has_one_answer_whatever_comes(steps: list[tuple[str, str, int]]) -> None:
+    d, told = Directory(), Counter[str]()
+    partition_of: dict[str, int] = {}
+    asked: set[str] = set()
+    for kind, pool, number in steps:
+        event: Event = ClockTicked() if kind == "tick" else request(kind, pool) if kind != "pool" else _pool(pool, number)
+        event_id = f"{kind}-{number}" if kind in KINDS else ""
+        for effect in d.feed(event, event_id):
+            if kind == "pool":
+                partition_of.setdefault(pool, number)
+            elif effect.topic == topics.CONTROL:
+                assert effect.partition == partition_of[effect.event.pool]  # type: ignore[attr-defined]
+                told[str(effect.event_id)] += 1
+            else:
+                told[effect.key] += 1
+        if kind in KINDS:
+            asked.add(event_id)
+    assert told == Counter(dict.fromkeys(asked, 1))
+
+
+def _pool(name: str, partition: int) -> PoolCreated:
+    return PoolCreated.model_validate({"pool": name, "partition": partition})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_that_is_asked_of_a_pool_takes_one_way_through_admission(kind: str) -> None:
+    value = encode(envelope_of(request(kind), id="e", source="me", now_ms=1))
+    (out,) = screen(Arrived(0, 7, 1_000, value), 4, 5_000).outgoing
+    assert (out.topic, out.key, out.partition) == (topics.ADMISSION, b"big", None)
+    assert decode(out.value).event == request(kind)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"pool": "p", "policy": {"teams": [{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}]}}, "is a cycle"),
+        ({"pool": "p", "policy": {"teams": [{"name": "a", "weight": -1}]}}, "weight"),
+        ({"pool": "p", "policy": {"ordr": "fair"}}, "did you mean 'order'"),
+        ({"policy": {}}, "pool: required"),
+    ],
+)
+def test_a_bad_policy_never_gets_in_and_its_sender_is_told(data: dict[str, object], told: str) -> None:
+    line = {"specversion": "1.0", "id": "ask-1", "source": "me", "type": PolicyChanged.event_type, "data": data}
+    letter, status = screen(Arrived(0, 7, 1_000, orjson.dumps(line)), 4, 5_000).outgoing
+    assert told in DeadLetter.of_headers(list(letter.headers)).reason
+    event = decode(status.value).event
+    assert (status.topic, status.key) == (topics.STATUS, b"ask-1")
+    assert isinstance(event, JobStatus) and event.state is JobState.REJECTED and told in event.reason
