@@ -7,21 +7,17 @@ from pydantic import Field
 
 from trainhouse.events.base import Event, Model
 from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, JobId, NodeId, PoolName
-from trainhouse.events.spec import JobSpec, Label
+from trainhouse.events.spec import JobSpec
 
 
 class NodePlacement(Model):
-    """The part of a gang on one node: its ranks are `first_rank`, `first_rank + 1`, … in the order of `devices`.
-
-    `roles`: the role of each of these ranks; empty in a gang without roles.
-    """
+    """The part of a gang on one node: its ranks are `first_rank`, `first_rank + 1`, … in the order of `devices`."""
 
     node_id: NodeId
     boot_id: str
     address: str
     first_rank: int = Field(ge=0)
     devices: tuple[DeviceId, ...] = Field(min_length=1)
-    roles: tuple[Label, ...] = ()
 
     @property
     def ranks(self) -> range:

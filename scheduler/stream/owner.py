@@ -1,7 +1,8 @@
 """The owner of one partition: takes inputs, decides, appends one record, waits until its own tail has folded it.
 
 Holds: state never changes here; an owner that lost the race for a seq decides again from the new state; at most one append is under way;
-a record of the owner, idle ticks included, comes at least every `idle_tick_s`; effects wait when too many of them are not out yet.
+a record of the owner, idle ticks included, comes at least every `idle_tick_s`; a record with inputs ends with a tick, or one follows
+within `busy_tick_s` of the last; effects wait when too many of them are not out yet.
 Never: skips an input; decides before its tail has read what its own append followed.
 """
 
@@ -33,7 +34,7 @@ class Pace:
     """How often an owner ticks, waits and retries; all in seconds."""
 
     idle_tick_s: float = 0.8
-    busy_tick_s: float = 0.1
+    busy_tick_s: float = 0.02
     role_check_s: float = 0.1
     fold_timeout_s: float = 15.0
     retry_s: float = 0.2
@@ -69,6 +70,7 @@ class Owner(Generic[S]):
         self._limits = proposer.limits
         self._waiting: list[Pending] = []
         self._ticked_at_s = float("-inf")
+        self._owes_tick = False
         self._publishing: Publishing[S] | None = None
 
     async def run(self) -> None:
@@ -128,7 +130,7 @@ class Owner(Generic[S]):
         folded = self._follower.folded
         waiting = [] if blocked else [p for p in self._waiting if p.offset > folded.cursor]
         now_s = self._clock.steady_s()
-        tick = now_s - self._ticked_at_s >= (self._pace.busy_tick_s if waiting else self._pace.idle_tick_s)
+        tick = now_s - self._ticked_at_s >= (self._pace.busy_tick_s if waiting or self._owes_tick else self._pace.idle_tick_s)
         published = self._publishing.advance() if self._publishing else 0
         now_ms = self._time.now_ms(self._clock.now_ms())
         record = self._proposer.propose(folded, now_ms, waiting, published, tick=tick, limits=self._limits)
@@ -136,13 +138,16 @@ class Owner(Generic[S]):
             return
         if tick:
             self._ticked_at_s = now_s
+        # What came in is acted on at a tick alone: a proposal that had to leave its tick out must not wait for an idle one.
+        self._owes_tick = bool(record.inputs) and all(i.offset is not None for i in record.inputs)
         await self._append(record)
         if self._after_record is not None:
             await self._after_record(self._follower)
 
     def _until_tick_s(self) -> float:
         # A little beyond, so that rounding never makes it wake too early and spin.
-        return max(0.001, self._ticked_at_s + self._pace.idle_tick_s - self._clock.steady_s() + 0.001)
+        pause_s = self._pace.busy_tick_s if self._owes_tick else self._pace.idle_tick_s
+        return max(0.001, self._ticked_at_s + pause_s - self._clock.steady_s() + 0.001)
 
     async def _append(self, record: JournalRecord) -> None:
         """Returns when the record's seq is folded, by whoever it was, or when the brokers failed; both are safe to decide after."""
