@@ -1,18 +1,32 @@
-"""What a record of the scheduler makes public: orders to agents, statuses to users, pools to agents, alerts to people.
+"""What a record of the scheduler makes public: orders to agents, statuses to users, pools to agents, alerts to people, and what
+became of changes that people asked for.
 
 Holds: an effect's id follows from its content, so that a repeat has the same one; orders go to the journal's own partition number.
 """
 
 from collections.abc import Iterable, Iterator
 
-from trainhouse.events import CheckpointRequested, Event, GangAllocated, GangReleased, JobStatus, NodeDesiredState, PoolCreated, topics
+from trainhouse.events import (
+    ChangeRefused,
+    CheckpointRequested,
+    Event,
+    GangAllocated,
+    GangReleased,
+    JobStatus,
+    NodeDesiredState,
+    NodeRestricted,
+    PolicyApplied,
+    PoolCreated,
+    topics,
+)
 from trainhouse.events.journal import PlacementFrozen
+from trainhouse.events.pool import StartReserved, StartUnreserved
 from trainhouse.scheduler.core.machine import OWN_PARTITION, Effect
 
 
 def effects_of(seq: int, decisions: Iterable[Event]) -> Iterator[Effect]:
     """The effects of a record's decisions, in their order."""
-    for decision in decisions:
+    for place, decision in enumerate(decisions):
         match decision:
             case JobStatus():
                 subject = decision.subject()
@@ -27,6 +41,14 @@ def effects_of(seq: int, decisions: Iterable[Event]) -> Iterator[Effect]:
                 yield _order(decision, decision.pool, f"{decision.node_id}:desired:{decision.incarnation}:{seq}")
             case PoolCreated():
                 yield Effect(topics.POOLS, decision.pool, decision, f"pool:{decision.pool}:{decision.partition}")
+            case PolicyApplied():
+                yield Effect(topics.POLICIES, decision.pool, decision, f"{decision.pool}:policy:{decision.version}")
+            case ChangeRefused():
+                yield Effect(topics.POLICIES, decision.event_id, decision, f"{decision.event_id[:480]}:refused")
+            case NodeRestricted():
+                yield Effect(topics.VERDICTS, decision.node_id, decision, f"{decision.node_id}:restricted:{seq}.{place}")
+            case StartReserved() | StartUnreserved():
+                yield Effect(topics.RESERVATIONS, decision.job_id, decision, f"{decision.job_id}:reservation:{seq}.{place}")
             case PlacementFrozen():
                 yield Effect(topics.ALERTS, "placement-frozen", decision, f"placement-frozen:{seq}")
 
