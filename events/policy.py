@@ -72,9 +72,13 @@ class Score(Model):
 
 
 class FairShare(Model):
-    """Dominant-resource fairness over a decaying history of use."""
+    """Dominant-resource fairness. What a team holds now and what it held lately both count.
+
+    `history` is the part of the second, whose weight halves every `half_life_h`.
+    """
 
     half_life_h: float = Field(24.0, gt=0, le=24 * 365)
+    history: float = Field(0.5, ge=0, le=1)
 
 
 class Team(Model):

@@ -1,0 +1,176 @@
+"""One pass over a pool's waiting jobs in the order of its policy.
+
+    turn = in_order(lanes, usage, pool, policy, now_ms)
+    while (job := turn.head()) is not None:
+        turn.started()      its devices are taken, it left the lanes, its team's use counts it
+        turn.skip()         it stays; the next job of its lane may come
+        turn.drop_lane()    nothing of its lane in this pass
+        turn.drop_shape()   nothing with its shape in this pass, of whatever team
+
+Exactly one of the four follows each head. Keys, least first: SUBMIT (number); SHORTEST and REMAINING (expected run time, number), unknown
+ones last; FAIR (share / fair share of the team, priority, number); SCORE (-score, number). A start counts at once: its team is ranked anew.
+
+Holds: a job that left the lanes meanwhile does not come. Within a lane, jobs come in the lane's order; equal keys in order of submission.
+A pass costs lanes + calls x log lanes.
+Never: changes lanes or use.
+"""
+
+from heapq import heapify, heappop, heapreplace
+from typing import Protocol
+
+from trainhouse.events.policy import Order, SchedulingPolicy
+from trainhouse.scheduler.core.cluster.shape import Shape
+from trainhouse.scheduler.core.cycle.entries import Waiting
+from trainhouse.scheduler.core.queue.lanes import Lanes
+from trainhouse.scheduler.core.queue.pool_lanes import LaneKey, PoolLanes
+from trainhouse.scheduler.core.queue.pool_usage import PoolUsage
+from trainhouse.scheduler.core.queue.score import POINT, over_share_penalty, wait_bonus
+from trainhouse.scheduler.core.queue.usage import Usage
+
+
+class Turn(Protocol):
+    """A pass; see the module."""
+
+    def head(self) -> Waiting | None: ...
+    def started(self) -> None: ...
+    def skip(self) -> None: ...
+    def drop_lane(self) -> None: ...
+    def drop_shape(self) -> None: ...
+
+
+def in_order(lanes: Lanes, usage: Usage, pool: str, policy: SchedulingPolicy, now_ms: int) -> "MergedTurn | RankedTurn":
+    """A pass over the jobs that may start now. Wakes those whose rest is over."""
+    lanes.of(pool).wake(now_ms)
+    if policy.order in (Order.FAIR, Order.SCORE):
+        return RankedTurn(lanes.of(pool), usage.of(pool), policy, now_ms)
+    return MergedTurn(lanes.of(pool))
+
+
+class MergedTurn:
+    """Lanes merged by what their jobs are sorted by: a sorted list of heads is a heap already."""
+
+    __slots__ = ("_dropped", "_heap", "_lanes")
+
+    def __init__(self, lanes: PoolLanes) -> None:
+        self._lanes = lanes
+        self._heap = lanes.heads.copy()
+        self._dropped: set[Shape] = set()
+
+    def head(self) -> Waiting | None:
+        """The next job; None: there is no more."""
+        heap = self._heap
+        while heap:
+            if self._dropped and heap[0][3].shape in self._dropped:
+                heappop(heap)
+                continue
+            job = self._lanes.get(heap[0][2])
+            if job is not None:
+                return job
+            self.skip()
+        return None
+
+    def started(self) -> None:
+        """The head has its devices."""
+        self.skip()
+
+    def skip(self) -> None:
+        """The head stays; its lane goes on behind it."""
+        at, number, job_id, key = self._heap[0]
+        entry = self._lanes.after(key, (at, number, job_id))
+        if entry is None:
+            heappop(self._heap)
+        else:
+            heapreplace(self._heap, (entry[0], entry[1], entry[2], key))
+
+    def drop_lane(self) -> None:
+        """Nothing more of the head's lane."""
+        heappop(self._heap)
+
+    def drop_shape(self) -> None:
+        """Nothing more with the head's shape."""
+        self._dropped.add(self._heap[0][3].shape)
+        heappop(self._heap)
+
+
+_Ranked = tuple[int, int, int, str, LaneKey, int]
+"""(rank before the team's share, priority or 0, number, job id, lane, place in the lane): one lane of a team."""
+
+
+class RankedTurn:
+    """Lanes merged within each team, teams merged by their shares: a start moves one team only."""
+
+    __slots__ = ("_dropped", "_fair", "_lanes", "_now_ms", "_policy", "_score", "_teams", "_top", "_usage")
+
+    def __init__(self, lanes: PoolLanes, usage: PoolUsage, policy: SchedulingPolicy, now_ms: int) -> None:
+        self._lanes, self._usage, self._policy, self._now_ms = lanes, usage, policy, now_ms
+        self._score = policy.order is Order.SCORE
+        self._fair = usage.fair_shares(lanes.teams)
+        self._dropped: set[Shape] = set()
+        self._teams: dict[str, list[_Ranked]] = {}
+        for place, number, job_id, key in lanes.heads:
+            self._teams.setdefault(key.team, []).append(self._ranked(place, number, job_id, key))
+        for heap in self._teams.values():
+            heapify(heap)
+        self._top = [self._rank(team, heap) for team, heap in self._teams.items()]
+        heapify(self._top)
+
+    def head(self) -> Waiting | None:
+        """The next job; None: there is no more."""
+        while self._top:
+            lane = self._teams[self._top[0][-1]][0]
+            if self._dropped and lane[4].shape in self._dropped:
+                self.drop_lane()
+                continue
+            job = self._lanes.get(lane[3])
+            if job is not None:
+                return job
+            self.skip()
+        return None
+
+    def started(self) -> None:
+        """The head has its devices, and its team's use says so."""
+        self.skip()
+
+    def skip(self) -> None:
+        """The head stays; its lane goes on behind it."""
+        heap = self._teams[self._top[0][-1]]
+        _, _, number, job_id, key, place = heap[0]
+        entry = self._lanes.after(key, (place, number, job_id))
+        if entry is None:
+            heappop(heap)
+        else:
+            heapreplace(heap, self._ranked(entry[0], entry[1], entry[2], key))
+        self._settle(heap)
+
+    def drop_lane(self) -> None:
+        """Nothing more of the head's lane."""
+        heap = self._teams[self._top[0][-1]]
+        heappop(heap)
+        self._settle(heap)
+
+    def drop_shape(self) -> None:
+        """Nothing more with the head's shape."""
+        self._dropped.add(self._teams[self._top[0][-1]][0][4].shape)
+        self.drop_lane()
+
+    def _settle(self, heap: list[_Ranked]) -> None:
+        """The first team's best lane changed."""
+        if heap:
+            heapreplace(self._top, self._rank(self._top[0][-1], heap))
+        else:
+            heappop(self._top)
+
+    def _ranked(self, place: int, number: int, job_id: str, key: LaneKey) -> _Ranked:
+        if not self._score:
+            return (0, key.priority, number, job_id, key, place)
+        job = self._lanes.get(job_id)
+        assert job is not None, f"{job_id} is in a lane and not among the waiting jobs"
+        before_share = (100 - key.priority) * POINT + wait_bonus(job, self._policy.score, self._now_ms)
+        return (-before_share, 0, number, job_id, key, place)
+
+    def _rank(self, team: str, heap: list[_Ranked]) -> tuple[float, int, int, str, str]:
+        share, fair = self._usage.share(team, self._now_ms), self._fair[team]
+        first: float = share / fair
+        if self._score:
+            first = heap[0][0] + over_share_penalty(share, fair, self._policy.score)
+        return (first, heap[0][1], heap[0][2], heap[0][3], team)

@@ -1,0 +1,181 @@
+"""Who may hold how many devices: the guarantees and limits of a tree of teams, borrowing and lending.
+
+A team may always use what it is guaranteed. Beyond that it borrows: first from what its parent is guaranteed, then from those above, at
+last from the whole pool; never what a team that does not lend is guaranteed and leaves idle; never past a limit of it or of a team above.
+
+Holds: what is held adds up along the tree; a refusal carries every number that it rests on. Amounts are thousandths of devices.
+Never: looks at nodes or at free devices (placement does).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trainhouse.scheduler.core.queue.amounts import ANY, Amounts
+from trainhouse.scheduler.core.queue.tree import ROOT, QuotaTree
+
+
+class QuotaRule(StrEnum):
+    """What refused: a limit, or devices kept for teams that do not lend."""
+
+    LIMIT = "limit"
+    RESERVED = "reserved"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRefusal:
+    """Why a team may not hold more. `at`: the team in the tree whose number refuses ("" the pool); `held`, `bound`: there.
+
+    `reserved_for`: teams that keep idle guaranteed devices, with how many. `borrowers`: teams that hold more than they are guaranteed.
+    """
+
+    rule: QuotaRule
+    team: str
+    at: str
+    device_type: str
+    asked_milli: int
+    held_milli: int
+    bound_milli: int
+    reserved_for: tuple[tuple[str, int], ...] = ()
+    borrowers: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def never(self) -> bool:
+        """No end of other jobs would help: the limit itself is below what is asked."""
+        return self.rule is QuotaRule.LIMIT and self.asked_milli > self.bound_milli
+
+    def text(self) -> str:
+        """The refusal as a sentence for a person."""
+        what = "devices" if self.device_type == ANY else f"{self.device_type} devices"
+        asked, held, bound = shown(self.asked_milli), shown(self.held_milli), shown(self.bound_milli)
+        if self.rule is QuotaRule.LIMIT:
+            whose = f"team {self.at}" if self.at == self.team else f"team {self.at} (above {self.team})"
+            return f"quota: {whose} holds {held} of at most {bound} {what}; {asked} more would pass the limit"
+        where = f"team {self.at}" if self.at else "the pool"
+        kept = ", ".join(f"{shown(m)} for {t}" for t, m in self.reserved_for)
+        return f"quota: {where} has {bound} {what}, {held} are held, and {kept} stay idle (not lent); {asked} more are too many"
+
+
+def shown(milli: int) -> str:
+    """Thousandths of devices as devices: 8000 is "8", 250 is "0.25"."""
+    return str(milli // 1000) if milli % 1000 == 0 else f"{milli / 1000:.3f}".rstrip("0")
+
+
+class Quotas:
+    """What each team of a tree holds, itself and all below it. `fork` shares the tree."""
+
+    __slots__ = ("_held", "_own", "capacity", "tree")
+
+    def __init__(self, tree: QuotaTree, capacity: Amounts | None = None) -> None:
+        self.tree = tree
+        self.capacity = capacity or Amounts()
+        self._held: dict[tuple[str, str], int] = {}
+        self._own: dict[tuple[str, str], int] = {}
+
+    def add(self, team: str, amounts: Amounts, sign: int = 1) -> None:
+        """A gang of a team starts (or with sign -1: its devices come free)."""
+        for device_type, milli in _wants(amounts):
+            _change(self._own, (team, device_type), sign * milli)
+            for name in self.tree.path(team):
+                _change(self._held, (name, device_type), sign * milli)
+
+    def held(self, name: str, device_type: str = ANY) -> int:
+        """What a team and all below it hold; "" is the whole pool."""
+        return self._held.get((name, device_type), 0)
+
+    def may_start(self, team: str, amounts: Amounts) -> QuotaRefusal | None:
+        """None: it may. Else the first rule that refuses, types in order, from the team up."""
+        if not self.tree.types:
+            return None
+        for device_type, milli in _wants(amounts):
+            refusal = self._limits(team, device_type, milli) or self._borrowing(team, device_type, milli)
+            if refusal is not None:
+                return refusal
+        return None
+
+    def limited(self, team: str, amounts: Amounts) -> QuotaRefusal | None:
+        """The limit that this could never pass, even in an idle pool; None: there is none. For refusing at submission."""
+        for device_type, milli in _wants(amounts):
+            for name in self.tree.path(team)[:-1]:
+                limit = self.tree.branch(name).limit.get(device_type)
+                if limit is not None and milli > limit:
+                    return QuotaRefusal(QuotaRule.LIMIT, team, name, device_type, milli, self.held(name, device_type), limit)
+        return None
+
+    def within_guarantee(self, team: str, amounts: Amounts) -> bool:
+        """It would still hold no more than it is guaranteed itself: what it lent may be taken back for this."""
+        typed = all(self.held(team, t) + m <= self.tree.guaranteed(team, t) for t, m in amounts.devices)
+        return typed or self.held(team) + amounts.all_milli <= self.tree.guaranteed(team, ANY)
+
+    def borrowers(self, device_type: str = ANY) -> tuple[tuple[str, int], ...]:
+        """Teams that hold more than they are guaranteed, with how much more, sorted by team."""
+        over = ((t, milli - self.tree.guaranteed(t, k)) for (t, k), milli in sorted(self._own.items()) if k == device_type)
+        return tuple((team, milli) for team, milli in over if milli > 0)
+
+    def under(self, tree: QuotaTree) -> "Quotas":
+        """What is held, under another tree."""
+        twin = Quotas(tree, self.capacity)
+        for (team, device_type), milli in self._own.items():
+            if device_type != ANY:
+                twin.add(team, Amounts(((device_type, milli),)))
+        return twin
+
+    def fork(self) -> "Quotas":
+        """A copy that shares no change."""
+        twin = Quotas(self.tree, self.capacity)
+        twin._held, twin._own = self._held.copy(), self._own.copy()
+        return twin
+
+    def _limits(self, team: str, device_type: str, milli: int) -> QuotaRefusal | None:
+        for name in self.tree.path(team)[:-1]:
+            limit = self.tree.branch(name).limit.get(device_type)
+            held = self.held(name, device_type)
+            if limit is not None and held + milli > limit:
+                return QuotaRefusal(QuotaRule.LIMIT, team, name, device_type, milli, held, limit, borrowers=self.borrowers(device_type))
+        return None
+
+    def _borrowing(self, team: str, device_type: str, milli: int) -> QuotaRefusal | None:
+        kept: list[tuple[str, int]] = []
+        below = ""
+        for name in self.tree.path(team):
+            for child in self.tree.children(name):
+                if child != below:
+                    kept.extend(self._kept_idle(child, device_type))
+            below = name
+            if name == ROOT:
+                break
+            room = self.tree.guaranteed(name, device_type) - self.held(name, device_type) - sum(m for _, m in kept)
+            if milli <= room:
+                return None
+        whole = self._capacity(device_type)
+        held = self.held(ROOT, device_type)
+        if not kept or held + milli + sum(m for _, m in kept) <= whole:
+            return None
+        borrowers = self.borrowers(device_type)
+        return QuotaRefusal(QuotaRule.RESERVED, team, ROOT, device_type, milli, held, whole, tuple(sorted(kept)), borrowers)
+
+    def _kept_idle(self, name: str, device_type: str) -> list[tuple[str, int]]:
+        """What a team, or those below it, leave idle and do not lend; the larger of the two."""
+        below = [k for child in self.tree.children(name) for k in self._kept_idle(child, device_type)]
+        branch = self.tree.branch(name)
+        own = 0 if branch.lends else branch.guaranteed.get(device_type, 0) - self.held(name, device_type)
+        if own > sum(m for _, m in below):
+            return [(name, own)]
+        return below
+
+    def _capacity(self, device_type: str) -> int:
+        if device_type == ANY:
+            return self.capacity.all_milli
+        return next((milli for known, milli in self.capacity.devices if known == device_type), 0)
+
+
+def _wants(amounts: Amounts) -> list[tuple[str, int]]:
+    """The devices by type, as far as types are chosen, then all together."""
+    return [*(d for d in amounts.devices if d[0] != ANY), (ANY, amounts.all_milli)]
+
+
+def _change(table: dict[tuple[str, str], int], key: tuple[str, str], milli: int) -> None:
+    now = table.get(key, 0) + milli
+    if now:
+        table[key] = now
+    else:
+        table.pop(key, None)

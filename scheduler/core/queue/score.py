@@ -1,0 +1,66 @@
+"""The score of a waiting job: (100 - priority) + wait bonus - over-share penalty. The highest is served first.
+
+Holds: whole numbers (millionths of a point), so that no rounding decides; each term is visible.
+Never: looks at devices.
+"""
+
+from dataclasses import dataclass
+
+from trainhouse.events.policy import SchedulingPolicy
+from trainhouse.events.policy import Score as ScoreRule
+from trainhouse.scheduler.core.cycle.entries import Waiting
+from trainhouse.scheduler.core.queue.pool_lanes import UNKNOWN_RUN_MS, grade_ms
+from trainhouse.scheduler.core.queue.pool_usage import PoolUsage
+
+POINT = 1_000_000
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A score with its terms, in millionths of a point. `share` and `fair_share` are what the penalty follows from."""
+
+    priority_term: int
+    wait_bonus: int
+    over_share_penalty: int
+    share: float = 0.0
+    fair_share: float = 1.0
+
+    @property
+    def total(self) -> int:
+        return self.priority_term + self.wait_bonus - self.over_share_penalty
+
+    def text(self) -> str:
+        """For example: 63.5 = 50 (100 - priority) + 20 (wait) - 6.5 (over share)."""
+        terms = (self.total, self.priority_term, self.wait_bonus, self.over_share_penalty)
+        total, priority, wait, penalty = (f"{t / POINT:.6f}".rstrip("0").rstrip(".") for t in terms)
+        return f"{total} = {priority} (100 - priority) + {wait} (wait) - {penalty} (over share)"
+
+
+def waited_ms(job: Waiting, now_ms: int) -> int:
+    """How long a job has waited in all, time before a retry or preemption included, time with devices not."""
+    return max(0, now_ms - job.submitted_ms - job.ran_ms)
+
+
+def wait_bonus(job: Waiting, rule: ScoreRule, now_ms: int) -> int:
+    """Millionths of a point for waiting. In run times: the classes of lanes count, so that a lane stays in order."""
+    per = HOUR_MS
+    if rule.wait_in_run_times:
+        grade = grade_ms(job.run_ms)
+        per = grade if grade != UNKNOWN_RUN_MS else HOUR_MS
+    return min(round(rule.wait_bonus_max * POINT), waited_ms(job, now_ms) * round(rule.wait_bonus_per_h * POINT) // per)
+
+
+def over_share_penalty(share: float, fair: float, rule: ScoreRule) -> int:
+    """Millionths of a point for using more than is fair."""
+    over = min(share / fair - 1.0, 1e6)
+    if over <= 0.0:
+        return 0
+    return min(round(rule.over_share_max * POINT), int(over * rule.over_share_weight * POINT))
+
+
+def score(job: Waiting, policy: SchedulingPolicy, usage: PoolUsage, fair: float, now_ms: int) -> Score:
+    """The score of a job now. `fair`: its team's entry of `usage.fair_shares(teams that wait)`."""
+    share = usage.share(job.team, now_ms)
+    penalty = over_share_penalty(share, fair, policy.score)
+    return Score((100 - job.priority) * POINT, wait_bonus(job, policy.score, now_ms), penalty, share, fair)
