@@ -1,9 +1,194 @@
 """The book of one partition: who waits, who runs, what is free. What a cycle reads, and what its actions change.
 
-Holds: `apply` and the named methods are the only changes; the book after them is what it would be if it were built anew from its
-records, in any order. A fork shares frozen records and nothing that changes.
+Holds: the named methods are the only changes of its tables; the book after them is what it would be if it were built anew from its
+records, in any order. A fork shares frozen records and nothing that changes. Devices are taken and given at `cluster` (claims at `hold`).
 Never: decides; knows events.
 
 This is the joint between the machine of the journal (which keeps a book beside its records), the simulator (which has nothing else),
 and the cycle.
 """
+
+from trainhouse.events.policy import SchedulingPolicy
+from trainhouse.scheduler.core.cluster.cluster import Cluster
+from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape
+from trainhouse.scheduler.core.cluster.slots import NodeSlots
+from trainhouse.scheduler.core.cycle.entries import Claim, Reservation, Running, Waiting
+from trainhouse.scheduler.core.cycle.marks import Marks
+from trainhouse.scheduler.core.queue.amounts import Amounts, amounts_placed
+from trainhouse.scheduler.core.queue.estimates import Estimates
+from trainhouse.scheduler.core.queue.lanes import Lanes
+from trainhouse.scheduler.core.queue.pool_usage import CPUS, MEMORY
+from trainhouse.scheduler.core.queue.usage import Usage
+
+DEFAULT_POLICY = SchedulingPolicy()
+HOUR_MS = 3_600_000
+
+
+class Book:
+    """All that a cycle knows. `marks` says which pools changed since they were last looked at."""
+
+    __slots__ = (
+        "_capacity",
+        "_held",
+        "claims",
+        "cluster",
+        "estimates",
+        "lanes",
+        "marks",
+        "moves_ms",
+        "policies",
+        "reservations",
+        "running",
+        "usage",
+    )
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self.lanes = Lanes()
+        self.running: dict[str, Running] = {}
+        self.reservations: dict[str, Reservation] = {}
+        self.claims: dict[str, Claim] = {}
+        self.usage = Usage()
+        self.estimates = Estimates()
+        self.policies: dict[str, SchedulingPolicy] = {}
+        self.moves_ms: tuple[int, ...] = ()
+        self.marks = Marks()
+        self._held: dict[str, Amounts] = {}
+        self._capacity: dict[str, dict[str, int]] = {}
+
+    def fork(self) -> "Book":
+        """A book to try things on: equal now, apart from then on."""
+        twin = Book.__new__(Book)
+        twin.cluster, twin.lanes, twin.usage = self.cluster.fork(), self.lanes.fork(), self.usage.fork()
+        twin.running, twin.reservations, twin.claims = self.running.copy(), self.reservations.copy(), self.claims.copy()
+        twin.estimates, twin.policies = self.estimates.fork(), self.policies.copy()
+        twin.moves_ms, twin.marks, twin._held = self.moves_ms, self.marks.fork(), self._held.copy()
+        twin._capacity = self._capacity.copy()
+        return twin
+
+    # ---- policies and nodes
+
+    def policy(self, pool: str) -> SchedulingPolicy:
+        """The pool's own policy, or the default one."""
+        return self.policies.get(pool, DEFAULT_POLICY)
+
+    def set_policy(self, pool: str, policy: SchedulingPolicy, now_ms: int) -> None:
+        """From now on this counts. Start times that were held under the old one stay until the next cycle judges them."""
+        self.policies[pool] = policy
+        self.lanes.set_policy(pool, policy)
+        self.usage.set_policy(pool, policy)
+        self.marks.change(pool)
+
+    def put_node(self, slots: NodeSlots) -> None:
+        """Adds a node, or replaces it (closes it, opens it): the cluster, and the capacity that shares are parts of."""
+        known = self.cluster.layout.slots
+        old = known[slots.index] if slots.index < len(known) else None
+        if old == slots:
+            return
+        self.cluster.put_node(slots)
+        if old is not None:
+            self._count(old, -1)
+        self._count(slots, 1)
+        self.marks.change(slots.pool)
+
+    def _count(self, slots: NodeSlots, sign: int) -> None:
+        """Capacity counts closed and lost nodes too: a share does not grow because a node is away."""
+        capacity = self._capacity[slots.pool] = dict(self._capacity.get(slots.pool, {}))
+        for device_type in slots.types:
+            capacity[device_type] = capacity.get(device_type, 0) + sign * WHOLE
+        capacity[CPUS] = capacity.get(CPUS, 0) + sign * round(slots.cpus * 1000)
+        capacity[MEMORY] = capacity.get(MEMORY, 0) + sign * slots.memory
+        devices = tuple(sorted((t, milli) for t, milli in capacity.items() if milli and t not in (CPUS, MEMORY)))
+        self.usage.set_capacity(slots.pool, Amounts(devices, capacity[CPUS], capacity[MEMORY]))
+
+    def settle(self, now_ms: int) -> None:
+        """Notes that a cycle at `now_ms` saw all of this, its actions applied: there is nothing to look for until something changes."""
+        for pool in self.pools():
+            self.marks.settle(pool, now_ms)
+
+    def pools(self) -> list[str]:
+        """All pools that have nodes or jobs, sorted."""
+        return sorted({*self.cluster.layout.pools, *self.lanes.pools()})
+
+    # ---- jobs
+
+    def put_waiting(self, job: Waiting) -> None:
+        """A job waits, or waits with other needs. If it ran, `remove` comes first."""
+        self.lanes.put(job)
+        self.marks.change(job.shape.pool)
+
+    def put_running(self, running: Running, now_ms: int) -> None:
+        """A job runs (it waits no more), or what is known of a running one changed (its save, its leaving, its end)."""
+        job = running.job
+        old = self.running.get(job.job_id)
+        self.running[job.job_id] = running
+        if old is not None and old.placement == running.placement:
+            self.marks.change(job.shape.pool)
+            return
+        if old is not None:
+            self.usage.stop(old.job.shape.pool, old.job.team, self._held[job.job_id], now_ms)
+        self.lanes.drop(job.job_id)
+        held = self._held[job.job_id] = self.amounts(job.shape, running.placement)
+        self.usage.start(job.shape.pool, job.team, held, now_ms)
+        self.marks.change(job.shape.pool)
+
+    def restore_running(self, running: Running) -> None:
+        """A job that runs already in the rows that `usage.restore` got: it is not counted twice."""
+        self.running[running.job.job_id] = running
+        self._held[running.job.job_id] = self.amounts(running.job.shape, running.placement)
+        self.marks.change(running.job.shape.pool)
+
+    def remove(self, job_id: str, now_ms: int) -> None:
+        """A job waits and runs no more. Its claim and its held start, if any, go with the next cycle."""
+        waiting = self.lanes.drop(job_id)
+        if waiting is not None:
+            self.marks.change(waiting.shape.pool)
+        running = self.running.pop(job_id, None)
+        if running is not None:
+            pool = running.job.shape.pool
+            self.usage.stop(pool, running.job.team, self._held.pop(job_id), now_ms)
+            self.marks.change(pool)
+
+    def amounts(self, shape: Shape, placement: Placement) -> Amounts:
+        """What a placed gang holds, by device type."""
+        slots = self.cluster.layout.slots
+
+        def types_of(node: int) -> tuple[str, ...]:
+            found = slots[node] if node < len(slots) else None
+            return found.types if found is not None else ()
+
+        return amounts_placed(shape, placement, types_of)
+
+    # ---- promises
+
+    def reserve(self, reservation: Reservation) -> None:
+        """A start time is held, or replaced."""
+        self.reservations[reservation.job_id] = reservation
+
+    def unreserve(self, job_id: str) -> None:
+        """A start time is held no more."""
+        self.reservations.pop(job_id, None)
+
+    def hold(self, claim: Claim) -> None:
+        """Devices are kept for a job: free for nobody else, also when those who use them leave."""
+        if claim.job_id in self.claims:
+            self.unhold(claim.job_id)
+        self.claims[claim.job_id] = claim
+        self.cluster.claim(claim.placement)
+
+    def unhold(self, job_id: str) -> None:
+        """A claim is over; what is free of its devices is free for all."""
+        claim = self.claims.pop(job_id, None)
+        if claim is not None:
+            self.cluster.unclaim(claim.placement)
+            self._mark(claim.placement)
+
+    def _mark(self, placement: Placement) -> None:
+        for part in placement:
+            slots = self.cluster.layout.slots[part.node]
+            if slots is not None:
+                self.marks.change(slots.pool)
+
+    def moved(self, now_ms: int) -> None:
+        """Notes one move (defragmentation); those of the last hour are kept."""
+        self.moves_ms = (*(m for m in self.moves_ms if m > now_ms - HOUR_MS), now_ms)

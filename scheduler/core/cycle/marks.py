@@ -1,0 +1,37 @@
+"""Which pools changed since they were last looked at, so that a cycle without a change costs next to nothing.
+
+Holds: without a mark, the last look still tells all, up to what time alone changes.
+Never: changes what is decided: a pool that is looked at without need gives no action.
+"""
+
+RELOOK_MS = 5_000
+"""Time alone changes scores, held starts and protections: a pool is looked at again after this."""
+
+
+class Marks:
+    """By pool: whether anything changed, and when it was last looked at."""
+
+    __slots__ = ("_changed", "_looked_ms")
+
+    def __init__(self) -> None:
+        self._changed: dict[str, bool] = {}
+        self._looked_ms: dict[str, int] = {}
+
+    def fork(self) -> "Marks":
+        """The same marks, apart from then on."""
+        twin = Marks()
+        twin._changed, twin._looked_ms = self._changed.copy(), self._looked_ms.copy()
+        return twin
+
+    def change(self, pool: str) -> None:
+        """Something changed in a pool: jobs, devices, nodes or rules."""
+        self._changed[pool] = True
+
+    def due(self, pool: str, now_ms: int) -> bool:
+        """Whether a look could find anything."""
+        return pool in self._changed or now_ms - self._looked_ms.get(pool, -RELOOK_MS) >= RELOOK_MS
+
+    def settle(self, pool: str, now_ms: int) -> None:
+        """All was seen as of now."""
+        self._changed.pop(pool, None)
+        self._looked_ms[pool] = now_ms
