@@ -12,6 +12,7 @@ from trainhouse.scheduler.core.queue.amounts import amounts_asked
 from trainhouse.scheduler.core.queue.lanes import Lanes
 
 NOW_MS = 10_000_000
+BOUND_MS = 60_500
 
 
 @given(jobs(), policies(), st.randoms(use_true_random=False))
@@ -67,7 +68,7 @@ def test_a_pass_that_skips_all_is_sorted_by_the_full_key(waiting: list[Waiting],
     assert seen == the_order(waiting, usage, policy, NOW_MS)
 
 
-@given(jobs(), policies(), st.lists(st.sampled_from(["started", "skip", "drop_lane", "drop_shape"]), max_size=60))
+@given(jobs(), policies(), st.lists(st.sampled_from(["started", "skip", "drop_lane", "drop_shape", "bound_shape"]), max_size=60))
 def test_a_pass_equals_a_new_sort_after_every_step(waiting: list[Waiting], policy: SchedulingPolicy, steps: list[str]) -> None:
     usage, lanes = usage_of(policy, NOW_MS), lanes_of(waiting, policy)
     turn, left = turn_of(lanes, usage, policy, NOW_MS), list(waiting)
@@ -81,14 +82,16 @@ def test_a_pass_equals_a_new_sort_after_every_step(waiting: list[Waiting], polic
         if step == "started":
             lanes.drop(head.job_id)
             usage.start(POOL, head.team, amounts_asked(head.shape), NOW_MS)
-        getattr(turn, step)()
+        getattr(turn, step)(*((BOUND_MS,) if step == "bound_shape" else ()))
         left = [w for w in left if w.job_id != head.job_id and not dropped(w, head, step, lanes)]
 
 
 def dropped(one: Waiting, head: Waiting, step: str, lanes: Lanes) -> bool:
     if step == "drop_lane":
         return lanes.of(POOL).key_of(one) == lanes.of(POOL).key_of(head)
-    return step == "drop_shape" and one.shape == head.shape
+    if step == "bound_shape" and one.run_ms is not None and one.run_ms <= BOUND_MS:
+        return False
+    return step in ("drop_shape", "bound_shape") and one.shape == head.shape
 
 
 def test_a_resting_job_comes_when_its_time_has_come() -> None:

@@ -40,7 +40,7 @@ def amounts_asked(shape: Shape, ranks: int | None = None) -> Amounts:
 
 
 def amounts_placed(shape: Shape, placement: Placement, types_of: Callable[[int], tuple[str, ...]]) -> Amounts:
-    """What a placed gang holds. `types_of(node)`: the type of each device position of a node."""
+    """What a placed gang holds. `types_of(node)`: the type of each device position of a node; "any" where it ends."""
     devices: dict[str, int] = {}
     ranks = 0
     for part in placement:
@@ -48,7 +48,8 @@ def amounts_placed(shape: Shape, placement: Placement, types_of: Callable[[int],
         ranks += mask.bit_count()
         while mask:
             low = mask & -mask
-            device_type = types[low.bit_length() - 1]
+            position = low.bit_length() - 1
+            device_type = types[position] if position < len(types) else ANY
             devices[device_type] = devices.get(device_type, 0) + (part.milli if part.milli < WHOLE else WHOLE)
             mask ^= low
     asked = amounts_asked(shape, ranks if len(shape.blocks) == 1 else None)

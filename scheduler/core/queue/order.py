@@ -6,8 +6,9 @@
         turn.skip()         it stays; the next job of its lane may come
         turn.drop_lane()    nothing of its lane in this pass
         turn.drop_shape()   nothing with its shape in this pass, of whatever team
+        turn.bound_shape(run_ms)   the same, but for jobs that are known to end within `run_ms`
 
-Exactly one of the four follows each head. Keys, least first: SUBMIT (number); SHORTEST and REMAINING (expected run time, number), unknown
+Exactly one of them follows each head. Keys, least first: SUBMIT (number); SHORTEST and REMAINING (expected run time, number), unknown
 ones last; FAIR (share / fair share of the team, priority, number); SCORE (-score, number). A start counts at once: its team is ranked anew.
 
 Holds: a job that left the lanes meanwhile does not come. Within a lane, jobs come in the lane's order; equal keys in order of submission.
@@ -24,7 +25,7 @@ from trainhouse.scheduler.core.cycle.entries import Waiting
 from trainhouse.scheduler.core.queue.lanes import Lanes
 from trainhouse.scheduler.core.queue.pool_lanes import LaneKey, PoolLanes
 from trainhouse.scheduler.core.queue.pool_usage import PoolUsage
-from trainhouse.scheduler.core.queue.score import POINT, over_share_penalty, wait_bonus
+from trainhouse.scheduler.core.queue.score import POINT, WaitRule, over_share_penalty
 from trainhouse.scheduler.core.queue.usage import Usage
 
 
@@ -36,6 +37,7 @@ class Turn(Protocol):
     def skip(self) -> None: ...
     def drop_lane(self) -> None: ...
     def drop_shape(self) -> None: ...
+    def bound_shape(self, run_ms: int) -> None: ...
 
 
 def in_order(lanes: Lanes, usage: Usage, pool: str, policy: SchedulingPolicy, now_ms: int) -> "MergedTurn | RankedTurn":
@@ -46,25 +48,40 @@ def in_order(lanes: Lanes, usage: Usage, pool: str, policy: SchedulingPolicy, no
     return MergedTurn(lanes.of(pool))
 
 
+class _Bounds:
+    """What a pass has learned about shapes: up to which run time their jobs may still come; -1: none may."""
+
+    __slots__ = ("_bounds",)
+
+    def __init__(self) -> None:
+        self._bounds: dict[Shape, int] = {}
+
+    def set(self, shape: Shape, run_ms: int) -> None:
+        self._bounds[shape] = min(run_ms, self._bounds.get(shape, run_ms))
+
+    def of(self, shape: Shape) -> int | None:
+        return self._bounds.get(shape) if self._bounds else None
+
+    def allow(self, job: Waiting) -> bool:
+        bound = self._bounds.get(job.shape) if self._bounds else None
+        return bound is None or (job.run_ms is not None and job.run_ms <= bound)
+
+
 class MergedTurn:
     """Lanes merged by what their jobs are sorted by: a sorted list of heads is a heap already."""
 
-    __slots__ = ("_dropped", "_heap", "_lanes")
+    __slots__ = ("_bounds", "_heap", "_lanes")
 
     def __init__(self, lanes: PoolLanes) -> None:
         self._lanes = lanes
         self._heap = lanes.heads.copy()
-        self._dropped: set[Shape] = set()
+        self._bounds = _Bounds()
 
     def head(self) -> Waiting | None:
         """The next job; None: there is no more."""
-        heap = self._heap
-        while heap:
-            if self._dropped and heap[0][3].shape in self._dropped:
-                heappop(heap)
-                continue
-            job = self._lanes.get(heap[0][2])
-            if job is not None:
+        while self._heap:
+            job = self._lanes.get(self._heap[0][2])
+            if job is not None and self._bounds.allow(job):
                 return job
             self.skip()
         return None
@@ -75,8 +92,8 @@ class MergedTurn:
 
     def skip(self) -> None:
         """The head stays; its lane goes on behind it."""
-        at, number, job_id, key = self._heap[0]
-        entry = self._lanes.after(key, (at, number, job_id))
+        place, number, job_id, key = self._heap[0]
+        entry = self._lanes.after(key, (place, number, job_id), self._bounds.of(key.shape))
         if entry is None:
             heappop(self._heap)
         else:
@@ -88,8 +105,12 @@ class MergedTurn:
 
     def drop_shape(self) -> None:
         """Nothing more with the head's shape."""
-        self._dropped.add(self._heap[0][3].shape)
-        heappop(self._heap)
+        self.bound_shape(-1)
+
+    def bound_shape(self, run_ms: int) -> None:
+        """With the head's shape only jobs that are known to run at most `run_ms`."""
+        self._bounds.set(self._heap[0][3].shape, run_ms)
+        self.skip()
 
 
 _Ranked = tuple[int, int, int, str, LaneKey, int]
@@ -99,13 +120,14 @@ _Ranked = tuple[int, int, int, str, LaneKey, int]
 class RankedTurn:
     """Lanes merged within each team, teams merged by their shares: a start moves one team only."""
 
-    __slots__ = ("_dropped", "_fair", "_lanes", "_now_ms", "_policy", "_score", "_teams", "_top", "_usage")
+    __slots__ = ("_bounds", "_fair", "_lanes", "_now_ms", "_policy", "_score", "_teams", "_top", "_usage", "_wait")
 
     def __init__(self, lanes: PoolLanes, usage: PoolUsage, policy: SchedulingPolicy, now_ms: int) -> None:
         self._lanes, self._usage, self._policy, self._now_ms = lanes, usage, policy, now_ms
         self._score = policy.order is Order.SCORE
+        self._wait = WaitRule(policy.score)
         self._fair = usage.fair_shares(lanes.teams)
-        self._dropped: set[Shape] = set()
+        self._bounds = _Bounds()
         self._teams: dict[str, list[_Ranked]] = {}
         for place, number, job_id, key in lanes.heads:
             self._teams.setdefault(key.team, []).append(self._ranked(place, number, job_id, key))
@@ -117,12 +139,8 @@ class RankedTurn:
     def head(self) -> Waiting | None:
         """The next job; None: there is no more."""
         while self._top:
-            lane = self._teams[self._top[0][-1]][0]
-            if self._dropped and lane[4].shape in self._dropped:
-                self.drop_lane()
-                continue
-            job = self._lanes.get(lane[3])
-            if job is not None:
+            job = self._lanes.get(self._top[0][3])
+            if job is not None and self._bounds.allow(job):
                 return job
             self.skip()
         return None
@@ -133,9 +151,9 @@ class RankedTurn:
 
     def skip(self) -> None:
         """The head stays; its lane goes on behind it."""
-        heap = self._teams[self._top[0][-1]]
+        heap = self._teams[self._top[0][4]]
         _, _, number, job_id, key, place = heap[0]
-        entry = self._lanes.after(key, (place, number, job_id))
+        entry = self._lanes.after(key, (place, number, job_id), self._bounds.of(key.shape))
         if entry is None:
             heappop(heap)
         else:
@@ -144,14 +162,18 @@ class RankedTurn:
 
     def drop_lane(self) -> None:
         """Nothing more of the head's lane."""
-        heap = self._teams[self._top[0][-1]]
+        heap = self._teams[self._top[0][4]]
         heappop(heap)
         self._settle(heap)
 
     def drop_shape(self) -> None:
         """Nothing more with the head's shape."""
-        self._dropped.add(self._teams[self._top[0][-1]][0][4].shape)
-        self.drop_lane()
+        self.bound_shape(-1)
+
+    def bound_shape(self, run_ms: int) -> None:
+        """With the head's shape only jobs that are known to run at most `run_ms`."""
+        self._bounds.set(self._teams[self._top[0][4]][0][4].shape, run_ms)
+        self.skip()
 
     def _settle(self, heap: list[_Ranked]) -> None:
         """The first team's best lane changed."""
@@ -165,7 +187,7 @@ class RankedTurn:
             return (0, key.priority, number, job_id, key, place)
         job = self._lanes.get(job_id)
         assert job is not None, f"{job_id} is in a lane and not among the waiting jobs"
-        before_share = (100 - key.priority) * POINT + wait_bonus(job, self._policy.score, self._now_ms)
+        before_share = (100 - key.priority) * POINT + self._wait.bonus(job, self._now_ms)
         return (-before_share, 0, number, job_id, key, place)
 
     def _rank(self, team: str, heap: list[_Ranked]) -> tuple[float, int, int, str, str]:

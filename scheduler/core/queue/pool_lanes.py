@@ -11,6 +11,7 @@ Never: decides who is next across teams (order does).
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple
 
 from trainhouse.events.policy import Order, SchedulingPolicy
@@ -125,17 +126,26 @@ class PoolLanes:
         """When the next resting job may start; None: nobody rests."""
         return self._resting[0][0] if self._resting else None
 
-    def after(self, key: LaneKey, last: tuple[int, int, str]) -> Entry | None:
-        """The first entry of a lane behind `last`, whatever has left or joined the lane since."""
+    def after(self, key: LaneKey, last: tuple[int, int, str], bound_ms: int | None = None) -> Entry | None:
+        """The first entry of a lane behind `last`, whatever has left or joined the lane since.
+
+        With `bound_ms`: the first whose expected run time is known and at most that.
+        """
         entries = self.lanes.get(key)
-        if not entries:
+        if entries is None or (bound_ms is not None and bound_ms < 0):
             return None
-        if entries[0][:3] > last:
-            return entries[0]
         at = bisect_left(entries, last)
-        if at < len(entries) and entries[at][:3] == last:
+        if at < len(entries) and entries[at][2] == last[2]:
             at += 1
-        return entries[at] if at < len(entries) else None
+        if bound_ms is None:
+            return entries[at] if at < len(entries) else None
+        for entry in islice(entries, at, None):
+            run_ms = entry[3].run_ms
+            if run_ms is not None and run_ms <= bound_ms:
+                return entry
+            if self.arranged is Arrangement.BY_RUN_TIME:
+                return None
+        return None
 
     def walk(self, key: LaneKey) -> Iterator[Waiting]:
         """The jobs of a lane in order."""
