@@ -9,15 +9,25 @@ from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from trainhouse.events.base import Model
 from trainhouse.events.spec import Label
 
 MAX_TEAMS = 10_000
+MAX_DEPTH = 16
+"""Levels of teams, one below the other."""
+
+Devices = dict[Label, Annotated[int, Field(ge=0, le=10_000_000)]]
+"""Numbers of devices by type; "any" speaks of all types together."""
 
 
 class Order(StrEnum):
-    """Which waiting job comes first. Ties: the order of submission."""
+    """Which waiting job comes first. Ties: the order of submission.
+
+    SHORTEST: least expected run time; REMAINING: the same, and preemption ranks running gangs by it too. FAIR: the team with the
+    least share of what is fair for it, then priority. SCORE: see Score.
+    """
 
     SUBMIT = "submit"
     SHORTEST = "shortest"
@@ -82,17 +92,32 @@ class FairShare(Model):
 
 
 class Team(Model):
-    """One node of the quota tree. `guaranteed` devices by type are its own; what it does not use it lends, if `lends`; beyond them it may
+    """One team of the quota tree, itself and all teams below it.
 
-    borrow idle devices up to `limit` in all (absent: without bound). Type "any" speaks of all devices together.
+    `guaranteed` devices are its own; what it does not use it lends, if `lends`; beyond them it may borrow idle devices, up to `limit` in
+    all (absent: without bound). Without `guaranteed` it has what the teams below it have together.
     """
 
     name: Label
     parent: Label | None = None
     weight: float = Field(1.0, gt=0, le=1_000_000)
-    guaranteed: dict[Label, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
-    limit: dict[Label, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    guaranteed: Devices = Field(default_factory=dict)
+    limit: Devices = Field(default_factory=dict)
     lends: bool = True
+
+    @model_validator(mode="after")
+    def _can_be_used(self) -> "Team":
+        for device_type, count in sorted(self.guaranteed.items()):
+            limit = self.limit.get(device_type)
+            if limit is not None and count > limit:
+                raise ValueError(f"team {self.name} is guaranteed {count} {device_type} and limited to {limit}; raise the limit")
+        return self
+
+
+class Topology(Model):
+    """`prefer`: the topology level (such as "rack") in one domain of which a gang goes if it can, where its own spec prefers none."""
+
+    prefer: Label | None = None
 
 
 class Backfill(Model):
@@ -105,8 +130,8 @@ class Preemption(Model):
     """Who may be stopped for whom, and at what price.
 
     A job gets `min_run_s` undisturbed from each start. A victim saves first, within `checkpoint_deadline_s`. A preemptor must lead a
-    victim's score by `margin`; a team's own guaranteed devices are taken back from borrowers whatever the scores (`reclaim`).
-    `restart_cost_s`: what a restart costs each device of a victim.
+    victim's score by `margin` (order REMAINING: have the shorter remaining run time); a team's own guaranteed devices are taken back from
+    borrowers whatever the scores (`reclaim`). `restart_cost_s`: what a restart costs each device of a victim.
     """
 
     enabled: bool = False
@@ -143,6 +168,7 @@ class SchedulingPolicy(Model):
     packing: Packing = Packing.TOPOLOGY
     score: Score = Score()
     fair_share: FairShare = FairShare()
+    topology: Topology = Topology()
     teams: tuple[Team, ...] = Field((), max_length=MAX_TEAMS)
     backfill: Backfill = Backfill()
     preemption: Preemption = Preemption()
@@ -151,17 +177,35 @@ class SchedulingPolicy(Model):
 
     @model_validator(mode="after")
     def _a_tree(self) -> "SchedulingPolicy":
-        parents = {t.name: t.parent for t in self.teams}
-        if len(parents) != len(self.teams):
-            names = [t.name for t in self.teams]
-            raise ValueError(f"teams: {next(n for n in names if names.count(n) > 1)} is named twice; keep one of them")
-        for name, parent in parents.items():
-            if parent is not None and parent not in parents:
-                raise ValueError(f"teams: the parent {parent} of {name} is no team of this policy; add it, or leave the parent out")
-            seen = [name]
-            while parent is not None:
-                if parent in seen:
-                    raise ValueError(f"teams: {' -> '.join((*seen, parent))} is a cycle; a team cannot be below itself")
-                seen.append(parent)
-                parent = parents[parent]
+        at: dict[str, int] = {}
+        for index, team in enumerate(self.teams):
+            if team.name in at:
+                raise _team_error(index, "name", f"{team.name} is named twice; keep one of them")
+            at[team.name] = index
+        for index, team in enumerate(self.teams):
+            if team.parent is not None and team.parent not in at:
+                text = f"the parent {team.parent} of {team.name} is no team of this policy; add it, or leave the parent out"
+                raise _team_error(index, "parent", text)
+        for index in range(len(self.teams)):
+            self._check_way_up(index, at)
         return self
+
+    def _check_way_up(self, index: int, at: dict[str, int]) -> None:
+        """From a team to the top: each team once, and not too many."""
+        path: dict[str, None] = {}
+        name: str | None = self.teams[index].name
+        while name is not None:
+            if name in path:
+                names = list(path)
+                chain = " -> ".join((*names[names.index(name) :], name))
+                raise _team_error(at[name], "parent", f"{chain} is a cycle; a team cannot be below itself")
+            path[name] = None
+            name = self.teams[at[name]].parent
+        if len(path) > MAX_DEPTH:
+            text = f"{self.teams[index].name} is {len(path)} levels deep, at most {MAX_DEPTH} are allowed; make the tree flatter"
+            raise _team_error(index, "parent", text)
+
+
+def _team_error(index: int, field: str, text: str) -> PydanticCustomError:
+    """An error that says which team it is about, for who shows lines of a file."""
+    return PydanticCustomError("policy_team", "teams: {text}", {"text": text, "index": index, "field": field})
