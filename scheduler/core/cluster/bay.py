@@ -1,8 +1,9 @@
 """Free devices of one type in one pool, counted so that a gang is placed without looking at nodes one by one.
 
 Holds: `by_free[c]` is the mask of open nodes with exactly c free devices of the type, so each open node is in one of them; `of_size[c]`
-those that have c in all. Under a topology, `room[d]` counts the free devices of domain d and `size[d]` all that its open nodes have; `touched[level]` has the nodes of those domains in
-which something is taken. A copy shares nothing that changes.
+those that have c in all; `by_left[m]` those that have a shared device with m thousandths left. Under a topology, `room[d]` counts the free
+devices of domain d and `size[d]` all that its open nodes have; `touched[level]` has the nodes of those domains in which something is taken.
+A copy shares nothing that changes.
 Never: knows which device of a node is free.
 """
 
@@ -14,10 +15,11 @@ from trainhouse.scheduler.core.cluster.topology import Topology
 class Bay:
     """The free devices of a (pool, type)."""
 
-    __slots__ = ("by_free", "free", "of_size", "room", "size", "topology", "touched")
+    __slots__ = ("by_free", "by_left", "free", "of_size", "room", "size", "topology", "touched")
 
     def __init__(self) -> None:
         self.by_free: list[int] = [0]
+        self.by_left: dict[int, int] = {}
         self.of_size: list[int] = [0]
         self.free = 0
         self.topology: Topology | None = None
@@ -29,6 +31,7 @@ class Bay:
         """Equal now, apart from then on."""
         new = Bay.__new__(Bay)
         new.by_free, new.room, new.size, new.touched = self.by_free.copy(), self.room.copy(), self.size.copy(), self.touched.copy()
+        new.by_left = self.by_left.copy()
         new.of_size, new.free, new.topology = self.of_size.copy(), self.free, self.topology
         return new
 
@@ -69,6 +72,14 @@ class Bay:
             elif now == size[d]:
                 self.touched[topology.level_at[d]] &= ~topology.masks[d]
 
+    def share(self, node: int, milli: int, there: bool) -> None:
+        """A node has, or has no longer, a shared device with so much left."""
+        nodes = self.by_left.get(milli, 0) & ~(1 << node) | (1 << node if there else 0)
+        if nodes:
+            self.by_left[milli] = nodes
+        else:
+            self.by_left.pop(milli, None)
+
     def _count(self, node: int, capacity: int, free: int) -> None:
         topology = self.topology
         if topology is None:
@@ -88,7 +99,7 @@ class Bay:
             return
         self.topology = topology
         self.room, self.size = [0] * len(topology.masks), [0] * len(topology.masks)
-        self.touched = [0] * len(topology.levels)
+        self.touched = [0] * len(topology.wide)
         for d, nodes in enumerate(topology.masks):
             self.room[d], self.size[d] = count_in(self.by_free, nodes), count_in(self.of_size, nodes)
             self._touch(topology, d)

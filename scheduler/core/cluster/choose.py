@@ -92,23 +92,30 @@ def _take_down(by: Sequence[int], nodes: int, ranks: int) -> Chosen:
     return out
 
 
-def in_domains(by: Sequence[int], topology: Topology, ranks: int, rooms: Sequence[int], *, unit: int = 1, least: str = "") -> Chosen | None:
-    """A gang of several nodes in the fewest and narrowest domains, in order of nearness; None: there is no room at all.
+def in_domains(
+    by: Sequence[int], topology: Topology, ranks: int, rooms: Sequence[int], *, unit: int = 1, least: str = "", most: str = ""
+) -> Chosen | None:
+    """A gang of several nodes in the fewest and narrowest domains, in order of nearness; None: there is no room.
 
-    `rooms` by domain number. `least`: the narrowest level that is worth anything to the gang ("" all).
+    `rooms` by domain number. `least`: the narrowest level that is worth anything to the gang ("": all are). `most`: the gang must not
+    reach beyond one domain of this level ("": it may).
     """
     wide = topology.wide
     start = next((at for at, level in enumerate(wide) if level.name == least), 0)
+    stop = next((at for at, level in enumerate(wide) if level.name == most), -1) + 1 if most else len(wide)
     nodes, at = -1, len(wide)
-    for index in range(start, len(wide)):
+    for index in range(min(start, max(0, stop - 1)), stop):
         home = best_domain(by, wide[index].domains, ranks, rooms)
         if home is not None:
             nodes, at = home.nodes, index
             break
+    else:
+        if most:
+            return None
     for level in reversed(wide[start:at]):
         nodes = _fewest(by, level, nodes, ranks)
     chosen = spread(by, nodes, ranks, unit)
-    return None if chosen is None else in_order(topology, chosen)
+    return None if chosen is None else in_order(topology, chosen, unit)
 
 
 def best_domain(by: Sequence[int], domains: Iterable[Domain], ranks: int, rooms: Sequence[int]) -> Domain | None:
@@ -142,11 +149,11 @@ def _fewest(by: Sequence[int], level: Level, nodes: int, ranks: int) -> int:
     return nodes
 
 
-def in_order(topology: Topology, chosen: Chosen) -> Chosen:
-    """Neighbours in rank on near nodes."""
+def in_order(topology: Topology, chosen: Chosen, unit: int = 1) -> Chosen:
+    """Neighbours in rank on near nodes; a part that ends within a group comes last, so that no other group is cut."""
     if len(chosen) > 1:
         position = topology.position
-        chosen.sort(key=lambda c: position[c[0]])
+        chosen.sort(key=lambda c: (c[1] % unit, position[c[0]]))
     return chosen
 
 

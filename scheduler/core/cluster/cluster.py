@@ -6,14 +6,19 @@ Never: knows jobs, time or events.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from trainhouse.events.policy import Packing
-from trainhouse.scheduler.core.cluster import packing as pack
+from trainhouse.scheduler.core.cluster import placing, refusing, shares
 from trainhouse.scheduler.core.cluster.bay import Bay
+from trainhouse.scheduler.core.cluster.host import by_block
 from trainhouse.scheduler.core.cluster.layout import Layout
-from trainhouse.scheduler.core.cluster.shape import WHOLE, Block, Placement, Shape
+from trainhouse.scheduler.core.cluster.mix import Mix
+from trainhouse.scheduler.core.cluster.refusing import Refusals
+from trainhouse.scheduler.core.cluster.shape import WHOLE, Part, Placement, Shape
 from trainhouse.scheduler.core.cluster.slots import NodeSlots
+from trainhouse.scheduler.core.cluster.usual import States
 
 Key = tuple[str, str]
 NO_SHARES: Mapping[int, int] = MappingProxyType({})
@@ -22,7 +27,20 @@ NO_SHARES: Mapping[int, int] = MappingProxyType({})
 class Cluster:
     """Devices of all pools of a partition."""
 
-    __slots__ = ("_mine", "bays", "claimed", "cpus_free", "free_bits", "idle", "layout", "memory_free", "shares")
+    __slots__ = (
+        "_mine",
+        "_states",
+        "_told",
+        "bays",
+        "claimed",
+        "cpus_milli",
+        "free_bits",
+        "idle",
+        "layout",
+        "memory_free",
+        "mix",
+        "shares",
+    )
 
     def __init__(self) -> None:
         self.layout = Layout()
@@ -35,8 +53,14 @@ class Cluster:
         self.claimed: dict[int, int] = {}
         self.shares: dict[int, dict[int, int]] = {}
         """Thousandths left of shared devices, by node and position."""
-        self.cpus_free: list[float] = []
+        self._told: dict[int, tuple[tuple[str, int], ...]] = {}
+        """What bays know of the shares of a node."""
+        self.cpus_milli: list[int] = []
+        """Thousandths of cpus that are free, and bytes of memory, by node: below 0 where more is held than the node tells."""
         self.memory_free: list[int] = []
+        self.mix = Mix()
+        """What is usual here: `mix.seen(shape)` for every job that comes."""
+        self._states: States | None = None
 
     def fork(self) -> "Cluster":
         """A cluster to try things on."""
@@ -46,7 +70,19 @@ class Cluster:
         new.idle, new.free_bits = self.idle.copy(), self.free_bits.copy()
         new.claimed = self.claimed.copy()
         new.shares = {node: left.copy() for node, left in self.shares.items()}
-        new.cpus_free, new.memory_free = self.cpus_free.copy(), self.memory_free.copy()
+        new._told = self._told.copy()
+        new.cpus_milli, new.memory_free = self.cpus_milli.copy(), self.memory_free.copy()
+        new.mix = self.mix.fork()
+        new._states = self._states.copy() if self._states is not None else None
+        return new
+
+    def all_idle(self) -> "Cluster":
+        """The same nodes, all open, with nothing taken."""
+        new = Cluster()
+        for slots in self.layout.slots:
+            if slots is not None:
+                new.put_node(slots if slots.open else replace(slots, open=True))
+        new.mix = self.mix.fork()
         return new
 
     # ---- what the fleet is made of
@@ -62,13 +98,13 @@ class Cluster:
         while len(self.idle) <= index:
             self.idle.append(0)
             self.free_bits.append(0)
-            self.cpus_free.append(0.0)
+            self.cpus_milli.append(0)
             self.memory_free.append(0)
         self._leave(index)
         whole = (1 << len(slots.types)) - 1
         before = (1 << len(old.types)) - 1 if old is not None else 0
         self.idle[index] = self.idle[index] & whole | whole & ~before
-        self.cpus_free[index] += slots.cpus - (old.cpus if old is not None else 0.0)
+        self.cpus_milli[index] += round(slots.cpus * 1000) - (round(old.cpus * 1000) if old is not None else 0)
         self.memory_free[index] += slots.memory - (old.memory if old is not None else 0)
         self.layout.put(slots)
         self._enter(index)
@@ -83,7 +119,7 @@ class Cluster:
             self.shares[node] = dict(sorted(left.items()))
         else:
             self.shares.pop(node, None)
-        self.cpus_free[node], self.memory_free[node] = cpus_free, memory_free
+        self.cpus_milli[node], self.memory_free[node] = round(cpus_free * 1000), memory_free
         self._refresh(node)
 
     def _leave(self, node: int) -> None:
@@ -94,8 +130,12 @@ class Cluster:
         for device_type, mask in self.layout.type_masks[node]:
             self.bays[slots.pool, device_type].leave(node, mask.bit_count(), (bits & mask).bit_count())
         self.free_bits[node] = 0
+        for device_type, milli in self._told.pop(node, ()):
+            self.bays[slots.pool, device_type].share(node, milli, False)
 
     def _enter(self, node: int) -> None:
+        if self._states is not None:
+            self._states.changed.append(node)
         slots = self.layout.slots[node]
         if slots is None or not slots.open:
             self.free_bits[node] = 0
@@ -106,9 +146,14 @@ class Cluster:
             if bay is None:
                 bay = self.bays[slots.pool, device_type] = Bay()
             bay.enter(node, mask.bit_count(), (bits & mask).bit_count())
+        self._tell_shares(node)
 
     def _refresh(self, node: int) -> None:
-        """Makes what is counted of a node follow what is idle and claimed there."""
+        """Makes what is counted of a node follow what is idle, shared and claimed there."""
+        if self._states is not None:
+            self._states.changed.append(node)
+        if node in self.shares or node in self._told:
+            self._tell_shares(node)
         slots = self.layout.slots[node]
         if slots is None or not slots.open:
             return
@@ -121,6 +166,28 @@ class Cluster:
             before, after = (old & mask).bit_count(), (new & mask).bit_count()
             if before != after:
                 self.bays[slots.pool, device_type].move(node, before, after)
+
+    def _tell_shares(self, node: int) -> None:
+        slots = self.layout.slots[node]
+        new, old = shares.told(self, node), self._told.pop(node, ())
+        if slots is None or not slots.open:
+            return
+        if new:
+            self._told[node] = new
+        for device_type, milli in old:
+            if (device_type, milli) not in new:
+                self.bays[slots.pool, device_type].share(node, milli, False)
+        for device_type, milli in new:
+            if (device_type, milli) not in old:
+                self.bays[slots.pool, device_type].share(node, milli, True)
+
+    def follow_states(self) -> States:
+        """Nodes by state, up to date; kept from the first time on that they are asked for."""
+        if self._states is None:
+            self._states = States()
+            self._states.changed.extend(i for i, s in enumerate(self.layout.slots) if s is not None)
+        self._states.follow(self)
+        return self._states
 
     # ---- taking and giving
 
@@ -161,8 +228,10 @@ class Cluster:
         if not any(b.cpus or b.memory_bytes for b in shape.blocks):
             return
         for part, block, ranks in by_block(placement, shape.blocks):
-            self.cpus_free[part] += sign * ranks * block.cpus
+            self.cpus_milli[part] += sign * ranks * round(block.cpus * 1000)
             self.memory_free[part] += sign * ranks * block.memory_bytes
+            if self._states is not None:
+                self._states.changed.append(part)
 
     def claim(self, placement: Placement) -> None:
         """Keeps devices for one gang: free for nobody, also when those who use them leave."""
@@ -182,7 +251,13 @@ class Cluster:
 
     def all_free(self, placement: Placement) -> bool:
         """Whether a claimed placement can be taken: its nodes are open and nobody uses its devices."""
-        return all(self._is_open(p.node) and self.idle[p.node] & p.devices == p.devices for p in placement)
+        return all(self._is_open(p.node) and self._has(p) for p in placement)
+
+    def _has(self, part: Part) -> bool:
+        if self.idle[part.node] & part.devices == part.devices:
+            return True
+        left = self.shares.get(part.node, {}).get(part.devices.bit_length() - 1, 0)
+        return part.milli < WHOLE and left >= part.milli
 
     def _is_open(self, node: int) -> bool:
         slots = self.layout.slots[node] if node < len(self.layout.slots) else None
@@ -194,7 +269,15 @@ class Cluster:
         self, shape: Shape, packing: Packing, *, ranks: int | None = None, avoid: int = 0, only: int | None = None
     ) -> Placement | None:
         """The devices for a whole gang, or None. `ranks`: another size than the shape's (elastic). `avoid`, `only`: masks of nodes."""
-        return pack.place(self, shape, packing, ranks, avoid, only)
+        return placing.place(self, shape, packing, ranks, avoid, only)
+
+    def most_ranks(self, shape: Shape, packing: Packing) -> int:
+        """The most ranks that a gang like this could have if all nodes were idle, closed and lost ones included."""
+        return refusing.most_ranks(self, shape, packing)
+
+    def refusals(self, shape: Shape, packing: Packing) -> Refusals:
+        """Why nodes do not take a gang now, counted."""
+        return refusing.refusals(self, shape, packing)
 
     # ---- numbers
 
@@ -216,20 +299,3 @@ class Cluster:
     def levels(self, pool: str) -> set[str]:
         """The topology levels that nodes of the pool tell, and "node"."""
         return {"node", *(level.name for level in self.layout.topology(pool).levels)}
-
-
-def by_block(placement: Placement, blocks: tuple[Block, ...]) -> list[tuple[int, Block, int]]:
-    """(node, block, ranks) for each stretch of ranks on one node with one block's needs."""
-    out: list[tuple[int, Block, int]] = []
-    at, left = 0, blocks[0].ranks
-    for part in placement:
-        ranks = part.ranks
-        while ranks:
-            if not left and at + 1 < len(blocks):
-                at += 1
-                left = blocks[at].ranks
-                continue
-            here = min(ranks, left) if left else ranks
-            out.append((part.node, blocks[at], here))
-            ranks, left = ranks - here, max(0, left - here)
-    return out

@@ -4,28 +4,15 @@ Holds: the same nodes give the same layout, whatever the order in which they wer
 copied before the first change of either. What is derived (topology, masks per need) is made when first asked for, and forgotten on change.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from trainhouse.scheduler.core.cluster.shape import Block, Shape
+from trainhouse.events.policy import Packing
+from trainhouse.scheduler.core.cluster.plan import Plan, make_plan
+from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cluster.slots import NodeSlots
 from trainhouse.scheduler.core.cluster.topology import Topology
 
 MAX_PLANS = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What placing a shape needs to know of the layout: its blocks (equal neighbours joined), the types each may use, and on which nodes.
-
-    `nodes` None: on all of the pool. `plain`: one block of one type, all nodes, nothing else asked. `costly`: cpus or memory are asked for.
-    """
-
-    blocks: tuple[Block, ...]
-    types: tuple[tuple[str, ...], ...]
-    nodes: int | None
-    plain: bool
-    costly: bool
-    topology: Topology
 
 
 @dataclass(slots=True)
@@ -35,6 +22,10 @@ class Layout:
     slots: list[NodeSlots | None] = field(default_factory=list)
     pools: dict[str, int] = field(default_factory=dict)
     type_masks: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
+    cells: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Nodes of several NVLink domains: the masks of their devices, by lowest position."""
+    most: dict[tuple[Shape, Packing], int] = field(default_factory=dict)
+    """Largest gangs, as they were asked for; forgotten on change."""
     _topologies: dict[str, Topology] = field(default_factory=dict)
     _types: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _plans: dict[Shape, Plan] = field(default_factory=dict)
@@ -42,7 +33,14 @@ class Layout:
     def copy(self) -> "Layout":
         """Its own lists; what is derived stays valid."""
         return Layout(
-            list(self.slots), dict(self.pools), list(self.type_masks), dict(self._topologies), dict(self._types), dict(self._plans)
+            list(self.slots),
+            dict(self.pools),
+            list(self.type_masks),
+            dict(self.cells),
+            dict(self.most),
+            dict(self._topologies),
+            dict(self._types),
+            dict(self._plans),
         )
 
     def put(self, slots: NodeSlots) -> None:
@@ -53,7 +51,13 @@ class Layout:
         old = self.slots[slots.index]
         self.slots[slots.index] = slots
         self.type_masks[slots.index] = tuple((t, slots.mask_of(t)) for t in sorted(set(slots.types)))
+        cells = slots.cells()
+        if len(cells) > 1:
+            self.cells[slots.index] = cells
+        else:
+            self.cells.pop(slots.index, None)
         self._plans.clear()
+        self.most.clear()
         if old is not None and old.pool != slots.pool:
             self.pools[old.pool] &= ~(1 << slots.index)
             self._forget(old.pool)
@@ -90,37 +94,5 @@ class Layout:
         if found is None:
             if len(self._plans) >= MAX_PLANS:
                 self._plans.clear()
-            found = self._plans[shape] = self._make_plan(shape)
+            found = self._plans[shape] = make_plan(shape, self.of_pool(shape.pool), self.types(shape.pool), self.topology(shape.pool))
         return found
-
-    def _make_plan(self, shape: Shape) -> Plan:
-        blocks = joined(shape.blocks)
-        known = self.types(shape.pool)
-        types = tuple(tuple(t for t in (b.types or known) if t in known) for b in blocks)
-        nodes: int | None = None
-        if shape.labels or not shape.spot:
-            nodes = self._matching(shape)
-        costly = any(b.cpus or b.memory_bytes for b in blocks)
-        memory = any(b.device_memory_bytes for b in blocks)
-        simple = len(blocks) == 1 and len(types[0]) == 1 and nodes is None and not costly and not memory
-        plain = simple and shape.milli == 1000 and not shape.require and shape.group == 1
-        return Plan(blocks, types, nodes, plain, costly, self.topology(shape.pool))
-
-    def _matching(self, shape: Shape) -> int:
-        """Nodes that have all the labels, and are not spot where the shape does not want that."""
-        mask, wanted = 0, set(shape.labels)
-        for slots in self.of_pool(shape.pool):
-            if wanted <= set(slots.labels) and (shape.spot or not slots.spot):
-                mask |= 1 << slots.index
-        return mask
-
-
-def joined(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """Neighbouring blocks with equal needs as one block: what they are called does not matter to a device."""
-    out: list[Block] = []
-    for block in blocks:
-        if out and replace(out[-1], ranks=0, role="") == replace(block, ranks=0, role=""):
-            out[-1] = replace(out[-1], ranks=out[-1].ranks + block.ranks, role="")
-        else:
-            out.append(block)
-    return tuple(out)

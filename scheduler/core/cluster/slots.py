@@ -34,3 +34,14 @@ class NodeSlots:
     def mask_of(self, device_type: str) -> int:
         """Bits of the positions that have this type."""
         return sum(1 << p for p, t in enumerate(self.types) if t == device_type)
+
+    def cells(self) -> tuple[int, ...]:
+        """The devices of each NVLink domain within this node, by lowest position; empty or one: the node is not divided."""
+        by_name: dict[str, int] = {}
+        for position, name in enumerate(self.nvlink):
+            by_name[name] = by_name.get(name, 0) | 1 << position
+        return tuple(sorted(by_name.values(), key=lambda m: m & -m))
+
+    def with_memory(self, least_bytes: int) -> int:
+        """Bits of the devices that have at least so much memory."""
+        return sum(1 << p for p, m in enumerate(self.memory_bytes) if m >= least_bytes)

@@ -12,7 +12,7 @@ from trainhouse.scheduler.core.cluster.slots import NodeSlots
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """Nodes (bit mask) of one domain; `number` is its place in lists of the pool's domains; `first` its lowest node."""
+    """Nodes (bit mask) of one domain; `number` is its place in lists of the pool's domains of wide levels; `first` its lowest node."""
 
     name: str
     number: int
@@ -43,8 +43,8 @@ class Topology:
                 members[level, name] = members.get((level, name), 0) | 1 << slots.index
         self.levels = _levels(members)
         self.wide = tuple(level for level in self.levels if level.wide)
-        self.masks = [d.nodes for level in self.levels for d in level.domains]
-        self.level_at = [at for at, level in enumerate(self.levels) for _ in level.domains]
+        self.masks = [d.nodes for level in self.wide for d in level.domains]
+        self.level_at = [at for at, level in enumerate(self.wide) for _ in level.domains]
         self.numbers_of = _numbers_of(self.wide)
         near = sorted((s.index for s in known), key=lambda i: (*self._from_wide(i), i))
         self.position = {index: at for at, index in enumerate(near)}
@@ -65,11 +65,11 @@ def _levels(members: Mapping[tuple[str, str], int]) -> tuple[Level, ...]:
         by_level.setdefault(level, []).append(((nodes & -nodes).bit_length() - 1, name, nodes))
     levels, number = [], 0
     for level in sorted(by_level, key=lambda lv: (-len(by_level[lv]), lv)):
-        domains, union = [], 0
-        for first, name, nodes in sorted(by_level[level]):
-            domains.append(Domain(name, number, nodes, first))
-            number, union = number + 1, union | nodes
-        levels.append(Level(level, tuple(domains), any(d.nodes.bit_count() > 1 for d in domains), union))
+        found = sorted(by_level[level])
+        wide = any(nodes.bit_count() > 1 for _, _, nodes in found)
+        domains = tuple(Domain(name, number + i if wide else -1, nodes, first) for i, (first, name, nodes) in enumerate(found))
+        number += len(domains) if wide else 0
+        levels.append(Level(level, domains, wide, sum(nodes for _, _, nodes in found)))
     return tuple(levels)
 
 

@@ -1,0 +1,42 @@
+"""Which rule places a shape.
+
+Holds: an answer is the whole gang, or None; the cluster is not changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainhouse.events.policy import Packing
+from trainhouse.scheduler.core.cluster.gangs import place_block, place_plain
+from trainhouse.scheduler.core.cluster.roles import place_roles
+from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape
+from trainhouse.scheduler.core.cluster.shares import place_share
+from trainhouse.scheduler.core.cluster.slots import NODE, NVLINK
+from trainhouse.scheduler.core.cluster.usual import place_usual
+
+if TYPE_CHECKING:
+    from trainhouse.scheduler.core.cluster.cluster import Cluster
+
+
+def place(cluster: Cluster, shape: Shape, packing: Packing, ranks: int | None, avoid: int, only: int | None) -> Placement | None:
+    """The devices for a whole gang, or None."""
+    plan = cluster.layout.plan(shape)
+    wanted = plan.ranks if ranks is None else ranks
+    nodes = only
+    if avoid:
+        nodes = ~avoid if nodes is None else nodes & ~avoid
+    by_nodes = packing in (Packing.TOPOLOGY, Packing.STRICT_CONSOLIDATE)
+    if plan.plain and by_nodes:
+        return place_plain(cluster, plan, shape, packing, wanted, nodes)
+    if len(plan.needs) > 1:
+        return place_roles(cluster, plan, shape, packing, nodes)
+    if shape.require not in ("", NODE, NVLINK) and plan.topology.level(shape.require) is None:
+        return None
+    if not by_nodes and shape.group == 1 and not cluster.layout.cells:
+        found = place_usual(cluster, plan, shape, packing, wanted, nodes)
+        if found is not None:
+            return found
+    if shape.milli < WHOLE:
+        return place_share(cluster, plan, shape, nodes)
+    return place_block(cluster, plan, shape, packing, wanted, nodes)
