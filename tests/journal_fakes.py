@@ -158,7 +158,7 @@ class FakeLog:
         epoch = self.broker.fence(transactional_id) if transactional_id else 0
         return FakePublisher(self, transactional_id, epoch)
 
-    async def send(self, topic: str, key: bytes, value: bytes) -> None:
+    async def send(self, topic: str, key: bytes, value: bytes | None) -> None:
         await self.step("send")
         self.broker.land(topic, 0, key, value)
 

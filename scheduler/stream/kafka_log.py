@@ -62,7 +62,7 @@ class KafkaLog:
         """One journal entry."""
         return await self._send(topic, value=value, partition=partition)
 
-    async def send(self, topic: str, key: bytes, value: bytes) -> None:
+    async def send(self, topic: str, key: bytes, value: bytes | None) -> None:
         """One keyed record."""
         await self._send(topic, value=value, key=key)
 

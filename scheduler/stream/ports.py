@@ -77,8 +77,8 @@ class Log(Protocol):
     async def open_publisher(self, transactional_id: str | None, marks: str = "") -> Publisher:
         """With an id: fences every earlier publisher of that id. `marks` is the topic that its marks speak of. Raises LogUnavailable."""
 
-    async def send(self, topic: str, key: bytes, value: bytes) -> None:
-        """One keyed record outside the journal (snapshot pointers). Raises LogUnavailable."""
+    async def send(self, topic: str, key: bytes, value: bytes | None) -> None:
+        """One keyed record outside the journal (snapshot pointers, explanations); None is a tombstone. Raises LogUnavailable."""
 
     async def newest(self, topic: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The newest value of each key in a compacted topic, read to its end. Raises LogUnavailable."""

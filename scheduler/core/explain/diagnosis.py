@@ -1,0 +1,108 @@
+"""What keeps one kind of job (a team's gangs of one shape) from starting now, as typed refusals.
+
+Holds: the same checks in the same order as a cycle makes them: quota, nodes and topology, held start times, the order.
+Never: changes the book.
+"""
+
+from dataclasses import dataclass, field
+
+from trainhouse.events.explained import Obstacle, Refusal
+from trainhouse.scheduler.core.cluster.refusing import NodeSays, Refusals
+from trainhouse.scheduler.core.cluster.shape import Shape
+from trainhouse.scheduler.core.cycle.book import Book
+from trainhouse.scheduler.core.explain.wording import devices, needs
+from trainhouse.scheduler.core.queue.amounts import amounts_asked
+from trainhouse.scheduler.core.queue.quotas import QuotaRefusal, QuotaRule, shown
+
+SAYS: dict[NodeSays, tuple[Obstacle, str]] = {
+    NodeSays.CLOSED: (Obstacle.NODES_CLOSED, "closed (cordoned, draining, quarantined or lost)"),
+    NodeSays.OTHER_TYPE: (Obstacle.DEVICE_TYPE, "of another device type"),
+    NodeSays.DEVICE_MEMORY: (Obstacle.DEVICE_MEMORY, "with devices of too little memory"),
+    NodeSays.LABEL: (Obstacle.LABELS, "without the labels that it asks for"),
+    NodeSays.SPOT: (Obstacle.SPOT, "spot nodes, which it does not take"),
+    NodeSays.FULL: (Obstacle.NO_ROOM, "with no free device"),
+    NodeSays.CLAIMED: (Obstacle.CLAIMED, "whose free devices are kept for a job that others leave for"),
+    NodeSays.CPUS: (Obstacle.CPUS, "with too few free cpus beside their free devices"),
+    NodeSays.MEMORY: (Obstacle.MEMORY, "with too little free memory beside their free devices"),
+    NodeSays.GROUP: (Obstacle.TOPOLOGY, "without enough free devices in one NVLink domain"),
+    NodeSays.ROOM: (Obstacle.NO_ROOM, "with some room"),
+}
+
+
+@dataclass(slots=True)
+class Diagnosis:
+    """The main obstacle in a sentence, all refusals, and what would remove them."""
+
+    obstacle: Obstacle
+    text: str
+    refusals: list[Refusal] = field(default_factory=list)
+    unblock: list[str] = field(default_factory=list)
+
+
+def by_quota(refusal: QuotaRefusal) -> Diagnosis:
+    """A team's quota refuses."""
+    asked, held, bound = refusal.asked_milli // 1000, refusal.held_milli // 1000, refusal.bound_milli // 1000
+    told = Refusal(obstacle=Obstacle.QUOTA, by=refusal.at or "pool", asked=asked, available=max(0, bound - held), text=refusal.text())
+    if refusal.rule is QuotaRule.LIMIT:
+        over = shown(max(0, refusal.held_milli + refusal.asked_milli - refusal.bound_milli))
+        ways = [f"{over} devices of team {refusal.at} come free", f"a policy with a higher limit for team {refusal.at}"]
+    else:
+        ways = [f"team {team} uses or lends what it keeps ({shown(milli)})" for team, milli in refusal.reserved_for]
+    return Diagnosis(Obstacle.QUOTA, refusal.text(), [told], ways)
+
+
+def quota_refusal(book: Book, shape: Shape, team: str) -> QuotaRefusal | None:
+    """Whether a team may hold one more gang of a shape (an elastic one at its least size)."""
+    return book.usage.quotas(shape.pool).may_start(team, amounts_asked(shape, shape.min_ranks or None))
+
+
+def fits(book: Book, shape: Shape, avoid: int = 0) -> bool:
+    """Whether devices for the gang are free now, on other nodes than `avoid`."""
+    return book.cluster.place(shape, book.policy(shape.pool).packing, ranks=shape.min_ranks or shape.ranks, avoid=avoid) is not None
+
+
+def by_nodes(book: Book, shape: Shape) -> Diagnosis:
+    """Nodes or a topology level refuse. Asks every node of the pool."""
+    said = book.cluster.refusals(shape, book.policy(shape.pool).packing)
+    if not said.counts:
+        return Diagnosis(Obstacle.NO_NODES, f"pool {shape.pool} has no node", [], [f"a node that joins pool {shape.pool}"])
+    refusals = [_told(kind, count, said) for kind, count in said.counts if kind is not NodeSays.ROOM]
+    wanted = shape.min_ranks or shape.ranks
+    if shape.require and said.room >= wanted:
+        text = f"no {shape.require} has {devices(wanted)} free for it: the roomiest has {said.largest}"
+        refusals.insert(0, Refusal(obstacle=Obstacle.TOPOLOGY, by=shape.require, asked=wanted, available=said.largest, text=text))
+        return Diagnosis(Obstacle.TOPOLOGY, text, refusals, _ways(shape, said, wanted - said.largest, f" in one {shape.require}"))
+    if said.room >= wanted:
+        text = f"it needs {needs(shape)}; {said.room} such places are free, but not together as it needs them"
+        return Diagnosis(Obstacle.TOPOLOGY, text, refusals, _ways(shape, said, 1, " near those that are free"))
+    text = f"it needs {needs(shape)}; {said.room} such {'place is' if said.room == 1 else 'places are'} free now"
+    main = Obstacle.NO_ROOM if said.room or not refusals else _worst(said)
+    return Diagnosis(main, text, refusals, _ways(shape, said, wanted - said.room, ""))
+
+
+def _worst(said: Refusals) -> Obstacle:
+    """Nobody has any room: FULL counts before what never changes, since waiting helps there."""
+    kinds = {kind for kind, _ in said.counts}
+    for kind in (NodeSays.FULL, NodeSays.CLAIMED, NodeSays.CPUS, NodeSays.MEMORY, NodeSays.GROUP, NodeSays.CLOSED):
+        if kind in kinds:
+            return SAYS[kind][0]
+    return SAYS[said.counts[0][0]][0]
+
+
+def _told(kind: NodeSays, count: int, said: Refusals) -> Refusal:
+    obstacle, words = SAYS[kind]
+    return Refusal(
+        obstacle=obstacle, by="nodes", count=count, asked=said.needs, available=0, text=f"{count} node{'' if count == 1 else 's'} {words}"
+    )
+
+
+def _ways(shape: Shape, said: Refusals, missing: int, where: str) -> list[str]:
+    types = {t for b in shape.blocks for t in b.types}
+    of_type = f" of type {' or '.join(sorted(types))}" if types else ""
+    ways = [f"{max(1, missing)} more free {'device' if missing <= 1 else 'devices'}{of_type}{where}"]
+    closed = dict(said.counts).get(NodeSays.CLOSED, 0)
+    if closed:
+        ways.append(f"opening closed nodes: {closed} are cordoned, draining, quarantined or lost (`trainhouse nodes`)")
+    if shape.require and where:
+        ways.append(f"`prefer: {shape.require}` instead of `require` in its spec")
+    return ways

@@ -1,0 +1,78 @@
+"""Publishes why jobs wait, when the answers change, while this process owns the partition.
+
+Holds: answers are derived from the folded state, after a record, and never slow decisions down by more than a bounded look every
+`every_s`; what is sent is the newest answer; a job that waits no more gets a tombstone. At least once: a new owner may repeat answers.
+Never: writes to the journal; raises into the owner (the brokers' absence is noted and tried again).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import structlog
+
+from trainhouse.events import envelope_of
+from trainhouse.events.codec import encode
+from trainhouse.events.explained import JobExplained
+from trainhouse.events.topics import EXPLANATIONS
+from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.explain.answer import Answer
+from trainhouse.scheduler.stream.follower import Follower
+from trainhouse.scheduler.stream.ports import Clock, Log
+
+S = TypeVar("S")
+EVERY_S = 2.0
+MAX_SENT_AT_ONCE = 500
+SOURCE = "trainhouse/scheduler"
+log_ = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Explaining(Generic[S]):
+    """Of all partitions of one journal. `answers` derives them from a state, in the order of the queue."""
+
+    log: Log
+    clock: Clock
+    answers: Callable[[S, int], Iterable[Answer]]
+    every_s: float = EVERY_S
+    _looked_at_s: dict[int, float] = field(default_factory=dict)
+    _told: dict[int, dict[str, object]] = field(default_factory=dict)
+    _sending: dict[int, "asyncio.Task[None]"] = field(default_factory=dict)
+
+    async def after_record(self, follower: Follower[S]) -> None:
+        """Looks, if it is time, and sends in the background."""
+        partition, now_s = follower.partition, self.clock.steady_s()
+        busy = self._sending.get(partition)
+        if now_s - self._looked_at_s.get(partition, float("-inf")) < self.every_s or (busy is not None and not busy.done()):
+            return
+        self._looked_at_s[partition] = now_s
+        events, gone = self._changed(partition, follower)
+        if events or gone:
+            self._sending[partition] = asyncio.create_task(self._send(partition, events, gone))
+
+    def _changed(self, partition: int, follower: Follower[S]) -> tuple[list[tuple[object, JobExplained]], list[str]]:
+        told = self._told.setdefault(partition, {})
+        changed: list[tuple[object, JobExplained]] = []
+        waiting: set[str] = set()
+        for answer in self.answers(follower.folded.state, follower.folded.now_ms):
+            waiting.add(answer.job_id)
+            if len(changed) < MAX_SENT_AT_ONCE and told.get(answer.job_id) != answer.key:
+                changed.append((answer.key, answer.build()))
+        return changed, sorted(job_id for job_id in told if job_id not in waiting)[:MAX_SENT_AT_ONCE]
+
+    async def _send(self, partition: int, changed: list[tuple[object, JobExplained]], gone: list[str]) -> None:
+        told = self._told[partition]
+        try:
+            async with asyncio.TaskGroup() as sending:
+                for _, event in changed:
+                    envelope = envelope_of(event, id=f"{event.job_id}:why:{event.at_ms}", source=SOURCE, now_ms=event.at_ms)
+                    sending.create_task(self.log.send(EXPLANATIONS, event.job_id.encode(), encode(envelope)))
+                for job_id in gone:
+                    sending.create_task(self.log.send(EXPLANATIONS, job_id.encode(), None))
+        except* LogUnavailable as error:
+            log_.warning("explanations not sent, trying again", partition=partition, error=str(error.exceptions[0]))
+        else:
+            told.update((str(event.job_id), key) for key, event in changed)
+            for job_id in gone:
+                told.pop(job_id, None)
