@@ -8,6 +8,8 @@ This is the joint between the machine of the journal (which keeps a book beside 
 and the cycle.
 """
 
+from dataclasses import replace
+
 from trainhouse.events.policy import SchedulingPolicy
 from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape
@@ -131,6 +133,12 @@ class Book:
         held = self._held[job.job_id] = self.amounts(job.shape, running.placement)
         self.usage.start(job.shape.pool, job.team, held, now_ms)
         self.marks.change(job.shape.pool)
+
+    def saved(self, job_id: str, saved_ms: int) -> None:
+        """A running gang made a checkpoint. Stopping it costs less now; that alone is no reason to look again."""
+        running = self.running.get(job_id)
+        if running is not None:
+            self.running[job_id] = replace(running, saved_ms=saved_ms)
 
     def restore_running(self, running: Running) -> None:
         """A job that runs already in the rows that `usage.restore` got: it is not counted twice."""

@@ -35,3 +35,16 @@ class Marks:
         """All was seen as of now."""
         self._changed.pop(pool, None)
         self._looked_ms[pool] = now_ms
+
+    def rows(self) -> dict[str, list[list[str | int]]]:
+        """All marks as plain data, for a snapshot; sorted."""
+        return {"changed": [[p] for p in sorted(self._changed)], "looked_ms": [[p, at] for p, at in sorted(self._looked_ms.items())]}
+
+    def restore(self, rows: dict[str, list[list[str | int]]]) -> None:
+        """The inverse of `rows`: what was marked before is forgotten."""
+        self._changed = {str(p): True for (p,) in rows["changed"]}
+        self._looked_ms = {str(p): int(at) for p, at in rows["looked_ms"]}
+
+    def looked_ms(self, pool: str) -> int | None:
+        """When a pool was last looked at."""
+        return self._looked_ms.get(pool)

@@ -87,7 +87,7 @@ class QuotaTree:
         return sum(self._branches[c].guaranteed[device_type] for c in children)
 
     def _divide(self, active: tuple[str, ...]) -> dict[str, float]:
-        below: dict[str, dict[str, float]] = {}
+        below: dict[str, dict[str, float]] = {ROOT: {}}
         for team in active:
             path = self.path(team)
             below.setdefault(team, {})

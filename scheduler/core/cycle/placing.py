@@ -1,0 +1,182 @@
+"""One pass over a pool's waiting gangs in the order of its policy: who starts now, and who gets a promised start.
+
+Under `strict` the first gang that does not fit ends the pass. Under `skip` it stops nobody. Under `backfill` the first such gangs get a
+promise each (a start time and nodes), and those behind them start only where no promise is touched: on other nodes, or if they end in time.
+
+Holds: a promise is kept as it is until its gang starts, its time passes, its nodes close, or somebody new comes ahead; a gang with a
+promise that starts earlier touches no other promise. A team's quota stops that team only.
+Never: stops a running gang.
+"""
+
+from trainhouse.events.policy import Blocking, RunTimes, SchedulingPolicy
+from trainhouse.scheduler.core.cluster.shape import Placement, Shape
+from trainhouse.scheduler.core.cycle.applying import apply
+from trainhouse.scheduler.core.cycle.book import Book
+from trainhouse.scheduler.core.cycle.entries import Action, Reservation, Reserve, Start, Unreserve, Waiting
+from trainhouse.scheduler.core.cycle.promises import Promises
+from trainhouse.scheduler.core.cycle.reserve import earliest, nodes_of
+from trainhouse.scheduler.core.queue.amounts import amounts_asked
+from trainhouse.scheduler.core.queue.order import Turn, in_order
+from trainhouse.scheduler.core.queue.pool_lanes import UNKNOWN_RUN_MS
+
+RENEW_MS = 300_000
+"""A promise from estimates is looked at again after this: gangs may have ended earlier than was expected of them."""
+
+
+def place_waiting(book: Book, pool: str, now_ms: int) -> list[Action]:
+    """The pass; the book is left as if its actions were applied."""
+    lanes = book.lanes.of(pool)
+    lanes.wake(now_ms)
+    if not lanes.heads and not book.reservations:
+        return []
+    return Pass(book, pool, now_ms).run()
+
+
+class Pass:
+    """The state of one pass. `_failed`: (shape, ranks, nodes to avoid) that found no place; devices only get fewer within a pass."""
+
+    __slots__ = ("_actions", "_book", "_failed", "_now_ms", "_policy", "_pool", "_promises", "_quotas", "_slots", "_turn")
+
+    def __init__(self, book: Book, pool: str, now_ms: int) -> None:
+        self._book, self._pool, self._now_ms = book, pool, now_ms
+        self._policy: SchedulingPolicy = book.policy(pool)
+        self._turn: Turn = in_order(book.lanes, book.usage, pool, self._policy, now_ms)
+        self._promises = Promises(book, pool, now_ms)
+        self._slots = self._policy.backfill.reservations if self._policy.blocking is Blocking.BACKFILL else 0
+        self._quotas = book.usage.quotas(pool)
+        self._failed: set[tuple[Shape, int, int]] = set()
+        self._actions: list[Action] = []
+
+    def run(self) -> list[Action]:
+        """Goes through the gangs until nothing more can start."""
+        strict = self._policy.blocking is Blocking.STRICT
+        while (job := self._turn.head()) is not None:
+            if job.job_id in self._book.claims:
+                self._turn.skip()
+            elif self._quotas.tree.types and self._over_quota(job, job.shape.min_ranks or None):
+                self._turn.drop_lane()
+            elif self._slots > 0:
+                self._first(job)
+            elif self._start_behind(job):
+                self._turn.started()
+            elif strict:
+                break
+            else:
+                self._give_way(job)
+            if self._slots <= 0 and not self._room():
+                break
+        for job_id in self._promises.unkept():
+            self._act(Unreserve(job_id))
+        return self._actions
+
+    def _room(self) -> bool:
+        """Whether anything at all is left to give."""
+        cluster = self._book.cluster
+        return cluster.free(self._pool) > 0 or bool(cluster.shares)
+
+    # ---- the first gangs of the order: they start if they can, else they get a promise
+
+    def _first(self, job: Waiting) -> None:
+        promise = self._promises.of(job.job_id)
+        if promise is not None:
+            placement = self._as_promised(job, promise)
+        else:
+            placement = self._fit(job, careful=True) or self._fit(job, careful=False)
+        if placement is not None:
+            self._start(job, placement)
+            self._turn.started()
+            return
+        self._slots -= 1
+        self._promise(job, promise)
+        self._turn.skip()
+        if not self._slots:
+            self._promises.forget_rest()
+
+    def _as_promised(self, job: Waiting, promise: Reservation) -> Placement | None:
+        """Earlier where that touches no other promise; at its time on the nodes that were kept, or anywhere."""
+        if promise.start_ms > self._now_ms:
+            return self._fit(job, careful=True)
+        return self._fit(job, careful=False, only=promise.nodes) or self._fit(job, careful=False)
+
+    def _promise(self, job: Waiting, old: Reservation | None) -> None:
+        """Keeps the old promise if it stands, else makes one if that is possible."""
+        new = old
+        if old is None or not self._stands(old):
+            new = earliest(self._book, job, self._policy.packing, self._promises.ahead, self._now_ms)
+            if old is not None and new is not None and self._promises.sound(old) and new.start_ms >= old.start_ms:
+                new = Reservation(old.job_id, old.start_ms, old.nodes, self._now_ms)
+        if new is None:
+            return
+        if new != old:
+            self._act(Reserve(new))
+        self._promises.keep(new, made=new != old)
+
+    def _stands(self, promise: Reservation) -> bool:
+        if not self._promises.sound(promise):
+            return False
+        return self._policy.run_times is RunTimes.TRUE or self._now_ms - promise.made_ms < RENEW_MS
+
+    # ---- those behind
+
+    def _start_behind(self, job: Waiting) -> bool:
+        placement = self._fit(job, careful=True)
+        if placement is not None:
+            self._start(job, placement)
+        return placement is not None
+
+    def _give_way(self, job: Waiting) -> None:
+        """It did not fit. If its shape fits on kept nodes, shorter ones of its lane may; else none with its shape does."""
+        shape = job.shape
+        window_ms = self._promises.window_ms()
+        if window_ms <= 0 or self._place(shape, shape.min_ranks or shape.ranks, 0, None) is None:
+            self._turn.drop_shape()
+        elif job.run_ms is not None and job.run_ms <= window_ms:
+            self._turn.skip()
+        else:
+            self._turn.bound_shape(window_ms)
+
+    # ---- fitting
+
+    def _fit(self, job: Waiting, *, careful: bool, only: int | None = None) -> Placement | None:
+        """Devices for a gang; an elastic one takes what there is, down to its least size. `careful`: touches no promise."""
+        shape = job.shape
+        for ranks in _sizes(shape, self._book.cluster.free(self._pool) if shape.min_ranks else 0):
+            run_ms = None if job.run_ms is None else -(-job.run_ms * shape.ranks // ranks)
+            avoid = self._promises.kept_from(job.job_id, run_ms, careful)
+            placement = self._place(shape, ranks, avoid, only)
+            if placement is not None and not (self._quotas.tree.types and self._over_quota(job, ranks, placement)):
+                return placement
+        return None
+
+    def _place(self, shape: Shape, ranks: int, avoid: int, only: int | None) -> Placement | None:
+        key = (shape, ranks, avoid)
+        if only is None and key in self._failed:
+            return None
+        placement = self._book.cluster.place(shape, self._policy.packing, ranks=ranks, avoid=avoid, only=only)
+        if placement is None and only is None:
+            self._failed.add(key)
+        return placement
+
+    def _over_quota(self, job: Waiting, ranks: int | None, placement: Placement | None = None) -> bool:
+        """Whether its team may not hold so much: of the types that it asks for, or that it was given."""
+        asked = amounts_asked(job.shape, ranks) if placement is None else self._book.amounts(job.shape, placement)
+        return self._quotas.may_start(job.team, asked) is not None
+
+    def _start(self, job: Waiting, placement: Placement) -> None:
+        if self._promises.of(job.job_id) is not None:
+            self._act(Unreserve(job.job_id))
+        run_ms = UNKNOWN_RUN_MS if job.run_ms is None else job.run_ms * job.shape.ranks // sum(p.ranks for p in placement)
+        self._promises.started(job.job_id, nodes_of(placement), run_ms)
+        self._act(Start(job.job_id, placement))
+
+    def _act(self, action: Action) -> None:
+        apply(self._book, action, self._now_ms)
+        self._actions.append(action)
+
+
+def _sizes(shape: Shape, free: int) -> tuple[int, ...]:
+    """Numbers of ranks to try, the most first."""
+    if not shape.min_ranks or shape.min_ranks >= shape.ranks:
+        return (shape.ranks,)
+    between = max(shape.min_ranks, min(shape.ranks, free))
+    return tuple(dict.fromkeys((shape.ranks, between, shape.min_ranks)))
