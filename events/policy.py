@@ -8,7 +8,7 @@ Never: reads a file (`scheduler.policies` does).
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from trainhouse.events.base import Model
@@ -174,6 +174,11 @@ class SchedulingPolicy(Model):
     preemption: Preemption = Preemption()
     elastic: Elastic = Elastic()
     defragmentation: Defragmentation = Defragmentation()
+
+    @field_validator("run_times", mode="before")
+    @classmethod
+    def _true_as_yaml_reads_it(cls, value: object) -> object:
+        return RunTimes.TRUE if value is True else value
 
     @model_validator(mode="after")
     def _a_tree(self) -> "SchedulingPolicy":
