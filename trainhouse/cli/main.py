@@ -31,10 +31,15 @@ def build() -> typer.Typer:
     from trainhouse.cli import (
         changes,
         data,
+        fleet,
         jobs,
         logs,
         nodes,
         operations,
+        policies,
+        pools,
+        replay,
+        restrictions,
         run,
         secret,
         story,
@@ -51,7 +56,7 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for module in (submit, jobs, changes, story, logs, operations, nodes, data, secret, run):
+    for module in (submit, jobs, changes, story, logs, operations, nodes, restrictions, pools, policies, data, replay, secret, run, fleet):
         module.register(app)
     _register_stack(app)
     return app

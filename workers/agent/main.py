@@ -27,7 +27,7 @@ from trainhouse.workers.agent.errors import InvalidSetting, NotLaunchable
 from trainhouse.workers.agent.folders import FolderLock, StateFile
 from trainhouse.workers.agent.follower import Follower
 from trainhouse.workers.agent.launching import RankStarter
-from trainhouse.workers.agent.node import NodeFacts, Pulse, new_identity, read_boot_id
+from trainhouse.workers.agent.node import NodeFacts, Pulse, new_identity, read_boot_id, this_machine
 from trainhouse.workers.agent.operations import Operations
 from trainhouse.workers.agent.outbox import Outbox
 from trainhouse.workers.agent.rendezvous import RendezvousPorts
@@ -100,7 +100,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         starter=starter,
         operations=Operations(starter, bounded(inbox)),
         cleaner=Cleaner(folder, settings.keep_attempts, settings.keep_attempts_bytes),
-        facts=NodeFacts(settings.address, ports.ports, settings.labels, devices),
+        facts=NodeFacts(settings.address, ports.ports, settings.labels, devices, *this_machine()),
         pulse=Pulse(settings.heartbeat_interval_s, devices, shipper.progress, starter.pid),
         state_file=state_file,
         workers=ThreadPoolExecutor(LAUNCH_THREADS, thread_name_prefix="launch"),

@@ -37,6 +37,11 @@ def read_boot_id() -> str:
         return f"boot-{psutil.boot_time():.0f}"
 
 
+def this_machine() -> tuple[float, int]:
+    """How many processors this machine has, and how many bytes of memory."""
+    return float(psutil.cpu_count() or 0), int(psutil.virtual_memory().total)
+
+
 def new_identity(node_id: str, boot_id: str, pool: str) -> Identity:
     """An identity for one start of the agent."""
     return Identity(node_id, boot_id, uuid.uuid4().hex, pool)
@@ -55,6 +60,8 @@ class NodeFacts:
     ports: tuple[int, ...]
     labels: Mapping[str, str]
     devices: DeviceSource
+    cpus: float
+    memory_bytes: int
 
     def registration(self, state: AgentState) -> NodeRegistered:
         me = state.identity
@@ -66,8 +73,8 @@ class NodeFacts:
             address=self.address,
             devices=self.devices.devices(),
             rendezvous_ports=self.ports,
-            cpus=float(psutil.cpu_count() or 0),
-            memory_bytes=psutil.virtual_memory().total,
+            cpus=self.cpus,
+            memory_bytes=self.memory_bytes,
             labels=dict(self.labels),
             running=tuple(
                 AttemptRef(job_id=JobId(k.job_id), attempt=a.allocation.attempt, epoch=a.allocation.epoch)

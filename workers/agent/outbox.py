@@ -52,6 +52,11 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._pending)
 
+    @property
+    def taken(self) -> int:
+        """How many records it has taken so far."""
+        return self._numbers
+
     def room(self) -> bool:
         """Whether telemetry may be offered."""
         return self.bytes < self._max_bytes

@@ -126,19 +126,22 @@ class AgentState:
     fences: Mapping[str, Fence] = field(default_factory=dict)
     order: Mapping[int, Order] = field(default_factory=dict)
     shutting_down: bool = False
+    max_fences: int = MAX_FENCES
 
     def fence(self, job_id: str) -> Fence:
         return self.fences.get(job_id, Fence())
 
     def with_fence(self, job_id: str, *, seen: int = -1, ended: int = -1) -> "AgentState":
-        """Raises a job's fence; it never sinks. The least recently used ones beyond MAX_FENCES are dropped."""
+        """Raises a job's fence; it never sinks. The least recently used ones beyond `max_fences` are dropped."""
         old = self.fence(job_id)
         new = Fence(max(old.seen, seen, ended), max(old.ended, ended))
         if new == old and job_id in self.fences:
             return self
         fences = {k: v for k, v in self.fences.items() if k != job_id} | {job_id: new}
-        for extra in [k for k in fences if not any(a.job_id == k for a in self.attempts)][: max(0, len(fences) - MAX_FENCES)]:
-            del fences[extra]
+        too_many = len(fences) - self.max_fences
+        if too_many > 0:
+            for extra in [k for k in fences if not any(a.job_id == k for a in self.attempts)][:too_many]:
+                del fences[extra]
         return replace(self, fences=fences)
 
     def with_attempt(self, attempt: LocalAttempt) -> "AgentState":

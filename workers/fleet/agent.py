@@ -1,0 +1,155 @@
+"""One start of an emulated node's agent: the agent's own machine, with its actions carried out on an emulated node.
+
+Holds: inputs go through the machine one at a time, and the actions of one are done before the next; what it knows is on the node's disk
+after each. Once `end` was called it says and does nothing.
+"""
+
+from collections import deque
+from dataclasses import replace
+from typing import Protocol
+
+from trainhouse.workers.agent.core import (
+    Action,
+    AgentInput,
+    AgentState,
+    AskCheckpoint,
+    AttemptAdopted,
+    AttemptKey,
+    Drain,
+    Drained,
+    Finish,
+    Identity,
+    KillTree,
+    Launch,
+    Register,
+    Report,
+    ShutdownAsked,
+    StopAcked,
+    Sweep,
+    Swept,
+    Terminate,
+    Tick,
+    step,
+)
+from trainhouse.workers.agent.core.state import Stopping
+from trainhouse.workers.agent.node import NodeFacts, Pulse
+from trainhouse.workers.fleet.disk import Disk
+from trainhouse.workers.fleet.timers import Timer, Timers
+from trainhouse.workers.fleet.uplink import Uplink
+
+
+class Machine(Protocol):
+    """What the agent works on: the node and its processes."""
+
+    def launch(self, action: Launch, agent: "EmulatedAgent", now_ms: int) -> None: ...
+    def terminate(self, key: AttemptKey, now_ms: int) -> None: ...
+    def kill(self, key: AttemptKey, now_ms: int) -> None: ...
+    def ask_checkpoint(self, action: AskCheckpoint, now_ms: int) -> None: ...
+    def finished(self, key: AttemptKey) -> None: ...
+    def next_identity(self) -> Identity: ...
+
+
+class EmulatedAgent:
+    """Made when the agent starts; a restarted agent is another one."""
+
+    def __init__(
+        self, identity: Identity, machine: Machine, disk: Disk, uplink: Uplink, facts: NodeFacts, pulse: Pulse, timers: Timers
+    ) -> None:
+        self.state: AgentState = disk.state(identity)
+        self.uplink = uplink
+        self.alive = True
+        self._machine = machine
+        self._disk = disk
+        self._facts = facts
+        self._pulse = pulse
+        self._timers = timers
+        self._inbox: deque[AgentInput] = deque()
+        self._busy = False
+        self._sequence = 0
+        self._tick: Timer | None = None
+
+    def start(self, partition: int, now_ms: int) -> None:
+        """Takes over what an earlier agent left, then registers."""
+        for key in sorted(self._disk.folders):
+            folder = self._disk.folders[key]
+            self.hear(AttemptAdopted(folder.allocation, folder.launched), now_ms)
+            for rank in sorted(folder.exits):
+                self.hear(folder.exits[rank], now_ms)
+        self.uplink.located(partition, self._registration())
+
+    def hear(self, happened: AgentInput, now_ms: int) -> None:
+        """One input; those that its own actions give rise to come after it."""
+        self._inbox.append(happened)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._inbox and self.alive:
+                self._step(self._inbox.popleft(), now_ms)
+        finally:
+            self._busy = False
+
+    def beat(self, now_ms: int) -> None:
+        """One heartbeat."""
+        self._sequence += 1
+        self.uplink.beat(self._pulse.beat(self.state, self._sequence, now_ms, 0))
+
+    def acked(self, key: AttemptKey, now_ms: int) -> None:
+        """The brokers hold the AttemptStopped of an attempt."""
+        if self.alive:
+            self.hear(StopAcked(key), now_ms)
+
+    def shut_down(self, grace_ms: int, now_ms: int) -> None:
+        """As SIGTERM to a real agent: stops its ranks, reports, and is over when no attempt is left."""
+        self.hear(ShutdownAsked(grace_ms), now_ms)
+
+    def end(self) -> None:
+        """The process is gone, at once."""
+        self.alive = False
+        if self._tick is not None:
+            self._tick.cancel()
+
+    def _step(self, happened: AgentInput, now_ms: int) -> None:
+        self.state, actions = step(self.state, now_ms, happened)
+        self._disk.keep(self.state)
+        for action in actions:
+            self._do(action, now_ms)
+        self._watch_grace()
+
+    def _do(self, action: Action, now_ms: int) -> None:
+        match action:
+            case Report():
+                self.uplink.report(action)
+            case Launch():
+                self._machine.launch(action, self, now_ms)
+            case Terminate(key=key):
+                self._machine.terminate(key, now_ms)
+            case KillTree(key=key):
+                self._machine.kill(key, now_ms)
+            case AskCheckpoint():
+                self._machine.ask_checkpoint(action, now_ms)
+            case Sweep(key=key):
+                self.hear(Swept(key), now_ms)  # emulated ranks leave nothing behind
+            case Drain(key=key):
+                self.uplink.ship()
+                self.hear(Drained(key), now_ms)
+            case Finish(key=key):
+                self._machine.finished(key)
+            case Register():
+                self.state = replace(self.state, identity=self._machine.next_identity())
+                self.uplink.report(self._registration())
+
+    def _watch_grace(self) -> None:
+        """Sees to it that the machine hears of the time when a stopping attempt's grace is over."""
+        due = [a.phase.kill_at_ms for a in self.state.attempts.values() if isinstance(a.phase, Stopping)]
+        if not due:
+            return
+        if self._tick is not None and self._tick.waits and self._tick.at_ms <= min(due):
+            return
+        if self._tick is not None:
+            self._tick.cancel()
+        self._tick = self._timers.at(min(due), lambda now_ms: self.hear(Tick(), now_ms) if self.alive else None)
+
+    def _registration(self) -> Report:
+        me = self.state.identity
+        return Report(self._facts.registration(self.state), f"{me.node_id}:{me.incarnation}:registered")

@@ -1,0 +1,12 @@
+"""What can be wrong with what an emulated fleet is asked to be.
+
+Holds: every message names the option or the line, and what to write instead.
+"""
+
+
+class FleetError(Exception):
+    """Base of all errors of the emulator."""
+
+
+class InvalidPlan(FleetError):
+    """An option or a line of the script cannot be read."""

@@ -1,0 +1,114 @@
+"""What goes wrong in an emulated fleet, and when: rates by option, exact moments by script.
+
+Holds: node faults are `die` (the machine), `silent` (the network), `restart` (the agent); `crash` (a rank) and `slow` (a start) belong to
+attempts and are drawn by their fence, so that a repeat draws the same.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+
+from trainhouse.workers.fleet.draws import draw, pick
+from trainhouse.workers.fleet.errors import InvalidPlan
+
+NODE_FAULTS = ("die", "silent", "restart")
+DEFAULT_FOR_S = {"die": 120.0, "silent": 30.0, "restart": 3.0, "slow": 30.0}
+HELP = "die=2/h:120s,silent=4/h:30s,restart=10/h:3s,crash=1%,slow=2%:30s (rates are of the whole fleet; `die=1/h:never` stays away)"
+NEVER = "never"
+
+
+@dataclass(frozen=True)
+class NodeFault:
+    """One fault of one node. `for_s` None: for ever."""
+
+    at_ms: int
+    node: int
+    kind: str
+    for_s: float | None
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Faults of one kind: so many an hour over the whole fleet."""
+
+    kind: str
+    per_hour: float
+    for_s: float | None
+
+
+@dataclass(frozen=True)
+class FaultPlan:
+    """Faults by chance. Shares are of attempts, 0 to 1."""
+
+    rates: tuple[Rate, ...] = ()
+    crash_share: float = 0.0
+    slow_share: float = 0.0
+    slow_s: float = field(default=DEFAULT_FOR_S["slow"])
+
+    def crashes(self, seed: int, job_id: str, epoch: int) -> bool:
+        """Whether a rank of this attempt crashes."""
+        return draw(seed, "crash", job_id, epoch) < self.crash_share
+
+    def slow_start_s(self, seed: int, job_id: str, epoch: int, node_id: str) -> float:
+        """How much longer this node takes to start its ranks of this attempt, seconds."""
+        return self.slow_s if draw(seed, "slow", job_id, epoch, node_id) < self.slow_share else 0.0
+
+    def next_of(self, rate: Rate, seed: int, number: int, after_ms: int, nodes: int) -> NodeFault:
+        """The fault of a kind that follows the one before it (a Poisson process), on any of `nodes`."""
+        wait_s = -math.log(1 - draw(seed, "when", rate.kind, number)) * 3600 / rate.per_hour
+        return NodeFault(after_ms + max(1, round(wait_s * 1000)), pick(seed, nodes, "whom", rate.kind, number), rate.kind, rate.for_s)
+
+
+def parse_faults(text: str) -> FaultPlan:
+    """Reads what `HELP` shows; empty: none. Raises InvalidPlan."""
+    plan = FaultPlan()
+    for piece in filter(None, (p.strip() for p in text.split(","))):
+        kind, equals, value = piece.partition("=")
+        try:
+            if not equals:
+                raise ValueError("there is no '='")
+            plan = _with(plan, kind.strip(), value.strip())
+        except ValueError as error:
+            raise InvalidPlan(f"faults: {piece!r}: {error}; write {HELP}") from error
+    return plan
+
+
+def _with(plan: FaultPlan, kind: str, value: str) -> FaultPlan:
+    how_often, _, how_long = value.partition(":")
+    if kind in NODE_FAULTS:
+        if not how_often.endswith("/h"):
+            raise ValueError(f"{how_often!r} is no rate")
+        per_hour = float(how_often[:-2])
+        if not 0 < per_hour < 1e9:
+            raise ValueError(f"{per_hour:g} an hour is no rate")
+        return replace(plan, rates=(*plan.rates, Rate(kind, per_hour, for_s(kind, how_long or None))))
+    if kind == "crash":
+        return replace(plan, crash_share=_share(how_often))
+    if kind == "slow":
+        slow_s = for_s(kind, how_long or None)
+        if slow_s is None:
+            raise ValueError("a slow start ends at some time")
+        return replace(plan, slow_share=_share(how_often), slow_s=slow_s)
+    raise ValueError(f"there is no fault {kind!r}; there are {', '.join((*NODE_FAULTS, 'crash', 'slow'))}")
+
+
+def for_s(kind: str, text: str | float | None) -> float | None:
+    """How long a fault lasts, seconds: what was written, or the kind's default; None for ever (a machine only). Raises ValueError."""
+    if text is None:
+        return DEFAULT_FOR_S[kind]
+    if text == NEVER:
+        if kind != "die":
+            raise ValueError(f"only a machine stays away for ever; give {kind} a number of seconds")
+        return None
+    value = float(str(text).removesuffix("s"))
+    if not 0 <= value < 1e9:
+        raise ValueError(f"{text!r} is no length in seconds")
+    return value
+
+
+def _share(text: str) -> float:
+    if not text.endswith("%"):
+        raise ValueError(f"{text!r} is no share in percent")
+    value = float(text[:-1]) / 100
+    if not 0 <= value <= 1:
+        raise ValueError(f"{text!r} is not between 0 % and 100 %")
+    return value

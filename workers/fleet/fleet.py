@@ -1,0 +1,205 @@
+"""All emulated nodes of one pool: who gets which command, what goes wrong when, and what is counted.
+
+Holds: a command reaches every node on which it could change anything, and no command at or below the newest of its partition is taken; so
+each node is where it would be had it read the whole topic. One fault at a time for a node.
+Never: reads a clock or a socket; `now_ms` comes in, records go out by the outbox it is given.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from trainhouse.events import CheckpointRequested, Event, GangAllocated, GangReleased, NodeDesiredState, NodeLost, Order
+from trainhouse.events.kafka import EventProducer
+from trainhouse.workers.agent.core import AttemptKey, Command, Identity
+from trainhouse.workers.agent.outbox import Outbox
+from trainhouse.workers.agent.reports import Reports
+from trainhouse.workers.fleet.disk import Disk
+from trainhouse.workers.fleet.draws import draw
+from trainhouse.workers.fleet.faults import NodeFault, Rate
+from trainhouse.workers.fleet.gangs import Gangs
+from trainhouse.workers.fleet.hardware import Hardware
+from trainhouse.workers.fleet.node import EmulatedNode
+from trainhouse.workers.fleet.scripts import Scripts
+from trainhouse.workers.fleet.timers import Timers
+from trainhouse.workers.fleet.uplink import Uplink
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What fleet to be. `faults`: at exact moments, their `at_ms` counted from the start."""
+
+    hardware: Hardware
+    scripts: Scripts
+    heartbeat_s: float = 10.0
+    faults: tuple[NodeFault, ...] = ()
+
+
+@dataclass
+class Tally:
+    """What happened so far."""
+
+    allocated: int = 0
+    released: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    passed_over: int = 0
+    """Faults whose node was in trouble already."""
+
+
+class Fleet:
+    """One pool's nodes. One thread only."""
+
+    def __init__(self, plan: Plan, partition: int, run_id: str, outbox: Outbox, pulse: EventProducer) -> None:
+        self.plan = plan
+        self.pool = plan.hardware.pool
+        self.partition = partition
+        self.run_id = run_id
+        self.timers = Timers()
+        self.gangs = Gangs(self.timers)
+        self.scripts = plan.scripts
+        self.tally = Tally()
+        self.now_ms = 0
+        self._outbox = outbox
+        self._pulse = pulse
+        self._acks: deque[Callable[[int], None]] = deque()
+        self._order: dict[int, Order] = {}
+        self._holders: dict[str, set[str]] = {}
+        self._jobs_of: dict[str, set[str]] = {}
+        self.nodes = {n.node_id: n for n in map(self._node, range(plan.hardware.nodes))}
+        self._by_index = list(self.nodes.values())
+        self._closing = False
+
+    def start(self, now_ms: int) -> None:
+        """Powers all nodes on and sets the faults."""
+        self.now_ms = now_ms
+        for node in self._by_index:
+            node.boot(now_ms)
+        for fault in self.plan.faults:
+            self._set(fault, now_ms + fault.at_ms)
+        for rate in self.scripts.faults.rates:
+            self._next(rate, 0, now_ms)
+
+    def hear(self, event: Event, order: Order | None, now_ms: int) -> None:
+        """One record of allocations or verdicts."""
+        self.now_ms = now_ms
+        if getattr(event, "pool", self.pool) != self.pool:
+            return
+        if order is not None:
+            known = self._order.get(order.partition)
+            if known is not None and order <= known:
+                return
+            self._order[order.partition] = order
+        self.tally.allocated += isinstance(event, GangAllocated)
+        self.tally.released += isinstance(event, GangReleased)
+        command = Command(event, order)
+        for node_id in self._concerned(event):
+            self.nodes[node_id].command(command, now_ms)
+
+    def advance(self, now_ms: int) -> None:
+        """Does what is due."""
+        self.now_ms = now_ms
+        self.timers.run(now_ms)
+
+    def take_acks(self, now_ms: int) -> None:
+        """Tells agents what the brokers acked. Call it after each poll of the producer."""
+        while self._acks:
+            self._acks.popleft()(now_ms)
+
+    def shut_down(self, grace_ms: int, now_ms: int) -> None:
+        """Asks every agent to stop its ranks and end. From now on nothing goes wrong any more, and nothing comes back."""
+        self.now_ms = now_ms
+        self._closing = True
+        for node in self._by_index:
+            if node.cut:
+                node.mend(now_ms)
+            if node.agent is not None:
+                node.agent.shut_down(grace_ms, now_ms)
+
+    def empty(self) -> bool:
+        """Whether no agent has an attempt left."""
+        return not any(n.agent.state.attempts for n in self._by_index if n.agent is not None)
+
+    def up(self) -> int:
+        """Nodes with nothing wrong."""
+        return sum(not n.troubled for n in self._by_index)
+
+    def answered(self) -> int:
+        """Nodes whose registration the scheduler has answered."""
+        return sum(n.answered for n in self._by_index)
+
+    def uplink(self, identity: Identity, disk: Disk, acked: Callable[[AttemptKey], None]) -> Uplink:
+        def clock_ms() -> int:
+            return self.now_ms
+
+        reports = Reports(self._outbox, self._pulse, identity, acked, clock_ms)
+        return Uplink(reports, self._outbox, disk, identity.node_id, clock_ms)
+
+    def acked(self, then: Callable[[int], None]) -> None:
+        self._acks.append(then)
+
+    def changed(self, node: EmulatedNode) -> None:
+        before, after = self._jobs_of.get(node.node_id, set()), node.jobs()
+        self._jobs_of[node.node_id] = after
+        for job_id in after - before:
+            self._holders.setdefault(job_id, set()).add(node.node_id)
+        for job_id in before - after:
+            holders = self._holders[job_id]
+            holders.discard(node.node_id)
+            if not holders:
+                del self._holders[job_id]
+
+    def share(self, *names: object) -> float:
+        return draw(self.plan.hardware.seed, *names)
+
+    def _node(self, index: int) -> EmulatedNode:
+        hardware = self.plan.hardware
+        return EmulatedNode(hardware.node_id(index), hardware.facts(index), self.plan.heartbeat_s, self)
+
+    def _concerned(self, event: Event) -> list[str]:
+        """Nodes on which the event could change more than the order token, in a fixed order."""
+        named: Iterable[str] = ()
+        match event:
+            case GangAllocated():
+                named = (p.node_id for p in event.placements)
+            case GangReleased() | CheckpointRequested():
+                named = event.node_ids
+            case NodeDesiredState() | NodeLost():
+                named = (event.node_id,)
+            case _:
+                return []
+        # A newer epoch ends older ones wherever they are, on nodes that it does not name too.
+        holders = self._holders.get(event.job_id, set()) if isinstance(event, GangAllocated | GangReleased) else set()
+        return sorted({str(n) for n in named if n in self.nodes} | holders)
+
+    def _set(self, fault: NodeFault, at_ms: int) -> None:
+        self.timers.at(at_ms, lambda now_ms: self.strike(fault, now_ms))
+
+    def _next(self, rate: Rate, number: int, after_ms: int) -> None:
+        fault = self.scripts.faults.next_of(rate, self.plan.hardware.seed, number, after_ms, len(self._by_index))
+
+        def strike(now_ms: int) -> None:
+            self._next(rate, number + 1, now_ms)
+            self.strike(fault, now_ms)
+
+        self.timers.at(fault.at_ms, strike)
+
+    def strike(self, fault: NodeFault, now_ms: int) -> None:
+        """A fault happens, unless its node is in trouble already; the node comes back by itself after the fault's time."""
+        node = self._by_index[fault.node]
+        if self._closing or node.troubled:
+            self.tally.passed_over += 1
+            return
+        self.tally.faults[fault.kind] = self.tally.faults.get(fault.kind, 0) + 1
+        back: Callable[[int], None]
+        match fault.kind:
+            case "die":
+                node.power_off(now_ms)
+                back = node.boot
+            case "silent":
+                node.cut_off()
+                back = node.mend
+            case _:
+                node.stop_agent()
+                back = node.start_agent
+        if fault.for_s is not None:
+            self.timers.at(now_ms + round(fault.for_s * 1000), lambda then_ms: None if self._closing else back(then_ms))

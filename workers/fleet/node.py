@@ -1,0 +1,186 @@
+"""One emulated machine: its power, its network, its agent, and the processes of its ranks.
+
+Holds: ranks outlive their agent, not their machine; a command reaches the agent only while it reads; a machine that booted again has a
+new boot id and finds its old attempts' folders without their processes.
+"""
+
+import signal
+
+from trainhouse.events import Event, NodeDesiredState
+from trainhouse.workers.agent.core import AskCheckpoint, AttemptKey, Command, Identity, Launch, LaunchDone, LaunchRefused, RankGone, Report
+from trainhouse.workers.agent.node import NodeFacts, Pulse
+from trainhouse.workers.fleet.agent import EmulatedAgent
+from trainhouse.workers.fleet.disk import Disk, Folder, Unsent
+from trainhouse.workers.fleet.scripts import BadWish
+from trainhouse.workers.fleet.timers import Timer
+from trainhouse.workers.fleet.world import World
+
+MAX_UNREAD = 10_000
+
+
+class EmulatedNode:
+    """One machine. `up`: its agent runs; `cut`: its network is down."""
+
+    def __init__(self, node_id: str, facts: NodeFacts, heartbeat_s: float, world: World) -> None:
+        self.node_id = node_id
+        self.agent: EmulatedAgent | None = None
+        self.disk = Disk()
+        self.cut = False
+        self.answered = False
+        self._facts = facts
+        self._world = world
+        self._pulse = Pulse(heartbeat_s, facts.devices, world.gangs.progress, lambda key, rank: None)
+        self._boots = self._starts = 0
+        self._boot_id = ""
+        self._beating: Timer | None = None
+        self._unread: list[Command] = []
+
+    @property
+    def up(self) -> bool:
+        return self.agent is not None
+
+    @property
+    def troubled(self) -> bool:
+        """Whether something is wrong with it now."""
+        return self.agent is None or self.cut
+
+    def jobs(self) -> set[str]:
+        """Jobs of which its agent knows an attempt."""
+        return {k.job_id for k in self.agent.state.attempts} if self.agent is not None else set()
+
+    def boot(self, now_ms: int) -> None:
+        """Power on: a new boot, and its agent starts."""
+        self._boots += 1
+        self._boot_id = f"{self._world.run_id}-boot-{self._boots}"
+        self.start_agent(now_ms)
+
+    def start_agent(self, now_ms: int) -> None:
+        """The agent starts, adopts what it finds, and registers."""
+        identity = self.next_identity()
+        agent: EmulatedAgent
+        uplink = self._world.uplink(identity, self.disk, lambda key: self._world.acked(lambda now_ms: agent.acked(key, now_ms)))
+        agent = EmulatedAgent(identity, self, self.disk, uplink, self._facts, self._pulse, self._world.timers)
+        self.agent, self.answered = agent, False
+        agent.start(self._world.partition, now_ms)
+        phase_ms = round(self._world.share(self.node_id, "beat") * self._pulse.interval_s * 1000)
+        self._beating = self._world.timers.at(now_ms + phase_ms, self._beat)
+        self._world.changed(self)
+
+    def stop_agent(self) -> None:
+        """The agent's process is gone; its ranks go on."""
+        if self.agent is not None:
+            self.agent.end()
+        self.agent = None
+        self._unread.clear()
+        if self._beating is not None:
+            self._beating.cancel()
+        self._world.changed(self)
+
+    def power_off(self, now_ms: int) -> None:
+        """Everything on the machine is gone at once; nobody is told."""
+        self.stop_agent()
+        self.cut = False
+        for key, folder in list(self.disk.folders.items()):
+            for rank in folder.ranks_left:
+                text = f"rank {rank} is gone and how it ended was not recorded: its keeper was killed, or the machine went down"
+                self._ended(folder, RankGone(key, rank, None, None, text, now_ms))
+
+    def cut_off(self) -> None:
+        """The network goes: nothing comes in or goes out, and the ranks go on."""
+        self.cut = True
+        if self.agent is not None:
+            self.agent.uplink.cut = True
+
+    def mend(self, now_ms: int) -> None:
+        """The network is back: what waited goes out, and what was missed is read."""
+        self.cut = False
+        unread, self._unread = self._unread, []
+        if self.agent is not None:
+            self.agent.uplink.mend()
+        for command in unread:
+            self.command(command, now_ms)
+
+    def command(self, command: Command, now_ms: int) -> None:
+        """A command for this node came out of the brokers."""
+        if self.agent is None:
+            return  # nobody reads; the answer to the next registration holds what it told
+        if self.cut and len(self._unread) < MAX_UNREAD:
+            self._unread.append(command)
+            return
+        if isinstance(command.event, NodeDesiredState) and command.event.incarnation == self.agent.state.identity.incarnation:
+            self.answered = True
+        self.agent.hear(command, now_ms)
+        self._world.changed(self)
+
+    def next_identity(self) -> Identity:
+        self._starts += 1
+        return Identity(self.node_id, self._boot_id, f"{self._world.run_id}-start-{self._starts}", self._world.pool)
+
+    def launch(self, action: Launch, agent: EmulatedAgent, now_ms: int) -> None:
+        """Starts an attempt's ranks; they have processes after the script's time, if the agent lives as long."""
+        allocation, key = action.allocation, action.key
+        folder = self.disk.folders[key] = Folder(allocation, action.placement)
+        try:
+            script = self._world.scripts.of(allocation)
+        except BadWish as problem:
+            agent.hear(LaunchRefused(key, f"an emulated node cannot run this job: {problem}", retryable=False), now_ms)
+            return
+
+        def done(then_ms: int) -> None:
+            if agent.alive and self.disk.folders.get(key) is folder:
+                folder.launched = True
+                self._world.gangs.started(allocation, script, self, then_ms)
+                agent.hear(LaunchDone(key, warm=True), then_ms)
+
+        self._world.timers.at(now_ms + script.start_ms + self._world.scripts.slow_ms(allocation, self.node_id), done)
+
+    def terminate(self, key: AttemptKey, now_ms: int) -> None:
+        """SIGTERM: the ranks end a little later."""
+        folder = self.disk.folders.get(key)
+        if folder is not None:
+            stop_ms = self._world.scripts.of(folder.allocation).stop_ms
+            self._world.timers.at(now_ms + stop_ms, lambda then_ms: self._signalled(folder, key, signal.SIGTERM, then_ms))
+
+    def kill(self, key: AttemptKey, now_ms: int) -> None:
+        """SIGKILL: the ranks end at once."""
+        folder = self.disk.folders.get(key)
+        if folder is not None:
+            self._signalled(folder, key, signal.SIGKILL, now_ms)
+
+    def ask_checkpoint(self, action: AskCheckpoint, now_ms: int) -> None:
+        self._world.gangs.asked(action.key, action.request, now_ms)
+
+    def finished(self, key: AttemptKey) -> None:
+        self.disk.folders.pop(key, None)
+        self._world.changed(self)
+
+    def rank_ends(self, key: AttemptKey, rank: int, now_ms: int, exit_code: int, reason: str = "") -> None:
+        folder = self.disk.folders.get(key)
+        if folder is not None and rank in folder.ranks_left:
+            why = f"rank {rank} exited with code {exit_code}: {reason}" if reason else ""
+            self._ended(folder, RankGone(key, rank, exit_code, None, why, now_ms))
+
+    def tell(self, topic: str, event: Event, event_id: str) -> None:
+        self.disk.unsent.append(Unsent(topic, event, event_id))
+        if self.agent is not None:
+            self.agent.uplink.ship()
+
+    def tell_progress(self, event: Event, event_id: str) -> None:
+        if self.agent is not None and not self.cut:
+            self.agent.uplink.report(Report(event, event_id))
+
+    def _signalled(self, folder: Folder, key: AttemptKey, number: int, now_ms: int) -> None:
+        for rank in folder.ranks_left:
+            text = f"rank {rank} was ended by {signal.Signals(number).name}"
+            self._ended(folder, RankGone(key, rank, None, int(number), text, now_ms))
+
+    def _ended(self, folder: Folder, gone: RankGone) -> None:
+        folder.exits[gone.rank] = gone
+        self._world.gangs.rank_gone(gone.key, self.node_id, last=not folder.ranks_left)
+        if self.agent is not None:
+            self.agent.hear(gone, gone.at_ms)
+
+    def _beat(self, now_ms: int) -> None:
+        if self.agent is not None:
+            self.agent.beat(now_ms)
+            self._beating = self._world.timers.at(now_ms + round(self._pulse.interval_s * 1000), self._beat)

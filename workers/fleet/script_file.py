@@ -1,0 +1,83 @@
+"""The script of an emulated fleet, a YAML file: faults at exact moments, and how jobs of some names behave.
+
+    faults:
+      - {at_s: 5, node: 3, kind: die, for_s: 20}      # kinds: die, silent, restart; for_s: never (die only)
+    jobs:
+      - {name: "big-*", run_s: 120, checkpoint_s: 30}
+      - {name: "bad-*", crash_s: 2, crash_attempts: 1}
+
+Holds: a wrong entry is refused with its place and what to write.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from trainhouse.workers.fleet.errors import InvalidPlan
+from trainhouse.workers.fleet.faults import NODE_FAULTS, NodeFault, for_s
+from trainhouse.workers.fleet.scripts import WISHES, BadWish, Rule, wish
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Script:
+    """What the file says."""
+
+    faults: tuple[NodeFault, ...] = ()
+    rules: tuple[Rule, ...] = ()
+
+
+def read_script(path: Path, nodes: int) -> Script:
+    """Reads and checks the file. Raises InvalidPlan."""
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise InvalidPlan(f"the script {path} cannot be read: {error}") from error
+    if not isinstance(found, dict) or set(found) - {"faults", "jobs"}:
+        raise InvalidPlan(f"the script {path} has `faults:` and `jobs:`, each a list, and nothing else")
+    return Script(
+        faults=_each(path, found, "faults", lambda entry: _fault(entry, nodes)),
+        rules=_each(path, found, "jobs", _rule),
+    )
+
+
+def _each(path: Path, found: Mapping[str, Any], name: str, read: Callable[[dict[str, Any]], T]) -> tuple[T, ...]:
+    entries = found.get(name) or []
+    if not isinstance(entries, list):
+        raise InvalidPlan(f"{path}: `{name}` is no list")
+    done = []
+    for number, entry in enumerate(entries, start=1):
+        try:
+            if not isinstance(entry, dict):
+                raise ValueError("write it as {key: value, …}")
+            done.append(read(entry))
+        except (ValueError, TypeError, KeyError) as error:
+            what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise InvalidPlan(f"{path}, entry {number} of `{name}`: {what}") from error
+    return tuple(done)
+
+
+def _fault(entry: dict[str, Any], nodes: int) -> NodeFault:
+    unknown = set(entry) - {"at_s", "node", "kind", "for_s"}
+    if unknown:
+        raise ValueError(f"a fault has at_s, node, kind and for_s, not {', '.join(sorted(map(str, unknown)))}")
+    node, kind, at_s = entry["node"], entry["kind"], float(entry["at_s"])
+    if kind not in NODE_FAULTS:
+        raise ValueError(f"there is no kind {kind!r}; there are {', '.join(NODE_FAULTS)} (a job's own are under `jobs`)")
+    if type(node) is not int or not 0 <= node < nodes:
+        raise ValueError(f"node {node!r} is none of 0 to {nodes - 1}")
+    if not 0 <= at_s < 1e9:
+        raise ValueError(f"at_s {at_s:g} is no moment after the start")
+    return NodeFault(round(at_s * 1000), node, kind, for_s(kind, entry.get("for_s")))
+
+
+def _rule(entry: dict[str, Any]) -> Rule:
+    wishes = {k: v for k, v in entry.items() if k != "name"}
+    unknown = sorted(str(k) for k in wishes if k not in WISHES)
+    if unknown:
+        raise BadWish(f"nothing like {', '.join(unknown)} can be emulated; there are name, {', '.join(WISHES)}")
+    return Rule(str(entry["name"]), {k: wish(k, v) for k, v in wishes.items()})

@@ -1,0 +1,110 @@
+"""The fleet's two ends at the brokers: one reader for all nodes, and the pool that they belong to.
+
+Holds: it reads from the ends as of its start, committed records only; what came before is in the answers to the registrations.
+Never: ends because the brokers are away; a reader that can never go on raises.
+"""
+
+import time
+import uuid
+from collections.abc import Callable
+
+import structlog
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from trainhouse.events import Event, InvalidEvent, Order, PoolCreated, decode, envelope_of
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end, watermarks
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import ALLOCATIONS, CONTROL, JOBS, POOLS, VERDICTS
+
+BATCH = 500
+METADATA_TIMEOUT_S = 10.0
+POOL_TIMEOUT_S = 60.0
+SAY_AGAIN_S = 10.0
+SOURCE = "trainhouse/fleet"
+log = structlog.get_logger(__name__)
+
+Heard = tuple[Event, Order | None]
+
+
+class Commands:
+    """What the scheduler says to the pool's nodes, and verdicts on them."""
+
+    def __init__(self, settings: KafkaSettings, partition: int) -> None:
+        self._reader = consumer(settings, group="trainhouse-fleet", log_level=2)
+        at = [TopicPartition(ALLOCATIONS, partition)]
+        at += [TopicPartition(VERDICTS, number) for number in _partitions(self._reader, VERDICTS)]
+        for tp in at:
+            tp.offset = watermarks(self._reader, tp.topic, tp.partition, METADATA_TIMEOUT_S)[1]
+        self._reader.assign(at)
+        self._said_s = float("-inf")
+
+    def take(self, timeout_s: float) -> list[Heard]:
+        """What has come; waits up to `timeout_s` for the first."""
+        first = self._reader.poll(timeout_s)  # returns with the first record at once; `consume` would wait for a whole batch
+        if first is None:
+            return []
+        return [h for m in (first, *self._reader.consume(BATCH, timeout=0.0)) if (h := self._read(m)) is not None]
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _read(self, message: Message) -> Heard | None:
+        error = message.error()
+        if error is not None:
+            if error.fatal():
+                raise KafkaException(error)
+            if time.monotonic() - self._said_s >= SAY_AGAIN_S:
+                self._said_s = time.monotonic()
+                log.warning("reading commands", error=error.str())
+            return None
+        try:
+            envelope = decode(message.value(), message.headers())
+        except InvalidEvent as invalid:
+            log.warning(
+                "a record cannot be read; passing over it", topic=message.topic(), offset=message.offset(), reason=str(invalid)[:500]
+            )
+            return None
+        return envelope.event, envelope.order
+
+
+def pool_partition(settings: KafkaSettings, pool: str, say: Callable[[str], None]) -> int:
+    """The partition of a pool, which is created where there is none of that name. Blocks; raises BusUnavailable."""
+    reader = consumer(settings, group="trainhouse-fleet", log_level=2, **TO_END)
+    try:
+        known = _pools(reader)
+        if pool in known:
+            return known[pool]
+        taken = list(known.values())
+        # The partition with the fewest pools, the lowest of them: partitions decide side by side.
+        partition = min(_partitions(reader, CONTROL), key=lambda number: (taken.count(number), number))
+        say(f"creating the pool {pool!r} on partition {partition}")
+        producer = EventProducer(settings)
+        event = PoolCreated.model_validate({"pool": pool, "partition": partition})
+        envelope = envelope_of(event, id=f"fleet-{uuid.uuid4().hex}", source=SOURCE, now_ms=time.time_ns() // 1_000_000)
+        producer.send(JOBS, envelope)
+        producer.flush()
+        deadline = time.monotonic() + POOL_TIMEOUT_S
+        while pool not in (known := _pools(reader)):
+            if time.monotonic() > deadline:
+                raise BusUnavailable(f"the pool {pool!r} is not on {POOLS} after {POOL_TIMEOUT_S:.0f} s; does intake run?")
+            time.sleep(0.1)
+        return known[pool]
+    finally:
+        reader.close()
+
+
+def _pools(reader: Consumer) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for message in read_to_end(reader, POOLS, [0]):
+        event = decode(message.value(), message.headers()).event
+        if isinstance(event, PoolCreated):
+            found[str(event.pool)] = event.partition
+    return found
+
+
+def _partitions(reader: Consumer, topic: str) -> list[int]:
+    try:
+        return sorted(reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic].partitions)
+    except KafkaException as error:
+        raise BusUnavailable(f"{topic}: the brokers do not answer: {error.args[0].str()}") from error
