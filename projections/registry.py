@@ -17,7 +17,7 @@ from trainhouse.projections.facts import DEAD_LETTERS_TABLE, FactsBuilder
 from trainhouse.projections.loglines import LogsBuilder
 from trainhouse.projections.metrics import MetricsBuilder
 from trainhouse.projections.record import RowsFunction
-from trainhouse.projections.rows import attempts, checkpoints, jobs, nodes, ranks, story
+from trainhouse.projections.rows import attempts, checkpoints, explanations, jobs, nodes, pools, ranks, story
 
 FACTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.STATUS: (jobs.rows, story.rows),
@@ -25,7 +25,11 @@ FACTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.CONTROL: (attempts.rows, ranks.rows, nodes.rows, checkpoints.rows, story.rows),
     topics.ALLOCATIONS: (attempts.rows, ranks.rows, story.rows),
     topics.CHECKPOINTS: (checkpoints.rows, story.rows),
-    topics.VERDICTS: (nodes.rows, story.rows),
+    topics.VERDICTS: (nodes.rows, pools.rows, story.rows),
+    topics.POOLS: (pools.rows,),
+    topics.POLICIES: (pools.rows,),
+    topics.RESERVATIONS: (pools.rows,),
+    topics.EXPLANATIONS: (explanations.rows,),
     topics.DEAD_LETTERS: (),
 }
 BEATS: dict[str, tuple[RowsFunction, ...]] = {topics.HEARTBEATS: (ranks.rows, nodes.rows)}
@@ -39,6 +43,12 @@ TABLES = (
     "rank_facts",
     "checkpoint_facts",
     "node_facts",
+    "pools_rows",
+    "policies_rows",
+    "refused_changes_rows",
+    "node_restrictions_rows",
+    "reservations_rows",
+    "explanations_rows",
     "events_rows",
     "step_metrics",
     "logs",
