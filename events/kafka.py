@@ -5,7 +5,7 @@ Never: creates topics.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -122,8 +122,10 @@ def watermarks(reader: Consumer, topic: str, partition: int, timeout_s: float = 
             time.sleep(_RETRY_S)
 
 
-def read_to_end(reader: Consumer, topic: str, partitions: Iterable[int], timeout_s: float = 30.0) -> Iterable[Message]:
-    """Yields what the partitions hold now, from their beginnings to their ends as of the call. Blocks on the brokers.
+def read_to_end(
+    reader: Consumer, topic: str, partitions: Iterable[int], timeout_s: float = 30.0, starts: Mapping[int, int] | None = None
+) -> Iterable[Message]:
+    """Yields what the partitions hold now, from their beginnings (or `starts`) to their ends as of the call. Blocks on the brokers.
 
     Make `reader` by `consumer(settings, **TO_END)`: where a partition ends with a transaction's marker, which is never delivered,
     only the brokers' notice tells that it was read. Raises BusUnavailable after `timeout_s` of silence.
@@ -132,6 +134,7 @@ def read_to_end(reader: Consumer, topic: str, partitions: Iterable[int], timeout
     assigned = []
     for partition in partitions:
         low, high = watermarks(reader, topic, partition, timeout_s)
+        low = max(low, (starts or {}).get(partition, 0))
         if high > low:
             ends[partition] = high
             assigned.append(TopicPartition(topic, partition, low))

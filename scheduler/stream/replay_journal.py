@@ -3,15 +3,23 @@
 Holds: reads only. Never: joins a group.
 """
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from trainhouse.events.journal import SnapshotPointer
+from confluent_kafka import Consumer
+
+from trainhouse.events.journal import SnapshotPointer, record_hash
 from trainhouse.events.kafka import TO_END, consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import DECISIONS, DIRECTORY, SNAPSHOTS
+from trainhouse.scheduler.core.errors import BrokenInvariant
+from trainhouse.scheduler.core.journal import Folded
 from trainhouse.scheduler.core.machine import Machine
+from trainhouse.scheduler.past import Past, past
 from trainhouse.scheduler.replay import LogEntry, ReplayReport, verify
+from trainhouse.scheduler.stream.ports import SnapshotStore
+from trainhouse.scheduler.stream.snapshots import load
 
 S = TypeVar("S")
 
@@ -28,7 +36,7 @@ def verify_journal(kafka: KafkaSettings, journal: str, machine: Machine[S]) -> R
     """Verifies one journal with one machine; blocks until it is read. Raises BusUnavailable."""
     reader = consumer(kafka, **TO_END)
     try:
-        snapshots = dict(_snapshots(kafka, journal))
+        snapshots = {(p.partition, p.seq): p.state_sha256 for p in _snapshots(kafka, journal)}
         partitions = sorted(reader.list_topics(journal, timeout=30).topics[journal].partitions)
         messages = read_to_end(reader, journal, partitions)
         return verify((LogEntry(m.partition() or 0, m.offset() or 0, m.value() or b"") for m in messages), machine, snapshots)
@@ -36,12 +44,63 @@ def verify_journal(kafka: KafkaSettings, journal: str, machine: Machine[S]) -> R
         reader.close()
 
 
-def _snapshots(kafka: KafkaSettings, journal: str) -> Iterator[tuple[tuple[int, int], str]]:
+def past_of(
+    kafka: KafkaSettings,
+    journal: str,
+    machine: Machine[S],
+    at_ms: int,
+    *,
+    partitions: Iterable[int] | None = None,
+    store: SnapshotStore | None = None,
+) -> Past[S]:
+    """One journal as of a moment; blocks until it is read. `store`: where snapshots are; without it all is folded.
+
+    Raises NoSuchMoment, BrokenInvariant, BusUnavailable.
+    """
+    reader = consumer(kafka, **TO_END)
+    try:
+        chosen = sorted(reader.list_topics(journal, timeout=30).topics[journal].partitions if partitions is None else partitions)
+        pointers = {p.partition: p for p in _snapshots(kafka, journal) if p.partition in chosen} if store is not None else {}
+        known = _usable(reader, journal, machine, at_ms, pointers, store)
+        starts = {p: pointers[p].offset + 1 for p in known}
+        messages = read_to_end(reader, journal, chosen, starts=starts)
+        entries = (LogEntry(m.partition() or 0, m.offset() or 0, m.value() or b"") for m in messages)
+        return past(entries, machine, at_ms, known.values())
+    finally:
+        reader.close()
+
+
+def _usable(
+    reader: Consumer,
+    journal: str,
+    machine: Machine[S],
+    at_ms: int,
+    pointers: Mapping[int, SnapshotPointer],
+    store: SnapshotStore | None,
+) -> dict[int, Folded[S]]:
+    """The partitions whose snapshot is whole, of this very log, and not newer than the moment."""
+    found: dict[int, Folded[S]] = {}
+    for partition, pointer in pointers.items():
+        blob = store.get(pointer.object_key) if store is not None else None
+        fits = pointer.machine == machine.name and pointer.fold_version <= machine.fold_version
+        if blob is None or not fits or hashlib.sha256(blob).hexdigest() != pointer.sha256:
+            continue
+        try:
+            folded = load(machine, pointer, blob).folded
+        except BrokenInvariant:
+            continue  # of another format: the journal itself is read
+        last = next(iter(read_to_end(reader, journal, [partition], starts={partition: pointer.offset})), None)
+        if last is not None and record_hash(last.value() or b"") == pointer.record_hash and folded.now_ms <= at_ms:
+            found[partition] = folded
+    return found
+
+
+def _snapshots(kafka: KafkaSettings, journal: str) -> Iterator[SnapshotPointer]:
     reader = consumer(kafka, **TO_END)
     try:
         for message in read_to_end(reader, SNAPSHOTS, [0]):
             pointer = SnapshotPointer.decode(message.value() or b"")
             if pointer.journal == journal:
-                yield (pointer.partition, pointer.seq), pointer.state_sha256
+                yield pointer
     finally:
         reader.close()
