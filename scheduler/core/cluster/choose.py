@@ -105,7 +105,10 @@ def in_domains(
     stop = next((at for at, level in enumerate(wide) if level.name == most), -1) + 1 if most else len(wide)
     nodes, at = -1, len(wide)
     for index in range(min(start, max(0, stop - 1)), stop):
-        home = best_domain(by, wide[index].domains, ranks, rooms)
+        domains = wide[index].domains
+        if most and index < stop - 1:
+            domains = tuple(d for d in domains if topology.within(d, wide[stop - 1]))
+        home = best_domain(by, domains, ranks, rooms)
         if home is not None:
             nodes, at = home.nodes, index
             break

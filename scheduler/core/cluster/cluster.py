@@ -17,7 +17,7 @@ from trainhouse.scheduler.core.cluster.layout import Layout
 from trainhouse.scheduler.core.cluster.mix import Mix
 from trainhouse.scheduler.core.cluster.refusing import Refusals
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Part, Placement, Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
+from trainhouse.scheduler.core.cluster.slots import NODE, NVLINK, NodeSlots
 from trainhouse.scheduler.core.cluster.usual import States
 
 Key = tuple[str, str]
@@ -297,5 +297,6 @@ class Cluster:
         return self.layout.pools.get(pool, 0)
 
     def levels(self, pool: str) -> set[str]:
-        """The topology levels that nodes of the pool tell, and "node"."""
-        return {"node", *(level.name for level in self.layout.topology(pool).levels)}
+        """The topology levels that nodes of the pool tell, and "node"; "nvlink" too where a node tells the parts that it has."""
+        parts = {NVLINK} if any(s.nvlink for s in self.layout.of_pool(pool)) else set()
+        return {NODE, *parts, *(level.name for level in self.layout.topology(pool).levels)}

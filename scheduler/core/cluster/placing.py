@@ -29,10 +29,10 @@ def place(cluster: Cluster, shape: Shape, packing: Packing, ranks: int | None, a
     by_nodes = packing in (Packing.TOPOLOGY, Packing.STRICT_CONSOLIDATE)
     if plan.plain and by_nodes:
         return place_plain(cluster, plan, shape, packing, wanted, nodes)
-    if len(plan.needs) > 1:
-        return place_roles(cluster, plan, shape, packing, nodes)
     if shape.require not in ("", NODE, NVLINK) and plan.topology.level(shape.require) is None:
         return None
+    if len(plan.needs) > 1:
+        return place_roles(cluster, plan, shape, packing, nodes)
     if not by_nodes and shape.group == 1 and not cluster.layout.cells:
         found = place_usual(cluster, plan, shape, packing, wanted, nodes)
         if found is not None:

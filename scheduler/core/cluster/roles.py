@@ -43,9 +43,13 @@ def _scopes(cluster: Cluster, plan: Plan, shape: Shape, nodes: int | None) -> It
     types = sorted({need.device_type for needs in plan.needs for need in needs})
     bays = [bay for t in types if (bay := cluster.bays.get((shape.pool, t))) is not None]
     wide = plan.topology.wide
+    required = plan.topology.level(shape.require) if shape.require else None
+    if shape.require and (required is None or not required.wide):
+        return
     start = next((at for at, level in enumerate(wide) if level.name == shape.prefer), 0)
     for level in wide[start:] if not shape.require else wide:
-        rooms = sorted((sum(count_in(bay.by_free, d.nodes & allowed) for bay in bays), d.first, d.nodes) for d in level.domains)
+        domains = [d for d in level.domains if not required or level is required or plan.topology.within(d, required)]
+        rooms = sorted((sum(count_in(bay.by_free, d.nodes & allowed) for bay in bays), d.first, d.nodes) for d in domains)
         yield from (inside & allowed for room, _, inside in rooms if room >= plan.ranks)
         if level.name == shape.require:
             return

@@ -73,6 +73,8 @@ def fitting(cluster: Cluster, node: int, need: Need) -> int:
         if device_type == need.device_type:
             bits &= mask
             break
+    else:
+        return 0
     if need.mixed >> node & 1 and slots is not None:
         bits &= slots.with_memory(need.device_memory_bytes)
     return bits

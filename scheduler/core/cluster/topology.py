@@ -1,7 +1,7 @@
 """The domains of a pool: which nodes share a rack, a pod, a fabric, and in which order ranks lie near each other.
 
-Holds: levels go from narrow to wide by how many domains they have, so no level's name is special; nothing depends on the order in
-which nodes joined. A level whose domains all are single nodes is kept for its name only.
+Holds: levels go from narrow to wide by how many nodes their domains have on average, so no level's name is special; nothing depends on
+the order in which nodes joined. A level whose domains all are single nodes is kept for its name only.
 """
 
 from collections.abc import Iterable, Mapping
@@ -53,6 +53,11 @@ class Topology:
         """The level of that name, if any node of the pool tells it."""
         return next((level for level in self.levels if level.name == name), None)
 
+    def within(self, domain: Domain, level: Level) -> bool:
+        """Whether one domain of a wide level has all nodes of another domain: levels need not be nested."""
+        masks = (self.masks[n] for n in self.numbers_of.get(domain.first, ()) if self.wide[self.level_at[n]] is level)
+        return any(domain.nodes & ~nodes == 0 for nodes in masks)
+
     def _from_wide(self, index: int) -> list[int]:
         """The lowest nodes of the domains that a node is in, widest first: nodes near each other sort next to each other."""
         masks = [self.masks[number] for number in reversed(self.numbers_of.get(index, ()))]
@@ -64,7 +69,7 @@ def _levels(members: Mapping[tuple[str, str], int]) -> tuple[Level, ...]:
     for (level, name), nodes in members.items():
         by_level.setdefault(level, []).append(((nodes & -nodes).bit_length() - 1, name, nodes))
     levels, number = [], 0
-    for level in sorted(by_level, key=lambda lv: (-len(by_level[lv]), lv)):
+    for level in sorted(by_level, key=lambda lv: (sum(nodes.bit_count() for _, _, nodes in by_level[lv]) / len(by_level[lv]), lv)):
         found = sorted(by_level[level])
         wide = any(nodes.bit_count() > 1 for _, _, nodes in found)
         domains = tuple(Domain(name, number + i if wide else -1, nodes, first) for i, (first, name, nodes) in enumerate(found))
