@@ -1,17 +1,22 @@
-"""`cancel` and `rerun`: what a person may ask of a job."""
+"""`cancel`, `change` and `rerun`: what a person may ask of a job."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.options import DataDir, Json
+from trainhouse.cli.options import DataDir, Json, Timeout
+
+if TYPE_CHECKING:
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.events import Limits
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command("cancel")(cancel)
+    app.command("change")(change)
     app.command("rerun")(rerun)
 
 
@@ -47,6 +52,73 @@ def cancel(
     if wait:
         for job in jobs:
             sys.stdout.write(f"{job} {client.wait(job).state}\n")
+
+
+def change(
+    job: Annotated[str, typer.Argument(help="Job id.", show_default=False)],
+    priority: Annotated[Optional[int], typer.Option(min=0, max=100, help="0 is the highest, 100 the lowest.")] = None,  # noqa: UP045
+    restarts: Annotated[Optional[int], typer.Option(min=0, help="How often it may restart, in all.")] = None,  # noqa: UP045
+    run_time: Annotated[Optional[str], typer.Option(help="90s, 15m, 2h in all, or `none`: checkpoint, then FAILED.")] = None,  # noqa: UP045
+    grace: Annotated[Optional[str], typer.Option(help="Time between SIGTERM and SIGKILL: 30s, 2m.")] = None,  # noqa: UP045
+    timeout: Timeout = 30.0,
+    json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Changes what may change of a job that has not ended, and waits until it counts. What is not named stays as it is.
+
+    \b
+    trainhouse change gpt-1k7x3m9qp2f8d --priority 10
+    trainhouse change gpt-1k7x3m9qp2f8d --run-time 4h --restarts 5
+    """
+    from trainhouse.cli import output
+    from trainhouse.cli.jobs import find
+    from trainhouse.client import RefusedChange, TrainhouseClient
+    from trainhouse.events import ChangeJob, JobId
+
+    asked = limits_asked(restarts, run_time, grace)
+    if priority is None and not asked:
+        raise CliError("say what to change: --priority, --restarts, --run-time or --grace", Exit.USAGE)
+    client = TrainhouseClient.from_settings()
+    status = find(client, job)
+    if status.state.final:
+        raise CliError(f"{job} is {status.state} already: nothing of it can change", Exit.USAGE)
+    limits = limits_now(client, job, str(status.pool)).model_copy(update=asked) if asked else None
+    event = ChangeJob(job_id=JobId(job), priority=priority, limits=limits)
+    try:
+        told = client.fleet().change(ChangeJob.model_validate(event.model_dump()), timeout)
+    except RefusedChange as refused:
+        raise CliError(f"{job} was not changed: {refused}", Exit.REJECTED) from refused
+    if told is None:
+        raise CliError(f"{job} was not changed: it has these values already, or has ended", Exit.USAGE)
+    if json:
+        output.json_lines([told.model_dump(mode="json")])
+        return
+    run = "no limit of run time" if told.limits.run_time_s is None else f"run time {output.duration(told.limits.run_time_s)}"
+    sys.stdout.write(f"{job}: priority {told.priority}, {told.limits.restarts} restarts, {run}, grace {told.limits.grace_s:g} s\n")
+
+
+def limits_asked(restarts: int | None, run_time: str | None, grace: str | None) -> dict[str, Any]:
+    """The fields of the limits that were named. Raises CliError."""
+    from trainhouse.cli.spec_build import parse_duration_s
+
+    asked: dict[str, Any] = {} if restarts is None else {"restarts": restarts}
+    if run_time is not None:
+        asked["run_time_s"] = None if run_time == "none" else parse_duration_s(run_time)
+    if grace is not None:
+        asked["grace_s"] = parse_duration_s(grace)
+    return asked
+
+
+def limits_now(client: "TrainhouseClient", job: str, pool: str) -> "Limits":
+    """A job's limits as its scheduler has them. Blocks. Raises CliError for a job that has ended meanwhile."""
+    from trainhouse.cli.pools import known
+    from trainhouse.cli.present import schedule_at
+
+    now = schedule_at(client.kafka, partitions=[known(client, pool)])
+    found = next((f.state.jobs[job] for f in now.partitions.values() if job in f.state.jobs), None)
+    if found is None:
+        raise CliError(f"{job} has ended: nothing of it can change", Exit.USAGE)
+    return found.limits
 
 
 def rerun(

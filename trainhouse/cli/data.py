@@ -1,22 +1,18 @@
-"""`sql`, `replay` and `schemas`: the platform's data, its journal and its contract."""
+"""`sql` and `schemas`: the platform's data and its contract."""
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 
 from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.options import DataDir, Json
 
-if TYPE_CHECKING:
-    from trainhouse.scheduler.replay import ReplayReport
-
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command("sql")(sql)
-    app.command("replay")(replay)
     app.command("schemas")(schemas)
 
 
@@ -73,63 +69,3 @@ def schemas(
         sys.stderr.write(f"wrote {len(paths)} files into {out}\n")
         return
     sys.stdout.write(contract.dump({"asyncapi": contract.asyncapi(), "schemas": contract.json_schemas()}).decode())
-
-
-def replay(
-    verify: Annotated[bool, typer.Option("--verify", help="Compute every decision again and compare, byte for byte.")] = False,
-    topic: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--topic", help="Only this journal: trainhouse.decisions or trainhouse.directory."),
-    ] = None,
-    json: Json = False,
-    data_dir: DataDir = None,
-) -> None:
-    """Reads the journals from their beginnings and recomputes every decision. Exits with 1 where one differs.
-
-    \b
-    trainhouse replay --verify
-    trainhouse replay --verify --topic trainhouse.decisions --json
-    """
-    from trainhouse.cli import output
-    from trainhouse.events.settings import KafkaSettings
-    from trainhouse.scheduler.stream import replay_journal
-
-    if not verify:
-        raise CliError("say what to do with the journals: `trainhouse replay --verify`", Exit.USAGE)
-    machines = replay_journal.machines(KafkaSettings())
-    if topic is not None and topic not in machines:
-        raise CliError(f"{topic!r} is no journal; there are {', '.join(machines)}", Exit.USAGE)
-    same = True
-    for name in [topic] if topic else list(machines):
-        report = replay_journal.verify_journal(KafkaSettings(), name, machines[name])
-        same = same and report.same
-        if json:
-            output.json_lines([replay_row(name, report)])
-            continue
-        verdict = "the same, byte for byte" if report.same else f"{len(report.differences)} differences"
-        sys.stdout.write(
-            f"{name}: {report.records} records, {report.recomputed} recomputed, {report.folded_only} folded only, "
-            f"{report.ignored} of owners that lost, {report.snapshots} snapshots checked, {report.decisions} decisions: {verdict}\n"
-        )
-        for difference in report.differences:
-            sys.stdout.write(f"  {difference}\n")
-    if not same:
-        raise typer.Exit(Exit.FAILED)
-
-
-def replay_row(name: str, report: "ReplayReport") -> dict[str, Any]:
-    """A report as one object."""
-    return {
-        "topic": name,
-        "same": report.same,
-        "records": report.records,
-        "recomputed": report.recomputed,
-        "folded_only": report.folded_only,
-        "ignored": report.ignored,
-        "decisions": report.decisions,
-        "snapshots": report.snapshots,
-        "differences": [
-            {"partition": d.partition, "seq": d.seq, "field": d.field, "recorded": d.recorded, "recomputed": d.recomputed}
-            for d in report.differences
-        ],
-    }

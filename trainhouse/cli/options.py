@@ -23,6 +23,7 @@ DataDir = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs: one object a line.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait for the scheduler's answer.")]
 FILTERS = "Filters"
 User = Annotated[Optional[str], typer.Option("--user", help="Only of this user.", rich_help_panel=FILTERS)]  # noqa: UP045
 Team = Annotated[Optional[str], typer.Option("--team", help="Only of this team.", rich_help_panel=FILTERS)]  # noqa: UP045

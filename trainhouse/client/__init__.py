@@ -6,19 +6,34 @@ print(client.wait(job).state)
 """
 
 from trainhouse.client.client import Submitted, TrainhouseClient, spec_of
-from trainhouse.client.errors import ClientError, InvalidSpec, NoReply, NotReachable, QueryFailed, UnknownJob
+from trainhouse.client.errors import (
+    ClientError,
+    InvalidSpec,
+    NoReply,
+    NotReachable,
+    QueryFailed,
+    RefusedChange,
+    UnknownJob,
+    UnknownNode,
+    UnknownPool,
+)
+from trainhouse.client.pools import Fleet
 from trainhouse.client.sql import SqlEndpoint, Table
 
 __all__ = [
     "ClientError",
+    "Fleet",
     "InvalidSpec",
     "NoReply",
     "NotReachable",
     "QueryFailed",
+    "RefusedChange",
     "SqlEndpoint",
     "Submitted",
     "Table",
     "TrainhouseClient",
     "UnknownJob",
+    "UnknownNode",
+    "UnknownPool",
     "spec_of",
 ]

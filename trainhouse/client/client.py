@@ -18,6 +18,7 @@ from trainhouse.client.code import MAX_CODE_BYTES, PackedCode, pack
 from trainhouse.client.errors import InvalidSpec, NotReachable, QueryFailed, UnknownJob
 from trainhouse.client.feed import Position, StatusFeed, concerns, unreachable
 from trainhouse.client.jobids import RANDOM_BITS, job_id_of
+from trainhouse.client.pools import Fleet
 from trainhouse.client.sql import SqlEndpoint, literal
 from trainhouse.events import (
     CancelJob,
@@ -106,6 +107,10 @@ class TrainhouseClient:
     def change(self, job_id: str, *, priority: int | None = None, limits: Limits | None = None) -> str:
         """Asks to change priority or limits. Blocks until Kafka acks; gives the request's event id."""
         return self._send(ChangeJob(job_id=JobId.parse(job_id), priority=priority, limits=limits))
+
+    def fleet(self) -> Fleet:
+        """Requests about pools, policies and nodes, and their outcome."""
+        return Fleet(self.kafka, self._send)
 
     def watch(self, job: Submitted | str, *, timeout_s: float | None = None) -> Iterator[JobStatus | None]:
         """Yields each new status until a final one, and None about twice a second between. Ends early after `timeout_s`."""
