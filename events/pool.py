@@ -147,3 +147,9 @@ class CycleRan(Event, type="trainhouse.decision.cycle-ran.v1"):
     """All that was new for a pool has been looked at: until something changes, its next cycle need not look again so soon."""
 
     pool: PoolName
+
+
+class PoolJudged(Event, type="trainhouse.decision.pool-judged.v1"):
+    """A pool has had its nodes for a while: of its waiting jobs, those that it could never hold were refused."""
+
+    pool: PoolName

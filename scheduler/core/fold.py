@@ -6,9 +6,10 @@ Never: decides, or reads the inputs of a record.
 
 from bisect import insort
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from trainhouse.events import Event, GangAllocated, JobStatus, PoolCreated, PoolName
+from trainhouse.events import Event, GangAllocated, JobStatus, PoolCreated
 from trainhouse.events.decisions import (
     CheckpointNoted,
     DevicesFreed,
@@ -28,11 +29,37 @@ from trainhouse.events.decisions import (
     TokenSeen,
 )
 from trainhouse.events.journal import PlacementFrozen
-from trainhouse.events.phases import Allotment, EndedPart, Pending, Running, Scheduled
+from trainhouse.events.phases import (
+    Allotment,
+    Cancelled,
+    Checkpointing,
+    EndedPart,
+    Failed,
+    Pending,
+    Phase,
+    Running,
+    Scheduled,
+    StopKind,
+    Stopping,
+    Succeeded,
+)
+from trainhouse.events.pool import (
+    ChangeRefused,
+    ClaimDropped,
+    CycleRan,
+    DevicesClaimed,
+    NodeRestricted,
+    PolicyApplied,
+    PoolJudged,
+    StartReserved,
+    StartUnreserved,
+)
+from trainhouse.scheduler.core.demand import device_share, host_needs, kin_of, shape_of
 from trainhouse.scheduler.core.records import Job, Node, NodeHealth
-from trainhouse.scheduler.core.state import Freeze, Pool, ScheduleState
+from trainhouse.scheduler.core.state import Freeze, ScheduleState
 
-GIB = 1024**3
+# What people ask for: after a freeze, placement is tried again.
+_BY_PERSON = (JobQueued, JobRetuned, PolicyApplied, NodeRestricted)
 
 
 def fold_decision(state: ScheduleState, now_ms: int, decision: Event) -> None:
@@ -40,11 +67,19 @@ def fold_decision(state: ScheduleState, now_ms: int, decision: Event) -> None:
     step = _STEPS.get(type(decision))
     if step is not None:
         step(state, now_ms, decision)
+    if state.frozen is not None and not state.frozen.again and _asked_for(decision):
+        state.frozen = replace(state.frozen, again=True)
+
+
+def _asked_for(decision: Event) -> bool:
+    if isinstance(decision, JobMoved):
+        cause = _cause_of(decision.phase)
+        return isinstance(decision.phase, Cancelled) or cause is StopKind.CANCELLED
+    return isinstance(decision, _BY_PERSON)
 
 
 def _pool_created(state: ScheduleState, now_ms: int, d: PoolCreated) -> None:
-    old = state.pools.get(d.pool)
-    state.pools[d.pool] = Pool(d.pool, created=True, grown_at_ms=old.grown_at_ms if old else None)
+    state.pools[d.pool] = replace(state.pool(d.pool), created=True)
 
 
 def _token_seen(state: ScheduleState, now_ms: int, d: TokenSeen) -> None:
@@ -63,27 +98,47 @@ def _queued(state: ScheduleState, now_ms: int, d: JobQueued) -> None:
             priority=d.spec.priority,
             limits=d.spec.limits,
             reason=d.reason,
-        )
+            queued_at_ms=now_ms,
+            waits_since_ms=now_ms,
+            expected_ms=state.book.estimates.expected(kin_of(d.spec)),
+        ),
+        now_ms,
     )
     state.next_number = d.number + 1
+    state.book.cluster.mix.seen(shape_of(d.spec))
 
 
 def _retuned(state: ScheduleState, now_ms: int, d: JobRetuned) -> None:
-    _change(state, d.job_id, priority=d.priority, limits=d.limits)
+    _change(state, now_ms, d.job_id, priority=d.priority, limits=d.limits)
 
 
 def _moved(state: ScheduleState, now_ms: int, d: JobMoved) -> None:
+    job = state.job(d.job_id)
+    if _ended_by_itself(job.phase, d.phase):
+        state.book.estimates.learn(kin_of(job.spec), job.ran_ms(now_ms))
+    if _cause_of(d.phase) is StopKind.MOVED and _cause_of(job.phase) is not StopKind.MOVED:
+        state.book.moved(now_ms)
     running = {"running_at_ms": d.phase.since_ms} if isinstance(d.phase, Running) else {}
-    _change(state, d.job_id, phase=d.phase, reason=d.reason, **running)
+    _change(state, now_ms, d.job_id, phase=d.phase, reason=d.reason, **running)
+
+
+def _ended_by_itself(old: Phase, new: Phase) -> bool:
+    """Whether its run time tells of others like it: it ran to its own end, good or bad, and was not cut short."""
+    return isinstance(new, Succeeded) or (isinstance(new, Failed) and _cause_of(old) is StopKind.RANK_FAILED)
+
+
+def _cause_of(phase: Phase) -> StopKind | None:
+    return phase.cause.kind if isinstance(phase, Checkpointing | Stopping) else None
 
 
 def _requeued(state: ScheduleState, now_ms: int, d: JobRequeued) -> None:
-    phase = Pending(not_before_ms=d.not_before_ms)
-    _change(state, d.job_id, phase=phase, attempt=d.attempt, tally=d.tally, allotment=None, running_at_ms=None, reason=d.reason)
+    fields = {"phase": Pending(not_before_ms=d.not_before_ms), "attempt": d.attempt, "tally": d.tally, "reason": d.reason}
+    expected_ms = state.book.estimates.expected(kin_of(state.job(d.job_id).spec), d.tally.ran_ms)
+    _change(state, now_ms, d.job_id, **fields, allotment=None, running_at_ms=None, waits_since_ms=now_ms, expected_ms=expected_ms)
 
 
 def _forgotten(state: ScheduleState, now_ms: int, d: JobForgotten) -> None:
-    state.drop_job(d.job_id)
+    state.drop_job(d.job_id, now_ms)
 
 
 def _allocated(state: ScheduleState, now_ms: int, d: GangAllocated) -> None:
@@ -95,66 +150,108 @@ def _allocated(state: ScheduleState, now_ms: int, d: GangAllocated) -> None:
         master_port=d.master_port,
         allocated_at_ms=now_ms,
     )
-    _change(state, d.job_id, phase=Scheduled(), epoch=d.epoch, allotment=allotment, allocated_at_ms=now_ms, reason="")
-    wanted = d.spec.resources
+    # Its holds come first: what the book says of a running job is where its devices are.
     for part in d.placements:
-        ranks = len(part.devices)
+        cpus, memory_bytes = host_needs(d.spec, part.first_rank, len(part.devices))
         hold = Hold(
             job_id=d.job_id,
             epoch=d.epoch,
             devices=part.devices,
-            cpus=ranks * (wanted.cpus_per_device or 0),
-            memory_bytes=ranks * round((wanted.memory_gib_per_device or 0) * GIB),
+            cpus=cpus,
+            memory_bytes=memory_bytes,
+            device_share=device_share(d.spec),
         )
         node = state.node(part.node_id)
         holds = tuple(sorted((*node.holds, hold), key=lambda h: (h.job_id, h.epoch)))
-        state.put_node(node.model_copy(update={"holds": holds}))
+        state.put_node(node.model_copy(update={"holds": holds}), now_ms)
+    state.drop_claim(d.job_id)
+    state.drop_reservation(d.job_id)
+    _change(state, now_ms, d.job_id, phase=Scheduled(), epoch=d.epoch, allotment=allotment, allocated_at_ms=now_ms, reason="")
 
 
 def _part_started(state: ScheduleState, now_ms: int, d: PartStarted) -> None:
     a = _allotment(state, d.job_id)
-    _change(state, d.job_id, allotment=a.model_copy(update={"started": tuple(sorted({*a.started, d.node_id}))}))
+    _change(state, now_ms, d.job_id, allotment=a.model_copy(update={"started": tuple(sorted({*a.started, d.node_id}))}))
 
 
 def _rank_finished(state: ScheduleState, now_ms: int, d: RankFinished) -> None:
     a = _allotment(state, d.job_id)
     ranks = list(a.clean_ranks)
     insort(ranks, d.rank)
-    _change(state, d.job_id, allotment=a.model_copy(update={"clean_ranks": tuple(ranks)}))
+    _change(state, now_ms, d.job_id, allotment=a.model_copy(update={"clean_ranks": tuple(ranks)}))
 
 
 def _part_ended(state: ScheduleState, now_ms: int, d: PartEnded) -> None:
     a = _allotment(state, d.job_id)
     ended = sorted((*a.ended, EndedPart(node_id=d.node_id, how=d.how, at_ms=now_ms)), key=lambda e: e.node_id)
-    _change(state, d.job_id, allotment=a.model_copy(update={"ended": tuple(ended)}))
+    _change(state, now_ms, d.job_id, allotment=a.model_copy(update={"ended": tuple(ended)}))
 
 
 def _freed(state: ScheduleState, now_ms: int, d: DevicesFreed) -> None:
     node = state.node(d.node_id)
     holds = tuple(h for h in node.holds if not (h.job_id == d.job_id and h.epoch == d.epoch))
-    state.put_node(node.model_copy(update={"holds": holds}))
+    state.put_node(node.model_copy(update={"holds": holds}), now_ms)
 
 
 def _progressed(state: ScheduleState, now_ms: int, d: JobProgressed) -> None:
-    _change(state, d.job_id, progress=d.progress)
+    _change(state, now_ms, d.job_id, progress=d.progress)
 
 
 def _checkpoint(state: ScheduleState, now_ms: int, d: CheckpointNoted) -> None:
     tally = state.job(d.job_id).tally.model_copy(update={"streak": 0})
-    _change(state, d.job_id, last_checkpoint=d.checkpoint, tally=tally)
+    _change(state, now_ms, d.job_id, last_checkpoint=d.checkpoint, tally=tally, saved_at_ms=now_ms)
 
 
 def _joined(state: ScheduleState, now_ms: int, d: NodeJoined) -> None:
     old = state.nodes.get(d.node_id)
     had = {x.device_id for x in old.devices} if old is not None and old.pool == d.pool else set()
-    pool = state.pools.get(d.pool, Pool(PoolName(d.pool)))
+    pool = state.pool(d.pool)
     grown = now_ms if any(x.device_id not in had for x in d.devices) else pool.grown_at_ms
-    state.pools[d.pool] = Pool(pool.name, pool.created, grown)
-    state.put_node(Node(**{name: getattr(d, name) for name in NodeJoined.model_fields}))
+    state.pools[d.pool] = replace(pool, grown_at_ms=grown, judged=False)
+    fields = {name: getattr(d, name) for name in NodeJoined.model_fields}
+    joined = Node(**fields, index=len(state.nodes)) if old is None else old.model_copy(update=fields | {"health": NodeHealth.UP})
+    state.put_node(joined, now_ms)
 
 
 def _given_up(state: ScheduleState, now_ms: int, d: NodeGivenUp) -> None:
-    state.put_node(state.node(d.node_id).model_copy(update={"health": NodeHealth.LOST}))
+    state.put_node(state.node(d.node_id).model_copy(update={"health": NodeHealth.LOST}), now_ms)
+
+
+def _restricted(state: ScheduleState, now_ms: int, d: NodeRestricted) -> None:
+    fields = {"restriction": d.restriction, "restricted_by": d.by, "restricted_for": d.reason}
+    state.put_node(state.node(d.node_id).model_copy(update=fields), now_ms)
+
+
+def _policy(state: ScheduleState, now_ms: int, d: PolicyApplied) -> None:
+    state.put_policy(d.pool, d.policy, d.version, now_ms)
+
+
+def _claimed(state: ScheduleState, now_ms: int, d: DevicesClaimed) -> None:
+    state.put_claim(d)
+
+
+def _claim_dropped(state: ScheduleState, now_ms: int, d: ClaimDropped) -> None:
+    state.drop_claim(d.job_id)
+
+
+def _reserved(state: ScheduleState, now_ms: int, d: StartReserved) -> None:
+    state.put_reservation(d)
+
+
+def _unreserved(state: ScheduleState, now_ms: int, d: StartUnreserved) -> None:
+    state.drop_reservation(d.job_id)
+
+
+def _refused(state: ScheduleState, now_ms: int, d: ChangeRefused) -> None:
+    pass  # It changes nothing; that is what it says.
+
+
+def _cycle_ran(state: ScheduleState, now_ms: int, d: CycleRan) -> None:
+    state.book.marks.settle(d.pool, now_ms)
+
+
+def _judged(state: ScheduleState, now_ms: int, d: PoolJudged) -> None:
+    state.pools[d.pool] = replace(state.pool(d.pool), judged=True)
 
 
 def _frozen(state: ScheduleState, now_ms: int, d: PlacementFrozen) -> None:
@@ -167,11 +264,11 @@ def _resumed(state: ScheduleState, now_ms: int, d: PlacementResumed) -> None:
 
 def _status(state: ScheduleState, now_ms: int, d: JobStatus) -> None:
     if d.job_id in state.jobs:
-        _change(state, str(d.job_id), status_seq=d.status_seq, status_at_ms=now_ms)
+        _change(state, now_ms, str(d.job_id), status_seq=d.status_seq, status_at_ms=now_ms)
 
 
-def _change(state: ScheduleState, job_id: str, **update: Any) -> None:
-    state.put_job(state.job(job_id).model_copy(update=update))
+def _change(state: ScheduleState, now_ms: int, job_id: str, **update: Any) -> None:
+    state.put_job(state.job(job_id).model_copy(update=update), now_ms)
 
 
 def _allotment(state: ScheduleState, job_id: str) -> Allotment:
@@ -197,6 +294,15 @@ _STEPS: dict[type[Event], Callable[[ScheduleState, int, Any], None]] = {
     CheckpointNoted: _checkpoint,
     NodeJoined: _joined,
     NodeGivenUp: _given_up,
+    NodeRestricted: _restricted,
+    PolicyApplied: _policy,
+    ChangeRefused: _refused,
+    DevicesClaimed: _claimed,
+    ClaimDropped: _claim_dropped,
+    StartReserved: _reserved,
+    StartUnreserved: _unreserved,
+    CycleRan: _cycle_ran,
+    PoolJudged: _judged,
     PlacementFrozen: _frozen,
     PlacementResumed: _resumed,
     JobStatus: _status,

@@ -6,7 +6,7 @@ Never: frees a device (only its node can, see reports and fleet).
 
 from typing import Final
 
-from trainhouse.events import AttemptNumber, GangReleased
+from trainhouse.events import AttemptNumber, GangReleased, JobState
 from trainhouse.events.decisions import JobRequeued, PartEnded
 from trainhouse.events.phases import Allotment, Cancelled, Checkpointing, Failed, PartEnd, Pending, StopCause, StopKind, Stopping, Succeeded
 from trainhouse.scheduler.core.draft import Draft
@@ -28,9 +28,11 @@ def stop(draft: Draft, job: Job, cause: StopCause) -> None:
     """
     if isinstance(job.phase, Checkpointing) and cause.kind in (StopKind.LOST, StopKind.RANK_FAILED):
         cause = job.phase.cause
-    grace_s = job.limits.grace_s if cause.kind in (StopKind.CANCELLED, StopKind.RUN_TIME) else min(job.limits.grace_s, FAILED_GRACE_S)
+    asked = cause.kind in (StopKind.CANCELLED, StopKind.RUN_TIME) or cause.kind.makes_way
+    grace_s = job.limits.grace_s if asked else min(job.limits.grace_s, FAILED_GRACE_S)
     remind_at_ms = draft.now_ms + round(grace_s * 1000) + REMIND_MS
-    phase = Stopping(shown=state_of(job.phase), cause=cause, grace_s=grace_s, remind_at_ms=remind_at_ms)
+    shown = JobState.PREEMPTED if cause.kind.makes_way else state_of(job.phase)
+    phase = Stopping(shown=shown, cause=cause, grace_s=grace_s, remind_at_ms=remind_at_ms)
     draft.move(job.job_id, phase, cause.reason)
     release(draft, draft.state.job(job.job_id))
     settle(draft, job.job_id)
@@ -81,7 +83,7 @@ def settle(draft: Draft, job_id: str) -> None:
 
 
 def _all_clean(job: Job, allotment: Allotment) -> bool:
-    return len(allotment.clean_ranks) == job.spec.gang.ranks
+    return len(allotment.clean_ranks) == sum(len(p.devices) for p in allotment.placements)
 
 
 def _conclude(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:
@@ -89,7 +91,7 @@ def _conclude(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) ->
         draft.move(job.job_id, Cancelled(), cause.reason)
     elif cause.kind in (StopKind.FATAL, StopKind.RUN_TIME):
         draft.move(job.job_id, Failed(), cause.reason)
-    elif cause.kind is StopKind.LOST and _all_clean(job, allotment):
+    elif (cause.kind is StopKind.LOST or cause.kind.makes_way) and _all_clean(job, allotment):
         draft.move(job.job_id, Succeeded(), "every rank exited with code 0")
     elif cause.kind is StopKind.LOST and job.tally.losses >= MAX_LOSSES:
         draft.move(job.job_id, Failed(), f"{cause.reason}; given up after {MAX_LOSSES} losses that were not the job's fault")
@@ -111,13 +113,13 @@ def _requeue(draft: Draft, job: Job, cause: StopCause) -> None:
         return
     got_somewhere = ran_ms - job.tally.ran_ms >= LONG_ENOUGH_MS
     streak = 0 if got_somewhere else job.tally.streak
-    lost = cause.kind is StopKind.LOST
+    kind = cause.kind
     check_move(job.job_id, job.phase, Pending())
     tally = job.tally.model_copy(
         update={
-            "failures": job.tally.failures + (not lost),
-            "losses": job.tally.losses + lost,
-            "streak": streak + 1,
+            "failures": job.tally.failures + (kind is StopKind.RANK_FAILED),
+            "losses": job.tally.losses + (kind is StopKind.LOST),
+            "streak": streak + (not kind.makes_way),
             "ran_ms": ran_ms,
         }
     )
@@ -126,8 +128,8 @@ def _requeue(draft: Draft, job: Job, cause: StopCause) -> None:
             job_id=job.job_id,
             attempt=AttemptNumber(job.attempt + 1),
             tally=tally,
-            not_before_ms=draft.now_ms + backoff_ms(streak),
-            reason=f"restarting: {cause.reason}",
+            not_before_ms=draft.now_ms + (0 if kind.makes_way else backoff_ms(streak)),
+            reason=f"{'waits again' if kind.makes_way else 'restarting'}: {cause.reason}",
         )
     )
     draft.publish(job.job_id)

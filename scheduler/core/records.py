@@ -10,7 +10,6 @@ from pydantic import Field
 from trainhouse.events import (
     AttemptNumber,
     Device,
-    DeviceId,
     Epoch,
     EventId,
     JobId,
@@ -20,13 +19,18 @@ from trainhouse.events import (
     Model,
     NodeId,
     PoolName,
+    Restriction,
 )
 from trainhouse.events.decisions import Hold
 from trainhouse.events.phases import Allotment, Pending, Phase, Progress, Tally
 
 
 class Job(Model):
-    """A job that is not finished. `epoch` is that of its last attempt; `number` is its place in the order of submission."""
+    """A job that is not finished. `epoch` is that of its last attempt; `number` is its place in the order of submission.
+
+    `queued_at_ms`, `waits_since_ms` and `saved_at_ms` are times of the journal: no clock of an outsider or an agent decides anything.
+    `expected_ms`: the remaining run time that was expected from history when it began to wait; None: nothing was known.
+    """
 
     job_id: JobId
     number: int
@@ -44,6 +48,10 @@ class Job(Model):
     allotment: Allotment | None = None
     progress: Progress | None = None
     last_checkpoint: LastCheckpoint | None = None
+    queued_at_ms: int = 0
+    waits_since_ms: int = 0
+    saved_at_ms: int | None = None
+    expected_ms: int | None = None
     allocated_at_ms: int | None = None
     running_at_ms: int | None = None
     status_seq: int = 0
@@ -52,16 +60,6 @@ class Job(Model):
     @property
     def pool(self) -> PoolName:
         return self.spec.pool
-
-    @property
-    def queue(self) -> tuple[str, str]:
-        """Which queue it waits in: its pool and the device type that it asks for."""
-        return (self.spec.pool, self.spec.resources.device_type)
-
-    @property
-    def place_in_queue(self) -> tuple[int, int, str]:
-        """Priority first (0 is the highest), then the order of submission."""
-        return (self.priority, self.number, self.job_id)
 
     def ran_ms(self, now_ms: int) -> int:
         """How long it has had devices, all attempts together."""
@@ -77,9 +75,13 @@ class NodeHealth(StrEnum):
 
 
 class Node(Model):
-    """A node as it registered last, and what holds its devices."""
+    """A node as it registered last, what holds its devices, and what a person closed it for.
+
+    `index` is its place in the order of joining.
+    """
 
     node_id: NodeId
+    index: int
     boot_id: str
     incarnation: str
     pool: PoolName
@@ -91,25 +93,18 @@ class Node(Model):
     labels: dict[str, str] = Field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
     health: NodeHealth = NodeHealth.UP
+    restriction: Restriction = Restriction.NONE
+    restricted_by: str = ""
+    restricted_for: str = ""
 
     def hold_of(self, job_id: str, epoch: int) -> Hold | None:
         """What one attempt holds here, if anything."""
         return next((h for h in self.holds if h.job_id == job_id and h.epoch == epoch), None)
 
-    def offered(self) -> dict[str, tuple[DeviceId, ...]]:
-        """All its devices that a rank could ever get, by type: one without a rendezvous port is not offered."""
-        by_type: dict[str, list[DeviceId]] = {}
-        for device, _ in zip(self.devices, self.rendezvous_ports, strict=False):
-            by_type.setdefault(device.type, []).append(device.device_id)
-        return {t: tuple(ids) for t, ids in by_type.items()}
-
-    def free(self) -> dict[str, tuple[DeviceId, ...]]:
-        """Devices that can be given now, by type. None on a lost node, or on one that runs what nobody here gave it."""
-        if self.health is not NodeHealth.UP or any(not h.devices for h in self.holds):
-            return {}
-        held = {d for h in self.holds for d in h.devices}
-        left = {t: tuple(d for d in ids if d not in held) for t, ids in self.offered().items()}
-        return {t: ids for t, ids in left.items() if ids}
+    @property
+    def offered(self) -> tuple[Device, ...]:
+        """All its devices that a rank could ever get: one without a rendezvous port is not offered."""
+        return self.devices[: len(self.rendezvous_ports)]
 
     def port_of(self, device_id: str) -> int:
         """The rendezvous port of a device's slot. Raises KeyError for a device that the node does not offer."""

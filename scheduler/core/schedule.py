@@ -1,7 +1,7 @@
 """The scheduler as a pure machine over one partition of control: jobs in, gangs and statuses out.
 
-Holds: every decision follows from state, `now_ms` and inputs; decide leaves the state as it was; inputs are handled one by one, so the
-bounds of a batch change nothing. Directory's repeats and agents' repeats, late or stale, change nothing.
+Holds: every decision follows from state, `now_ms` and inputs; decide leaves the state as it was; inputs are handled one by one, and gangs
+are placed at ticks alone, so the bounds of a batch change nothing. Directory's repeats and agents' repeats, late or stale, change nothing.
 Never: gives a device to two attempts, or a part of a gang.
 """
 
@@ -25,13 +25,14 @@ from trainhouse.events import (
 )
 from trainhouse.events.journal import ClockTicked
 from trainhouse.scheduler.core import fleet, reports, requests
+from trainhouse.scheduler.core.changes import CHANGES
+from trainhouse.scheduler.core.cycle.cycle import run_cycle
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.effects import effects_of
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.fold import fold_decision
 from trainhouse.scheduler.core.machine import Effect, Input
-from trainhouse.scheduler.core.placing import CAUSES, place_waiting
-from trainhouse.scheduler.core.policy import Policy, StrictOrder
+from trainhouse.scheduler.core.placing import Cycle, place_waiting
 from trainhouse.scheduler.core.snapshot import dump_schedule, load_schedule
 from trainhouse.scheduler.core.state import ScheduleState
 from trainhouse.scheduler.core.timers import on_tick
@@ -58,11 +59,11 @@ class ScheduleMachine:
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
-    decide_version = 1
-    fold_version = 1
+    decide_version = 2
+    fold_version = 2
 
-    def __init__(self, policy: Policy | None = None) -> None:
-        self._policy = policy or StrictOrder()
+    def __init__(self, cycle: Cycle = run_cycle) -> None:
+        self._cycle = cycle
 
     def initial(self, partition: int) -> ScheduleState:
         """No jobs, no nodes, no pools."""
@@ -76,20 +77,19 @@ class ScheduleMachine:
         return draft.decisions
 
     def _handle(self, draft: Draft, item: Input) -> None:
-        before, kind = len(draft.decisions), type(item.event)
+        kind = type(item.event)
         if kind is ClockTicked:
             on_tick(draft)
-        elif kind in _REQUESTS:
-            if requests.is_repeat(draft, item.envelope):
-                return
-            _REQUESTS[kind](draft, item.event)
+            place_waiting(draft, self._cycle, self.decide_version)
         elif kind in _REPORTS:
             _REPORTS[kind](draft, item.event)
-        else:
+        elif kind not in _REQUESTS and kind not in CHANGES:
             raise UnexpectedInput(f"{item.event.event_type} ({item.envelope.id}) is nothing that the scheduler takes; see the topic table")
-        by_person = kind in _REQUESTS and draft.state.frozen is not None
-        if kind is ClockTicked or by_person or any(isinstance(d, CAUSES) for d in draft.decisions[before:]):
-            place_waiting(draft, self._policy, self.decide_version, by_person)
+        elif not requests.is_repeat(draft, item.envelope):
+            if kind in CHANGES:
+                CHANGES[kind](draft, item.envelope)
+            else:
+                _REQUESTS[kind](draft, item.event)
 
     def fold(self, state: ScheduleState, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> ScheduleState:
         """The state after a record, changed in place; the inputs are not looked at."""

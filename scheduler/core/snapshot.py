@@ -3,17 +3,21 @@
 Holds: equal states have equal bytes, whatever the order in which their tables were filled; load(dump(s)) decides as s does.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any, Final
 
 import orjson
 
-from trainhouse.events import Model, PoolName
+from trainhouse.events import Model, PoolName, SchedulingPolicy
+from trainhouse.events.pool import DevicesClaimed, StartReserved
+from trainhouse.scheduler.core.cluster.mix import Mix, Usual
+from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.errors import BrokenInvariant
+from trainhouse.scheduler.core.queue.estimates import Estimates
 from trainhouse.scheduler.core.records import Job, Node
 from trainhouse.scheduler.core.state import Freeze, Pool, ScheduleState
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 
 def dump_schedule(state: ScheduleState) -> bytes:
@@ -27,7 +31,10 @@ def dump_schedule(state: ScheduleState) -> bytes:
             "pools": [asdict(state.pools[name]) for name in sorted(state.pools)],
             "tokens": sorted([p, *mark] for p, mark in state.tokens.items()),
             "jobs": [_plain(state.jobs[j]) for j in sorted(state.jobs)],
-            "nodes": [_plain(state.nodes[n]) for n in sorted(state.nodes)],
+            "nodes": [_plain(state.nodes[n]) for n in state.names],
+            "claims": [_plain(state.claims[j]) for j in sorted(state.claims)],
+            "reservations": [_plain(state.reservations[j]) for j in sorted(state.reservations)],
+            "book": _dump_book(state.book),
         },
         option=orjson.OPT_SORT_KEYS,
     )
@@ -39,13 +46,54 @@ def load_schedule(data: bytes) -> ScheduleState:
     state = ScheduleState(raw["partition"], next_number=raw["next_number"])
     state.frozen = Freeze(**raw["frozen"]) if raw["frozen"] else None
     for pool in raw["pools"]:
-        state.pools[pool["name"]] = Pool(PoolName(pool["name"]), pool["created"], pool["grown_at_ms"])
+        state.pools[pool["name"]] = Pool(**(pool | {"name": PoolName(pool["name"])}))
     state.tokens = {p: (seq, ordinal) for p, seq, ordinal in raw["tokens"]}
-    for job in raw["jobs"]:
-        state.put_job(Job.model_validate(job))
     for node in raw["nodes"]:
-        state.put_node(Node.model_validate(node))
+        state.put_node(Node.model_validate(node), 0)
+    _load_book(state.book, raw["book"])
+    for job in raw["jobs"]:
+        state.restore_job(Job.model_validate(job))
+    for claim in raw["claims"]:
+        state.put_claim(DevicesClaimed.model_validate(claim))
+    for held in raw["reservations"]:
+        state.put_reservation(StartReserved.model_validate(held))
+    state.book.marks.restore(raw["book"]["marks"])
     return state
+
+
+def _dump_book(book: Book) -> dict[str, Any]:
+    """What of the book does not follow from the records: policies, past use, learned run times, moves, and what was looked at."""
+    return {
+        "policies": {str(pool): _plain(policy) for pool, policy in sorted(book.policies.items())},
+        "usage": book.usage.rows(),
+        "estimates": book.estimates.rows(),
+        "moves_ms": book.moves_ms,
+        "mix": _dump_mix(book.cluster.mix),
+        "marks": book.marks.rows(),
+    }
+
+
+def _load_book(book: Book, raw: dict[str, Any]) -> None:
+    for pool, policy in sorted(raw["policies"].items()):
+        book.set_policy(pool, SchedulingPolicy.model_validate(policy), 0)
+    book.usage.restore(tuple(row) for row in raw["usage"])
+    book.estimates = Estimates.from_rows(raw["estimates"])
+    book.moves_ms = tuple(raw["moves_ms"])
+    book.cluster.mix = _load_mix(raw["mix"])
+
+
+def _dump_mix(mix: Mix) -> list[Any]:
+    asked, counts, typical = mix.table()
+    return [asked, [[astuple(u), n] for u, n in counts], [[astuple(u), n] for u, n in typical]]
+
+
+def _load_mix(raw: list[Any]) -> Mix:
+    asked, counts, typical = raw
+    return Mix((asked, _usuals(counts), _usuals(typical)))
+
+
+def _usuals(rows: list[Any]) -> tuple[tuple[Usual, int], ...]:
+    return tuple((Usual(tuple(types), *numbers), count) for (types, *numbers), count in rows)
 
 
 def parse(data: bytes, expected: int) -> dict[str, Any]:

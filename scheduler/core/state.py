@@ -1,37 +1,47 @@
-"""The scheduler's state over one partition: jobs, nodes, pools, and the indexes that make decisions cheap.
+"""The scheduler's state over one partition: jobs, nodes, pools, promises, and the book that decisions are made from.
 
-Holds: records are frozen and replaced through `put_*`, which alone keep the indexes; a fork shares records, and nothing that changes.
+Holds: records are frozen and replaced through the methods, which alone keep the book; a fork shares records, and nothing that changes.
+The book after any history is what `snapshot` makes of the records of it.
 Never: decides.
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from trainhouse.events import DeviceId, PoolName
+from trainhouse.events import PoolName, SchedulingPolicy
 from trainhouse.events.phases import Pending
+from trainhouse.events.pool import DevicesClaimed, StartReserved
+from trainhouse.scheduler.core.bookkeeping import claim_of, placement_of, reservation_of, running_of, waiting_of
+from trainhouse.scheduler.core.cycle.book import Book
+from trainhouse.scheduler.core.cycle.entries import Running, Waiting
+from trainhouse.scheduler.core.demand import shape_of
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.records import Job, Node
-
-Queue = list[tuple[int, int, str]]
+from trainhouse.scheduler.core.supply import free_of, positions, slots_of
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A pool on this partition. `grown_at_ms` is when it last got a device that it never had before, None before the first."""
+    """A pool on this partition. `grown_at_ms` is when it last got a device that it never had before, None before the first.
+
+    `policy_version` counts policies; 0: the default one. `judged`: no job that waits can be impossible for all that is known.
+    """
 
     name: PoolName
     created: bool = False
     grown_at_ms: int | None = None
+    policy_version: int = 0
+    judged: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Placement raised: it waits for other code, for a person's change, or for its next try."""
+    """Placement raised: it waits for other code, for a person's change (`again`: one came), or for its next try."""
 
     reason: str
     decide_version: int
     at_ms: int
+    again: bool = False
 
 
 @dataclass(slots=True)
@@ -45,28 +55,28 @@ class ScheduleState:
     tokens: dict[int, tuple[int, int]] = field(default_factory=dict)
     next_number: int = 0
     frozen: Freeze | None = None
+    claims: dict[str, DevicesClaimed] = field(default_factory=dict)
+    reservations: dict[str, StartReserved] = field(default_factory=dict)
+    book: Book = field(default_factory=Book)
     # Indexes, rebuilt from the above by load.
-    queues: dict[tuple[str, str], Queue] = field(default_factory=dict)
     active: set[str] = field(default_factory=set)
     nodes_of_pool: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    free_of_node: dict[str, dict[str, tuple[DeviceId, ...]]] = field(default_factory=dict)
-    free_count: dict[tuple[str, str], int] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
 
     def fork(self) -> "ScheduleState":
         """A copy to decide on: changing one leaves the other as it was. Cost: one shallow copy of each table."""
-        return ScheduleState(
-            self.partition,
-            dict(self.pools),
-            dict(self.jobs),
-            dict(self.nodes),
-            dict(self.tokens),
-            self.next_number,
-            self.frozen,
-            {k: list(q) for k, q in self.queues.items()},
-            set(self.active),
-            dict(self.nodes_of_pool),
-            dict(self.free_of_node),
-            dict(self.free_count),
+        return replace(
+            self,
+            pools=dict(self.pools),
+            jobs=dict(self.jobs),
+            nodes=dict(self.nodes),
+            tokens=dict(self.tokens),
+            claims=dict(self.claims),
+            reservations=dict(self.reservations),
+            book=self.book.fork(),
+            active=set(self.active),
+            nodes_of_pool=dict(self.nodes_of_pool),
+            names=list(self.names),
         )
 
     def job(self, job_id: str) -> Job:
@@ -83,50 +93,125 @@ class ScheduleState:
             raise BrokenInvariant(f"node {node_id} is not in the state of partition {self.partition}; the journal speaks of it")
         return found
 
-    def put_job(self, job: Job) -> None:
+    def pool(self, name: str) -> Pool:
+        """A pool, told of or not."""
+        return self.pools.get(name) or Pool(PoolName(name))
+
+    # ---- jobs
+
+    def put_job(self, job: Job, now_ms: int) -> None:
         """Adds or replaces a job."""
-        self._unindex_job(self.jobs.get(job.job_id))
         self.jobs[job.job_id] = job
-        if isinstance(job.phase, Pending):
-            insort(self.queues.setdefault(job.queue, []), job.place_in_queue)
         if job.allotment is not None:
             self.active.add(job.job_id)
+        else:
+            self.active.discard(job.job_id)
+        entry = self.entry_of(job)
+        if entry is None:
+            self.book.remove(job.job_id, now_ms)
+        elif isinstance(entry, Running):
+            if entry != self.book.running.get(job.job_id):
+                self.book.put_running(entry, now_ms)
+        elif entry != self.book.lanes.get(job.job_id):
+            if job.job_id in self.book.running:
+                self.book.remove(job.job_id, now_ms)
+            self.book.put_waiting(entry)
 
-    def drop_job(self, job_id: str) -> None:
-        """Forgets a job."""
-        self._unindex_job(self.jobs.pop(job_id, None))
+    def restore_job(self, job: Job) -> None:
+        """Takes a job in from a snapshot: what it uses is in the restored book already."""
+        self.jobs[job.job_id] = job
+        entry = self.entry_of(job)
+        if isinstance(entry, Running):
+            self.active.add(job.job_id)
+            self.book.restore_running(entry)
+        elif entry is not None:
+            self.book.put_waiting(entry)
 
-    def _unindex_job(self, job: Job | None) -> None:
-        if job is None:
-            return
-        self.active.discard(job.job_id)
-        if not isinstance(job.phase, Pending):
-            return
-        queue = self.queues[job.queue]
-        del queue[bisect_left(queue, job.place_in_queue)]
-        if not queue:
-            del self.queues[job.queue]
+    def entry_of(self, job: Job) -> Waiting | Running | None:
+        """What the book is to say of a job; None of one that has ended."""
+        known = self.book.running.get(job.job_id)
+        entry = known.job if known is not None else self.book.lanes.get(job.job_id)
+        shape = entry.shape if entry is not None else shape_of(job.spec)
+        run_times = self.book.policy(job.pool).run_times
+        if job.allotment is not None:
+            same = known is not None and known.started_ms == job.allotment.allocated_at_ms
+            placement = known.placement if known is not None and same else placement_of(job, job.allotment.placements, self.nodes)
+            return running_of(job, job.allotment, shape, placement, run_times)
+        return waiting_of(job, shape, run_times) if isinstance(job.phase, Pending) else None
 
-    def put_node(self, node: Node) -> None:
-        """Adds or replaces a node."""
+    def drop_job(self, job_id: str, now_ms: int) -> None:
+        """Forgets a job, with what was promised to it."""
+        self.jobs.pop(job_id, None)
+        self.active.discard(job_id)
+        self.drop_claim(job_id)
+        self.drop_reservation(job_id)
+        self.book.remove(job_id, now_ms)
+
+    # ---- promises
+
+    def put_claim(self, claim: DevicesClaimed) -> None:
+        """Devices are kept for a job."""
+        self.claims[claim.job_id] = claim
+        self.book.hold(claim_of(claim, self.nodes))
+
+    def drop_claim(self, job_id: str) -> None:
+        """A claim is over; a job without one has none to lose."""
+        if self.claims.pop(job_id, None) is not None:
+            self.book.unhold(job_id)
+
+    def put_reservation(self, held: StartReserved) -> None:
+        """A start time is held for a job."""
+        self.reservations[held.job_id] = held
+        self.book.reserve(reservation_of(held, self.nodes))
+
+    def drop_reservation(self, job_id: str) -> None:
+        """A start time is held no more."""
+        if self.reservations.pop(job_id, None) is not None:
+            self.book.unreserve(job_id)
+
+    # ---- nodes and pools
+
+    def put_policy(self, pool: str, policy: SchedulingPolicy, version: int, now_ms: int) -> None:
+        """Another policy counts from now on."""
+        self.pools[pool] = replace(self.pool(pool), policy_version=version, judged=False)
+        before = self.book.policy(pool).run_times
+        self.book.set_policy(pool, policy, now_ms)
+        if policy.run_times is not before:
+            for job_id in sorted(j for j, job in self.jobs.items() if job.pool == pool):
+                self.put_job(self.jobs[job_id], now_ms)
+
+    def put_node(self, node: Node, now_ms: int) -> None:
+        """Adds or replaces a node; a new one's index must be the number of nodes before it."""
         old = self.nodes.get(node.node_id)
-        if old is not None:
-            self._count(old.pool, self.free_of_node[old.node_id], -1)
         if old is None or old.pool != node.pool:
             self._index_pool(old, node)
         self.nodes[node.node_id] = node
-        self.free_of_node[node.node_id] = node.free()
-        self._count(node.pool, self.free_of_node[node.node_id], +1)
+        if old is None:
+            self.names.append(node.node_id)
+        slots = slots_of(node)
+        if slots != (slots_of(old) if old is not None else None):
+            self.book.put_node(slots)
+        self.book.cluster.set_free(node.index, *free_of(node))
+        self.book.marks.change(slots.pool)
+        if old is not None and positions(old) != positions(node):
+            self._find_again(node, now_ms)
 
     def _index_pool(self, old: Node | None, node: Node) -> None:
         if old is not None:
             self.nodes_of_pool[old.pool] = tuple(n for n in self.nodes_of_pool[old.pool] if n != node.node_id)
         self.nodes_of_pool[node.pool] = tuple(sorted((*self.nodes_of_pool.get(node.pool, ()), node.node_id)))
 
-    def _count(self, pool: str, free: dict[str, tuple[DeviceId, ...]], sign: int) -> None:
-        for device_type, ids in free.items():
-            key = (pool, device_type)
-            self.free_count[key] = self.free_count.get(key, 0) + sign * len(ids)
+    def _find_again(self, node: Node, now_ms: int) -> None:
+        """A node tells its devices in another order, or other ones: what is placed there has other positions."""
+        for job_id in sorted(self.active):
+            job = self.jobs[job_id]
+            if job.allotment is not None and any(p.node_id == node.node_id for p in job.allotment.placements):
+                running = self.book.running[job_id]
+                placement = placement_of(job, job.allotment.placements, self.nodes)
+                self.book.put_running(replace(running, placement=placement), now_ms)
+        for job_id in sorted(self.claims):
+            if any(p.node_id == node.node_id for p in self.claims[job_id].parts):
+                self.book.hold(claim_of(self.claims[job_id], self.nodes))
 
     def in_pool(self, pool: str) -> Iterator[Node]:
         """The nodes of a pool, in order of their ids, lost ones included."""

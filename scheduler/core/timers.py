@@ -5,9 +5,9 @@ Holds: a pass looks at the jobs that have devices only; what is due is handled i
 
 from typing import Final
 
-from trainhouse.events import CheckpointRequested
 from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Running, StopCause, StopKind, Stopping
 from trainhouse.scheduler.core.draft import Draft
+from trainhouse.scheduler.core.leaving import ask_to_leave
 from trainhouse.scheduler.core.life import REMIND_MS, release, stop
 from trainhouse.scheduler.core.records import Job
 from trainhouse.scheduler.core.reports import NO_PROGRESS
@@ -70,24 +70,5 @@ def _out_of_time(job: Job, now_ms: int) -> bool:
 
 
 def _end_for_run_time(draft: Draft, job: Job) -> None:
-    """Asks a job that talks to us to save first; releases any other at once."""
     cause = StopCause(kind=StopKind.RUN_TIME, reason=f"its run time reached limits.run_time_s = {job.limits.run_time_s:g}")
-    allotment = job.allotment
-    talks = isinstance(job.phase, Running) and job.progress is not None and job.progress.epoch == job.epoch
-    if allotment is None or not talks:
-        stop(draft, job, cause)
-        return
-    deadline_ms = draft.now_ms + max(MIN_SAVE_MS, round(job.limits.grace_s * 1000))
-    draft.move(job.job_id, Checkpointing(deadline_ms=deadline_ms, cause=cause), f"saves, because {cause.reason}")
-    draft.emit(
-        CheckpointRequested(
-            job_id=job.job_id,
-            attempt=allotment.attempt,
-            epoch=allotment.epoch,
-            pool=job.pool,
-            node_ids=tuple(p.node_id for p in allotment.placements),
-            reason=cause.reason,
-            deadline_ms=deadline_ms,
-            then_stop=True,
-        )
-    )
+    ask_to_leave(draft, job, cause, draft.now_ms + max(MIN_SAVE_MS, round(job.limits.grace_s * 1000)))

@@ -26,6 +26,7 @@ _RETRY = "the attempt failed or its node was lost; a retry, with attempt + 1"
 _CANCEL = "cancelled"
 _EXITED = "every rank exited with code 0"
 _END = "a failure, and no retry is left; or the limit of run time"
+_WAY = "its gang is released: for another job, a move, another size, or a node that is drained"
 
 TRANSITIONS: Final[tuple[tuple[JobState, JobState, str], ...]] = (
     (_S.PENDING, _S.SCHEDULED, "the whole gang has its devices"),
@@ -36,24 +37,30 @@ TRANSITIONS: Final[tuple[tuple[JobState, JobState, str], ...]] = (
     (_S.SCHEDULED, _S.INITIALIZING, "every rank has a process"),
     (_S.SCHEDULED, _S.RUNNING, "first progress"),
     (_S.SCHEDULED, _S.PENDING, _RETRY),
+    (_S.SCHEDULED, _S.PREEMPTED, _WAY),
     (_S.SCHEDULED, _S.SUCCEEDED, _EXITED),
     (_S.SCHEDULED, _S.FAILED, _END),
     (_S.SCHEDULED, _S.CANCELLED, _CANCEL),
     (_S.INITIALIZING, _S.RUNNING, "first progress; or it reports none, and has had the time to"),
     (_S.INITIALIZING, _S.PENDING, _RETRY),
+    (_S.INITIALIZING, _S.PREEMPTED, _WAY),
     (_S.INITIALIZING, _S.SUCCEEDED, _EXITED),
     (_S.INITIALIZING, _S.FAILED, _END),
     (_S.INITIALIZING, _S.CANCELLED, _CANCEL),
     (_S.RUNNING, _S.CHECKPOINTING, "asked to save before its gang is released"),
     (_S.RUNNING, _S.PENDING, _RETRY),
-    (_S.RUNNING, _S.PREEMPTED, "its gang is released for another job"),
+    (_S.RUNNING, _S.PREEMPTED, _WAY),
     (_S.RUNNING, _S.SUCCEEDED, _EXITED),
     (_S.RUNNING, _S.FAILED, _END),
     (_S.RUNNING, _S.CANCELLED, _CANCEL),
-    (_S.CHECKPOINTING, _S.PREEMPTED, "saved; its gang is released for another job"),
+    (_S.CHECKPOINTING, _S.PREEMPTED, "saved, or out of time for it; the release was to make way"),
+    (_S.CHECKPOINTING, _S.SUCCEEDED, _EXITED),
     (_S.CHECKPOINTING, _S.FAILED, "saved, or out of time for it; the release was for the limit of run time"),
     (_S.CHECKPOINTING, _S.CANCELLED, _CANCEL),
     (_S.PREEMPTED, _S.PENDING, "queued again, with attempt + 1"),
+    (_S.PREEMPTED, _S.SUCCEEDED, _EXITED),
+    (_S.PREEMPTED, _S.FAILED, _END),
+    (_S.PREEMPTED, _S.CANCELLED, _CANCEL),
     (_S.NEEDS_REVIEW, _S.PENDING, "a person let it go on"),
     (_S.NEEDS_REVIEW, _S.CANCELLED, _CANCEL),
 )

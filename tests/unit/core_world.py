@@ -19,6 +19,7 @@ from trainhouse.events import (
     NodeLost,
     NodeRegistered,
     Order,
+    PolicyChanged,
     ProgressReported,
     RankExited,
 )
@@ -75,9 +76,9 @@ class Driver:
         self.decisions: list[Event] = []
 
     def feed(self, *events: Event | Envelope, wait_ms: int = 0) -> list[Event]:
-        """Decides one batch and folds it; returns its decisions."""
+        """Decides one batch, which ends with a tick as an owner's do, and folds it; returns its decisions."""
         self.now_ms += wait_ms
-        inputs = [self._input(e) for e in events]
+        inputs = [self._input(e) for e in ending_with_a_tick(events)]
         before = self.machine.dump(self.state)
         decisions = self.machine.decide(self.state, self.now_ms, inputs)
         assert self.machine.dump(self.state) == before, "decide changed the state"
@@ -109,6 +110,16 @@ class Driver:
     def status(self, job_id: str) -> JobStatus:
         """A job's newest status."""
         return self.last(JobStatus, job_id=job_id)
+
+
+def policy_changed(pool: str = "default", text: str = "", user: str = "ada", **policy: Any) -> PolicyChanged:
+    """Somebody asks for another policy; `policy` is what differs from the default one."""
+    return PolicyChanged.model_validate({"pool": pool, "policy": policy, "text": text, "user": user})
+
+
+def ending_with_a_tick(events: Sequence[Event | Envelope]) -> list[Event | Envelope]:
+    """A batch as an owner makes it."""
+    return [*events] if events and isinstance(events[-1], ClockTicked) else [*events, ClockTicked()]
 
 
 def token(event: Event, seq: int, ordinal: int = 0, partition: int = 3) -> Envelope:

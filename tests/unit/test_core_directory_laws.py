@@ -86,7 +86,7 @@ def test_the_order_of_the_states_tables_changes_nothing(seed: int) -> None:
     shuffled = _shuffled(d.machine.load(d.machine.dump(d.state)), Random(seed))
     assert d.machine.dump(shuffled) == d.machine.dump(d.state)
     gang = d.all(GangAllocated)[0]
-    events: list[Event] = [exited(gang, 0, 1), ClockTicked(), registered("b", boot_id="boot-2")]
+    events: list[Event] = [exited(gang, 0, 1), ClockTicked(), registered("b", boot_id="boot-2"), ClockTicked()]
     inputs = [d._input(e) for e in events]
     later = d.now_ms + 20_000
     assert d.machine.decide(shuffled, later, inputs) == d.machine.decide(d.state, later, inputs)
@@ -98,6 +98,8 @@ def _shuffled(state: ScheduleState, dice: Random) -> ScheduleState:
         dice.shuffle(items)
         return dict(items)
 
-    for name in ("pools", "jobs", "nodes", "tokens", "queues", "nodes_of_pool", "free_of_node", "free_count"):
+    for name in ("pools", "jobs", "nodes", "tokens", "claims", "reservations", "nodes_of_pool"):
         setattr(state, name, mix(getattr(state, name)))
+    for name in ("running", "claims", "reservations", "policies"):
+        setattr(state.book, name, mix(getattr(state.book, name)))
     return state

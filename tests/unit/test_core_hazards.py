@@ -23,10 +23,12 @@ from trainhouse.events import (
 )
 from trainhouse.events.decisions import PlacementResumed
 from trainhouse.events.journal import PlacementFrozen
-from trainhouse.scheduler.core import life, requests
+from trainhouse.scheduler.core import impossible, life
+from trainhouse.scheduler.core.cycle.book import Book
+from trainhouse.scheduler.core.cycle.cycle import run_cycle
+from trainhouse.scheduler.core.cycle.entries import Action
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.machine import OWN_PARTITION
-from trainhouse.scheduler.core.policy import StrictOrder
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
 
@@ -265,18 +267,16 @@ def test_an_event_that_control_does_not_carry_is_unexpected() -> None:
         Driver().feed(NodeHeartbeat.model_validate(beat))
 
 
-class Broken(StrictOrder):
-    """A policy with a bug that one job brings out."""
-
-    def place(self, view: Any, job: Any, blocked: Any) -> Any:
-        if job.job_id == "poison":
-            raise ZeroDivisionError("cpus")
-        return super().place(view, job, blocked)
+def broken(book: Book, now_ms: int) -> list[Action]:
+    """A cycle with a bug that one job brings out."""
+    if book.lanes.get("poison") is not None:
+        raise ZeroDivisionError("cpus")
+    return run_cycle(book, now_ms)
 
 
 def test_a_placement_that_raises_freezes_placement_alone_and_says_so() -> None:
     d, gang = placed()
-    d.machine = ScheduleMachine(Broken())
+    d.machine = ScheduleMachine(broken)
     d.feed(admitted("poison", ranks=1, priority=1))
     d.feed(exited(gang, 0), exited(gang, 1), stopped(gang, "a"))
     assert "ZeroDivisionError" in d.last(PlacementFrozen).reason
@@ -291,7 +291,7 @@ def test_a_placement_that_raises_freezes_placement_alone_and_says_so() -> None:
 
 
 def test_other_code_thaws_a_frozen_placement() -> None:
-    d = Driver(ScheduleMachine(Broken()))
+    d = Driver(ScheduleMachine(broken))
     d.feed(registered("a"))
     d.feed(admitted("poison", ranks=1))
     frozen = d.state.frozen
@@ -301,7 +301,7 @@ def test_other_code_thaws_a_frozen_placement() -> None:
     d.tick()
     assert d.state.frozen is not None and d.state.frozen.at_ms > frozen.at_ms, "tried again, in vain"
     d.machine = ScheduleMachine()
-    d.machine.decide_version = 2
+    d.machine.decide_version += 1
     d.tick()
     assert d.state.frozen is None and d.all(GangAllocated, job_id="poison")
 
@@ -329,7 +329,7 @@ def test_a_change_of_priority_moves_a_waiting_job_ahead() -> None:
 def test_a_gang_that_the_pool_could_never_hold_is_refused_with_the_numbers(needs: dict[str, Any]) -> None:
     d = Driver()
     d.feed(registered("a", cpus=4, memory_bytes=2**33), registered("b", cpus=4, memory_bytes=2**33))
-    d.now_ms += requests.POOL_SETTLES_MS
+    d.now_ms += impossible.POOL_SETTLES_MS
     d.feed(admitted("j", **needs))
     status = d.status("j")
     assert status.state is JobState.REJECTED and "4 of type cpu" in status.reason
@@ -342,7 +342,7 @@ def test_nobody_is_refused_while_the_pool_is_being_built() -> None:
     d.tick(10**7)
     assert d.status("j").state is JobState.PENDING
     d.feed(registered("a"))
-    d.tick(requests.POOL_SETTLES_MS - 1)
+    d.tick(impossible.POOL_SETTLES_MS - 1)
     assert d.status("j").state is JobState.PENDING
     d.feed(registered("b"))
     assert d.status("j").state is JobState.SCHEDULED
@@ -352,7 +352,7 @@ def test_a_waiting_gang_is_refused_once_the_pool_has_settled_without_room_for_it
     d = Driver()
     d.feed(admitted("j", ranks=4), admitted("k", ranks=1))
     d.feed(registered("a"))
-    d.tick(requests.POOL_SETTLES_MS)
+    d.tick(impossible.POOL_SETTLES_MS)
     assert d.status("j").state is JobState.REJECTED and d.status("k").state is JobState.SCHEDULED
 
 
@@ -360,7 +360,7 @@ def test_devices_of_nodes_that_are_lost_for_now_count_as_the_pools() -> None:
     d = Driver()
     d.feed(registered("a"), registered("b"))
     d.feed(lost(registered("b")))
-    d.now_ms += requests.POOL_SETTLES_MS
+    d.now_ms += impossible.POOL_SETTLES_MS
     d.feed(admitted("j", ranks=4))
     assert d.status("j").state is JobState.PENDING
 
@@ -372,5 +372,5 @@ def kinds(events: list[Event]) -> list[str]:
 def test_registration_is_answered_for_this_incarnation() -> None:
     d = Driver()
     event: NodeRegistered = registered("a", incarnation="inc-9")
-    assert kinds(d.feed(event)) == ["NodeJoined", "NodeDesiredState"]
+    assert kinds(d.feed(event)) == ["NodeJoined", "NodeDesiredState", "CycleRan"]
     assert d.last(NodeDesiredState).incarnation == "inc-9"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.unit.core_fleet import SimAgent
-from tests.unit.core_world import Driver, admitted, token
+from tests.unit.core_world import Driver, admitted, ending_with_a_tick, token
 from trainhouse.events import CancelJob, Event, GangAllocated, JobStatus, NodeRegistered, event_class, topics
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.phases import PartEnd
@@ -42,7 +42,7 @@ class Fleet(RuleBasedStateMachine):
         d, m = self.driver, self.driver.machine
         single = m.load(m.dump(d.state))
         one_by_one: list[Event] = []
-        for event in events:
+        for event in ending_with_a_tick(events):
             inputs: list[Input] = [d._input(event)]
             decisions = m.decide(single, d.now_ms, inputs)
             single = m.fold(single, d.now_ms, inputs, decisions)

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from tests.unit.core_world import Driver, admitted, registered, run_through
+from tests.unit.core_world import Driver, admitted, policy_changed, registered, run_through
 from trainhouse.events import GangAllocated, JobState
+from trainhouse.events.pool import StartReserved
 
 
 def order(d: Driver) -> list[str]:
@@ -17,9 +18,9 @@ def test_priority_comes_first_and_then_the_order_of_submission() -> None:
     assert order(d) == ["high", "late", "later", "low"]
 
 
-def test_a_gang_is_whole_or_waits_and_nobody_slips_past_it() -> None:
+def test_under_strict_a_gang_is_whole_or_waits_and_nobody_slips_past_it() -> None:
     d = Driver()
-    d.feed(registered("a", slots=3))
+    d.feed(registered("a", slots=3), policy_changed(blocking="strict"))
     d.feed(admitted("one", ranks=2), admitted("big", ranks=2), admitted("small", ranks=1))
     assert order(d) == ["one"]
     assert "waiting" not in d.status("one").reason
@@ -27,11 +28,16 @@ def test_a_gang_is_whole_or_waits_and_nobody_slips_past_it() -> None:
     assert order(d) == ["one", "big", "small"]
 
 
-def test_queues_of_other_device_types_go_on() -> None:
+def test_backfill_goes_past_a_gang_that_waits_where_it_does_not_delay_it() -> None:
     d = Driver()
-    d.feed(registered("a", slots=1, device_type="h100"), registered("b", slots=1, device_type="cpu"))
-    d.feed(admitted("big", ranks=2, device_type="h100"), admitted("blocked", device_type="h100"), admitted("other", device_type="cpu"))
-    assert order(d) == ["other"]
+    d.feed(registered("a", slots=2, device_type="h100"), registered("b", slots=1, device_type="cpu"))
+    d.feed(admitted("one", device_type="h100", limits={"run_time_s": 60}))
+    long, short = {"run_time_s": 1000}, {"run_time_s": 30}
+    d.feed(admitted("big", ranks=2, device_type="h100", limits=long), admitted("late", device_type="h100", limits=long))
+    d.feed(admitted("other", device_type="cpu", limits=long), admitted("soon", device_type="h100", limits=short))
+    assert order(d) == ["one", "other", "soon"]
+    held = d.last(StartReserved, job_id="big")
+    assert held.node_ids == ("a",) and held.start_ms == d.now_ms + 60_000
 
 
 def test_who_takes_any_type_is_held_back_by_a_blocked_one_only_on_its_type() -> None:
@@ -41,8 +47,9 @@ def test_who_takes_any_type_is_held_back_by_a_blocked_one_only_on_its_type() -> 
     assert [p.node_id for p in d.last(GangAllocated).placements] == ["b"]
 
 
-def test_a_blocked_gang_that_takes_any_type_blocks_everybody_behind_it() -> None:
+def test_under_strict_a_gang_that_waits_blocks_everybody_behind_it() -> None:
     d = Driver()
+    d.feed(policy_changed(blocking="strict"))
     d.feed(registered("a", slots=1, device_type="h100"), registered("b", slots=1, device_type="cpu"))
     d.feed(admitted("any", ranks=2), admitted("other", device_type="cpu"))
     assert order(d) == []
@@ -67,8 +74,8 @@ def test_a_gang_over_several_nodes_has_dense_ranks_and_the_first_nodes_rendezvou
     d.feed(registered("a", slots=2), registered("b", slots=3), registered("c", slots=2))
     d.feed(admitted("j", ranks=6))
     gang = d.last(GangAllocated)
-    assert [(p.node_id, p.first_rank, len(p.devices)) for p in gang.placements] == [("b", 0, 3), ("a", 3, 2), ("c", 5, 1)]
-    assert (gang.master_address, gang.master_port) == ("b.local", 29500)
+    assert [(p.node_id, p.first_rank, len(p.devices)) for p in gang.placements] == [("a", 0, 2), ("b", 2, 2), ("c", 4, 2)]
+    assert (gang.master_address, gang.master_port) == ("a.local", 29500)
 
 
 def test_the_rendezvous_port_is_that_of_rank_0s_slot() -> None:
@@ -104,7 +111,7 @@ def test_a_gang_has_one_device_type_throughout() -> None:
 
 def test_the_first_that_waits_is_told_what_for_and_not_too_often() -> None:
     d = Driver()
-    d.feed(registered("a", slots=2))
+    d.feed(registered("a", slots=2), policy_changed(blocking="strict"))
     d.feed(admitted("runs", ranks=1), admitted("big", ranks=2), admitted("small"))
     assert d.status("big").reason == "waiting for 2 free devices in pool default; free now: 1"
     assert d.status("small").reason == "queued in pool default"

@@ -112,6 +112,11 @@ class Book:
         """All pools that have nodes or jobs, sorted."""
         return sorted({*self.cluster.layout.pools, *self.lanes.pools()})
 
+    def due(self, pool: str, now_ms: int) -> bool:
+        """Whether a look at a pool could find anything: something changed, time alone may have, or a job's retry may start."""
+        wake_ms = self.lanes.of(pool).next_wake_ms()
+        return self.marks.due(pool, now_ms) or (wake_ms is not None and wake_ms <= now_ms)
+
     # ---- jobs
 
     def put_waiting(self, job: Waiting) -> None:

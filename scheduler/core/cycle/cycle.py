@@ -18,7 +18,7 @@ def run_cycle(book: Book, now_ms: int) -> list[Action]:
     """One cycle over all pools; `now_ms` never goes back."""
     actions: list[Action] = []
     for pool in book.pools():
-        if book.marks.due(pool, now_ms):
+        if book.due(pool, now_ms):
             actions.extend(_in_pool(book, pool, now_ms))
             book.marks.settle(pool, now_ms)
     return actions

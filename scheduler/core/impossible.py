@@ -1,0 +1,106 @@
+"""Gangs that their pool could never hold: refused early, with the numbers.
+
+Holds: a pool that got a new device within POOL_SETTLES_MS, or never had one, is still being built: nobody is refused for what it has. Lost
+and closed nodes count as the pool's. A team's limit refuses at submission only, since a policy may change while a job waits.
+"""
+
+from typing import Final
+
+from trainhouse.events import Resources
+from trainhouse.events.phases import Rejected
+from trainhouse.scheduler.core.cluster.shape import WHOLE, Shape
+from trainhouse.scheduler.core.demand import ANY
+from trainhouse.scheduler.core.draft import Draft
+from trainhouse.scheduler.core.queue.amounts import amounts_asked
+from trainhouse.scheduler.core.records import Job
+
+POOL_SETTLES_MS: Final = 15_000
+
+
+def refuse_at_submission(draft: Draft, job: Job) -> bool:
+    """Rejects a job that came just now, if its team's limit or its pool could never allow it; True if it did."""
+    shape = _shape(draft, job)
+    asked = amounts_asked(shape, shape.min_ranks or None)
+    refusal = draft.state.book.usage.quotas(job.pool).limited(job.spec.team, asked)
+    if refusal is not None:
+        advice = "Ask for fewer devices, or have the limit raised, and submit it under a new id"
+        draft.move(job.job_id, Rejected(), f"the gang can never start: {refusal.text()}. {advice}")
+        return True
+    return _refuse(draft, job, shape, _most_ranks(draft, shape)) if settled(draft, job.pool) else False
+
+
+def judge_waiting(draft: Draft, pool: str) -> None:
+    """Rejects all waiting jobs of a pool that has settled, which it could never hold."""
+    most: dict[Shape, int] = {}
+    for entry in draft.state.book.lanes.jobs(pool):
+        shape = entry.shape
+        if shape not in most:
+            most[shape] = _most_ranks(draft, shape)
+        _refuse(draft, draft.state.job(entry.job_id), shape, most[shape])
+
+
+def settled(draft: Draft, pool: str) -> bool:
+    """Whether a pool has had its nodes for a while."""
+    grown_at_ms = draft.state.pool(pool).grown_at_ms
+    return grown_at_ms is not None and draft.now_ms - grown_at_ms >= POOL_SETTLES_MS
+
+
+def _shape(draft: Draft, job: Job) -> Shape:
+    entry = draft.state.book.lanes.get(job.job_id)
+    assert entry is not None, f"job {job.job_id} waits, and the book does not know it"
+    return entry.shape
+
+
+def _most_ranks(draft: Draft, shape: Shape) -> int:
+    book = draft.state.book
+    return book.cluster.most_ranks(shape, book.policy(shape.pool).packing)
+
+
+def _refuse(draft: Draft, job: Job, shape: Shape, most: int) -> bool:
+    if most >= (shape.min_ranks or shape.ranks):
+        return False
+    draft.move(job.job_id, Rejected(), _impossible(draft, job, most))
+    return True
+
+
+def _impossible(draft: Draft, job: Job, most: int) -> str:
+    offered: dict[str, int] = {}
+    for node in draft.state.in_pool(job.pool):
+        for device in node.offered:
+            offered[device.type] = offered.get(device.type, 0) + 1
+    has = ", ".join(f"{count} of type {t}" for t, count in sorted(offered.items())) or "no devices"
+    return (
+        f"the gang can never be held: it needs {_needs(job)}; pool {job.pool} has {has} in all, on which {most} such ranks fit"
+        f"{_levels(draft, job)}. Ask for fewer or other devices, or add nodes, and submit it under a new id"
+    )
+
+
+def _needs(job: Job) -> str:
+    gang = job.spec.gang
+    if gang.roles:
+        needs = " and ".join(f"{_devices(r.ranks, r.resources or job.spec.resources)} for {r.name}" for r in gang.roles)
+    else:
+        needs = _devices(gang.min_ranks or gang.ranks, job.spec.resources)
+    within = [f"all in one {gang.require}"] if gang.require else []
+    within += [f"each {gang.group_ranks} ranks in one NVLink domain"] if gang.group_ranks > 1 else []
+    within += [f"on nodes with {k}={v}" for k, v in sorted(job.spec.placement.node_labels.items())]
+    within += [] if job.spec.placement.spot else ["on nodes that are not spot"]
+    return ", ".join([needs, *within])
+
+
+def _devices(ranks: int, per: Resources) -> str:
+    share = per.device_share
+    count = f"{ranks} devices" if share is None or share == WHOLE else f"{share} thousandths of a device"
+    what = count + ("" if per.device_type == ANY else f" of type {per.device_type}")
+    each = [f"{per.device_memory_gib:g} GiB of device memory"] if per.device_memory_gib else []
+    each += [f"{per.cpus_per_device:g} cpus"] if per.cpus_per_device else []
+    each += [f"{per.memory_gib_per_device:g} GiB of memory"] if per.memory_gib_per_device else []
+    return what + (f", with {' and '.join(each)} for each" if each else "")
+
+
+def _levels(draft: Draft, job: Job) -> str:
+    require = job.spec.gang.require
+    known = draft.state.book.cluster.levels(job.pool)
+    if not require or require in known:
+        return ""
+    return f"; no node of it tells a level {require} (its levels: {', '.join(sorted(known))})"

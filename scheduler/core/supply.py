@@ -1,0 +1,75 @@
+"""What a node offers, as placement sees it: from its record to slots, and to what is free of them.
+
+Holds: a function of the record alone; a device's position is its place in the registration, and only one with a rendezvous port has one.
+A node that is lost, closed by a person, or runs what nobody here gave it, is not open.
+Never: knows jobs.
+"""
+
+from trainhouse.events import Device, Restriction
+from trainhouse.scheduler.core.cluster.shape import WHOLE
+from trainhouse.scheduler.core.cluster.slots import NVLINK, NodeSlots
+from trainhouse.scheduler.core.records import Node, NodeHealth
+
+LEVELS = (NVLINK, "rack", "switch", "pod", "zone")
+"""Labels of a node that name its domain of a topology level."""
+SPOT = "spot"
+"""The label of a node that may be taken away at any time, with the value "true"."""
+
+
+def slots_of(node: Node) -> NodeSlots:
+    """The node as it is, whatever is free of it."""
+    devices = node.offered
+    return NodeSlots(
+        index=node.index,
+        node_id=str(node.node_id),
+        pool=str(node.pool),
+        types=tuple(d.type for d in devices),
+        memory_bytes=tuple(d.memory_bytes for d in devices),
+        domains=tuple((level, node.labels[level]) for level in LEVELS if node.labels.get(level)),
+        labels=tuple(sorted(node.labels.items())),
+        spot=node.labels.get(SPOT) == "true",
+        cpus=node.cpus,
+        memory=node.memory_bytes,
+        open=is_open(node),
+        nvlink=_islands(node.node_id, devices),
+    )
+
+
+def is_open(node: Node) -> bool:
+    """Whether devices of the node may be given at all."""
+    return node.health is NodeHealth.UP and node.restriction is Restriction.NONE and all(h.devices for h in node.holds)
+
+
+def free_of(node: Node) -> tuple[int, dict[int, int], float, int]:
+    """Positions that nobody holds (a bit mask), thousandths left of shared ones, free cpus, free bytes of memory."""
+    position = positions(node)
+    free, shares = (1 << len(position)) - 1, dict[int, int]()
+    for hold in node.holds:
+        for device in hold.devices:
+            at = position.get(device)
+            if at is None:
+                continue
+            free &= ~(1 << at)
+            if hold.device_share < WHOLE:
+                shares[at] = shares.get(at, WHOLE) - hold.device_share
+    cpus = node.cpus - sum(h.cpus for h in node.holds)
+    return free, shares, cpus, node.memory_bytes - sum(h.memory_bytes for h in node.holds)
+
+
+def positions(node: Node) -> dict[str, int]:
+    """The position of each device that is offered."""
+    return {str(d.device_id): at for at, d in enumerate(node.offered)}
+
+
+def _islands(node_id: str, devices: tuple[Device, ...]) -> tuple[str, ...]:
+    """By position, the group of devices that are each other's NVLink peers, directly or not; empty where all are, or none was told."""
+    if not any(d.nvlink_peers for d in devices):
+        return ()
+    at = {d.device_id: n for n, d in enumerate(devices)}
+    island = list(range(len(devices)))
+    for n, device in enumerate(devices):
+        for peer in device.nvlink_peers:
+            if peer in at:
+                low, high = sorted((island[n], island[at[peer]]))
+                island = [low if i == high else i for i in island]
+    return () if len(set(island)) == 1 else tuple(f"{node_id}/{i}" for i in island)
