@@ -1,7 +1,7 @@
 """Who may hold how many devices: the guarantees and limits of a tree of teams, borrowing and lending.
 
-A team may always use what it is guaranteed. Beyond that it borrows: first from what its parent is guaranteed, then from those above, at
-last from the whole pool; never what a team that does not lend is guaranteed and leaves idle; never past a limit of it or of a team above.
+A team may use what it is guaranteed, and borrow what is idle; never what a team that does not lend is guaranteed and leaves idle, and never
+past a limit of its own or of a team above it. What it lent comes back by preemption, or when its borrowers end.
 
 Holds: what is held adds up along the tree; a refusal carries every number that it rests on. Amounts are thousandths of devices.
 Never: looks at nodes or at free devices (placement does).
@@ -63,16 +63,18 @@ def shown(milli: int) -> str:
 class Quotas:
     """What each team of a tree holds, itself and all below it. `fork` shares the tree."""
 
-    __slots__ = ("_held", "_own", "capacity", "tree")
+    __slots__ = ("_borrowers", "_held", "_own", "capacity", "tree")
 
     def __init__(self, tree: QuotaTree, capacity: Amounts | None = None) -> None:
         self.tree = tree
         self.capacity = capacity or Amounts()
         self._held: dict[tuple[str, str], int] = {}
         self._own: dict[tuple[str, str], int] = {}
+        self._borrowers: dict[str, tuple[tuple[str, int], ...]] = {}
 
     def add(self, team: str, amounts: Amounts, sign: int = 1) -> None:
         """A gang of a team starts (or with sign -1: its devices come free)."""
+        self._borrowers = {}
         for device_type, milli in _wants(amounts):
             _change(self._own, (team, device_type), sign * milli)
             for name in self.tree.path(team):
@@ -101,21 +103,22 @@ class Quotas:
                     return QuotaRefusal(QuotaRule.LIMIT, team, name, device_type, milli, self.held(name, device_type), limit)
         return None
 
-    def within_guarantee(self, team: str, amounts: Amounts) -> bool:
-        """It would still hold no more than it is guaranteed itself: what it lent may be taken back for this."""
-        typed = all(self.held(team, t) + m <= self.tree.guaranteed(team, t) for t, m in amounts.devices)
-        return typed or self.held(team) + amounts.all_milli <= self.tree.guaranteed(team, ANY)
-
     def borrowers(self, device_type: str = ANY) -> tuple[tuple[str, int], ...]:
-        """Teams that hold more than they are guaranteed, with how much more, sorted by team."""
-        over = ((t, milli - self.tree.guaranteed(t, k)) for (t, k), milli in sorted(self._own.items()) if k == device_type)
-        return tuple((team, milli) for team, milli in over if milli > 0)
+        """Teams whose own gangs hold more than they are guaranteed, with how much more, sorted by team."""
+        found = self._borrowers.get(device_type)
+        if found is None:
+            own = ((team, milli) for (team, known), milli in self._own.items() if known == device_type)
+            over = sorted((team, milli - self.tree.own_guaranteed(team, device_type)) for team, milli in own)
+            found = self._borrowers[device_type] = tuple(entry for entry in over if entry[1] > 0)
+        return found
 
     def under(self, tree: QuotaTree) -> "Quotas":
         """What is held, under another tree."""
         twin = Quotas(tree, self.capacity)
         for (team, device_type), milli in self._own.items():
-            if device_type != ANY:
+            if device_type == ANY:  # those whose type nobody knows are in this sum only
+                milli -= sum(m for (other, known), m in self._own.items() if other == team and known != ANY)
+            if milli:
                 twin.add(team, Amounts(((device_type, milli),)))
         return twin
 
@@ -134,33 +137,37 @@ class Quotas:
         return None
 
     def _borrowing(self, team: str, device_type: str, milli: int) -> QuotaRefusal | None:
+        """Idle guaranteed devices of teams that do not lend stay theirs.
+
+        Only nodes can have made that impossible (lost ones: more is guaranteed than there is), and then nobody is held up who takes what
+        some team above is guaranteed while no one borrows.
+        """
+        if not self.tree.keeping(ROOT):
+            return None
         kept: list[tuple[str, int]] = []
-        below = ""
+        entitled, below = False, ROOT
         for name in self.tree.path(team):
-            for child in self.tree.children(name):
+            for child in self.tree.keeping(name):
                 if child != below:
                     kept.extend(self._kept_idle(child, device_type))
             below = name
-            if name == ROOT:
-                break
-            room = self.tree.guaranteed(name, device_type) - self.held(name, device_type) - sum(m for _, m in kept)
-            if milli <= room:
-                return None
-        whole = self._capacity(device_type)
-        held = self.held(ROOT, device_type)
+            if name != ROOT:
+                room = self.tree.guaranteed(name, device_type) - self.held(name, device_type) - sum(m for _, m in kept)
+                entitled = entitled or milli <= room
+        whole, held = self._capacity(device_type), self.held(ROOT, device_type)
         if not kept or held + milli + sum(m for _, m in kept) <= whole:
             return None
         borrowers = self.borrowers(device_type)
+        if entitled and not borrowers:
+            return None
         return QuotaRefusal(QuotaRule.RESERVED, team, ROOT, device_type, milli, held, whole, tuple(sorted(kept)), borrowers)
 
     def _kept_idle(self, name: str, device_type: str) -> list[tuple[str, int]]:
         """What a team, or those below it, leave idle and do not lend; the larger of the two."""
-        below = [k for child in self.tree.children(name) for k in self._kept_idle(child, device_type)]
+        below = [kept for child in self.tree.keeping(name) for kept in self._kept_idle(child, device_type)]
         branch = self.tree.branch(name)
         own = 0 if branch.lends else branch.guaranteed.get(device_type, 0) - self.held(name, device_type)
-        if own > sum(m for _, m in below):
-            return [(name, own)]
-        return below
+        return [(name, own)] if own > sum(m for _, m in below) else below
 
     def _capacity(self, device_type: str) -> int:
         if device_type == ANY:

@@ -37,7 +37,6 @@ class QuotaTree:
         below: dict[str, list[str]] = {}
         for team in policy.teams:
             below.setdefault(team.parent or ROOT, []).append(team.name)
-        self.top: tuple[str, ...] = tuple(sorted(below.get(ROOT, ())))
         self.types: tuple[str, ...] = tuple(sorted({k for t in policy.teams for k in (*t.guaranteed, *t.limit)}))
         self._branches: dict[str, Branch] = {}
         for name in sorted(teams, key=lambda n: (-len(_path(n, teams)), n)):
@@ -45,6 +44,7 @@ class QuotaTree:
             guaranteed = {t: self._guaranteed(teams[name], children, t) for t in (*self.types, ANY)}
             limit = {k: v * WHOLE for k, v in sorted(teams[name].limit.items())}
             self._branches[name] = Branch(name, _path(name, teams), children, teams[name].weight, guaranteed, limit, teams[name].lends)
+        self._keeping: dict[str, tuple[str, ...]] = self._keepers()
         self._others: dict[str, Branch] = {}
         self._shares: dict[tuple[str, ...], dict[str, float]] = {}
 
@@ -61,13 +61,18 @@ class QuotaTree:
         """A team, its parent, and so on up to the root."""
         return self.branch(team).path
 
-    def children(self, name: str) -> tuple[str, ...]:
-        """The named teams directly below one, sorted."""
-        return self.top if name == ROOT else self.branch(name).children
-
     def guaranteed(self, name: str, device_type: str) -> int:
         """What a team is guaranteed, in thousandths. Where it says nothing: the sum of its children's ("any": of its own types')."""
         return self.branch(name).guaranteed.get(device_type, 0)
+
+    def own_guaranteed(self, team: str, device_type: str) -> int:
+        """What is left of its guarantee for a team's own gangs when the teams below it have theirs."""
+        below = sum(self.guaranteed(child, device_type) for child in self.branch(team).children)
+        return max(0, self.guaranteed(team, device_type) - below)
+
+    def keeping(self, name: str) -> tuple[str, ...]:
+        """The teams directly below one that keep idle devices, or have teams below that do."""
+        return self._keeping.get(name, ())
 
     def fair_shares(self, active: tuple[str, ...]) -> dict[str, float]:
         """The share of the pool that is fair for each of these teams (sorted, without repeats), by weights down the tree."""
@@ -85,6 +90,14 @@ class QuotaTree:
         if device_type == ANY and own:
             return sum(own.values()) * WHOLE
         return sum(self._branches[c].guaranteed[device_type] for c in children)
+
+    def _keepers(self) -> dict[str, tuple[str, ...]]:
+        below: dict[str, set[str]] = {}
+        for branch in self._branches.values():
+            if not branch.lends and any(branch.guaranteed.values()):
+                for child, parent in pairwise(branch.path):
+                    below.setdefault(parent, set()).add(child)
+        return {name: tuple(sorted(children)) for name, children in below.items()}
 
     def _divide(self, active: tuple[str, ...]) -> dict[str, float]:
         below: dict[str, dict[str, float]] = {ROOT: {}}
