@@ -25,6 +25,7 @@ S = TypeVar("S")
 EVERY_S = 2.0
 MAX_SENT_AT_ONCE = 500
 SOURCE = "trainhouse/scheduler"
+Answers = Callable[[S, int], Iterable[Answer]]
 log_ = structlog.get_logger(__name__)
 
 
@@ -34,7 +35,7 @@ class Explaining(Generic[S]):
 
     log: Log
     clock: Clock
-    answers: Callable[[S, int], Iterable[Answer]]
+    answers: Answers[S]
     every_s: float = EVERY_S
     _looked_at_s: dict[int, float] = field(default_factory=dict)
     _told: dict[int, dict[str, object]] = field(default_factory=dict)

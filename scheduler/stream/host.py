@@ -4,7 +4,7 @@ Holds: the tail has read every partition to its end before any owner may decide;
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -22,6 +22,7 @@ from trainhouse.scheduler.stream.ports import Clock, Entry, Log, Tail
 from trainhouse.scheduler.stream.snapshots import Snapshots, hold_unpublished
 
 S = TypeVar("S")
+Observer = Callable[[Follower[S]], Awaitable[None]]
 TAIL_WAIT_S = 0.5
 RETRY_S = 0.5
 log_ = structlog.get_logger(__name__)
@@ -43,12 +44,21 @@ class HostSettings:
 class JournalHost(Generic[S]):
     """Runs a machine over every partition of a journal. Assignments and batches come in from the stream processor."""
 
-    def __init__(self, settings: HostSettings, log: Log, machine: Machine[S], snapshots: Snapshots[S], clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: HostSettings,
+        log: Log,
+        machine: Machine[S],
+        snapshots: Snapshots[S],
+        clock: Clock,
+        observers: Sequence[Observer[S]] = (),
+    ) -> None:
         self._settings = settings
         self._log = log
         self._machine = machine
         self._snapshots = snapshots
         self._clock = clock
+        self._observers = (snapshots.after_record, *observers)
         self._assigned: set[int] = set()
         self.followers: dict[int, Follower[S]] = {}
         self.feeds: dict[int, InputFeed] = {}
@@ -139,6 +149,10 @@ class JournalHost(Generic[S]):
         for entry in entries:
             self.followers[entry.partition].take(entry)
 
+    async def _after_record(self, follower: Follower[S]) -> None:
+        for observe in self._observers:
+            await observe(follower)
+
     def _owner(self, partition: int) -> Owner[S]:
         return Owner(
             self._log,
@@ -149,5 +163,5 @@ class JournalHost(Generic[S]):
             self._clock,
             transactional=self._settings.transactional,
             pace=self._settings.pace,
-            after_record=self._snapshots.after_record,
+            after_record=self._after_record,
         )

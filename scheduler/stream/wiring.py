@@ -1,11 +1,12 @@
 """Puts a journal's host together from its parts, alike for every process that has one."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from trainhouse.events.topics import MAX_INPUT_BYTES
 from trainhouse.scheduler.core.batch import Limits
 from trainhouse.scheduler.core.machine import Machine
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.host import HostSettings, JournalHost, Observer
 from trainhouse.scheduler.stream.ports import Clock, Log, SnapshotStore
 from trainhouse.scheduler.stream.settings import StreamSettings
 from trainhouse.scheduler.stream.snapshots import Snapshots
@@ -25,8 +26,12 @@ def journal_host(
     settings: StreamSettings,
     *,
     transactional: bool,
+    observers: Sequence[Observer[S]] = (),
 ) -> JournalHost[S]:
-    """A host of one journal. `transactional`: its effects go through a producer that fences the one before it."""
+    """A host of one journal.
+
+    `transactional`: its effects go through a producer that fences the one before it. `observers` see each own folded record.
+    """
     host_settings = HostSettings(
         journal=journal,
         input_topic=input_topic,
@@ -36,4 +41,4 @@ def journal_host(
         limits=Limits(batch_count=settings.batch_count, input_bytes=INTERNAL_INPUT_BYTES),
     )
     keeper = Snapshots(log, snapshots, journal, machine, every_records=settings.snapshot_every_records)
-    return JournalHost(host_settings, log, machine, keeper, clock)
+    return JournalHost(host_settings, log, machine, keeper, clock, observers)

@@ -44,6 +44,7 @@ def build() -> typer.Typer:
         secret,
         story,
         submit,
+        why,
     )
 
     app = typer.Typer(
@@ -56,7 +57,24 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for module in (submit, jobs, changes, story, logs, operations, nodes, restrictions, pools, policies, data, replay, secret, run, fleet):
+    for module in (
+        submit,
+        jobs,
+        why,
+        changes,
+        story,
+        logs,
+        operations,
+        nodes,
+        restrictions,
+        pools,
+        policies,
+        data,
+        replay,
+        secret,
+        run,
+        fleet,
+    ):
         module.register(app)
     _register_stack(app)
     return app

@@ -1,0 +1,24 @@
+"""Why jobs wait, from the scheduler's state: the live one, or one that was folded up to a moment of the past."""
+
+from collections.abc import Iterator
+
+from trainhouse.events.explained import JobExplained
+from trainhouse.scheduler.core.explain.answer import Answer
+from trainhouse.scheduler.core.explain.waiting import explain_pool
+from trainhouse.scheduler.core.state import ScheduleState
+
+
+def answers(state: ScheduleState, now_ms: int) -> Iterator[Answer]:
+    """Of every waiting job of the partition, pool by pool, in the order in which they are served."""
+    frozen = state.frozen.reason if state.frozen is not None else ""
+    for pool in state.book.lanes.pools():
+        yield from explain_pool(state.book, pool, now_ms, frozen)
+
+
+def explain_job(state: ScheduleState, job_id: str, now_ms: int) -> JobExplained | None:
+    """Of one job; None: it does not wait."""
+    waiting = state.book.lanes.get(job_id)
+    if waiting is None:
+        return None
+    frozen = state.frozen.reason if state.frozen is not None else ""
+    return next(a.build() for a in explain_pool(state.book, waiting.shape.pool, now_ms, frozen) if a.job_id == job_id)

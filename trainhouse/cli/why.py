@@ -1,0 +1,111 @@
+"""`why JOB`: what keeps a job waiting, with its numbers, what would let it start, and when it is expected to."""
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from trainhouse.cli.exits import CliError, Exit
+from trainhouse.cli.options import DataDir, Json
+
+if TYPE_CHECKING:
+    from trainhouse.events.explained import JobExplained
+    from trainhouse.scheduler.core.records import Job
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("why")(why)
+
+
+def why(
+    job: Annotated[str, typer.Argument(help="Job id.", show_default=False)],
+    at: Annotated[Optional[str], typer.Option("--at", help="As it was then: ISO time, or how long ago, such as `10m`.")] = None,  # noqa: UP045
+    json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Why a job waits: what it needs, who refuses it and by how much, what would unblock it, and when it may start.
+
+    Worked out from the scheduler's own journal, for now or for any time in the past.
+
+    \b
+    trainhouse why gpt-1k7x3m9qp2f8d
+    trainhouse why gpt-1k7x3m9qp2f8d --at 10m
+    trainhouse why gpt-1k7x3m9qp2f8d --json | jq .unblock
+    trainhouse sql "SELECT at, obstacle, text FROM explanations WHERE job_id = 'gpt-1k7x3m9qp2f8d'"
+    """
+    from trainhouse.cli import output
+
+    found = _answer(job, at)
+    if json:
+        output.json_lines([found.model_dump(mode="json")])
+        return
+    for name, text in lines(found):
+        typer.echo(f"{name:<14}{text}")
+
+
+def _answer(job: str, at: str | None) -> "JobExplained":
+    """The answer of a job that waits then. Raises CliError for one that does not."""
+    import time
+
+    from trainhouse.cli.present import schedule_at
+    from trainhouse.cli.replay import moment_of, too_early
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.scheduler.core.explain.of_state import explain_job
+    from trainhouse.scheduler.past import NoSuchMoment
+
+    now_ms = time.time_ns() // 1_000_000
+    at_ms = now_ms if at is None else moment_of(at, now_ms)
+    try:
+        past = schedule_at(KafkaSettings(), at_ms)
+    except NoSuchMoment as error:
+        raise too_early(at or "now", error.first_ms) from error
+    for _, folded in sorted(past.partitions.items()):
+        record = folded.state.jobs.get(job)
+        if record is not None:
+            found = explain_job(folded.state, job, min(at_ms, folded.now_ms))
+            if found is None:
+                raise CliError(_waits_not(record, at), Exit.NOT_FOUND)
+            return found
+    raise _unknown(job, at)
+
+
+def _waits_not(record: "Job", at: str | None) -> str:
+    from trainhouse.scheduler.core.transitions import state_of
+
+    when = "does not wait" if at is None else "did not wait then"
+    reason = f" ({record.reason})" if record.reason else ""
+    return f"job {record.job_id} {when}: it {'is' if at is None else 'was'} {state_of(record.phase)}{reason}"
+
+
+def _unknown(job: str, at: str | None) -> CliError:
+    """Finished, refused, not yet submitted then, or never known."""
+    from trainhouse.cli.jobs import find
+    from trainhouse.client import TrainhouseClient
+
+    status = find(TrainhouseClient.from_settings(), job)
+    if at is None:
+        hint = f"`trainhouse why {job} --at TIME` tells of the time when it did"
+        return CliError(f"job {job} does not wait: it is {status.state} ({status.reason}); {hint}", Exit.NOT_FOUND)
+    return CliError(f"job {job} was not in the scheduler's hands then; it is {status.state} now", Exit.NOT_FOUND)
+
+
+def lines(found: "JobExplained") -> list[tuple[str, str]]:
+    """The answer as (name, text), in the order in which a person asks."""
+    from trainhouse.cli.output import clock
+
+    told: list[tuple[str, str]] = [
+        ("job", f"{found.job_id} of team {found.team} waits in pool {found.pool} since {clock(found.waiting_since_ms)}"),
+        ("as of", clock(found.at_ms)),
+        ("place", f"{found.place} of {found.waiting}"),
+        ("needs", found.needs),
+        ("because", found.text),
+    ]
+    told += [("refused by" if n == 0 else "", r.text) for n, r in enumerate(r for r in found.refusals if r.text != found.text)]
+    told += [("unblocked by" if n == 0 else "", way) for n, way in enumerate(found.unblock)]
+    if found.score is not None:
+        s = found.score
+        terms = f"{s.priority:g} (100 - priority) + {s.wait_bonus:.2f} (wait) - {s.over_share_penalty:.2f} (over share)"
+        told.append(("score", f"{s.total:.2f} = {terms}"))
+    when = clock(found.eta_ms) if found.eta_ms is not None else "not known"
+    told.append(("starts", f"{when}: {found.eta_from}" if found.eta_from else when))
+    return told
