@@ -97,7 +97,7 @@ def choose_for(cluster: Cluster, plan: Plan, shape: Shape, need: Need, packing: 
         return None
     if need.one_cell:
         by = rooms_by(cluster, bay, replace(need, unit=1, one_cell=False), nodes)
-    rooms = [r if r < ranks else count_in(by, m) for r, m in zip(bay.room, plan.topology.masks, strict=True)]
+    rooms = rooms_of(bay, plan, by, ranks, None)
     unit = 1 if need.one_cell else need.unit
     chosen = choose.in_domains(by, plan.topology, ranks, rooms, unit=unit, least=shape.prefer, most=shape.require)
     if chosen is None and unit > 1:
