@@ -180,6 +180,20 @@ class JobSpec(Model):
             raise ValueError(f"gang.roles: {shared} has a device_share; roles take whole devices, remove it")
         return self
 
+    @property
+    def shares_device(self) -> bool:
+        """Whether its one rank has only a part of its device."""
+        return self.resources.device_share is not None and self.resources.device_share < 1000
+
+    def role_of(self, rank: int) -> tuple[Role | None, int]:
+        """The role that a rank has, if the gang has roles, and the first rank of that role."""
+        first = 0
+        for role in self.gang.roles:
+            if rank < first + role.ranks:
+                return role, first
+            first += role.ranks
+        return None, 0
+
     def canonical_json(self) -> bytes:
         """The spec as sorted JSON: every field of the first version, and later ones where they say something."""
         fields = self.model_dump(mode="json")

@@ -155,6 +155,9 @@ class Snapshots(Generic[S]):
             raise SnapshotMismatch(
                 f"the snapshot {pointer.object_key} is {'missing' if blob is None else 'damaged'}: its SHA-256 should be {pointer.sha256}"
             )
+        if pointer.fold_version != self._machine.fold_version:
+            version = self._machine.fold_version
+            raise SnapshotMismatch(f"the snapshot {pointer.object_key} is of fold_version {pointer.fold_version}, not {version}")
         return load(self._machine, pointer, blob)
 
 

@@ -20,6 +20,7 @@ from trainhouse.events import (
     NodePlacement,
     Order,
     RankExited,
+    Resources,
 )
 from trainhouse.workers.agent.core import (
     Action,
@@ -109,7 +110,9 @@ class Node:
                 key = action.key
                 busy = {*self.alive, *self.launching, *self.sweeping}
                 assert not any(k.job_id == key.job_id for k in busy), f"{key} launched over {busy}"
-                used = {d for k in busy for d in self.state.attempts[k].placement.devices}
+                shares = self.state.attempts[key].allocation.spec.shares_device
+                others = [self.state.attempts[k] for k in busy if not (shares and self.state.attempts[k].allocation.spec.shares_device)]
+                used = {d for a in others for d in a.placement.devices}
                 assert not used & set(placement.devices), "a device has two attempts"
                 assert key not in self.launched, "launched twice"
                 assert all(k.epoch < key.epoch for k in self.launched if k.job_id == key.job_id), "an old epoch after a newer one"
@@ -189,6 +192,22 @@ def test_a_newer_epoch_kills_the_older_before_it_starts() -> None:
     assert KillTree(AttemptKey("j", 0)) in actions and not any(isinstance(a, Launch) for a in actions)
     node.settle()
     assert node.launched == [AttemptKey("j", 0), AttemptKey("j", 1)]
+
+
+def test_shares_of_a_device_run_beside_each_other_and_a_whole_one_waits_for_both() -> None:
+    node = Node()
+    share = SPEC.model_copy(update={"resources": Resources(device_share=300)})
+    for job in ("s1", "s2"):
+        node.command(gang(job, devices=("d0",)).model_copy(update={"spec": share}))
+    node.command(gang("whole", devices=("d0",)))
+    assert [k.job_id for k in node.launched] == ["s1", "s2"]
+    node.launch_ends()
+    node.launch_ends()
+    for job in ("s1", "s2"):
+        assert [k.job_id for k in node.launched] == ["s1", "s2"]
+        node.command(release(job, grace_s=0))
+        node.settle()
+    assert [k.job_id for k in node.launched] == ["s1", "s2", "whole"]
 
 
 def test_a_newer_epoch_elsewhere_kills_the_older_here() -> None:

@@ -13,7 +13,14 @@ from trainhouse.events import CodeArchive, GangAllocated, JobSpec, NodePlacement
 from trainhouse.workers.agent.cleanup import Cleaner
 from trainhouse.workers.agent.code import CodeCache
 from trainhouse.workers.agent.core import AgentState, AttemptKey, Identity
-from trainhouse.workers.agent.environment import NodeSide, RankFolders, filled_command, node_environment, rank_environment
+from trainhouse.workers.agent.environment import (
+    NodeSide,
+    RankFolders,
+    command_of,
+    filled_command,
+    node_environment,
+    rank_environment,
+)
 from trainhouse.workers.agent.errors import BrokenState, FolderBusy, InvalidSetting, NotLaunchable
 from trainhouse.workers.agent.folders import FolderLock, StateFile, found_attempts, mark_finished, record_allocation
 from trainhouse.workers.agent.ranks import UNRECORDED_MS, RankWatch
@@ -58,6 +65,17 @@ def test_torchruns_contract() -> None:
     expected |= {"TRAINHOUSE_JOB_ID": "j", "TRAINHOUSE_ATTEMPT": "2", "TRAINHOUSE_EPOCH": "3", "TRAINHOUSE_RANK_DIR": "/a/rank-2"}
     assert expected.items() <= env.items()
     assert env["TRAINHOUSE_BACKEND"] == "gloo" and "CUDA_VISIBLE_DEVICES" not in env and env["OMP_NUM_THREADS"] == "1"
+
+
+def test_ranks_of_roles_know_their_role_and_run_its_command() -> None:
+    learner = {"name": "learner", "ranks": 1}
+    actor = {"name": "actor", "ranks": 2, "command": ["python", "act.py", "{lr}"], "resources": {"cpus_per_device": 3}}
+    allocation = gang(gang={"ranks": 3, "roles": [learner, actor]}, hyperparameters={"lr": 0.1})
+    told = [tuple(environment(allocation, r)[f"ROLE_{n}"] for n in ("NAME", "RANK", "WORLD_SIZE")) for r in (0, 1, 2)]
+    assert told == [("learner", "0", "1"), ("actor", "0", "2"), ("actor", "1", "2")]
+    assert [environment(allocation, r)["OMP_NUM_THREADS"] for r in (0, 1)] == ["1", "3"]
+    assert [command_of(allocation.spec, r) for r in (0, 2)] == [("python", "t.py"), ("python", "act.py", "0.1")]
+    assert environment(allocation, 2)["WORLD_SIZE"] == "3"
 
 
 def test_accelerators_are_in_the_order_of_local_ranks() -> None:

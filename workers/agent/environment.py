@@ -1,7 +1,8 @@
 """The environment and command of a rank: torchrun's contract, and ours. Pure.
 
 Holds: what the launcher sets wins over what the spec sets, and that over what the node gives. Every rank of a node sees all devices of
-its gang there, in the order of local ranks, so that `cuda:{LOCAL_RANK}` is its own, as torchrun's scripts expect.
+its gang there, in the order of local ranks, so that `cuda:{LOCAL_RANK}` is its own, as torchrun's scripts expect. A rank with a share of a
+device sees the whole device: nothing here bounds how much of it the rank uses.
 """
 
 import re
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from trainhouse.events import GangAllocated, NodePlacement
+from trainhouse.events import GangAllocated, JobSpec, NodePlacement
 from trainhouse.events.spec import Scalar
 from trainhouse.workers.launcher import ports
 
@@ -51,7 +52,9 @@ def rank_environment(
     allocation: GangAllocated, placement: NodePlacement, rank: int, folders: RankFolders, node: NodeSide
 ) -> dict[str, str]:
     """The whole environment of one rank, without secrets."""
-    defaults = {} if node.accelerators else {"OMP_NUM_THREADS": str(max(1, int(allocation.spec.resources.cpus_per_device or 1)))}
+    role, _ = allocation.spec.role_of(rank)
+    needs = allocation.spec.resources if role is None or role.resources is None else role.resources
+    defaults = {} if node.accelerators else {"OMP_NUM_THREADS": str(max(1, int(needs.cpus_per_device or 1)))}
     return {
         **node.environ,
         **defaults,
@@ -64,6 +67,7 @@ def rank_environment(
 
 def _torchrun(allocation: GangAllocated, placement: NodePlacement, rank: int, folders: RankFolders) -> dict[str, str]:
     world = str(allocation.world_size)
+    role, first_rank = allocation.spec.role_of(rank)
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank - placement.first_rank),
@@ -71,9 +75,9 @@ def _torchrun(allocation: GangAllocated, placement: NodePlacement, rank: int, fo
         "LOCAL_WORLD_SIZE": str(len(placement.devices)),
         "GROUP_RANK": str(allocation.placements.index(placement)),
         "GROUP_WORLD_SIZE": str(len(allocation.placements)),
-        "ROLE_NAME": "default",
-        "ROLE_RANK": str(rank),
-        "ROLE_WORLD_SIZE": world,
+        "ROLE_NAME": "default" if role is None else role.name,
+        "ROLE_RANK": str(rank - first_rank),
+        "ROLE_WORLD_SIZE": world if role is None else str(role.ranks),
         "MASTER_ADDR": allocation.master_address,
         "MASTER_PORT": str(allocation.master_port),
         "TORCHELASTIC_RUN_ID": str(allocation.job_id),
@@ -106,6 +110,13 @@ def _trainhouse(allocation: GangAllocated, folders: RankFolders, node: NodeSide)
         **{k: v for k, v in optional.items() if v is not None},
         **node.store,
     }
+
+
+def command_of(spec: JobSpec, rank: int) -> tuple[str, ...]:
+    """What a rank runs: its role's own command, or the job's; hyperparameters filled in."""
+    role, _ = spec.role_of(rank)
+    own = role.command if role is not None else None
+    return filled_command(own or spec.runtime.command, spec.hyperparameters)
 
 
 def filled_command(command: Sequence[str], hyperparameters: Mapping[str, Scalar]) -> tuple[str, ...]:

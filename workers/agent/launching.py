@@ -6,6 +6,7 @@ Holds: the allocation is on disk before anything starts. A failure says what to 
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from socket import socket
 
 import structlog
 
@@ -13,7 +14,7 @@ from trainhouse.checkpointing.errors import CheckpointError, ObjectMissing, Obje
 from trainhouse.events import GangAllocated, NodePlacement
 from trainhouse.workers.agent.code import CodeCache
 from trainhouse.workers.agent.core import AgentInput, AttemptKey, Launch, LaunchDone, LaunchRefused
-from trainhouse.workers.agent.environment import NodeSide, RankFolders, filled_command, rank_environment
+from trainhouse.workers.agent.environment import NodeSide, RankFolders, command_of, rank_environment
 from trainhouse.workers.agent.errors import NotLaunchable
 from trainhouse.workers.agent.folders import key_of, record_allocation
 from trainhouse.workers.agent.rendezvous import RendezvousPorts
@@ -71,8 +72,14 @@ class RankStarter:
         if allocation.spec.code is not None:
             self.code.unpack(allocation.spec.code, paths.code)
         paths.code.mkdir(exist_ok=True)
-        ranks = [self._rank(allocation, placement, rank, paths, secrets) for rank in placement.ranks]
-        return self.launcher.start(paths, ranks, self._store(allocation, placement))
+        if not allocation.spec.shares_device:
+            ranks = [self._rank(allocation, placement, rank, paths, secrets) for rank in placement.ranks]
+            return self.launcher.start(paths, ranks, self._store(allocation, placement, None))
+        # The slot's port is one attempt's alone, and several may share the slot: their only ranks find their stores on ports of their own.
+        with self.ports.spare() as listener:
+            allocation = allocation.model_copy(update={"master_port": listener.getsockname()[1]})
+            ranks = [self._rank(allocation, placement, rank, paths, secrets) for rank in placement.ranks]
+            return self.launcher.start(paths, ranks, self._store(allocation, placement, listener))
 
     def _rank(
         self, allocation: GangAllocated, placement: NodePlacement, rank: int, paths: AttemptPaths, secrets: dict[str, str]
@@ -83,18 +90,18 @@ class RankStarter:
         return RankLaunch(
             rank=rank,
             folder=folder,
-            command=filled_command(spec.runtime.command, spec.hyperparameters),
+            command=command_of(spec, rank),
             env=rank_environment(allocation, placement, rank, RankFolders(str(paths.folder), str(folder)), self.node),
             cwd=paths.code,
             secrets=secrets,
             interpreter=spec.runtime.interpreter or self.interpreter,
         )
 
-    def _store(self, allocation: GangAllocated, placement: NodePlacement) -> StoreSocket | None:
+    def _store(self, allocation: GangAllocated, placement: NodePlacement, listener: socket | None) -> StoreSocket | None:
         """The node of rank 0 hosts the gang's rendezvous store."""
         if placement.first_rank != 0:
             return None
-        listener = self.ports.socket_of(allocation.master_port)
+        listener = listener or self.ports.socket_of(allocation.master_port)
         return StoreSocket(listener.fileno(), allocation.master_address, allocation.master_port, allocation.world_size)
 
 

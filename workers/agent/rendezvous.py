@@ -36,6 +36,13 @@ class RendezvousPorts:
                 ) from error
         return self._sockets[port]
 
+    def spare(self) -> socket.socket:
+        """A listening socket beside those of the slots; the caller closes it. Raises NotLaunchable."""
+        try:
+            return _listen(self._address, 0)
+        except OSError as error:
+            raise NotLaunchable(f"nothing can listen on {self._address}: {error.strerror}", retryable=True) from error
+
     def close(self) -> None:
         for s in self._sockets.values():
             s.close()

@@ -3,12 +3,14 @@
 Holds: explicit argument > environment > file > default. No default reads the host except `node_id`, in `resolved`.
 """
 
+import json
 import re
 import socket
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import Field
-from pydantic_settings import SettingsConfigDict
+from pydantic import Field, field_validator
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from trainhouse.events.ids import NodeId
 from trainhouse.events.settings import TomlSection
@@ -29,7 +31,10 @@ class AgentSettings(TomlSection):
     slots: int = Field(2, ge=0, le=1024, description="cpu slots, where there are no accelerators")
     accelerators: str = Field("auto", pattern="^(auto|none|nvml)$", description="auto: NVML's devices if there are any, else cpu slots")
     address: str = Field("127.0.0.1", description="where other nodes' ranks reach this one's")
-    labels: dict[str, str] = Field(default_factory=dict, description="topology, such as rack and NVLink domain")
+    labels: Annotated[dict[str, str], NoDecode] = Field(
+        default_factory=dict,
+        description="nvlink, rack, switch, pod and zone name its topology domains, spot=true one that may be taken away",
+    )
     interpreter: str | None = Field(None, description="what `python` means for a job that names none; default: the agent's own")
     image_digest: str | None = Field(None, description="the image in which this agent runs; a job that names another one is not launched")
     heartbeat_interval_s: float = Field(1.0, gt=0, le=60)
@@ -42,6 +47,20 @@ class AgentSettings(TomlSection):
     keep_attempts: int = Field(50, ge=0, description="folders of finished attempts that stay for a look")
     keep_attempts_bytes: int = Field(2048 * MIB, ge=0)
     keep_code_bytes: int = Field(4096 * MIB, ge=0, description="unpacked code that stays cached")
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _labels_as_text(cls, value: Any) -> Any:
+        """In the environment: `rack=r7,pod=p1`, or a JSON object."""
+        if not isinstance(value, str):
+            return value
+        if value.lstrip().startswith("{"):
+            return json.loads(value)
+        pairs = [pair.partition("=") for pair in value.split(",") if pair.strip()]
+        wrong = next((name for name, sign, text in pairs if not (name.strip() and sign and text.strip())), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong.strip()!r} is no label; write name=value, with commas between: rack=r7,pod=p1")
+        return {name.strip(): text.strip() for name, _, text in pairs}
 
     def resolved(self) -> "AgentSettings":
         """With node_id and absolute folders filled in. Reads the host's name."""

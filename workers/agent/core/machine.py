@@ -1,8 +1,9 @@
 """The machine itself: what an agent does about one input.
 
 Holds, for every sequence of inputs: at most one epoch of a job has processes here; an epoch below one that was seen is never
-launched; an epoch that ended here is never launched again; no device has two attempts; a command not newer than the order token is
-dropped; an attempt's AttemptStopped comes after its last process.  Never: raises on a command that makes no sense here; it drops it.
+launched; an epoch that ended here is never launched again; no device has two attempts, but those that each have a share of it; a command
+not newer than the order token is dropped; an attempt's AttemptStopped comes after its last process.
+Never: raises on a command that makes no sense here; it drops it.
 """
 
 from dataclasses import replace

@@ -79,12 +79,8 @@ class Turn:
                 self.do(Launch(attempt.allocation, attempt.placement))
 
     def _blocked(self, attempt: LocalAttempt) -> bool:
-        devices = set(attempt.placement.devices)
-        return any(
-            other.has_processes and (other.key.job_id == attempt.key.job_id or devices & set(other.placement.devices))
-            for other in self.state.attempts.values()
-            if other.key != attempt.key
-        )
+        others = (o for o in self.state.attempts.values() if o.key != attempt.key and o.has_processes)
+        return any(o.key.job_id == attempt.key.job_id or _collide(o, attempt) for o in others)
 
     def sweep(self, attempt: LocalAttempt) -> None:
         """No rank is left: what they left behind must go before anything newer starts."""
@@ -132,3 +128,9 @@ class Turn:
 
     def _fields(self, of: GangAllocated | GangReleased) -> dict[str, object]:
         return {"job_id": of.job_id, "attempt": of.attempt, "epoch": of.epoch, "node_id": self.state.identity.node_id, "pool": of.pool}
+
+
+def _collide(one: LocalAttempt, other: LocalAttempt) -> bool:
+    """Whether two attempts have a device in common that they do not both have only a share of."""
+    both_share = one.allocation.spec.shares_device and other.allocation.spec.shares_device
+    return not both_share and not set(one.placement.devices).isdisjoint(other.placement.devices)
