@@ -41,7 +41,9 @@ class Mix:
 
     def fork(self) -> "Mix":
         """Equal now, apart from then on."""
-        return Mix((self.asked, tuple(self.counts.items()), self.typical))
+        new = Mix.__new__(Mix)
+        new.asked, new.counts, new.typical = self.asked, self.counts.copy(), self.typical
+        return new
 
     def table(self) -> Table:
         """All that must be kept to go on later."""
@@ -55,7 +57,7 @@ class Mix:
         self.counts[usual] = self.counts.get(usual, 0) + 1
         self.asked += 1
         if len(self.counts) > MAX_ENTRIES:
-            del self.counts[min(self.counts, key=lambda u: (self.counts[u], u != usual, u))]
+            del self.counts[min(self.counts, key=lambda u: (self.counts[u], u == usual, u))]
         if self.asked % MAX_COUNT == 0:
             self.counts = {u: n // 2 for u, n in sorted(self.counts.items()) if n > 1}
         if self.asked % REVIEW_EVERY == 0 or not self.typical:

@@ -39,10 +39,12 @@ class Shape:
     spot: bool = True
     min_ranks: int = 0
     _hash: int = field(default=0, compare=False, repr=False)
+    _ranks: int = field(default=0, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         key = (self.pool, self.blocks, self.milli, self.require, self.prefer, self.group, self.labels, self.spot, self.min_ranks)
         object.__setattr__(self, "_hash", hash(key))
+        object.__setattr__(self, "_ranks", sum(b.ranks for b in self.blocks))
 
     def __hash__(self) -> int:
         return self._hash
@@ -50,7 +52,7 @@ class Shape:
     @property
     def ranks(self) -> int:
         """The whole gang; of an elastic one, the most that it takes."""
-        return sum(b.ranks for b in self.blocks)
+        return self._ranks
 
 
 @dataclass(frozen=True, slots=True)
