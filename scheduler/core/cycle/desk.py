@@ -1,0 +1,182 @@
+"""Where plans of one state of the book are made: its victims, ranks and trial are worked out once for all gangs that ask.
+
+Holds: the book is not changed, and the trial is as before after each plan, whether it came to something or not.
+Never: emits actions.
+"""
+
+from collections.abc import Collection, Sequence
+
+from trainhouse.scheduler.core.cluster.shape import Placement
+from trainhouse.scheduler.core.cycle.book import Book
+from trainhouse.scheduler.core.cycle.entries import Eviction, Running, Waiting
+from trainhouse.scheduler.core.cycle.holdings import Holdings
+from trainhouse.scheduler.core.cycle.plans import Plan
+from trainhouse.scheduler.core.cycle.seeking import Found, Seeker
+from trainhouse.scheduler.core.cycle.shrink import Resized, by_price, settle, squeeze, undo
+from trainhouse.scheduler.core.cycle.standing import Standing
+from trainhouse.scheduler.core.cycle.trial import Trial, broken_by, is_elastic, kept_for_others, least_ranks, occupants, pledged
+from trainhouse.scheduler.core.cycle.victims import Victim, milliseconds, victims_of
+
+MAX_SQUEEZED = 32
+"""Elastic gangs that are shrunk at most for one gang, so that a plan stays cheap."""
+
+Rights = dict[int, Eviction]
+"""Whom a gang may stop: ordinal of the victim to the right by which."""
+
+
+class Desk:
+    """One pool, one state, one time. `idle`: there is nobody whom anybody could ask."""
+
+    def __init__(self, book: Book, pool: str, now_ms: int) -> None:
+        self._book, self._pool, self._now_ms = book, pool, now_ms
+        policy = book.policy(pool)
+        self._rules = policy.preemption
+        here = [book.running[i] for i in sorted(book.running) if book.running[i].job.shape.pool == pool]
+        self._victims = victims_of(here, self._rules, now_ms)
+        self._shrinkable = by_price(self._victims) if policy.elastic.enabled else []
+        self.idle = not self._victims or not (self._rules.enabled or self._shrinkable)
+        self._standing: Standing | None = None
+        self._made_trial: Trial | None = None
+        self._made_holdings: Holdings | None = None
+
+    # ---- made when first needed: most looks end before
+
+    @property
+    def _stand(self) -> Standing:
+        self._standing = self._standing or Standing(self._book, self._pool, self._now_ms)
+        return self._standing
+
+    @property
+    def _trial(self) -> Trial:
+        self._made_trial = self._made_trial or Trial(self._book, self._pool)
+        return self._made_trial
+
+    @property
+    def _holdings(self) -> Holdings:
+        self._made_holdings = self._made_holdings or Holdings(self._victims)
+        return self._made_holdings
+
+    @property
+    def leavers(self) -> list[Running]:
+        """Gangs that leave already, on whose devices plans count."""
+        return self._trial.leavers
+
+    # ---- a plan
+
+    def plan(self, job: Waiting) -> Plan | None:
+        """How `job` can start; None: nobody can be asked, or it would not help."""
+        cover = self._stand.would_cover(job)
+        rights = self._rights(job, cover)
+        able = [v for v in self._shrinkable if self._stand.may_shrink(job, v.running, cover)]
+        able = able[: min(MAX_SQUEEZED, self._rules.max_victims)]
+        if not rights and not able:
+            return None
+        begins_ms = self._now_ms + milliseconds(self._rules.checkpoint_deadline_s)
+        avoid, broken = kept_for_others(self._book, job, self._now_ms, begins_ms)
+        squeezed: list[Resized] = []
+        found = self._by_waiting(job, avoid) or self._by_shrinking(job, able, squeezed, avoid)
+        found = found or self._by_stopping(job, rights, squeezed, avoid)
+        if found is None:
+            for each in reversed(squeezed):
+                undo(self._trial, each)
+            return None
+        found = found if squeezed else self._larger(job, found, avoid)
+        shrunk = self._settled(job, found, squeezed)
+        stopped = tuple((v, rights[self._holdings.ordinal(v.job_id)]) for v in found.victims)
+        if not self._allowed(job, found.placement, stopped, shrunk):
+            return None
+        return Plan(job, found.placement, stopped, tuple(shrunk), tuple(broken_by(self._book, broken, found.placement)))
+
+    def _rights(self, job: Waiting, cover: frozenset[str]) -> Rights:
+        if not self._rules.enabled:
+            return {}
+        rights = ((i, self._stand.may_stop(job, v.running, cover)) for i, v in enumerate(self._victims))
+        return {i: right for i, right in rights if right is not None}
+
+    def _by_waiting(self, job: Waiting, avoid: int) -> Found | None:
+        """On devices that others are leaving already, and that nobody claims: then nobody need be asked."""
+        if not self._trial.leavers:
+            return None
+        placement = self._trial.place(job.shape, least_ranks(job.shape), avoid)
+        if placement is None or not occupants(placement, self._trial.leavers):
+            return None
+        return Found((), placement)
+
+    def _by_shrinking(self, job: Waiting, able: Sequence[Victim], squeezed: list[Resized], avoid: int) -> Found | None:
+        """Squeezes one elastic gang after the other until the gang is placed; they stay squeezed if it is not."""
+        for victim in able:
+            each = squeeze(self._trial, victim)
+            if each is None:
+                continue
+            squeezed.append(each)
+            placement = self._trial.place(job.shape, least_ranks(job.shape), avoid)
+            if placement is not None:
+                return Found((), placement)
+        return None
+
+    def _by_stopping(self, job: Waiting, rights: Rights, squeezed: list[Resized], avoid: int) -> Found | None:
+        """Gangs on borrowed devices first, then all; one that was squeezed is stopped only if nothing else will do."""
+        small = {each.victim.job_id for each in squeezed}
+        rest = [i for i in rights if self._victims[i].job_id not in small]
+        borrowed = [i for i in rest if not self._stand.covering(self._victims[i].job_id)]
+        for eligible in (borrowed, rest):
+            if eligible and (eligible is borrowed or len(rest) > len(borrowed)):
+                found = self._seek(job, eligible, avoid, len(squeezed))
+                if found is not None:
+                    return found
+        if len(rest) == len(rights):
+            return None
+        while squeezed:
+            undo(self._trial, squeezed.pop())
+        return self._seek(job, rights, avoid, 0)
+
+    def _seek(self, job: Waiting, eligible: Collection[int], avoid: int, others: int) -> Found | None:
+        most = self._rules.max_victims - others
+        return Seeker(self._trial, self._holdings, job, eligible, avoid, most).find() if most > 0 else None
+
+    def _larger(self, job: Waiting, found: Found, avoid: int) -> Found:
+        """More ranks for an elastic gang, where those who stop leave enough, and every one of them is needed still."""
+        if not is_elastic(job.shape):
+            return found
+        for victim in found.victims:
+            self._trial.gone(victim.running)
+        placement = self._trial.largest(job.shape, job.shape.min_ranks, job.shape.ranks, avoid)
+        for victim in found.victims:
+            self._trial.back(victim.running)
+        if placement is None or len(occupants(placement, (v.running for v in found.victims))) < len(found.victims):
+            return found
+        return found if self._quota_refuses(job, placement, found.victims, ()) else Found(found.victims, placement)
+
+    def _settled(self, job: Waiting, found: Found, squeezed: list[Resized]) -> list[Resized]:
+        """Who shrinks, and to what, once all has its place; the trial is as at the beginning afterwards."""
+        trial = self._trial
+        for victim in found.victims:
+            trial.gone(victim.running)
+        trial.cluster.take(found.placement, job.shape)
+        shrunk = settle(trial, squeezed, found.placement)
+        for each in shrunk:
+            trial.cluster.give(each.placement, each.victim.running.job.shape)
+        trial.cluster.give(found.placement, job.shape)
+        for victim in (*found.victims, *(each.victim for each in shrunk)):
+            trial.back(victim.running)
+        return shrunk
+
+    # ---- whether it may be
+
+    def _allowed(self, job: Waiting, placement: Placement, stopped: Sequence[tuple[Victim, Eviction]], shrunk: Sequence[Resized]) -> bool:
+        outranked = [v.running for v, why in stopped if why is Eviction.PREEMPTED]
+        if outranked and not self._stand.worth(job, outranked):
+            return False
+        return not self._quota_refuses(job, placement, [v for v, _ in stopped], shrunk)
+
+    def _quota_refuses(self, job: Waiting, placement: Placement, stopped: Sequence[Victim], shrunk: Sequence[Resized]) -> bool:
+        book, quotas = self._book, pledged(self._book, self._pool)
+        if not quotas.tree.types:
+            return False
+        for victim in (*stopped, *(each.victim for each in shrunk)):
+            running = victim.running
+            quotas.add(running.job.team, book.amounts(running.job.shape, running.placement), -1)
+        for each in shrunk:
+            owner = each.victim.running.job
+            quotas.add(owner.team, book.amounts(owner.shape, each.placement))
+        return quotas.may_start(job.team, book.amounts(job.shape, placement)) is not None

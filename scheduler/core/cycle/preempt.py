@@ -1,0 +1,49 @@
+"""Preemption as a transaction: others are asked to leave only if the whole waiting gang is then placed.
+
+For each gang that found no place, in order: elastic gangs are shrunk if that is enough; else gangs that run on borrowed devices are asked
+to leave, by least lost work; else any that it outranks. The devices are claimed for it in the same cycle: evictions serve nobody else.
+
+Holds: no eviction without a claim that its devices are part of; a protected gang is never asked; at most `max_victims` gangs for one;
+nobody can win back what was taken from it here by the same rules (`standing` says why). A plan that fails changes nothing.
+Never: stops part of a gang.
+"""
+
+from collections.abc import Iterable
+
+from trainhouse.events.policy import Blocking
+from trainhouse.scheduler.core.cycle.book import Book
+from trainhouse.scheduler.core.cycle.desk import Desk
+from trainhouse.scheduler.core.cycle.entries import Action, Waiting
+from trainhouse.scheduler.core.cycle.plans import actions_of, carry_out
+from trainhouse.scheduler.core.cycle.victims import milliseconds
+
+
+def plan_preemption(book: Book, pool: str, candidates: Iterable[Waiting], now_ms: int) -> list[Action]:
+    """Evictions and claims for waiting gangs that did not fit, in order; the book is left as if they were applied.
+
+    Under `strict` blocking the first gang that cannot be helped ends it, as it ends the pass of starts.
+    """
+    policy = book.policy(pool)
+    if not policy.preemption.enabled and not policy.elastic.enabled:
+        return []
+    deadline_ms = now_ms + milliseconds(policy.preemption.checkpoint_deadline_s)
+    actions: list[Action] = []
+    desk: Desk | None = None
+    failed: set[tuple[object, ...]] = set()
+    for job in candidates:
+        # What was found to be impossible stays so while others take devices: gangs with the same needs and rank are not tried again.
+        key = (job.team, job.priority, job.shape, job.run_ms)
+        if job.job_id in book.claims or job.not_before_ms > now_ms or key in failed:
+            continue
+        desk = desk or Desk(book, pool, now_ms)
+        if desk.idle:
+            break
+        plan = desk.plan(job)
+        if plan is not None:
+            actions.extend(carry_out(book, actions_of(book, plan, desk.leavers, deadline_ms, now_ms), now_ms))
+            desk = None
+        elif policy.blocking is Blocking.STRICT:
+            break
+        else:
+            failed.add(key)
+    return actions

@@ -1,0 +1,173 @@
+"""Who may take devices from whom: a strict order that no sequence of evictions can lead back to where it began.
+
+A running gang is *covered* where the gangs of a team (and of the teams below it) that come before it, in the order (priority, submission),
+leave room for it in what that team is guaranteed. A gang stops another one
+- by reclaiming, whatever the priorities, if it would itself be covered by a team that the other, uncovered one, is not below; or
+- by rank: its priority leads by the policy's margin; a covered victim only if the gang would be covered wherever the victim is.
+A team above its fair share loses that lead by its penalty; it never gains one, and waiting gains none.
+
+Why that ends when demand is constant: a team's covered gangs change only by a start before them in a fixed order, so they settle; from then
+on whoever stops a gang outranks it by a fixed number. Under order `remaining` the expected remaining run time is the rank: the one that
+started has less left than those that it stopped, and goes on having less.
+
+Holds: ranks depend on facts that waiting, running and being stopped do not change (but for the penalty, which only refuses).
+Never: looks at devices.
+"""
+
+from collections.abc import Iterable
+
+from trainhouse.events.policy import Order
+from trainhouse.scheduler.core.cluster.shape import Placement
+from trainhouse.scheduler.core.cycle.book import Book
+from trainhouse.scheduler.core.cycle.entries import Eviction, Running, Waiting
+from trainhouse.scheduler.core.cycle.victims import milliseconds
+from trainhouse.scheduler.core.queue.amounts import ANY, Amounts, amounts_asked
+from trainhouse.scheduler.core.queue.score import POINT, over_share_penalty
+from trainhouse.scheduler.core.queue.tree import ROOT
+
+Member = tuple[int, int, str, Amounts]
+"""(priority, number, job id, what it holds): sorts in the order in which a guarantee covers."""
+
+
+def _least(job: Waiting, amounts: Amounts, placement: Placement) -> Amounts:
+    """What an elastic gang holds at its least size: what it has above that is always borrowed, and can be had without stopping it."""
+    least, ranks = job.shape.min_ranks, sum(part.ranks for part in placement)
+    if not 0 < least < ranks:
+        return amounts
+    return Amounts(tuple((t, milli * least // ranks) for t, milli in amounts.devices))
+
+
+def remaining_ms(running: Running, now_ms: int) -> int | None:
+    """Expected remaining run time on the whole gang, ms (linear in ranks); 0 once it overran; None: not known."""
+    if running.ends_ms is None:
+        return None
+    return max(0, running.ends_ms - now_ms) * running.ranks // running.job.shape.ranks
+
+
+class Standing:
+    """Ranks and guarantees in one pool at one time. Gangs that leave are not counted; those with a claim count as if they ran."""
+
+    def __init__(self, book: Book, pool: str, now_ms: int) -> None:
+        self._policy, self._now_ms = book.policy(pool), now_ms
+        self._rules = self._policy.preemption
+        self._usage = book.usage.of(pool)
+        self._tree = self._usage.quotas.tree
+        self._members: dict[str, list[Member]] = {}
+        self._covering: dict[str, tuple[str, ...]] = {}
+        self._penalties: dict[str, int] = {}
+        self._fair: dict[str, float] = {}
+        self._restart_ms = milliseconds(self._rules.restart_cost_s)
+        if self._tree.types:
+            self._gather(book, pool)
+        if self._policy.order is Order.SCORE:
+            self._fair = self._usage.fair_shares(sorted(book.lanes.of(pool).teams))
+
+    def _gather(self, book: Book, pool: str) -> None:
+        for job_id in sorted({*book.running, *book.claims}):
+            running, claim = book.running.get(job_id), book.claims.get(job_id)
+            job = running.job if running is not None else book.lanes.get(job_id)
+            if job is None or job.shape.pool != pool:
+                continue
+            if claim is not None:
+                self._join(job, _least(job, book.amounts(job.shape, claim.placement), claim.placement))
+            elif running is not None and running.leaving_ms is None:
+                self._join(job, _least(job, book.amounts(job.shape, running.placement), running.placement))
+        found: dict[str, list[str]] = {}
+        for name in sorted(self._members):
+            self._members[name].sort(key=lambda m: m[:3])
+            for job_id in self._covered(name, self._members[name]):
+                found.setdefault(job_id, []).append(name)
+        self._covering = {job_id: tuple(names) for job_id, names in found.items()}
+
+    def _join(self, job: Waiting, amounts: Amounts) -> None:
+        for name in self._tree.path(job.team):
+            if name != ROOT:
+                self._members.setdefault(name, []).append((job.priority, job.number, job.job_id, amounts))
+
+    def _covered(self, name: str, members: Iterable[Member]) -> list[str]:
+        """The members, in order, that fit in what a team is guaranteed; one that does not fit is passed over."""
+        used: dict[str, int] = {}
+        out: list[str] = []
+        for _, _, job_id, amounts in members:
+            typed = all(used.get(t, 0) + m <= self._tree.guaranteed(name, t) for t, m in amounts.devices)
+            if typed or used.get(ANY, 0) + amounts.all_milli <= self._tree.guaranteed(name, ANY):
+                out.append(job_id)
+                for device_type, milli in (*(d for d in amounts.devices if d[0] != ANY), (ANY, amounts.all_milli)):
+                    used[device_type] = used.get(device_type, 0) + milli
+        return out
+
+    def covering(self, job_id: str) -> tuple[str, ...]:
+        """The teams whose guarantee covers a running gang; empty: all of it is borrowed."""
+        return self._covering.get(job_id, ())
+
+    def would_cover(self, job: Waiting) -> frozenset[str]:
+        """The teams whose guarantee would cover a waiting gang (an elastic one at its least size) if it ran."""
+        if not self._tree.types:
+            return frozenset()
+        amounts = amounts_asked(job.shape, job.shape.min_ranks or None)
+        found = set()
+        for name in self._tree.path(job.team):
+            if name != ROOT:
+                before = [m for m in self._members.get(name, ()) if m[:2] < (job.priority, job.number)]
+                if job.job_id in self._covered(name, (*before, (job.priority, job.number, job.job_id, amounts))):
+                    found.add(name)
+        return frozenset(found)
+
+    def may_stop(self, job: Waiting, victim: Running, cover: frozenset[str]) -> Eviction | None:
+        """By what right `job` may stop `victim`; None: it may not. `cover`: what `would_cover(job)` gave."""
+        held = self.covering(victim.job.job_id)
+        if not held and self._rules.reclaim and any(name not in self._tree.path(victim.job.team) for name in cover):
+            return Eviction.RECLAIMED
+        if all(name in cover for name in held) and self.leads(job, victim):
+            return Eviction.PREEMPTED
+        return None
+
+    def may_shrink(self, job: Waiting, victim: Running, cover: frozenset[str]) -> bool:
+        """Whether `job` may have the ranks of an elastic gang above its minimum.
+
+        Not if the gang's team, with all that it holds, is within its guarantee (and `job` is not covered there), nor if the gang leads.
+        """
+        team, quotas = victim.job.team, self._usage.quotas
+        if team not in cover and 0 < quotas.held(team) <= self._tree.guaranteed(team, ANY):
+            return False
+        behind = job.priority - victim.job.priority
+        return behind <= 0 or behind < self._rules.margin
+
+    def leads(self, job: Waiting, victim: Running) -> bool:
+        """Whether a waiting gang outranks a running one by enough."""
+        if self._policy.order is Order.REMAINING:
+            left = remaining_ms(victim, self._now_ms)
+            if job.run_ms is None:
+                return False
+            return left is None or left > job.run_ms + self.delay_ms(victim)
+        lead = victim.job.priority - job.priority
+        handicap = max(0, self._penalty(job.team) - self._penalty(victim.job.team))
+        return lead > 0 and lead * POINT - handicap >= round(self._rules.margin * POINT)
+
+    def delay_ms(self, victim: Running) -> int:
+        """Run time that stopping a gang loses for it, ms."""
+        return max(0, self._now_ms - victim.saved_ms) + self._restart_ms
+
+    def worth(self, job: Waiting, victims: Iterable[Running]) -> bool:
+        """Under order `remaining`: whether all victims together wait less than the gang would have; else always.
+
+        Each waits for the gang's run time and what it loses; the gang would have waited for the last of them to end.
+        """
+        if self._policy.order is not Order.REMAINING or job.run_ms is None:
+            return True
+        stopped = list(victims)
+        lefts = [remaining_ms(v, self._now_ms) for v in stopped]
+        known = [left for left in lefts if left is not None]
+        if len(known) < len(lefts):
+            return True
+        return sum(job.run_ms + self.delay_ms(v) for v in stopped) < max(known, default=1 << 62)
+
+    def _penalty(self, team: str) -> int:
+        if self._policy.order is not Order.SCORE:
+            return 0
+        known = self._penalties.get(team)
+        if known is None:
+            fair = self._fair.get(team)
+            share = self._usage.share(team, self._now_ms)
+            known = self._penalties[team] = over_share_penalty(share, fair, self._policy.score) if fair else 0
+        return known
