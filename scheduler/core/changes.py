@@ -23,14 +23,17 @@ from trainhouse.events import (
 )
 from trainhouse.events.phases import StopCause, StopKind, Stopping
 from trainhouse.events.policy import RunTimes
-from trainhouse.scheduler.core.demand import ANY
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.leaving import ask_to_leave
 from trainhouse.scheduler.core.life import stop
+from trainhouse.scheduler.core.queue.checking import check_against
+from trainhouse.scheduler.core.queue.lines import line_of
 from trainhouse.scheduler.core.records import Node
 
 E = TypeVar("E", bound=Event)
 MAX_TOLD: Final = 20
+MAX_LINED_CHARS: Final = 20_000
+"""Of a policy's text in which lines are looked up: it is parsed for that."""
 
 
 def on_policy(draft: Draft, envelope: Envelope) -> None:
@@ -38,7 +41,7 @@ def on_policy(draft: Draft, envelope: Envelope) -> None:
     event = _of(envelope, PolicyChanged)
     if draft.state.pool(event.pool).policy_version and draft.state.book.policy(event.pool) == event.policy:
         return
-    wrong = _why_not(draft, event.pool, event.policy)
+    wrong = _why_not(draft, event.pool, event.policy, event.text)
     if wrong:
         _refuse(draft, envelope, wrong)
         return
@@ -55,22 +58,14 @@ def on_policy(draft: Draft, envelope: Envelope) -> None:
     )
 
 
-def _why_not(draft: Draft, pool: str, policy: SchedulingPolicy) -> str:
-    """What of a policy these nodes cannot obey; a pool without nodes can obey all."""
+def _why_not(draft: Draft, pool: str, policy: SchedulingPolicy, text: str) -> str:
+    """What of a policy these nodes cannot obey, with lines of its text; a pool without nodes can obey all."""
     if policy.run_times is RunTimes.TRUE:
         return "run_times: true ones are known in simulations only; use history or limits"
-    known = sorted({d.type for node in draft.state.in_pool(pool) for d in node.devices})
-    if not known:
-        return ""
-    for team in policy.teams:
-        for where, quota in (("guaranteed", team.guaranteed), ("limit", team.limit)):
-            unknown = sorted(t for t in quota if t != ANY and t not in known)
-            if unknown:
-                return (
-                    f"teams: {team.name}.{where} names devices of type {unknown[0]}, which no node of pool {pool} has; "
-                    f"known there: {', '.join(known[:MAX_TOLD])}. Use one of them, or {ANY}"
-                )
-    return ""
+    known = {d.type for node in draft.state.in_pool(pool) for d in node.devices}
+    faults = check_against(policy, known, draft.state.book.cluster.levels(pool) if known else ())
+    lined = text if len(text) <= MAX_LINED_CHARS else ""
+    return "; ".join(fault.text(line_of(lined, fault.field)) for fault in faults[:MAX_TOLD])
 
 
 def on_cordon(draft: Draft, envelope: Envelope) -> None:

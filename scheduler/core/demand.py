@@ -11,8 +11,8 @@ ANY = "any"
 GIB = 1024**3
 
 
-def shape_of(spec: JobSpec) -> Shape:
-    """The needs of a spec's gang; blocks in the order of ranks, one for each role."""
+def shape_of(spec: JobSpec, prefer: str = "") -> Shape:
+    """The needs of a spec's gang; blocks in the order of ranks, one for each role. `prefer`: the level that it prefers if it names none."""
     gang = spec.gang
     blocks = tuple(_block(r.ranks, r.resources or spec.resources, r.name) for r in gang.roles)
     return Shape(
@@ -20,7 +20,7 @@ def shape_of(spec: JobSpec) -> Shape:
         blocks=blocks or (_block(gang.ranks, spec.resources, ""),),
         milli=device_share(spec),
         require=gang.require or "",
-        prefer=gang.prefer or "",
+        prefer=gang.prefer or prefer,
         group=gang.group_ranks,
         labels=tuple(sorted(spec.placement.node_labels.items())),
         spot=spec.placement.spot,

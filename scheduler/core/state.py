@@ -131,8 +131,10 @@ class ScheduleState:
         """What the book is to say of a job; None of one that has ended."""
         known = self.book.running.get(job.job_id)
         entry = known.job if known is not None else self.book.lanes.get(job.job_id)
-        shape = entry.shape if entry is not None else shape_of(job.spec)
-        run_times = self.book.policy(job.pool).run_times
+        policy = self.book.policy(job.pool)
+        run_times, prefer = policy.run_times, policy.topology.prefer or ""
+        same_needs = entry is not None and entry.shape.prefer == (job.spec.gang.prefer or prefer)
+        shape = entry.shape if entry is not None and same_needs else shape_of(job.spec, prefer)
         if job.allotment is not None:
             same = known is not None and known.started_ms == job.allotment.allocated_at_ms
             placement = known.placement if known is not None and same else placement_of(job, job.allotment.placements, self.nodes)
@@ -174,9 +176,9 @@ class ScheduleState:
     def put_policy(self, pool: str, policy: SchedulingPolicy, version: int, now_ms: int) -> None:
         """Another policy counts from now on."""
         self.pools[pool] = replace(self.pool(pool), policy_version=version, judged=False)
-        before = self.book.policy(pool).run_times
+        before = self.book.policy(pool)
         self.book.set_policy(pool, policy, now_ms)
-        if policy.run_times is not before:
+        if (policy.run_times, policy.topology) != (before.run_times, before.topology):
             for job_id in sorted(j for j, job in self.jobs.items() if job.pool == pool):
                 self.put_job(self.jobs[job_id], now_ms)
 

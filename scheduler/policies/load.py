@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from trainhouse.events.policy import SchedulingPolicy
 from trainhouse.events.pool import MAX_TEXT_CHARS
 from trainhouse.scheduler.core.queue.checking import PolicyFault, field_path
-from trainhouse.scheduler.policies.lines import line_in, node_of, repeated_keys
+from trainhouse.scheduler.core.queue.lines import line_in, node_of, repeated_keys
 
 MAX_BYTES = MAX_TEXT_CHARS
 """Of one policy file: what an event can carry."""
@@ -102,8 +102,6 @@ def _compose(text: str, file: str) -> yaml.Node:
         node = node_of(text) if alias is None else None
     except yaml.YAMLError as error:
         raise _no_yaml(file, error) from error
-    except RecursionError as error:
-        raise PolicyError(file, [FaultLine(1, "policy", "nested too deeply for a policy")]) from error
     if alias is not None:
         raise PolicyError(file, [FaultLine(alias.start_mark.line + 1, "policy", "YAML aliases are not taken; write it out")])
     if not isinstance(node, yaml.MappingNode):

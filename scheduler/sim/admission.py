@@ -15,7 +15,7 @@ class Admission:
 
     def __init__(self, book: Book, one_pool: bool) -> None:
         self._book, self._idle = book, book.cluster.fork()
-        self._shapes = Shapes(one_pool)
+        self._shapes = Shapes(one_pool, lambda pool: book.policy(pool).topology.prefer or "")
         self._judged: dict[tuple[str, Shape], str] = {}
 
     def judge(self, job: TraceJob) -> tuple[Shape | None, str]:

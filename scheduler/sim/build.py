@@ -4,6 +4,8 @@ Holds: equal needs give one and the same shape object; a node's index is its pla
 Never: changes a book.
 """
 
+from collections.abc import Callable
+
 from trainhouse.scheduler.core.cluster.shape import Block, Shape
 from trainhouse.scheduler.core.cluster.slots import NodeSlots
 from trainhouse.scheduler.sim.types import ANY_TYPE, SimNode, TraceJob
@@ -41,8 +43,8 @@ def slots_of(index: int, node: SimNode, one_pool: bool) -> NodeSlots:
 class Shapes:
     """Shapes of jobs, each made once. A job's cpus and memory are shared out among its ranks."""
 
-    def __init__(self, one_pool: bool) -> None:
-        self._one_pool = one_pool
+    def __init__(self, one_pool: bool, prefer_of: Callable[[str], str] = lambda pool: "") -> None:
+        self._one_pool, self._prefer_of = one_pool, prefer_of
         self._made: dict[tuple[str, int, str, int, int, int, int], Shape] = {}
 
     def of(self, job: TraceJob) -> Shape:
@@ -55,5 +57,6 @@ class Shapes:
             cpus, memory = job.cpu_milli / 1000 / job.gpus, job.memory_mib * MIB // job.gpus
             milli = min(1000, job.gpu_milli) if job.gpus == 1 else 1000
             blocks = (Block(job.gpus, types, cpus=cpus, memory_bytes=memory),)
-            found = self._made[key] = Shape(pool, blocks, milli=milli, min_ranks=job.min_gpus if job.min_gpus < job.gpus else 0)
+            min_ranks = job.min_gpus if job.min_gpus < job.gpus else 0
+            found = self._made[key] = Shape(pool, blocks, milli=milli, prefer=self._prefer_of(pool), min_ranks=min_ranks)
         return found

@@ -67,7 +67,7 @@ def faults(text: str) -> list[tuple[int, str, str]]:
         ("name: \x00\n", 1, "policy", "no YAML"),
         ("name: 2026-99-99\n", 1, "policy", "no YAML"),
         ("name: &a [1]\n? {b: 1}\n: 2\n", 2, "policy", "no YAML"),
-        ("teams: " + "[" * 2000, 1, "policy", ""),
+        ("teams: " + "[" * 2000 + "]" * 2000, 1, "policy", "nested more than 32 levels deep"),
     ],
 )
 def test_a_fault_is_told_with_its_line_and_field(text: str, line: int, field: str, problem: str) -> None:

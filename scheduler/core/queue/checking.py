@@ -12,6 +12,7 @@ from trainhouse.scheduler.core.queue.amounts import ANY
 
 ALWAYS_LEVELS = ("node",)
 """Levels that every node has without telling."""
+MAX_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,15 @@ def check_against(policy: SchedulingPolicy, device_types: Collection[str], level
         for field, amounts in (("guaranteed", team.guaranteed), ("limit", team.limit)):
             for device_type in sorted(amounts):
                 if device_type != ANY and device_type not in known:
-                    problem = f"no node of this pool has a device of type {device_type}; it has {', '.join(known)}"
+                    problem = f"no node of this pool has a device of type {device_type}; it has {_some(known)}"
                     faults.append(PolicyFault(("teams", index, field, device_type), problem))
     prefer, told = policy.topology.prefer, sorted({*levels, *ALWAYS_LEVELS})
     if prefer is not None and prefer not in told:
-        problem = f"no node of this pool tells a topology level {prefer}; they tell {', '.join(told)}"
+        problem = f"no node of this pool tells a topology level {prefer}; they tell {_some(told)}"
         faults.append(PolicyFault(("topology", "prefer"), problem))
     return tuple(faults)
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - MAX_SHOWN
+    return ", ".join(names[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,16 +1,26 @@
 """Where in a YAML text a field of a policy stands.
 
 Holds: a field that is absent is told at the nearest thing around it that is there. Line numbers begin with 1.
-Never: reads a file; builds anything but plain nodes.
+Never: reads a file; builds anything but plain nodes; goes deeper than a policy does, however deep a text is.
 """
 
 from collections.abc import Sequence
 
 import yaml
 
+MAX_DEPTH = 32
+_OPENS = (yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken, yaml.BlockSequenceStartToken, yaml.BlockMappingStartToken)
+_CLOSES = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
+
 
 def node_of(text: str) -> yaml.Node | None:
-    """The tree of a YAML text, None when it is empty. Raises yaml.YAMLError."""
+    """The tree of a YAML text, None when it is empty. Raises yaml.YAMLError, also for one that is nested too deeply."""
+    depth = 0
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        depth += isinstance(token, _OPENS)
+        depth -= isinstance(token, _CLOSES)
+        if depth > MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem=f"nested more than {MAX_DEPTH} levels deep", problem_mark=token.start_mark)
     return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
