@@ -45,8 +45,10 @@ class EmulatedNode:
         return self.agent is None or self.cut
 
     def jobs(self) -> set[str]:
-        """Jobs of which its agent knows an attempt."""
-        return {k.job_id for k in self.agent.state.attempts} if self.agent is not None else set()
+        """Jobs of which its agent knows an attempt, or will when it reads on."""
+        if self.agent is None:
+            return set()
+        return {k.job_id for k in self.agent.state.attempts}.union(*(_jobs_in(c.event) for c in self._unread))
 
     def boot(self, now_ms: int) -> None:
         """Power on: a new boot, and its agent starts."""
@@ -99,6 +101,7 @@ class EmulatedNode:
             self.agent.uplink.mend()
         for command in unread:
             self.command(command, now_ms)
+        self._world.changed(self)
 
     def command(self, command: Command, now_ms: int) -> None:
         """A command for this node came out of the brokers."""
@@ -106,6 +109,7 @@ class EmulatedNode:
             return  # nobody reads; the answer to the next registration holds what it told
         if self.cut and len(self._unread) < MAX_UNREAD:
             self._unread.append(command)
+            self._world.changed(self)
             return
         if isinstance(command.event, NodeDesiredState) and command.event.incarnation == self.agent.state.identity.incarnation:
             self.answered = True
@@ -184,3 +188,11 @@ class EmulatedNode:
         if self.agent is not None:
             self.agent.beat(now_ms)
             self._beating = self._world.timers.at(now_ms + round(self._pulse.interval_s * 1000), self._beat)
+
+
+def _jobs_in(event: Event) -> set[str]:
+    """Jobs that a command speaks of."""
+    if isinstance(event, NodeDesiredState):
+        return {str(a.job_id) for a in event.allocations}
+    job_id = getattr(event, "job_id", None)
+    return {str(job_id)} if job_id is not None else set()
