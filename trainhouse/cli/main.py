@@ -42,6 +42,7 @@ def build() -> typer.Typer:
         restrictions,
         run,
         secret,
+        simulate,
         story,
         submit,
         why,
@@ -74,6 +75,7 @@ def build() -> typer.Typer:
         secret,
         run,
         fleet,
+        simulate,
     ):
         module.register(app)
     _register_stack(app)
