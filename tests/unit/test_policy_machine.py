@@ -1,5 +1,7 @@
 """A policy that a pool's nodes cannot obey is refused with the line, and the old one stays; a preferred level reaches every gang."""
 
+from typing import Any
+
 from tests.unit.core_world import Driver, admitted, policy_changed, registered
 from trainhouse.events import ChangeRefused, PolicyApplied
 
@@ -9,7 +11,7 @@ TEXT = "teams:\n- name: a\n  limit:\n    any: 9\n    h800: 4\ntopology:\n  prefe
 def test_a_policy_that_the_nodes_cannot_obey_is_refused_with_its_lines_and_the_old_one_stays() -> None:
     d = Driver()
     d.feed(registered("a", labels={"rack": "r1"}), policy_changed(blocking="strict"))
-    policy = {"teams": [{"name": "a", "limit": {"any": 9, "h800": 4}}], "topology": {"prefer": "row"}}
+    policy: dict[str, Any] = {"teams": [{"name": "a", "limit": {"any": 9, "h800": 4}}], "topology": {"prefer": "row"}}
     d.feed(policy_changed(text=TEXT, **policy))
     reason = d.last(ChangeRefused).reason
     assert reason.startswith("line 5: teams[0].limit.h800: no node of this pool has a device of type h800; it has cpu; ")

@@ -187,7 +187,7 @@ class RankedTurn:
             return (0, key.priority, number, job_id, key, place)
         job = self._lanes.get(job_id)
         assert job is not None, f"{job_id} is in a lane and not among the waiting jobs"
-        before_share = (100 - key.priority) * POINT + self._wait.bonus(job, self._now_ms)
+        before_share = (100 - key.priority) * POINT + self._wait.bonus_in(key.grade_ms, job, self._now_ms)
         return (-before_share, 0, number, job_id, key, place)
 
     def _rank(self, team: str, heap: list[_Ranked]) -> tuple[float, int, int, str, str]:

@@ -37,14 +37,11 @@ class Score:
         return f"{total} = {priority} (100 - priority) + {wait} (wait) - {penalty} (over share)"
 
 
-def waited_ms(job: Waiting, now_ms: int) -> int:
-    """How long a job has waited in all, time before a retry or preemption included, time with devices not."""
-    waited = now_ms - job.submitted_ms - job.ran_ms
-    return waited if waited > 0 else 0
-
-
 class WaitRule:
-    """The wait bonus of a policy, in whole numbers: the same for every machine, and quick for each lane of each cycle."""
+    """The wait bonus of a policy, in whole numbers: the same for every machine, and quick for each lane of each cycle.
+
+    Waiting is all time since the submission without devices: what a preempted job waited before counts on.
+    """
 
     __slots__ = ("in_run_times", "most", "per_h")
 
@@ -55,9 +52,14 @@ class WaitRule:
 
     def bonus(self, job: Waiting, now_ms: int) -> int:
         """Millionths of a point for waiting. In run times: those of the classes of lanes, so that a lane stays in order."""
-        per_ms = grade_ms(job.run_ms) if self.in_run_times else HOUR_MS
-        waited = waited_ms(job, now_ms)
-        bonus = waited * self.per_h // (HOUR_MS if per_ms == UNKNOWN_RUN_MS else per_ms)
+        return self.bonus_in(grade_ms(job.run_ms) if self.in_run_times else 0, job, now_ms)
+
+    def bonus_in(self, grade: int, job: Waiting, now_ms: int) -> int:
+        """The same for a job of a lane with this class of run times (0: none)."""
+        waited = now_ms - job.submitted_ms - job.ran_ms
+        if waited <= 0:
+            return 0
+        bonus = waited * self.per_h // (HOUR_MS if grade == UNKNOWN_RUN_MS or not grade else grade)
         return bonus if bonus < self.most else self.most
 
 
