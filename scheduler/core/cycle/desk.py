@@ -16,6 +16,8 @@ from trainhouse.scheduler.core.cycle.shrink import Resized, by_price, settle, sq
 from trainhouse.scheduler.core.cycle.standing import Standing
 from trainhouse.scheduler.core.cycle.trial import Trial, broken_by, is_elastic, kept_for_others, least_ranks, occupants, pledged
 from trainhouse.scheduler.core.cycle.victims import Victim, milliseconds, victims_of
+from trainhouse.scheduler.core.queue.amounts import amounts_asked
+from trainhouse.scheduler.core.queue.quotas import QuotaRule
 
 MAX_SQUEEZED = 32
 """Elastic gangs that are shrunk at most for one gang, so that a plan stays cheap."""
@@ -66,8 +68,9 @@ class Desk:
     def plan(self, job: Waiting) -> Plan | None:
         """How `job` can start; None: nobody can be asked, or it would not help."""
         cover = self._stand.would_cover(job)
-        rights = self._rights(job, cover)
-        able = [v for v in self._shrinkable if self._stand.may_shrink(job, v.running, cover)]
+        within = self._limit(job)
+        rights = {i: right for i, right in self._rights(job, cover).items() if self._helps(self._victims[i], within)}
+        able = [v for v in self._shrinkable if self._helps(v, within) and self._stand.may_shrink(job, v.running, cover)]
         able = able[: min(MAX_SQUEEZED, self._rules.max_victims)]
         if not rights and not able:
             return None
@@ -92,6 +95,15 @@ class Desk:
             return {}
         rights = ((i, self._stand.may_stop(job, v.running, cover)) for i, v in enumerate(self._victims))
         return {i: right for i, right in rights if right is not None}
+
+    def _limit(self, job: Waiting) -> str | None:
+        """The team at whose limit the gang is now: only devices that gangs of it or below it leave are any use. None: at no limit."""
+        quotas = pledged(self._book, self._pool)
+        refusal = quotas.may_start(job.team, amounts_asked(job.shape, job.shape.min_ranks or None)) if quotas.tree.types else None
+        return refusal.at if refusal is not None and refusal.rule is QuotaRule.LIMIT else None
+
+    def _helps(self, victim: Victim, within: str | None) -> bool:
+        return within is None or within in self._book.usage.quotas(self._pool).tree.path(victim.running.job.team)
 
     def _by_waiting(self, job: Waiting, avoid: int) -> Found | None:
         """On devices that others are leaving already, and that nobody claims: then nobody need be asked."""
