@@ -60,6 +60,7 @@ def past(entries: Iterable[LogEntry], machine: Machine[S], at_ms: int, known: It
             found.whole = False
             continue
         found.partitions[entry.partition], _ = fold_bytes(machine, folded, entry.value)
-    if not found.partitions:
+    # An owner of a fresh journal claims it before there is any time in it.
+    if not found.partitions or not found.last_ms:
         raise NoSuchMoment(first_ms)
     return found

@@ -29,7 +29,7 @@ def journal(times_ms: list[int], partition: int = 0) -> tuple[list[LogEntry], li
     return entries, after
 
 
-steps = st.lists(st.integers(0, 40), min_size=1, max_size=12).map(sorted)
+steps = st.lists(st.integers(1, 40), min_size=1, max_size=12).map(sorted)
 
 
 @given(steps, st.integers(-5, 50))
@@ -71,6 +71,18 @@ def test_partitions_are_folded_apart_to_the_same_moment() -> None:
     found = past([e for pair in zip(one, two + two[-2:], strict=False) for e in pair], MACHINE, 22)
     assert {p: f.seq for p, f in found.partitions.items()} == {0: 2, 1: 1}
     assert found.last_ms == 20 and not found.whole
+
+
+def test_a_claim_before_all_time_is_no_moment() -> None:
+    claim = Proposer(MACHINE, "me").claim(begin(MACHINE, 0), 0)
+    folded, _ = fold_bytes(MACHINE, begin(MACHINE, 0), claim.encode())
+    record = Proposer(MACHINE, "me").propose(folded, 50, [pending(0, cancel(0), (), Limits())], 0, tick=False)
+    assert record is not None
+    entries = [LogEntry(0, 0, claim.encode()), LogEntry(0, 1, record.encode())]
+    with pytest.raises(NoSuchMoment) as early:
+        past(entries, MACHINE, 49)
+    assert early.value.first_ms == 50
+    assert past(entries, MACHINE, 50).partitions[0].seq == 2
 
 
 def test_an_empty_journal_has_no_moment() -> None:

@@ -31,7 +31,7 @@ from trainhouse.events import (
 from trainhouse.events.decisions import JobRetuned
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.journal import JournalRecord
-from trainhouse.events.kafka import TO_END, consumer, read_to_end
+from trainhouse.events.kafka import consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import CONTROL, DECISIONS, POLICIES, POOLS, STATUS, VERDICTS
 
@@ -117,7 +117,7 @@ class Fleet:
     def _newest(self, topic: str, kind: type[E]) -> list[E]:
         """The newest event of each key of a compacted topic that are of one kind."""
         newest: dict[bytes, E] = {}
-        reader = consumer(self.kafka, **QUIET, **TO_END)
+        reader = consumer(self.kafka, **QUIET)
         try:
             known = reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
             if known.error is not None:
