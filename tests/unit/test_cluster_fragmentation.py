@@ -101,11 +101,25 @@ def test_a_mix_goes_on_from_its_table_as_if_it_had_never_stopped(asked: list[tup
     for shape in shapes[cut:]:
         later.seen(shape)
     assert later.table() == through.table()
-    covered = sum(n for _, n in through.typical) * 100
-    assert not through.typical or covered >= 1 * COVERED_PERCENT
+    through.review()
+    covered = sum(through.counts[usual] for usual, _ in through.typical) * 100
+    assert covered >= sum(through.counts.values()) * COVERED_PERCENT
 
 
 def test_cpus_of_ranks_count_towards_what_is_usual() -> None:
     mix = Mix()
     mix.seen(Shape("p", (Block(2, ("B", "A"), cpus=1.5, memory_bytes=7),)))
-    assert mix.typical == ((Usual(("A", "B"), 2, 1000, 3000, 14), 1),)
+    assert mix.typical == ((Usual(("A", "B"), 2, 1000, 3000, 14), 2000),)
+
+
+def test_a_node_that_changes_its_devices_is_judged_by_the_new_ones() -> None:
+    for packing in (FRAGMENTATION, BEST_FIT):
+        cluster = Cluster()
+        for i in range(2):
+            cluster.put_node(NodeSlots(i, f"n{i}", "p", ("A",) * 2))
+        assert cluster.place(simple("p", 2, "A"), packing) is not None
+        cluster.put_node(NodeSlots(0, "n0", "p", ("B",) * 2))
+        cluster.put_node(NodeSlots(1, "n1", "p", ("A",) * 2, open=False))
+        assert cluster.place(simple("p", 2, "A"), packing) is None
+        placement = cluster.place(simple("p", 2, "B"), packing)
+        assert placement is not None and placement[0].node == 0

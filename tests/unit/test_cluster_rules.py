@@ -4,7 +4,7 @@ import pytest
 
 from trainhouse.events.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
-from trainhouse.scheduler.core.cluster.refusing import NodeSays
+from trainhouse.scheduler.core.cluster.kinds import NodeSays
 from trainhouse.scheduler.core.cluster.shape import Block, Placement, Shape, simple
 from trainhouse.scheduler.core.cluster.slots import NodeSlots
 

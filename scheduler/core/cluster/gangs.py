@@ -16,7 +16,7 @@ from trainhouse.scheduler.core.cluster.bay import Bay, count_in
 from trainhouse.scheduler.core.cluster.choose import Chosen
 from trainhouse.scheduler.core.cluster.groups import over_nodes
 from trainhouse.scheduler.core.cluster.plan import Need, Plan
-from trainhouse.scheduler.core.cluster.rooms import fitting, lowest_bits, pick, rooms_by
+from trainhouse.scheduler.core.cluster.rooms import fitting, fullest_singly, lowest_bits, pick, rooms_by
 from trainhouse.scheduler.core.cluster.shape import Part, Placement, Shape
 from trainhouse.scheduler.core.cluster.slots import NODE, NVLINK
 
@@ -83,10 +83,14 @@ def choose_for(cluster: Cluster, plan: Plan, shape: Shape, need: Need, packing: 
     if bay is None or bay.free < ranks:
         return None
     bay.follow(plan.topology)
-    if shape.prefer == NVLINK and not need.one_cell and cluster.layout.cells:
+    if shape.prefer == NVLINK and packing is not Packing.STRICT_CONSOLIDATE and not need.one_cell and cluster.layout.cells:
         inside = fullest(bay, rooms_by(cluster, bay, replace(need, one_cell=True), nodes), ranks)
         if inside is not None:
             return [(inside, ranks)]
+    if need.costly and packing is not Packing.STRICT_CONSOLIDATE:
+        alone = fullest_singly(cluster, bay, need, ranks, nodes)
+        if alone is not None:
+            return [(alone, ranks)]
     by = rooms_by(cluster, bay, need, nodes)
     if packing is Packing.STRICT_CONSOLIDATE and not shape.require:
         return choose.consolidated(by, by[-1], len(by) - 1, ranks)

@@ -7,6 +7,7 @@ copied before the first change of either. What is derived (topology, masks per n
 from dataclasses import dataclass, field
 
 from trainhouse.events.policy import Packing
+from trainhouse.scheduler.core.cluster.kinds import NodeSays
 from trainhouse.scheduler.core.cluster.plan import Plan, make_plan
 from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cluster.slots import NodeSlots
@@ -24,8 +25,13 @@ class Layout:
     type_masks: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
     cells: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Nodes of several NVLink domains: the masks of their devices, by lowest position."""
+    tells_cpus: int = 0
+    tells_memory: int = 0
+    """Nodes that say how many cpus, and how much memory, they have."""
     most: dict[tuple[Shape, Packing], int] = field(default_factory=dict)
     """Largest gangs, as they were asked for; forgotten on change."""
+    kinds: dict[Shape, tuple[dict[NodeSays, int], ...]] = field(default_factory=dict)
+    """What nodes say to each block of a shape, whatever is free; forgotten on change."""
     _topologies: dict[str, Topology] = field(default_factory=dict)
     _types: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _plans: dict[Shape, Plan] = field(default_factory=dict)
@@ -37,7 +43,10 @@ class Layout:
             dict(self.pools),
             list(self.type_masks),
             dict(self.cells),
+            self.tells_cpus,
+            self.tells_memory,
             dict(self.most),
+            dict(self.kinds),
             dict(self._topologies),
             dict(self._types),
             dict(self._plans),
@@ -51,6 +60,9 @@ class Layout:
         old = self.slots[slots.index]
         self.slots[slots.index] = slots
         self.type_masks[slots.index] = tuple((t, slots.mask_of(t)) for t in sorted(set(slots.types)))
+        bit = 1 << slots.index
+        self.tells_cpus = self.tells_cpus | bit if slots.cpus else self.tells_cpus & ~bit
+        self.tells_memory = self.tells_memory | bit if slots.memory else self.tells_memory & ~bit
         cells = slots.cells()
         if len(cells) > 1:
             self.cells[slots.index] = cells
@@ -58,6 +70,7 @@ class Layout:
             self.cells.pop(slots.index, None)
         self._plans.clear()
         self.most.clear()
+        self.kinds.clear()
         if old is not None and old.pool != slots.pool:
             self.pools[old.pool] &= ~(1 << slots.index)
             self._forget(old.pool)

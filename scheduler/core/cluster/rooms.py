@@ -31,7 +31,7 @@ def rooms_by(cluster: Cluster, bay: Bay, need: Need, nodes: int | None) -> Seque
         nodes = need.nodes if nodes is None else nodes & need.nodes
     by: Sequence[int] = bay.by_free if nodes is None else [m & nodes for m in bay.by_free]
     unit = need.unit
-    singly = -1 if need.costly else need.mixed
+    singly = need.mixed | host_told(cluster, need)
     if cluster.layout.cells and (unit > 1 or need.one_cell):
         singly |= sum(1 << node for node in cluster.layout.cells)
     if not singly and unit == 1:
@@ -43,6 +43,26 @@ def rooms_by(cluster: Cluster, bay: Bay, need: Need, nodes: int | None) -> Seque
         for node in bits_of(by[count] & singly):
             out[node_room(cluster, node, need, unit)] |= 1 << node
     return out
+
+
+def host_told(cluster: Cluster, need: Need) -> int:
+    """Nodes that tell what the need asks of a host: they must be looked at one by one."""
+    layout = cluster.layout
+    return (layout.tells_cpus if need.cpus_milli else 0) | (layout.tells_memory if need.memory_bytes else 0)
+
+
+def fullest_singly(cluster: Cluster, bay: Bay, need: Need, ranks: int, nodes: int | None) -> int | None:
+    """The node with the fewest free devices that takes all ranks, where nodes must be looked at one by one; at the first, it stops."""
+    if need.nodes is not None:
+        nodes = need.nodes if nodes is None else nodes & need.nodes
+    for count in range(ranks, len(bay.by_free)):
+        found = bay.by_free[count] if nodes is None else bay.by_free[count] & nodes
+        for touched in (*bay.touched, -1):
+            for node in bits_of(found & touched):
+                if node_room(cluster, node, need, need.unit) >= ranks:
+                    return node
+            found &= ~touched
+    return None
 
 
 def node_room(cluster: Cluster, node: int, need: Need, unit: int) -> int:

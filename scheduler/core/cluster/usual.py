@@ -64,7 +64,7 @@ class States:
 
     def __init__(self) -> None:
         self.by_state: dict[tuple[str, str], dict[State, int]] = {}
-        self.of_node: dict[tuple[int, str], tuple[tuple[str, str], State]] = {}
+        self.of_node: dict[int, list[tuple[tuple[str, str], State]]] = {}
         self.changed: list[int] = []
         self.typical: Typical = ()
         self.judged: dict[Packing, Judged] = {Packing.BEST_FIT: {}, Packing.FRAGMENTATION: {}}
@@ -93,20 +93,18 @@ class States:
 
     def _regroup(self, cluster: Cluster, node: int) -> None:
         bit, slots = 1 << node, cluster.layout.slots[node]
-        for device_type, mask in cluster.layout.type_masks[node]:
-            old = self.of_node.pop((node, device_type), None)
-            if old is not None:
-                groups = self.by_state[old[0]]
-                groups[old[1]] ^= bit
-                if not groups[old[1]]:
-                    del groups[old[1]]
-            if slots is None or not slots.open:
-                continue
-            state = state_of(cluster, node, mask)
-            key = (slots.pool, device_type)
+        for key, state in self.of_node.pop(node, ()):
+            groups = self.by_state[key]
+            groups[state] ^= bit
+            if not groups[state]:
+                del groups[state]
+        if slots is None or not slots.open:
+            return
+        now = [((slots.pool, t), state_of(cluster, node, mask)) for t, mask in cluster.layout.type_masks[node]]
+        for key, state in now:
             groups = self.by_state.setdefault(key, {})
             groups[state] = groups.get(state, 0) | bit
-            self.of_node[node, device_type] = (key, state)
+        self.of_node[node] = now
 
 
 def state_of(cluster: Cluster, node: int, mask: int) -> State:
