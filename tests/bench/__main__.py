@@ -6,7 +6,7 @@ import traceback
 
 from tests.bench import report
 
-BENCHES = ("log_metric", "allocation", "first_step", "freshness", "ingest", "placements", "fragmentation")
+BENCHES = ("log_metric", "allocation", "first_step", "freshness", "ingest", "placements", "fragmentation", "fleet")
 
 
 def main() -> int:

@@ -1,0 +1,143 @@
+"""The whole control plane under an emulated fleet of 1,250 nodes x 8: submit to GangAllocated, and what scheduler and fleet cost.
+
+The rate is that of 5,000 jobs in 10 minutes. TRAINHOUSE_BENCH_FLEET_JOBS=5000 runs them all; by default a minute and a half of them.
+Holds: waits are measured in this process, by a reader of its own; the fleet is `trainhouse fleet`, another process.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.bench import report
+from tests.bench.stack import BenchStack, bench_stack
+from trainhouse.events import GangAllocated, PoolCreated, decode
+from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end, watermarks
+from trainhouse.events.topics import ALLOCATIONS, POOLS
+from trainhouse.workers.fleet.load import MIXED, Load, LoadPlan, Sizes
+
+NODES, GPUS = 1250, 8
+JOBS = int(os.environ.get("TRAINHOUSE_BENCH_FLEET_JOBS", "750"))
+PER_S = 5000 / 600
+DURATIONS = "exp:60"
+POOL = "fleet"
+WARM_UP = 50
+SETTLE_S = 20.0
+TIMEOUT_S = 120.0
+AIM_P99_MS = 150.0
+
+
+def run() -> None:
+    """Prints the waits, and the processor time of each part during the load, as shares of one core."""
+    with bench_stack(slots=1) as stack, TemporaryDirectory() as folder:
+        # The agent's warm process imports torch when the stack has just started; that is not what is measured.
+        time.sleep(SETTLE_S)
+        with _fleet(stack, Path(folder)) as (fleet, registered_s):
+            parts = _parts(stack) | {"fleet": psutil.Process(fleet.pid)}
+            before, begin = {name: _cpu_s(p) for name, p in parts.items()}, time.monotonic()
+            waits_ms = _waits_ms(stack)
+            passed_s = time.monotonic() - begin
+            shares = {name: (_cpu_s(p) - before[name]) / passed_s for name, p in parts.items()}
+        summary = json.loads((Path(folder) / "fleet.json").read_text())
+    report.line(
+        "fleet_submit_to_gang_allocated",
+        unit="ms",
+        nodes=NODES,
+        devices=NODES * GPUS,
+        jobs=len(waits_ms),
+        jobs_per_s=PER_S,
+        p50=report.percentile(waits_ms, 50),
+        p99=report.percentile(waits_ms, 99),
+        worst=max(waits_ms),
+        aim_p99=AIM_P99_MS,
+        registered_s=registered_s,
+        gangs_started=summary["gangs_started"],
+        records_from_nodes=summary["records_sent"],
+        cores=shares,
+        load_average=os.getloadavg()[0],
+    )
+
+
+@contextmanager
+def _fleet(stack: BenchStack, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
+    """The fleet, once the scheduler has answered all its nodes, and how long that took; stopped as by Ctrl-C."""
+    arguments = ["fleet", "--nodes", str(NODES), "--gpus-per-node", str(GPUS), "--pool", POOL, "--durations", DURATIONS, "--json"]
+    words = folder / "fleet.err"
+    with words.open("wb") as err, (folder / "fleet.json").open("wb") as out:
+        command = [sys.executable, "-m", "trainhouse.cli.main", *arguments]
+        process = subprocess.Popen(command, env=stack.environment, stdout=out, stderr=err, cwd=folder)
+    begin = time.monotonic()
+    try:
+        while "has answered" not in words.read_text():
+            if process.poll() is not None or time.monotonic() > begin + TIMEOUT_S:
+                raise RuntimeError(f"the fleet did not come up: {words.read_text()[-2000:]}")
+            time.sleep(0.05)
+        yield process, time.monotonic() - begin
+        process.send_signal(signal.SIGINT)
+        process.wait(TIMEOUT_S)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def _waits_ms(stack: BenchStack) -> list[float]:
+    """Submits the load and reads the orders; milliseconds from each submission to its order, the first WARM_UP left out."""
+    plan = LoadPlan("bench", POOL, PER_S, JOBS, Sizes.parse(MIXED), "H100")
+    load = Load(plan, EventProducer(stack.kafka, **{"linger.ms": 0}))
+    reader = consumer(stack.kafka, group="bench", **{"fetch.wait.max.ms": 500})
+    partition = _partition(stack)
+    reader.assign([TopicPartition(ALLOCATIONS, partition, watermarks(reader, ALLOCATIONS, partition)[1])])
+    deadline = time.monotonic() + JOBS / PER_S + TIMEOUT_S
+    try:
+        while not load.over:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{len(load.waits_ms)} of {JOBS} jobs were given devices")
+            load.pump(time.time_ns() / 1e6)
+            _listen(reader, load)
+    finally:
+        reader.close()
+    return load.waits_ms[WARM_UP:] or load.waits_ms
+
+
+def _listen(reader: Consumer, load: Load) -> None:
+    """Reads what has come; sleeps in the reader until the next job is due."""
+    due_ms = load.next_ms()
+    first = reader.poll(0.05 if due_ms is None else max(0.0, min(0.05, due_ms / 1000 - time.time())))
+    if first is None:
+        return
+    heard_ms = time.time_ns() / 1e6
+    for message in (first, *reader.consume(500, timeout=0.0)):
+        event = decode(message.value(), message.headers()).event
+        if isinstance(event, GangAllocated):
+            load.heard(event, heard_ms)
+
+
+def _partition(stack: BenchStack) -> int:
+    reader = consumer(stack.kafka, group="bench", **TO_END)
+    try:
+        events = [decode(m.value(), m.headers()).event for m in read_to_end(reader, POOLS, [0])]
+    finally:
+        reader.close()
+    return next(e.partition for e in events if isinstance(e, PoolCreated) and e.pool == POOL)
+
+
+def _parts(stack: BenchStack) -> dict[str, psutil.Process]:
+    """The stack's processes by name."""
+    rows = (json.loads(line) for line in stack.trainhouse("ps", "--json").splitlines())
+    return {row["name"]: psutil.Process(row["pid"]) for row in rows if row["pid"]}
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    """Processor seconds of a process and its children so far."""
+    times = [p.cpu_times() for p in (process, *process.children(recursive=True))]
+    return sum(t.user + t.system for t in times)
