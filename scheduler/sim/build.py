@@ -4,6 +4,8 @@ Holds: equal needs give one and the same shape object; a node's index is its pla
 Never: changes a book.
 """
 
+from dataclasses import replace
+
 from collections.abc import Callable
 
 from trainhouse.scheduler.core.cluster.shape import Block, Shape
@@ -26,6 +28,8 @@ def pool_of_job(job: TraceJob, one_pool: bool) -> str:
 
 def slots_of(index: int, node: SimNode, one_pool: bool) -> NodeSlots:
     """A node as the core sees it, open and idle."""
+    if node.slots is not None:
+        return replace(node.slots, index=index)
     levels = (("switch", node.switch), ("rack", node.rack), ("pod", node.pod))
     return NodeSlots(
         index=index,
@@ -49,6 +53,8 @@ class Shapes:
 
     def of(self, job: TraceJob) -> Shape:
         """What a job needs. It asks for at least one device."""
+        if job.shape is not None:
+            return job.shape
         pool = pool_of_job(job, self._one_pool)
         key = (pool, job.gpus, job.gpu_type, job.gpu_milli, job.cpu_milli, job.memory_mib, job.min_gpus)
         found = self._made.get(key)

@@ -100,7 +100,7 @@ class Loop:
             times.append(self._jobs[self._next].submit_s)
         if self._events:
             times.append(self._events[0][0])
-        if now_s is not None and len(self._world.book.lanes) and self._world.book.running and self._world.restless:
+        if self._world.restless and now_s is not None and self._world.book.running and len(self._world.book.lanes):
             times.append(now_s + LOOK_EVERY_S)
         return min(times) if times else None
 

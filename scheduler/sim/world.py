@@ -8,7 +8,7 @@ Holds: the book's devices are those of running gangs; work is whole device-secon
 
 from dataclasses import dataclass, replace
 
-from trainhouse.events.policy import Order, RunTimes, SchedulingPolicy
+from trainhouse.events.policy import RunTimes, SchedulingPolicy
 from trainhouse.scheduler.core.cluster.shape import Placement, Shape
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Waiting
@@ -35,7 +35,7 @@ class SimJob:
 
     @property
     def kin(self) -> tuple[str, ...]:
-        return (self.trace.tenant, self.trace.user, str(self.trace.gpus))
+        return self.trace.kin or (self.trace.tenant, self.trace.user, str(self.trace.gpus))
 
 
 class World:
@@ -49,6 +49,8 @@ class World:
         self.meter = Meter(first_s, options.timeline_points)
         self.lost_gpu_s = self.preemptions = 0
         self._down: dict[int, int] = {}
+        self.restless = policy.preemption.enabled or policy.defragmentation.enabled
+        """Whether time alone can change what the core decides: protections end, moves are allowed again, elastic gangs grow."""
         self._learns = policy.run_times is RunTimes.HISTORY
         for index, node in enumerate(nodes):
             slots = slots_of(index, node, options.one_pool)
@@ -61,6 +63,7 @@ class World:
     def arrive(self, job: SimJob, now_s: int) -> None:
         """A job is submitted."""
         self.jobs[job.trace.job_id] = job
+        self.restless |= self.policy.elastic.enabled and job.shape.min_ranks > 0
         self._wait(job, now_s)
 
     def _wait(self, job: SimJob, now_s: int) -> None:
@@ -75,6 +78,7 @@ class World:
             since_ms=now_s * 1000,
             run_ms=self._expected_ms(job),
             ran_ms=job.row.run_s * 1000,
+            preemptible=trace.preemptible,
             kin=job.kin,
         )
         job.queued_s = now_s
@@ -182,10 +186,3 @@ class World:
         assert slots is not None, f"node {index} was put at the start"
         self.book.put_node(replace(slots, open=is_open))
         self.meter.served += (1000 if is_open else -1000) * len(slots.types)
-
-    @property
-    def restless(self) -> bool:
-        """Whether time alone can change what the core decides: its protections end, its scores cross."""
-        policy = self.policy
-        elastic = policy.elastic.enabled and any(job.shape.min_ranks for job in self.jobs.values())
-        return policy.preemption.enabled or policy.defragmentation.enabled or elastic or policy.order is Order.REMAINING

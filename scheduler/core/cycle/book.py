@@ -8,6 +8,7 @@ This is the joint between the machine of the journal (which keeps a book beside 
 and the cycle.
 """
 
+from bisect import bisect_left, insort
 from dataclasses import replace
 
 from trainhouse.events.policy import SchedulingPolicy
@@ -23,7 +24,13 @@ from trainhouse.scheduler.core.queue.pool_usage import CPUS, MEMORY
 from trainhouse.scheduler.core.queue.usage import Usage
 
 DEFAULT_POLICY = SchedulingPolicy()
+MAX_KEPT = 20_000
 HOUR_MS = 3_600_000
+
+
+def end_ms(running: Running) -> int | None:
+    """When a gang was expected to leave its devices: its end, or the deadline if it was asked to leave; None: not known."""
+    return running.ends_ms if running.leaving_ms is None else running.leaving_ms
 
 
 class Book:
@@ -32,8 +39,11 @@ class Book:
     __slots__ = (
         "_capacity",
         "_held",
+        "_one_type",
         "claims",
         "cluster",
+        "elastic",
+        "ends",
         "estimates",
         "lanes",
         "marks",
@@ -55,7 +65,12 @@ class Book:
         self.policies: dict[str, SchedulingPolicy] = {}
         self.moves_ms: tuple[int, ...] = ()
         self.marks = Marks()
+        self.ends: dict[str, list[tuple[int, str]]] = {}
+        """By pool: the known expected ends of running jobs, in order."""
+        self.elastic: dict[str, int] = {}
+        """By pool: how many elastic gangs run."""
         self._held: dict[str, Amounts] = {}
+        self._one_type: dict[tuple[Shape, int], Amounts] = {}
         self._capacity: dict[str, dict[str, int]] = {}
 
     def fork(self) -> "Book":
@@ -66,6 +81,8 @@ class Book:
         twin.estimates, twin.policies = self.estimates.fork(), self.policies.copy()
         twin.moves_ms, twin.marks, twin._held = self.moves_ms, self.marks.fork(), self._held.copy()
         twin._capacity = self._capacity.copy()
+        twin.elastic, twin._one_type = self.elastic.copy(), self._one_type
+        twin.ends = {pool: ends.copy() for pool, ends in self.ends.items()}
         return twin
 
     # ---- policies and nodes
@@ -90,6 +107,8 @@ class Book:
         self.cluster.put_node(slots)
         if old is not None:
             self._count(old, -1)
+        if old is None or old.types != slots.types:
+            self._one_type = {}
         self._count(slots, 1)
         self.marks.change(slots.pool)
 
@@ -128,6 +147,7 @@ class Book:
         """A job runs (it waits no more), or what is known of a running one changed (its save, its leaving, its end)."""
         job = running.job
         old = self.running.get(job.job_id)
+        self._track(old, running)
         self.running[job.job_id] = running
         if old is not None and old.placement == running.placement:
             self.marks.change(job.shape.pool)
@@ -147,6 +167,7 @@ class Book:
 
     def restore_running(self, running: Running) -> None:
         """A job that runs already in the rows that `usage.restore` got: it is not counted twice."""
+        self._track(self.running.get(running.job.job_id), running)
         self.running[running.job.job_id] = running
         self._held[running.job.job_id] = self.amounts(running.job.shape, running.placement)
         self.marks.change(running.job.shape.pool)
@@ -159,11 +180,35 @@ class Book:
         running = self.running.pop(job_id, None)
         if running is not None:
             pool = running.job.shape.pool
+            self._track(running, None)
             self.usage.stop(pool, running.job.team, self._held.pop(job_id), now_ms)
             self.marks.change(pool)
 
+    def _track(self, old: Running | None, new: Running | None) -> None:
+        """Keeps `ends` in order, and counts elastic gangs."""
+        for running, sign in ((old, -1), (new, 1)):
+            if running is not None and running.job.shape.min_ranks:
+                pool = running.job.shape.pool
+                self.elastic[pool] = self.elastic.get(pool, 0) + sign
+        if old is not None and (end := end_ms(old)) is not None:
+            ends = self.ends[old.job.shape.pool]
+            del ends[bisect_left(ends, (end, old.job.job_id))]
+        if new is not None and (end := end_ms(new)) is not None:
+            insort(self.ends.setdefault(new.job.shape.pool, []), (end, new.job.job_id))
+
     def amounts(self, shape: Shape, placement: Placement) -> Amounts:
-        """What a placed gang holds, by device type."""
+        """What a placed gang holds, by device type. Where there is one type only, equal gangs hold the same: that is kept."""
+        if len(self.cluster.layout.types(shape.pool)) != 1:
+            return self._amounts(shape, placement)
+        key = (shape, sum(part.ranks for part in placement))
+        known = self._one_type.get(key)
+        if known is None:
+            if len(self._one_type) >= MAX_KEPT:
+                self._one_type = {}
+            known = self._one_type[key] = self._amounts(shape, placement)
+        return known
+
+    def _amounts(self, shape: Shape, placement: Placement) -> Amounts:
         slots = self.cluster.layout.slots
 
         def types_of(node: int) -> tuple[str, ...]:

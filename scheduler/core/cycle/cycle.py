@@ -8,10 +8,16 @@ nothing more to start.
 Never: reads a clock; looks at a pool where nothing changed and no time has passed.
 """
 
+from collections.abc import Iterator
+
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.claims import start_claimed
-from trainhouse.scheduler.core.cycle.entries import Action
+from trainhouse.scheduler.core.cycle.defragment import plan_moves
+from trainhouse.scheduler.core.cycle.elastic import plan_elastic
+from trainhouse.scheduler.core.cycle.entries import Action, Waiting
 from trainhouse.scheduler.core.cycle.placing import place_waiting
+from trainhouse.scheduler.core.cycle.preempt import plan_preemption
+from trainhouse.scheduler.core.queue.order import in_order
 
 
 def run_cycle(book: Book, now_ms: int) -> list[Action]:
@@ -27,4 +33,27 @@ def run_cycle(book: Book, now_ms: int) -> list[Action]:
 def _in_pool(book: Book, pool: str, now_ms: int) -> list[Action]:
     actions = start_claimed(book, pool, now_ms) if book.claims else []
     actions.extend(place_waiting(book, pool, now_ms))
+    policy = book.policy(pool)
+    elastic = policy.elastic.enabled and book.elastic.get(pool, 0) > 0
+    waiting = bool(book.lanes.of(pool).heads)
+    if waiting and (policy.preemption.enabled or elastic):
+        actions.extend(plan_preemption(book, pool, _unplaced(book, pool, now_ms), now_ms))
+    if elastic:
+        actions.extend(plan_elastic(book, pool, now_ms))
+    if waiting and policy.defragmentation.enabled:
+        actions.extend(plan_moves(book, pool, _unplaced(book, pool, now_ms), now_ms))
     return actions
+
+
+def _unplaced(book: Book, pool: str, now_ms: int) -> Iterator[Waiting]:
+    """Waiting gangs in order, one of each lane: where it could not be helped, neither can those behind it with the same needs and rank."""
+    turn = in_order(book.lanes, book.usage, pool, book.policy(pool), now_ms)
+    while (job := turn.head()) is not None:
+        if job.job_id in book.claims:
+            turn.skip()
+            continue
+        yield job
+        if job.job_id in book.claims:
+            turn.skip()
+        else:
+            turn.drop_lane()

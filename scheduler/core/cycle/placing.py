@@ -35,7 +35,7 @@ def place_waiting(book: Book, pool: str, now_ms: int) -> list[Action]:
 class Pass:
     """The state of one pass. `_failed`: (shape, ranks, nodes to avoid) that found no place; devices only get fewer within a pass."""
 
-    __slots__ = ("_actions", "_book", "_failed", "_now_ms", "_policy", "_pool", "_promises", "_quotas", "_slots", "_turn")
+    __slots__ = ("_actions", "_bays", "_book", "_failed", "_now_ms", "_policy", "_pool", "_promises", "_quotas", "_slots", "_turn")
 
     def __init__(self, book: Book, pool: str, now_ms: int) -> None:
         self._book, self._pool, self._now_ms = book, pool, now_ms
@@ -44,6 +44,7 @@ class Pass:
         self._promises = Promises(book, pool, now_ms)
         self._slots = self._policy.backfill.reservations if self._policy.blocking is Blocking.BACKFILL else 0
         self._quotas = book.usage.quotas(pool)
+        self._bays = [bay for (of, _), bay in book.cluster.bays.items() if of == pool]
         self._failed: set[tuple[Shape, int, int]] = set()
         self._actions: list[Action] = []
 
@@ -71,8 +72,10 @@ class Pass:
 
     def _room(self) -> bool:
         """Whether anything at all is left to give."""
-        cluster = self._book.cluster
-        return cluster.free(self._pool) > 0 or bool(cluster.shares)
+        for bay in self._bays:
+            if bay.free:
+                return True
+        return bool(self._book.cluster.shares)
 
     # ---- the first gangs of the order: they start if they can, else they get a promise
 
@@ -141,7 +144,7 @@ class Pass:
         """Devices for a gang; an elastic one takes what there is, down to its least size. `careful`: touches no promise."""
         shape = job.shape
         for ranks in _sizes(shape, self._book.cluster.free(self._pool) if shape.min_ranks else 0):
-            run_ms = None if job.run_ms is None else -(-job.run_ms * shape.ranks // ranks)
+            run_ms = None if job.run_ms is None else max(1, -(-job.run_ms * shape.ranks // ranks))
             avoid = self._promises.kept_from(job.job_id, run_ms, careful)
             placement = self._place(shape, ranks, avoid, only)
             if placement is not None and not (self._quotas.tree.types and self._over_quota(job, ranks, placement)):

@@ -8,9 +8,15 @@ or earlier. Unknown run times never end. Promises made ahead keep their nodes, f
 Never: changes the book.
 """
 
+from bisect import bisect_left
+from collections.abc import Iterator
+from heapq import merge
+from itertools import groupby, islice
+from operator import itemgetter
+
 from trainhouse.events.policy import Packing
 from trainhouse.scheduler.core.cluster.shape import Placement
-from trainhouse.scheduler.core.cycle.book import Book
+from trainhouse.scheduler.core.cycle.book import Book, end_ms
 from trainhouse.scheduler.core.cycle.entries import Reservation, Running, Waiting
 
 MIN_OVERRUN_MS = 1000
@@ -24,15 +30,13 @@ def nodes_of(placement: Placement) -> int:
     return mask
 
 
-def likely_end_ms(running: Running, now_ms: int) -> int | None:
-    """When a running gang's devices come free, later than now; None: not known.
+def likely_end_ms(running: Running, now_ms: int) -> int:
+    """When a running gang that was expected to have left by now comes free, later than now.
 
     One that overran its expected end is believed to run as long again as it was expected to, and so on by doubling.
     """
-    end = running.ends_ms if running.leaving_ms is None else running.leaving_ms
-    if end is None or end > now_ms:
-        return end
-    if running.leaving_ms is not None:
+    end = end_ms(running)
+    if end is None or running.leaving_ms is not None:
         return now_ms + MIN_OVERRUN_MS
     expected = max(MIN_OVERRUN_MS, end - running.started_ms)
     ran = now_ms - running.started_ms
@@ -42,34 +46,38 @@ def likely_end_ms(running: Running, now_ms: int) -> int | None:
 def held_until_ms(book: Book, reservation: Reservation) -> int | None:
     """When the gang with this promise is expected to end, if it starts as promised; None: not known."""
     job = book.lanes.get(reservation.job_id)
-    return None if job is None or job.run_ms is None else reservation.start_ms + job.run_ms
+    return None if job is None or job.run_ms is None else reservation.start_ms + max(1, job.run_ms)
 
 
 def earliest(book: Book, job: Waiting, packing: Packing, ahead: list[Reservation], now_ms: int) -> Reservation | None:
     """The first time at which a waiting gang fits (an elastic one at its least size); None: not with the ends that are known."""
-    pool, running = job.shape.pool, book.running
-    ends = [(end, i) for i, r in running.items() if r.job.shape.pool == pool and (end := likely_end_ms(r, now_ms)) is not None]
     until = [(held_until_ms(book, a), a) for a in ahead]
-    ends.extend((end, "") for end, _ in until if end is not None)
-    ends.sort()
     trial, wanted = book.cluster.fork(), job.shape.min_ranks or job.shape.ranks
-    for at, (end, job_id) in enumerate(ends):
-        if job_id:
-            done = running[job_id]
+    for end, leaving in _departures(book, job.shape.pool, [end for end, _ in until if end is not None], now_ms):
+        for done in leaving:
             trial.give(done.placement, done.job.shape)
-        if at + 1 < len(ends) and ends[at + 1][0] == end:
-            continue
-        placement = trial.place(job.shape, packing, ranks=wanted, avoid=_kept(until, end, job.run_ms))
+        placement = trial.place(job.shape, packing, ranks=wanted, avoid=_kept(until, end, job.run_ms) if until else 0)
         if placement is not None:
             return Reservation(job.job_id, end, nodes_of(placement), now_ms)
     return None
+
+
+def _departures(book: Book, pool: str, more_ms: list[int], now_ms: int) -> Iterator[tuple[int, list[Running]]]:
+    """The expected ends of running gangs from now on, in order, each with the gangs that end then; `more_ms`: times without any."""
+    known = book.ends.get(pool, [])
+    future = bisect_left(known, (now_ms + 1, ""))
+    late = [(likely_end_ms(book.running[job_id], now_ms), job_id) for _, job_id in known[:future]]
+    late.extend((end, "") for end in more_ms)
+    ends = merge(sorted(late), islice(known, future, None)) if late else islice(known, future, None)
+    for end, group in groupby(ends, key=itemgetter(0)):
+        yield end, [book.running[job_id] for _, job_id in group if job_id]
 
 
 def _kept(until: list[tuple[int | None, Reservation]], start_ms: int, run_ms: int | None) -> int:
     """The nodes that promises ahead need at a time when a gang would run from `start_ms` for `run_ms`."""
     mask = 0
     for end, ahead in until:
-        before = run_ms is not None and start_ms + run_ms <= ahead.start_ms
+        before = run_ms is not None and start_ms + max(1, run_ms) <= ahead.start_ms
         after = end is not None and start_ms >= end
         if not before and not after:
             mask |= ahead.nodes

@@ -1,0 +1,130 @@
+"""Laws of whole simulations over random traces, each judged by readers of the outcome alone."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit import sim_checks
+from trainhouse.events.policy import Backfill, Blocking, Elastic, Order, Packing, Preemption, RunTimes, SchedulingPolicy
+from trainhouse.scheduler.core.cycle import cycle as cycle_module
+from trainhouse.scheduler.core.cycle.book import Book
+from trainhouse.scheduler.core.cycle.entries import Action
+from trainhouse.scheduler.sim import loop
+from trainhouse.scheduler.sim.loop import simulate
+from trainhouse.scheduler.sim.types import Fault, Options, SimNode, TraceJob
+
+NODES = [SimNode(f"n{i}", 4, rack=f"r{i // 2}") for i in range(4)]
+
+
+@st.composite
+def traces(draw: Any, elastic: bool = False) -> list[TraceJob]:
+    """Up to 40 gangs of 1..16 devices on a fleet of 16."""
+    rows = draw(
+        st.lists(
+            st.tuples(st.integers(0, 300), st.integers(0, 200), st.sampled_from((1, 1, 1, 2, 3, 4, 6, 8, 12, 16)), st.sampled_from("abc")),
+            min_size=1,
+            max_size=40,
+        )
+    )
+    return [
+        TraceJob(f"j{i:02}", team, submit, duration, gpus, min_gpus=max(1, gpus // 2) if elastic and gpus > 2 else 0)
+        for i, (submit, duration, gpus, team) in enumerate(rows)
+    ]
+
+
+POLICIES = st.builds(
+    SchedulingPolicy,
+    order=st.sampled_from(Order),
+    blocking=st.sampled_from(Blocking),
+    run_times=st.sampled_from((RunTimes.TRUE, RunTimes.HISTORY)),
+    packing=st.sampled_from((Packing.TOPOLOGY, Packing.STRICT_CONSOLIDATE, Packing.BEST_FIT)),
+    backfill=st.builds(Backfill, reservations=st.integers(1, 4)),
+    elastic=st.just(Elastic(enabled=False)),
+)
+
+
+def judge(jobs: list[TraceJob], policy: SchedulingPolicy, **more: Any) -> None:
+    result = simulate(jobs, NODES, policy, **more)
+    sim_checks.no_device_twice(result)
+    sim_checks.no_partial_gang(result, jobs)
+    sim_checks.within_capacity(result, NODES)
+    sim_checks.all_end(result)
+    assert result.busy_gpu_s == sum(s.devices.bit_count() * (s.to_s - s.from_s) for s in result.segments)
+
+
+@settings(max_examples=150, deadline=None)
+@given(traces(), POLICIES)
+def test_every_gang_runs_whole_and_alone_on_its_devices_and_ends(jobs: list[TraceJob], policy: SchedulingPolicy) -> None:
+    judge(jobs, policy)
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces(), POLICIES, st.lists(st.tuples(st.integers(0, 400), st.integers(0, 3), st.integers(1, 100)), max_size=6))
+def test_faults_lose_work_and_no_job(jobs: list[TraceJob], policy: SchedulingPolicy, faults: list[tuple[int, int, int]]) -> None:
+    judge(
+        jobs,
+        policy,
+        faults=[Fault(at, f"n{node}", "xid", at + length) for at, node, length in faults],
+        options=Options(checkpoint_s=30, restart_s=5),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces(), st.sampled_from((Order.REMAINING, Order.SCORE, Order.FAIR)))
+def test_preemption_leaves_nobody_behind(jobs: list[TraceJob], order: Order) -> None:
+    policy = SchedulingPolicy(order=order, run_times=RunTimes.TRUE, preemption=Preemption(enabled=True, min_run_s=20, margin=5))
+    judge(jobs, policy, options=Options(restart_s=5, checkpoint_s=30))
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces(elastic=True))
+def test_elastic_gangs_stay_within_their_sizes_and_end(jobs: list[TraceJob]) -> None:
+    policy = SchedulingPolicy(order=Order.SUBMIT, run_times=RunTimes.TRUE, elastic=Elastic(enabled=True, grow_after_s=30))
+    judge(jobs, policy, options=Options(restart_s=5))
+
+
+@settings(max_examples=150, deadline=None)
+@given(traces(), st.integers(1, 4), st.sampled_from((Packing.TOPOLOGY, Packing.STRICT_CONSOLIDATE)))
+def test_backfill_never_pushes_a_promised_start_back(jobs: list[TraceJob], reservations: int, packing: Packing) -> None:
+    keeper = sim_checks.PromiseKeeper()
+
+    def watched(book: Book, now_ms: int) -> list[Action]:
+        actions = cycle_module.run_cycle(book, now_ms)
+        keeper.see(actions, book, now_ms)
+        return actions
+
+    policy = SchedulingPolicy(
+        order=Order.SUBMIT,
+        run_times=RunTimes.TRUE,
+        packing=packing,
+        backfill=Backfill(reservations=reservations),
+        elastic=Elastic(enabled=False),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "run_cycle", watched)
+        simulate(jobs, NODES, policy)
+    assert not keeper.promised
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces(), POLICIES)
+def test_a_second_look_at_the_same_time_finds_nothing(jobs: list[TraceJob], policy: SchedulingPolicy) -> None:
+    def twice(book: Book, now_ms: int) -> list[Action]:
+        actions = cycle_module.run_cycle(book, now_ms)
+        for pool in book.pools():
+            book.marks.change(pool)
+        assert cycle_module.run_cycle(book, now_ms) == []
+        return actions
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "run_cycle", twice)
+        simulate(jobs, NODES, policy)
+
+
+@settings(max_examples=40, deadline=None)
+@given(traces(), POLICIES)
+def test_the_same_trace_gives_the_same_outcome(jobs: list[TraceJob], policy: SchedulingPolicy) -> None:
+    one, other = simulate(jobs, NODES, policy), simulate(jobs, NODES, policy)
+    assert (one.rows, one.segments, one.timeline) == (other.rows, other.segments, other.timeline)
