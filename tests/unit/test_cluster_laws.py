@@ -1,7 +1,7 @@
 """Laws of the cluster, against a model of sets that is written here and knows no masks."""
 
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -235,6 +235,35 @@ def _torn(fleet: list[NodeSlots]) -> bool:
         if same and dict(a.domains).get("rack") != dict(b.domains).get("rack"):
             return True
     return False
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=7), st.integers(1, 36), st.integers(1, 3))
+def test_a_gang_goes_on_the_fewest_racks_then_nodes_evenly(free: list[int], ranks: int, per_rack: int) -> None:
+    cluster, racks = Cluster(), {}
+    for i, count in enumerate(free):
+        cluster.put_node(NodeSlots(i, f"n{i}", POOL, ("A",) * 8, domains=(("rack", f"r{i // per_rack}"),)))
+        cluster.set_free(i, (1 << count) - 1)
+        racks.setdefault(i // per_rack, []).append(count)
+    placement = cluster.place(Shape(POOL, (Block(ranks, ("A",)),)), Packing.TOPOLOGY)
+    if placement is None:
+        assert sum(free) < ranks
+        return
+    used = [p.node // per_rack for p in placement]
+    assert len(set(used)) == _fewest([sum(r) for r in racks.values()], ranks)
+    assert sum(1 for a, b in pairwise(used) if a != b) == len(set(used)) - 1
+    if len(set(used)) == 1:
+        assert len(placement) == min(n for r in racks.values() if (n := _fewest(r, ranks)))
+    inside = [c for rack in set(used) for c in racks[rack]]
+    needed, each = _fewest(inside, ranks), ranks // len(placement)
+    assert len(placement) == needed
+    if ranks % needed == 0 and sum(c >= each for c in inside) >= needed:
+        assert {p.ranks for p in placement} == {each}
+
+
+def _fewest(rooms: list[int], ranks: int) -> int:
+    """How many of these together have so much room, at least; 0: all do not."""
+    return next((n for n in range(1, len(rooms) + 1) if any(sum(some) >= ranks for some in combinations(rooms, n))), 0)
 
 
 @settings(max_examples=100, deadline=None)
