@@ -30,7 +30,7 @@ def status_of(job: Job, now_ms: int) -> JobStatus:
         attempt=job.attempt,
         epoch=job.epoch,
         restarts=int(job.attempt),
-        world_size=spec.gang.ranks,
+        world_size=sum(len(p.devices) for p in allotment.placements) if allotment is not None else spec.gang.ranks,
         allocation=allotment.placements if allotment is not None and not state.final else (),
         step=progress.step if progress else None,
         total_steps=progress.total_steps if progress else None,

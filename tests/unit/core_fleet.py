@@ -8,10 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tests.unit.core_world import exited, lost, registered, started, stopped
-from trainhouse.events import AttemptRef, AttemptStopped, Event, GangAllocated, GangReleased, NodeDesiredState, NodeLost, NodeRegistered
+from tests.unit.core_world import exited, lost, progress, registered, started, stopped
+from trainhouse.events import (
+    AttemptRef,
+    AttemptStopped,
+    CheckpointRequested,
+    Event,
+    GangAllocated,
+    GangReleased,
+    NodeDesiredState,
+    NodeLost,
+    NodeRegistered,
+)
 
 Key = tuple[str, int]
+EXIT_STOPPED = 75
 
 
 @dataclass
@@ -61,6 +72,8 @@ class SimAgent:
         match order:
             case GangAllocated():
                 self._allocated(order)
+            case CheckpointRequested() if self.name in order.node_ids and order.then_stop:
+                self._saves_and_ends((str(order.job_id), int(order.epoch)))
             case GangReleased() if self.name in order.node_ids:
                 self._released(order)
             case NodeDesiredState() if order.node_id == self.name and order.incarnation == f"inc-{self.incarnation}":
@@ -80,10 +93,16 @@ class SimAgent:
         for running in self.running.values():
             mine = running.on_node(self.name)
             assert mine is not None
+            if running.spec.shares_device and gang.spec.shares_device:
+                continue
             assert not set(mine.devices) & set(part.devices), f"{self.name}: {running.job_id} still runs on a device of {gang.job_id}"
         self.running[key] = gang
         self.left[key] = set(part.ranks)
         self.outbox.append(started(gang, self.name))
+
+    def _saves_and_ends(self, key: Key) -> None:
+        for rank in sorted(self.left.get(key, ())):
+            self.exit(key, rank, EXIT_STOPPED)
 
     def _released(self, order: GangReleased) -> None:
         key = (str(order.job_id), int(order.epoch))
@@ -106,6 +125,11 @@ class SimAgent:
         """Every rank that is alive here."""
         for key, left in self.left.items():
             yield from ((key, rank) for rank in sorted(left))
+
+    def train(self, key: Key, step: int) -> None:
+        """Rank 0's node tells of a step."""
+        if self.running[key].placements[0].node_id == self.name:
+            self.outbox.append(progress(self.running[key], step))
 
     def exit(self, key: Key, rank: int, code: int) -> None:
         """A rank exits by itself; the last one takes the attempt with it."""

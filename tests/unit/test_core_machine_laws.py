@@ -1,11 +1,13 @@
-"""Laws of the scheduler's machine, under any history of jobs, failures, losses, repeats and delays that Hypothesis thinks of.
+"""Laws of the scheduler's machine, under any history of jobs, policies, failures, losses, repeats and delays that Hypothesis thinks of.
 
-No device in two gangs; no part of a gang; folding any prefix of the journal gives the snapshot of it; the bounds of batches change
-nothing; and once the faults stop, every job ends.
+No device in two gangs; no part of a gang; no team beyond its limit; nothing new on a closed node; folding any prefix of the journal gives
+the snapshot of it, and a loaded snapshot decides as the state that was folded; the bounds of batches change nothing; and once the faults
+stop, every job ends.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -17,13 +19,39 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.unit.core_fleet import SimAgent
-from tests.unit.core_world import Driver, admitted, ending_with_a_tick, token
-from trainhouse.events import CancelJob, Event, GangAllocated, JobStatus, NodeRegistered, event_class, topics
+from tests.unit.core_world import Driver, admitted, ending_with_a_tick, policy_changed, token
+from trainhouse.events import (
+    CancelJob,
+    CordonNode,
+    DrainNode,
+    Event,
+    GangAllocated,
+    JobStatus,
+    NodeRegistered,
+    QuarantineNode,
+    Restriction,
+    UncordonNode,
+    event_class,
+    topics,
+)
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.phases import PartEnd
 from trainhouse.scheduler.core.machine import Input
 
 NODES = {"a": 2, "b": 2, "c": 3}
+TEAMS = ("default", "lm", "vision")
+POLICIES: list[dict[str, Any]] = [
+    {},
+    {"blocking": "strict", "order": "submit"},
+    {"blocking": "skip", "order": "fair", "run_times": "limits"},
+    {"preemption": {"enabled": True, "min_run_s": 5, "margin": 5}, "elastic": {"enabled": True, "grow_after_s": 1}},
+    {
+        "preemption": {"enabled": True, "min_run_s": 0, "checkpoint_deadline_s": 0},
+        "teams": [{"name": "lm", "guaranteed": {"any": 4}, "limit": {"any": 6}}, {"name": "vision", "limit": {"any": 6}}],
+    },
+    {"defragmentation": {"enabled": True, "min_gain": 1}, "preemption": {"enabled": True, "min_run_s": 0}},
+]
+SEEN: Counter[str] = Counter()
 pick = st.integers(0, 10**6)
 
 
@@ -36,6 +64,7 @@ class Fleet(RuleBasedStateMachine):
         self.said: list[Event] = []
         self.dumps: list[bytes] = []
         self.given_up: dict[str, set[str]] = {}
+        self.fresh: list[GangAllocated] = []
 
     def feed(self, *events: Any) -> None:
         """A batch must decide as its inputs one by one do."""
@@ -48,7 +77,10 @@ class Fleet(RuleBasedStateMachine):
             single = m.fold(single, d.now_ms, inputs, decisions)
             one_by_one += decisions
         assert d.feed(*events) == one_by_one
-        self.one_attempt_at_a_time([x for x in one_by_one if isinstance(x, GangAllocated)])
+        self.fresh = [x for x in one_by_one if isinstance(x, GangAllocated)]
+        self.one_attempt_at_a_time(self.fresh)
+        closed = {n.node_id for n in d.state.nodes.values() if n.restriction is not Restriction.NONE}
+        assert not closed & {p.node_id for g in self.fresh for p in g.placements}, "a closed node got a gang"
         self.dumps.append(m.dump(d.state))
         assert m.dump(single) == self.dumps[-1]
 
@@ -83,6 +115,32 @@ class Fleet(RuleBasedStateMachine):
         self.jobs += 1
         limits = {"restarts": restarts, "run_time_s": run_time_s}
         self.feed(token(admitted(f"j{self.jobs}", ranks=ranks, priority=priority, limits=limits), seq=self.jobs))
+
+    @rule(
+        gang=st.sampled_from([{"ranks": 6, "min_ranks": 2}, {"ranks": 4, "group_ranks": 2}, {"ranks": 2, "require": "node"}, {"ranks": 1}]),
+        priority=st.sampled_from([0, 50, 90]),
+        team=st.sampled_from(TEAMS),
+    )
+    @precondition(lambda self: self.jobs < 12)
+    def submit_another_kind(self, gang: dict[str, Any], priority: int, team: str) -> None:
+        self.jobs += 1
+        resources = {"device_share": 300} if gang["ranks"] == 1 else {}
+        more = {"gang": gang, "priority": priority, "team": team, "resources": resources, "limits": {"run_time_s": 500.0}}
+        self.feed(token(admitted(f"j{self.jobs}", **more), seq=self.jobs))
+
+    @rule(policy=st.sampled_from(POLICIES))
+    def change_policy(self, policy: dict[str, Any]) -> None:
+        self.feed(policy_changed(**policy))
+
+    @rule(n=pick, kind=st.sampled_from([CordonNode, DrainNode, QuarantineNode, UncordonNode, UncordonNode]))
+    def restrict(self, n: int, kind: type[Event]) -> None:
+        self.feed(kind.model_validate({"pool": "default", "node_id": self.agent(n).name}))
+
+    @rule(n=pick, m=pick, step=st.integers(1, 9))
+    def train(self, n: int, m: int, step: int) -> None:
+        agent = self.agent(n)
+        if agent.running:
+            agent.train(sorted(agent.running)[m % len(agent.running)], step)
 
     @rule(n=pick, count=st.integers(1, 5))
     def read(self, n: int, count: int) -> None:
@@ -146,8 +204,26 @@ class Fleet(RuleBasedStateMachine):
     @invariant()
     def no_device_has_two_gangs(self) -> None:
         for node in self.driver.state.nodes.values():
-            held = [d for h in node.holds for d in h.devices]
-            assert len(held) == len(set(held))
+            held: Counter[str] = Counter()
+            for hold in node.holds:
+                held.update(dict.fromkeys(hold.devices, hold.device_share))
+            assert all(milli <= 1000 for milli in held.values())
+
+    @invariant()
+    def what_is_promised_is_kept_for_jobs_that_wait_or_make_way(self) -> None:
+        state = self.driver.state
+        assert set(state.claims) == set(state.book.claims) and set(state.reservations) == set(state.book.reservations)
+        claimed = [(p.node_id, d) for c in state.claims.values() for p in c.parts for d in p.devices]
+        assert len(claimed) == len(set(claimed)), "a device is claimed twice"
+        assert set(state.claims) | set(state.reservations) <= set(state.jobs)
+
+    @invariant()
+    def no_team_is_given_more_than_its_limit(self) -> None:
+        policy = self.driver.state.book.policy("default")
+        for gang in self.fresh:
+            limit = next((t.limit.get("any") for t in policy.teams if t.name == gang.spec.team), None)
+            running = [r for r in self.driver.state.book.running.values() if r.job.team == gang.spec.team]
+            assert limit is None or sum(r.ranks * r.placement[0].milli for r in running) <= 1000 * limit
 
     @invariant()
     def every_live_part_holds_its_devices(self) -> None:
@@ -163,11 +239,14 @@ class Fleet(RuleBasedStateMachine):
     def teardown(self) -> None:
         for gang in self.driver.all(GangAllocated):
             devices = [d for p in gang.placements for d in p.devices]
-            assert len(devices) == len(set(devices)) == gang.spec.gang.ranks
+            asked = gang.spec.gang
+            assert (asked.min_ranks or asked.ranks) <= len(devices) == len(set(devices)) <= asked.ranks
         self._faults_stop_and_every_job_ends()
         self._any_prefix_folds_to_its_snapshot()
 
     def _faults_stop_and_every_job_ends(self) -> None:
+        for name in NODES:
+            self.feed(UncordonNode.model_validate({"pool": "default", "node_id": name}))
         for _ in range(80):
             for agent in self.agents.values():
                 self.read_all(agent)
@@ -216,8 +295,16 @@ def test_long_histories_from_a_seed(seed: int) -> None:
         one_step(fleet, dice)
         fleet.no_device_has_two_gangs()
         fleet.every_live_part_holds_its_devices()
-    assert max((int(g.epoch) for g in fleet.driver.all(GangAllocated)), default=0) > 1, "too tame to prove anything"
+        fleet.what_is_promised_is_kept_for_jobs_that_wait_or_make_way()
+        fleet.no_team_is_given_more_than_its_limit()
+    SEEN.update(type(x).__name__ for x in fleet.driver.decisions)
+    SEEN.update(f"{s.state} {s.attempt > 0}" for s in fleet.driver.all(JobStatus))
     fleet.teardown()
+
+
+def test_the_long_histories_were_not_too_tame_to_prove_anything() -> None:
+    wanted = {"StartReserved", "StartUnreserved", "DevicesClaimed", "ClaimDropped", "NodeRestricted", "PolicyApplied", "NodeGivenUp"}
+    assert not SEEN or wanted | {"RUNNING True", "PREEMPTED False", "CHECKPOINTING False"} <= set(SEEN)
 
 
 def one_step(fleet: Fleet, dice: Random) -> None:
@@ -229,6 +316,7 @@ def one_step(fleet: Fleet, dice: Random) -> None:
         lambda: fleet.speak_out_of_order(n, m),
         lambda: fleet.rank_exits(n, m, dice.choice([0, 0, 0, 1])),
         lambda: fleet.time_goes_by(dice.choice([100, 1_000, 5_000])),
+        lambda: fleet.train(n, m, dice.randint(1, 9)),
     ]
     rare: list[Callable[[], Any]] = [
         lambda: fleet.agent_restarts(n),
@@ -236,8 +324,18 @@ def one_step(fleet: Fleet, dice: Random) -> None:
         lambda: fleet.node_is_given_up(n),
         lambda: fleet.cancel(n) if fleet.jobs else None,
         lambda: fleet.repeat(n) if fleet.said else None,
+        lambda: fleet.change_policy(dice.choice(POLICIES)),
+        lambda: fleet.restrict(n, dice.choice([CordonNode, DrainNode, QuarantineNode])),
+        lambda: fleet.restrict(n, UncordonNode),
+        lambda: fleet.restrict(m, UncordonNode),
+        lambda: fleet.restrict(m + 1, UncordonNode),
+        lambda: fleet.restrict(m + 2, UncordonNode),
     ]
     if dice.random() < 0.1 and fleet.jobs < 12:
-        fleet.submit(dice.randint(1, 7), dice.choice([0, 50]), dice.randint(0, 2), dice.choice([None, None, 30.0]))
+        if dice.random() < 0.5:
+            fleet.submit(dice.randint(1, 7), dice.choice([0, 50]), dice.randint(0, 2), dice.choice([None, None, 30.0]))
+        else:
+            gang = dice.choice([{"ranks": 6, "min_ranks": 2}, {"ranks": 4, "group_ranks": 2}, {"ranks": 1}])
+            fleet.submit_another_kind(gang, dice.choice([0, 50, 90]), dice.choice(TEAMS))
     else:
         dice.choice(rare if dice.random() < 0.12 else ordinary)()
