@@ -17,7 +17,7 @@ from trainhouse.scheduler.core.cluster.layout import Layout
 from trainhouse.scheduler.core.cluster.mix import Mix
 from trainhouse.scheduler.core.cluster.refusing import Refusals
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Part, Placement, Shape
-from trainhouse.scheduler.core.cluster.slots import NODE, NVLINK, NodeSlots
+from trainhouse.scheduler.core.cluster.slots import NodeSlots
 from trainhouse.scheduler.core.cluster.usual import States
 
 Key = tuple[str, str]
@@ -290,7 +290,7 @@ class Cluster:
 
     def total(self, pool: str, device_type: str | None = None) -> int:
         """Devices of all nodes, closed and lost ones included."""
-        return sum(len(s.types) if device_type is None else s.types.count(device_type) for s in self.layout.of_pool(pool))
+        return self.layout.total(pool, device_type)
 
     def node_mask(self, pool: str) -> int:
         """All nodes of a pool."""
@@ -298,5 +298,4 @@ class Cluster:
 
     def levels(self, pool: str) -> set[str]:
         """The topology levels that nodes of the pool tell, and "node"; "nvlink" too where a node tells the parts that it has."""
-        parts = {NVLINK} if any(s.nvlink for s in self.layout.of_pool(pool)) else set()
-        return {NODE, *parts, *(level.name for level in self.layout.topology(pool).levels)}
+        return set(self.layout.levels(pool))

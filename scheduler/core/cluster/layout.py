@@ -10,7 +10,7 @@ from trainhouse.events.policy import Packing
 from trainhouse.scheduler.core.cluster.kinds import NodeSays
 from trainhouse.scheduler.core.cluster.plan import Plan, make_plan
 from trainhouse.scheduler.core.cluster.shape import Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
+from trainhouse.scheduler.core.cluster.slots import NODE, NVLINK, NodeSlots
 from trainhouse.scheduler.core.cluster.topology import Topology
 
 MAX_PLANS = 20_000
@@ -35,6 +35,8 @@ class Layout:
     _topologies: dict[str, Topology] = field(default_factory=dict)
     _types: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _plans: dict[Shape, Plan] = field(default_factory=dict)
+    _totals: dict[tuple[str, str | None], int] = field(default_factory=dict)
+    _levels: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def copy(self) -> "Layout":
         """Its own lists; what is derived stays valid."""
@@ -69,6 +71,8 @@ class Layout:
         else:
             self.cells.pop(slots.index, None)
         self._plans.clear()
+        self._totals.clear()
+        self._levels.clear()
         self.most.clear()
         self.kinds.clear()
         if old is not None and old.pool != slots.pool:
@@ -84,8 +88,24 @@ class Layout:
 
     def of_pool(self, pool: str) -> list[NodeSlots]:
         """The pool's nodes by index."""
-        mask = self.pools.get(pool, 0)
-        return [s for i, s in enumerate(self.slots) if s is not None and mask >> i & 1]
+        return [s for s in self.slots if s is not None and s.pool == pool]
+
+    def total(self, pool: str, device_type: str | None) -> int:
+        """Devices of all of a pool's nodes, of one type or of all."""
+        found = self._totals.get((pool, device_type))
+        if found is None:
+            nodes = self.of_pool(pool)
+            found = sum(len(s.types) if device_type is None else s.types.count(device_type) for s in nodes)
+            self._totals[pool, device_type] = found
+        return found
+
+    def levels(self, pool: str) -> frozenset[str]:
+        """Names of the levels that the pool's nodes tell, "node" among them, and "nvlink" where a node tells its parts."""
+        found = self._levels.get(pool)
+        if found is None:
+            parts = {NVLINK} if any(s.nvlink for s in self.of_pool(pool)) else set()
+            found = self._levels[pool] = frozenset({NODE, *parts, *(level.name for level in self.topology(pool).levels)})
+        return found
 
     def topology(self, pool: str) -> Topology:
         """The pool's domains."""
