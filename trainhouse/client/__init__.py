@@ -6,17 +6,7 @@ print(client.wait(job).state)
 """
 
 from trainhouse.client.client import Submitted, TrainhouseClient, spec_of
-from trainhouse.client.errors import (
-    ClientError,
-    InvalidSpec,
-    NoReply,
-    NotReachable,
-    QueryFailed,
-    RefusedChange,
-    UnknownJob,
-    UnknownNode,
-    UnknownPool,
-)
+from trainhouse.client.errors import ClientError, InvalidSpec, NoReply, NotReachable, QueryFailed, RefusedChange, UnknownJob
 from trainhouse.client.pools import Fleet
 from trainhouse.client.sql import SqlEndpoint, Table
 
@@ -33,7 +23,5 @@ __all__ = [
     "Table",
     "TrainhouseClient",
     "UnknownJob",
-    "UnknownNode",
-    "UnknownPool",
     "spec_of",
 ]

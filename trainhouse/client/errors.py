@@ -38,11 +38,3 @@ class NoReply(ClientError):
 
 class RefusedChange(ClientError):
     """Intake or the scheduler refused a change of a pool, a policy, a node or a job; all is as it was."""
-
-
-class UnknownPool(ClientError):
-    """No pool of this name exists."""
-
-
-class UnknownNode(ClientError):
-    """No node of this name ever registered."""
