@@ -61,8 +61,12 @@ class PoolUsage:
             self._forget_idle(now_ms)
         account = dict(self._accounts.get(team, {}))
         for resource, amount in _resources(amounts):
-            track = advance(account.get(resource, Track(since_ms=now_ms)), now_ms, self._step_ms)
-            account[resource] = track._replace(held=track.held + sign * amount)
+            track = account.get(resource)
+            if track is None:
+                account[resource] = Track(sign * amount, now_ms)
+            else:
+                held, since_ms, area, past = advance(track, now_ms, self._step_ms)
+                account[resource] = Track(held + sign * amount, since_ms, area, past)
         self._set(team, account)
         self.quotas.add(team, amounts, sign)
 

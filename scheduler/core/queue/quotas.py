@@ -14,6 +14,9 @@ from trainhouse.scheduler.core.queue.amounts import ANY, Amounts
 from trainhouse.scheduler.core.queue.tree import ROOT, QuotaTree
 
 
+MAX_UNTOLD = 4096
+
+
 class QuotaRule(StrEnum):
     """What refused: a limit, or devices kept for teams that do not lend."""
 
@@ -63,25 +66,37 @@ def shown(milli: int) -> str:
 class Quotas:
     """What each team of a tree holds, itself and all below it. `fork` shares the tree."""
 
-    __slots__ = ("_borrowers", "_held", "_own", "capacity", "tree")
+    __slots__ = ("_borrowers", "_held", "_own", "_untold", "capacity", "tree")
 
     def __init__(self, tree: QuotaTree, capacity: Amounts | None = None) -> None:
         self.tree = tree
         self.capacity = capacity or Amounts()
         self._held: dict[tuple[str, str], int] = {}
         self._own: dict[tuple[str, str], int] = {}
+        self._untold: dict[tuple[str, Amounts], int] = {}
         self._borrowers: dict[str, tuple[tuple[str, int], ...]] = {}
 
     def add(self, team: str, amounts: Amounts, sign: int = 1) -> None:
         """A gang of a team starts (or with sign -1: its devices come free)."""
+        key = (team, amounts)
+        self._untold[key] = self._untold.get(key, 0) + sign
+        if len(self._untold) > MAX_UNTOLD:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Adds up what came and went since somebody last asked: most of it cancels out."""
         self._borrowers = {}
-        for device_type, milli in _wants(amounts):
-            _change(self._own, (team, device_type), sign * milli)
-            for name in self.tree.path(team):
-                _change(self._held, (name, device_type), sign * milli)
+        for (team, amounts), times in self._untold.items():
+            for device_type, milli in _wants(amounts) if times else ():
+                _change(self._own, (team, device_type), times * milli)
+                for name in self.tree.path(team):
+                    _change(self._held, (name, device_type), times * milli)
+        self._untold = {}
 
     def held(self, name: str, device_type: str = ANY) -> int:
         """What a team and all below it hold; "" is the whole pool."""
+        if self._untold:
+            self._tell()
         return self._held.get((name, device_type), 0)
 
     def may_start(self, team: str, amounts: Amounts) -> QuotaRefusal | None:
@@ -105,6 +120,8 @@ class Quotas:
 
     def borrowers(self, device_type: str = ANY) -> tuple[tuple[str, int], ...]:
         """Teams whose own gangs hold more than they are guaranteed, with how much more, sorted by team."""
+        if self._untold:
+            self._tell()
         found = self._borrowers.get(device_type)
         if found is None:
             own = ((team, milli) for (team, known), milli in self._own.items() if known == device_type)
@@ -114,6 +131,7 @@ class Quotas:
 
     def under(self, tree: QuotaTree) -> "Quotas":
         """What is held, under another tree."""
+        self._tell()
         twin = Quotas(tree, self.capacity)
         for (team, device_type), milli in self._own.items():
             if device_type == ANY:  # those whose type nobody knows are in this sum only
@@ -125,7 +143,7 @@ class Quotas:
     def fork(self) -> "Quotas":
         """A copy that shares no change."""
         twin = Quotas(self.tree, self.capacity)
-        twin._held, twin._own = self._held.copy(), self._own.copy()
+        twin._held, twin._own, twin._untold = self._held.copy(), self._own.copy(), self._untold.copy()
         return twin
 
     def _limits(self, team: str, device_type: str, milli: int) -> QuotaRefusal | None:
