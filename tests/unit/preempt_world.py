@@ -99,8 +99,8 @@ def judge(before: Book, after: Book, actions: list[Action], now_ms: int) -> None
         assert victim.leaving_ms is None and victim.job.preemptible, f"{evict.job_id} is protected"
         assert evict.for_job in held, f"{evict.job_id} leaves for {evict.for_job}, which has no claim"
         assert after.running[evict.job_id].leaving_ms == evict.deadline_ms >= now_ms
-        assert devices(victim.placement) & {d for c in held.values() for d in devices(c)}, f"{evict.job_id} leaves for nothing"
         if evict.for_job != evict.job_id:
+            assert devices(victim.placement) & {d for c in held.values() for d in devices(c)}, f"{evict.job_id} leaves for nothing"
             assert now_ms - victim.started_ms >= rules.min_run_s * 1000, f"{evict.job_id} had not its time"
     load: dict[tuple[int, int], int] = {}
     for claim in after.claims.values():
