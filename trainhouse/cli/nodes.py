@@ -83,7 +83,8 @@ def query_of(
     if owners:
         where.append(f"node_id IN (SELECT arrayJoin(node_ids) FROM jobs WHERE {' AND '.join(owners)})")
     return (
-        "SELECT node_id AS node, state, if(restriction = 'NONE', '', restriction) AS closed, pool, address, devices, device_type AS type, ranks_running AS ranks, cpus, "
+        "SELECT node_id AS node, state, if(restriction = 'NONE', '', restriction) AS closed, pool, address, devices, "
+        "device_type AS type, ranks_running AS ranks, cpus, "
         "round(memory_bytes / 1073741824, 1) AS memory_gib, "
         "round(dateDiff('millisecond', coalesce(last_heartbeat_at, registered_at), now64(3)) / 1000, 1) AS silent_s, "
         "toString(last_heartbeat_at) AS last_heartbeat, if(state = 'LOST', lost_reason, restriction_reason) AS reason "
