@@ -13,7 +13,6 @@ from enum import StrEnum
 from trainhouse.scheduler.core.queue.amounts import ANY, Amounts
 from trainhouse.scheduler.core.queue.tree import ROOT, QuotaTree
 
-
 MAX_UNTOLD = 4096
 
 
