@@ -93,7 +93,7 @@ def _fleet(stack: BenchStack, folder: Path) -> Iterator[tuple[subprocess.Popen[b
 def _waits_ms(stack: BenchStack) -> list[float]:
     """Submits the load and reads the orders; milliseconds from each submission to its order, the first WARM_UP left out."""
     plan = LoadPlan("bench", POOL, PER_S, JOBS, Sizes.parse(MIXED), "H100")
-    load = Load(plan, EventProducer(stack.kafka, **{"linger.ms": 0}))
+    load = Load(plan, EventProducer(stack.kafka, log_level=0, **{"linger.ms": 0}))
     reader = consumer(stack.kafka, group="bench", **{"fetch.wait.max.ms": 500})
     partition = _partition(stack)
     reader.assign([TopicPartition(ALLOCATIONS, partition, watermarks(reader, ALLOCATIONS, partition)[1])])

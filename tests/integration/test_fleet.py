@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import signal
 import subprocess
@@ -15,19 +14,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
+from tests.fleet_judge import each_attempt_ran_once, no_device_was_shared
 from tests.live_stack import LiveStack
 from trainhouse.events import (
-    AttemptStarted,
-    AttemptStopped,
     Envelope,
-    Event,
-    GangAllocated,
     JobState,
     JobStatus,
     JobSubmitted,
     NodeLost,
     NodeRegistered,
-    RankExited,
     decode,
     envelope_of,
 )
@@ -67,13 +62,14 @@ def test_jobs_of_all_sizes_end_once_and_no_device_is_shared(stack: LiveStack, tm
     summary = json.loads(out)
     assert (summary["nodes"], summary["faults"]) == (NODES, {"die": 1})
     assert {j: (s.state, s.reason) for j, s in final.items() if s.state is not JobState.SUCCEEDED} == {}
-    records = _read(kafka, begin)
-    _each_attempt_ran_once(records, jobs)
-    _no_device_was_shared(records, pool)
+    told = _read(kafka, begin)
+    events = [e.event for e in told]
+    each_attempt_ran_once(told, {j: e.spec.gang.ranks for j, e in jobs.items()})
+    no_device_was_shared(told, pool)
     restarted = {j for j, s in final.items() if s.attempt > 0}
     assert plan.job(CRASHING).job_id in restarted, "the crash fault ends its first attempt"
-    assert any(isinstance(e.event, NodeLost) and e.event.node_id == f"{pool}-00001" for e in records), "the node fault was noticed"
-    boots = {e.event.boot_id for e in records if isinstance(e.event, NodeRegistered) and e.event.node_id == f"{pool}-00001"}
+    assert any(isinstance(e, NodeLost) and e.node_id == f"{pool}-00001" for e in events), "the node fault was noticed"
+    boots = {e.boot_id for e in events if isinstance(e, NodeRegistered) and e.node_id == f"{pool}-00001"}
     assert len(boots) == 2
     assert restarted & {plan.job(n).job_id for n in range(LONG)}, "a job of the dead node was started again elsewhere"
 
@@ -156,7 +152,7 @@ def _ends(kafka: KafkaSettings) -> list[TopicPartition]:
 
 
 def _read(kafka: KafkaSettings, begin: list[TopicPartition]) -> list[Envelope]:
-    """Allocations, control and verdicts from there to their ends, in the order of their times within a partition."""
+    """Allocations, control and verdicts from there to their ends."""
     reader = consumer(kafka, **TO_END)
     waiting = [tp for tp in begin if tp.topic != STATUS]
     reader.assign(waiting)
@@ -172,53 +168,3 @@ def _read(kafka: KafkaSettings, begin: list[TopicPartition]) -> list[Envelope]:
                 found.append(decode(message.value(), message.headers()))
     reader.close()
     return found
-
-
-def _each_attempt_ran_once(records: list[Envelope], jobs: dict[str, JobSubmitted]) -> None:
-    """One order per attempt, with as many ranks as asked for; one exit of each rank of the attempt that succeeded."""
-    events = [e.event for e in records]
-    orders = [e for e in events if isinstance(e, GangAllocated) and str(e.job_id) in jobs]
-    assert len({(e.job_id, e.epoch) for e in orders}) == len(orders), "no attempt is ordered twice"
-    assert {str(e.job_id) for e in orders} == set(jobs)
-    for order in orders:
-        assert order.world_size == jobs[str(order.job_id)].spec.gang.ranks
-    clean: dict[str, list[tuple[int, int]]] = {}
-    for e in events:
-        if isinstance(e, RankExited) and e.clean and str(e.job_id) in jobs:
-            clean.setdefault(str(e.job_id), []).append((int(e.epoch), e.rank))
-    for job_id, submitted in jobs.items():
-        last = max(int(o.epoch) for o in orders if o.job_id == job_id)
-        assert sorted(r for epoch, r in clean[job_id] if epoch == last) == list(range(submitted.spec.gang.ranks)), job_id
-
-
-def _no_device_was_shared(records: list[Envelope], pool: str) -> None:
-    """From the agents' own times: no node ran two attempts at once on one device, and every attempt had its own devices there."""
-    devices: dict[tuple[str, str, int], tuple[str, ...]] = {}
-    held: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
-    started: dict[tuple[str, str, int], int] = {}
-    for event in _in_time([e.event for e in records if getattr(e.event, "pool", None) == pool]):
-        match event:
-            case GangAllocated():
-                for part in event.placements:
-                    devices[(str(part.node_id), str(event.job_id), int(event.epoch))] = tuple(map(str, part.devices))
-            case AttemptStarted():
-                started.setdefault((str(event.node_id), str(event.job_id), int(event.epoch)), event.started_at_ms)
-            case AttemptStopped():
-                key = (str(event.node_id), str(event.job_id), int(event.epoch))
-                start_ms = started.pop(key, None)
-                for device in devices[key] if start_ms is not None else ():
-                    assert start_ms is not None
-                    held.setdefault((key[0], device), []).append((start_ms, event.stopped_at_ms, f"{key[1]}:{key[2]}"))
-            case _:
-                pass
-    assert held and not started, "every attempt that began has ended"
-    for (node_id, device), spans in held.items():
-        spans.sort()
-        for (_, end, first), (start, _, second) in itertools.pairwise(spans):
-            assert end <= start, f"{device} of {node_id}: {first} until {end}, {second} from {start}"
-
-
-def _in_time(events: list[Event]) -> list[Event]:
-    """Orders first, then starts, then stops: who holds what is then told by the times in the reports."""
-    rank = {GangAllocated: 0, AttemptStarted: 1}
-    return sorted(events, key=lambda e: rank.get(type(e), 2))

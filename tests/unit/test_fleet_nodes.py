@@ -13,9 +13,12 @@ from trainhouse.events import (
     AttemptStarted,
     AttemptStopped,
     CheckpointCompleted,
+    DumpStacks,
+    ExecuteCommand,
     LaunchFailed,
     NodeHeartbeat,
     NodeRegistered,
+    OperationReplied,
     Order,
     ProgressReported,
     RankExited,
@@ -283,6 +286,19 @@ def test_fences_of_a_node_are_bounded() -> None:
         s.allocate(f"j{number}", {0: [0]})
         s.run(1_000)
     assert len(s.agent(0).state.fences) <= MAX_FENCES + 1 and len(s.told(AttemptStopped)) == MAX_FENCES + 40
+
+
+def test_a_person_who_asks_an_emulated_rank_is_answered() -> None:
+    s = stage(durations="100")
+    s.allocate("j", WIDE)
+    s.run(1_000)
+    fields = {"request_id": "r", "node_id": "p-00001", "job_id": "j", "expires_at_ms": s.now_ms + 1}
+    s.verdict(DumpStacks.model_validate(fields))
+    s.verdict(ExecuteCommand.model_validate(fields | {"rank": 0, "command": ("ls",)}))
+    s.verdict(DumpStacks.model_validate(fields | {"expires_at_ms": s.now_ms}))
+    replies = s.told(OperationReplied)
+    assert [(r.rank, r.done) for r in replies] == [(4, True), (5, True), (0, True)]
+    assert "emulated" in replies[0].text and "does not run on this node" in replies[2].text
 
 
 STEPS = st.lists(

@@ -9,7 +9,17 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from trainhouse.events import CheckpointRequested, Event, GangAllocated, GangReleased, NodeDesiredState, NodeLost, Order
+from trainhouse.events import (
+    CheckpointRequested,
+    DumpStacks,
+    Event,
+    ExecuteCommand,
+    GangAllocated,
+    GangReleased,
+    NodeDesiredState,
+    NodeLost,
+    Order,
+)
 from trainhouse.events.kafka import EventProducer
 from trainhouse.workers.agent.core import AttemptKey, Command, Identity
 from trainhouse.workers.agent.outbox import Outbox
@@ -80,8 +90,12 @@ class Fleet:
             self._next(rate, 0, now_ms)
 
     def hear(self, event: Event, order: Order | None, now_ms: int) -> None:
-        """One record of allocations or verdicts."""
+        """One record of allocations, verdicts or operations."""
         self.now_ms = now_ms
+        if isinstance(event, DumpStacks | ExecuteCommand):
+            if event.node_id in self.nodes:
+                self.nodes[event.node_id].operation(event, now_ms)
+            return
         if getattr(event, "pool", self.pool) != self.pool:
             return
         if order is not None:

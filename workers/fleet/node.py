@@ -6,7 +6,7 @@ new boot id and finds its old attempts' folders without their processes.
 
 import signal
 
-from trainhouse.events import Event, NodeDesiredState
+from trainhouse.events import DumpStacks, Event, ExecuteCommand, NodeDesiredState, OperationReplied
 from trainhouse.workers.agent.core import AskCheckpoint, AttemptKey, Command, Identity, Launch, LaunchDone, LaunchRefused, RankGone, Report
 from trainhouse.workers.agent.node import NodeFacts, Pulse
 from trainhouse.workers.fleet.agent import EmulatedAgent
@@ -16,6 +16,7 @@ from trainhouse.workers.fleet.timers import Timer
 from trainhouse.workers.fleet.world import World
 
 MAX_UNREAD = 10_000
+NO_PROCESS = "this rank is emulated: it has no process\n"
 
 
 class EmulatedNode:
@@ -115,6 +116,20 @@ class EmulatedNode:
             self.answered = True
         self.agent.hear(command, now_ms)
         self._world.changed(self)
+
+    def operation(self, request: DumpStacks | ExecuteCommand, now_ms: int) -> None:
+        """A person asks something of a rank: there is no process to ask, and the answer says so."""
+        if self.agent is None or self.cut or request.expires_at_ms <= now_ms:
+            return
+        running = [a for a in self.agent.state.attempts.values() if a.key.job_id == request.job_id and a.has_processes]
+        found = max(running, key=lambda a: a.key, default=None)
+        here = found.placement.ranks if found is not None else range(0)
+        for rank in here if isinstance(request, DumpStacks) else [request.rank]:
+            known = found is not None and rank in here
+            text = NO_PROCESS if known else f"rank {rank} of job {request.job_id} does not run on this node now\n"
+            attempt = found.allocation.attempt if found is not None else None
+            fields = {"request_id": request.request_id, "node_id": self.node_id, "job_id": request.job_id, "attempt": attempt}
+            self.agent.uplink.reply(OperationReplied.model_validate(fields | {"rank": rank, "part": 0, "text": text, "done": True}))
 
     def next_identity(self) -> Identity:
         self._starts += 1

@@ -6,7 +6,7 @@ Never: outlives its agent: what a dead agent had not sent is told again by the n
 
 from collections.abc import Callable
 
-from trainhouse.events import NodeHeartbeat, envelope_of
+from trainhouse.events import NodeHeartbeat, OperationReplied, envelope_of
 from trainhouse.events.topics import CONTROL
 from trainhouse.workers.agent.core import Report
 from trainhouse.workers.agent.outbox import Outbox
@@ -40,6 +40,11 @@ class Uplink:
     def beat(self, beat: NodeHeartbeat) -> None:
         if not self.cut:
             self._reports.beat(beat)
+
+    def reply(self, reply: OperationReplied) -> None:
+        """An answer to a person; a person who asks a node that is cut off gets none."""
+        if not self.cut:
+            self._reports.reply(reply)
 
     def ship(self) -> None:
         """Sends what ranks wrote, as far as that is possible."""

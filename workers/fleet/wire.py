@@ -15,7 +15,7 @@ from trainhouse.events import Event, InvalidEvent, Order, PoolCreated, decode, e
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end, watermarks
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import ALLOCATIONS, CONTROL, JOBS, POOLS, VERDICTS
+from trainhouse.events.topics import ALLOCATIONS, CONTROL, JOBS, OPERATIONS, POOLS, VERDICTS
 
 BATCH = 500
 METADATA_TIMEOUT_S = 10.0
@@ -28,12 +28,13 @@ Heard = tuple[Event, Order | None]
 
 
 class Commands:
-    """What the scheduler says to the pool's nodes, and verdicts on them."""
+    """What the scheduler says to the pool's nodes, verdicts on them, and what people ask of them."""
 
     def __init__(self, settings: KafkaSettings, partition: int) -> None:
         self._reader = consumer(settings, group="trainhouse-fleet", log_level=2)
         at = [TopicPartition(ALLOCATIONS, partition)]
-        at += [TopicPartition(VERDICTS, number) for number in _partitions(self._reader, VERDICTS)]
+        for topic in (VERDICTS, OPERATIONS):
+            at += [TopicPartition(topic, number) for number in _partitions(self._reader, topic)]
         for tp in at:
             tp.offset = watermarks(self._reader, tp.topic, tp.partition, METADATA_TIMEOUT_S)[1]
         self._reader.assign(at)

@@ -1,0 +1,50 @@
+"""Judges what a fleet and its scheduler said: every job ran whole and once, and no device had two attempts at a time.
+
+Holds: reads events alone, as anybody could from the topics; asserts with the job or device in the message.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from trainhouse.events import AttemptStopped, Envelope, GangAllocated, RankExited
+
+
+def each_attempt_ran_once(told: list[Envelope], ranks: dict[str, int]) -> None:
+    """One order per attempt, with as many ranks as asked for; one exit of each rank of the attempt that succeeded."""
+    events = [e.event for e in told]
+    orders = [e for e in events if isinstance(e, GangAllocated) and str(e.job_id) in ranks]
+    assert len({(e.job_id, e.epoch) for e in orders}) == len(orders), "no attempt is ordered twice"
+    assert {str(e.job_id) for e in orders} == set(ranks)
+    for order in orders:
+        assert order.world_size == ranks[str(order.job_id)]
+    clean: dict[str, list[tuple[int, int]]] = {}
+    for e in events:
+        if isinstance(e, RankExited) and e.clean and str(e.job_id) in ranks:
+            clean.setdefault(str(e.job_id), []).append((int(e.epoch), e.rank))
+    for job_id, count in ranks.items():
+        last = max(int(o.epoch) for o in orders if o.job_id == job_id)
+        assert sorted(r for epoch, r in clean[job_id] if epoch == last) == list(range(count)), job_id
+
+
+def no_device_was_shared(told: list[Envelope], pool: str) -> None:
+    """A device is held from the moment of its order until its agent says that nothing is left; no two such spans of it overlap."""
+    orders: dict[tuple[str, str, int], tuple[int, tuple[str, ...]]] = {}
+    for e in told:
+        if isinstance(e.event, GangAllocated) and e.event.pool == pool:
+            orders |= {_part(e.event, p.node_id): (e.time_ms or 0, p.devices) for p in e.event.placements}
+    ends = {_part(e.event, e.event.node_id): e.event.stopped_at_ms for e in told if isinstance(e.event, AttemptStopped)}
+    assert orders and orders.keys() <= ends.keys(), f"every part that was ordered has ended, but {sorted(orders.keys() - ends.keys())}"
+    held: dict[str, list[tuple[int, int, str]]] = {}
+    for part, (begin_ms, devices) in orders.items():
+        for device in devices:
+            held.setdefault(f"{device} of {part[0]}", []).append((begin_ms, ends[part], f"{part[1]}:{part[2]}"))
+    for device, spans in held.items():
+        spans.sort()
+        for (_, end, first), (begin, _, second) in itertools.pairwise(spans):
+            assert end <= begin, f"{device}: {first} until {end}, {second} from {begin}"
+
+
+def _part(of: GangAllocated | AttemptStopped, node_id: str) -> tuple[str, str, int]:
+    """A node's part of an attempt."""
+    return str(node_id), str(of.job_id), int(of.epoch)
