@@ -4,9 +4,8 @@ Holds: equal needs give one and the same shape object; a node's index is its pla
 Never: changes a book.
 """
 
-from dataclasses import replace
-
 from collections.abc import Callable
+from dataclasses import replace
 
 from trainhouse.scheduler.core.cluster.shape import Block, Shape
 from trainhouse.scheduler.core.cluster.slots import NodeSlots
@@ -54,7 +53,7 @@ class Shapes:
     def of(self, job: TraceJob) -> Shape:
         """What a job needs. It asks for at least one device."""
         if job.shape is not None:
-            return job.shape
+            return replace(job.shape, prefer=job.shape.prefer or self._prefer_of(job.shape.pool))
         pool = pool_of_job(job, self._one_pool)
         key = (pool, job.gpus, job.gpu_type, job.gpu_milli, job.cpu_milli, job.memory_mib, job.min_gpus)
         found = self._made.get(key)

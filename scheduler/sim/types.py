@@ -6,6 +6,9 @@ Never: reads or writes a file (the command line's part does).
 
 from dataclasses import dataclass, field
 
+from trainhouse.scheduler.core.cluster.shape import Shape
+from trainhouse.scheduler.core.cluster.slots import NodeSlots
+
 ANY_TYPE = "gpu"
 """The device type of a node whose source names none."""
 
@@ -16,6 +19,7 @@ class TraceJob:
 
     `gpu_milli` < 1000: a share of one device. `duration_s`: its run time on the whole gang, true and unknown to an honest scheduler.
     `min_gpus`: an elastic gang may run on as few (0: all or nothing), and then takes longer in proportion. `limit_s`: what its owner said.
+    `shape`, `kin`: where a recorded job tells more than these columns can; they then count instead of them.
     """
 
     job_id: str
@@ -32,11 +36,17 @@ class TraceJob:
     user: str = ""
     min_gpus: int = 0
     limit_s: int | None = None
+    shape: Shape | None = None
+    kin: tuple[str, ...] = ()
+    preemptible: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class SimNode:
-    """One node. `memory_gib` is that of each device (0: not told); `pool` counts only where jobs stay in their tenant's pool."""
+    """One node. `memory_gib` is that of each device (0: not told); `pool` counts only where jobs stay in their tenant's pool.
+
+    `slots`: where a recorded node tells more than these columns can; they then count instead (but for the index).
+    """
 
     node_id: str
     gpus: int
@@ -49,6 +59,7 @@ class SimNode:
     memory_gib: int = 0
     pod: str = ""
     spot: bool = False
+    slots: NodeSlots | None = None
 
 
 @dataclass(frozen=True, slots=True)

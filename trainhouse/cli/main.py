@@ -45,6 +45,7 @@ def build() -> typer.Typer:
         simulate,
         story,
         submit,
+        what_if,
         why,
     )
 
@@ -76,6 +77,7 @@ def build() -> typer.Typer:
         run,
         fleet,
         simulate,
+        what_if,
     ):
         module.register(app)
     _register_stack(app)

@@ -1,7 +1,7 @@
 """`simulate`: the scheduler on a recorded or public trace, under one policy or several, in virtual time."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -76,7 +76,7 @@ def simulate(
         study = _study(named, chosen, policy or ["trainhouse"], run_times, options, gpus_per_node, (fault_servers, fault_shift))
         for note in study.about["notes"]:
             output.remark(note)
-        with _progress(study) as progress:
+        with bars(study.policies, len(study.jobs)) as progress:
             outcomes = run(study, out, plots, progress)
     for outcome in outcomes:
         _tell_refused(outcome.summary.policy, [r.refused for r in outcome.result.rows if r.refused])
@@ -160,8 +160,8 @@ def _told() -> Iterator[None]:
 
 
 @contextmanager
-def _progress(study: "Study") -> "Iterator[Progress | None]":
-    """A bar for each policy on standard error; none where that is no terminal."""
+def bars(names: Iterable[str], jobs: int) -> "Iterator[Progress | None]":
+    """A bar for each run on standard error; none where that is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -169,12 +169,12 @@ def _progress(study: "Study") -> "Iterator[Progress | None]":
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks = {name: bars.add_task(name, total=len(study.jobs), start=False) for name in study.policies}
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        tasks = {name: shown.add_task(name, total=jobs, start=False) for name in names}
 
-        def tell(policy: str, done: int, jobs: int) -> None:
-            bars.start_task(tasks[policy])
-            bars.update(tasks[policy], completed=done, total=jobs)
+        def tell(name: str, done: int, total: int) -> None:
+            shown.start_task(tasks[name])
+            shown.update(tasks[name], completed=done, total=total)
 
         yield tell
 

@@ -1,0 +1,50 @@
+"""The past as the scheduler's journal has it: reads the topic from its first record to its end, for a history.
+
+Holds: reads only; a record counts by the rule of the journal (the next seq, and it names the hash of the one before).
+Never: joins a group; folds a machine's state, so that journals of any version can be read.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from trainhouse.events.base import event_class
+from trainhouse.events.journal import NO_HASH, InvalidRecord, record_hash, record_head
+from trainhouse.events.kafka import TO_END, consumer, read_to_end
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import DECISIONS
+from trainhouse.scheduler.core.errors import BrokenInvariant
+from trainhouse.scheduler.replay import LogEntry
+from trainhouse.scheduler.sim.history import KINDS, Happening, History, history_of
+
+
+def recorded_history(kafka: KafkaSettings) -> History:
+    """The history of all partitions; blocks until they are read. Raises BusUnavailable, BrokenInvariant."""
+    reader = consumer(kafka, **TO_END)
+    try:
+        partitions = sorted(reader.list_topics(DECISIONS, timeout=30).topics[DECISIONS].partitions)
+        messages = read_to_end(reader, DECISIONS, partitions)
+        return history_of(happenings(LogEntry(m.partition() or 0, m.offset() or 0, m.value() or b"") for m in messages))
+    finally:
+        reader.close()
+
+
+def happenings(entries: Iterable[LogEntry]) -> Iterator[Happening]:
+    """The decisions of the records that count, in the order of each partition. Raises BrokenInvariant on a broken chain."""
+    wanted = {kind.event_type for kind in KINDS}
+    ends: dict[int, tuple[int, str]] = {}
+    for entry in entries:
+        seq, last_hash = ends.get(entry.partition, (0, NO_HASH))
+        try:
+            head = record_head(entry.value)
+        except InvalidRecord as error:
+            raise BrokenInvariant(f"partition {entry.partition}, after seq {seq}: {error}") from error
+        if head["seq"] != seq + 1:
+            if not seq and head["seq"] > 1:
+                raise BrokenInvariant(f"partition {entry.partition} begins at seq {head['seq']}: restore the journal from its archive")
+            continue
+        if head.get("previous_hash") != last_hash:
+            raise BrokenInvariant(f"partition {entry.partition}, seq {seq + 1}: its previous_hash is not the hash of the record before it")
+        ends[entry.partition] = (seq + 1, record_hash(entry.value))
+        for decision in head["decisions"]:
+            if decision["type"] in wanted:
+                event = event_class(decision["type"]).model_validate(decision["data"], extra="ignore")
+                yield Happening(entry.partition, int(head["now_ms"]), event)
