@@ -11,7 +11,6 @@ from trainhouse.events.phases import Allotment, Checkpointing, Pending, Stopping
 from trainhouse.events.policy import RunTimes
 from trainhouse.events.pool import ClaimedPart, DevicesClaimed, StartReserved
 from trainhouse.scheduler.core.cluster.shape import Part, Placement, Shape
-from trainhouse.scheduler.core.cycle.applying import expected_end_ms
 from trainhouse.scheduler.core.cycle.entries import Claim, Reservation, Running, Waiting
 from trainhouse.scheduler.core.demand import device_share, kin_of
 from trainhouse.scheduler.core.records import Job, Node
@@ -47,17 +46,23 @@ def _run_ms(job: Job, run_times: RunTimes) -> int | None:
 
 
 def running_of(job: Job, allotment: Allotment, shape: Shape, placement: Placement, run_times: RunTimes) -> Running:
-    """The job as one that has devices."""
+    """The job as one that has devices; without any left (its exits have yet to be told) it counts as leaving."""
     entry, began_ms = waiting_of(job, shape, run_times), allotment.allocated_at_ms
     saved_ms = job.saved_at_ms
     return Running(
         job=entry,
         placement=placement,
         started_ms=began_ms,
-        ends_ms=expected_end_ms(entry, placement, began_ms),
+        ends_ms=_ends_ms(entry, allotment),
         saved_ms=began_ms if saved_ms is None else max(began_ms, saved_ms),
-        leaving_ms=_leaving_ms(job),
+        leaving_ms=_leaving_ms(job) if placement else began_ms,
     )
+
+
+def _ends_ms(entry: Waiting, allotment: Allotment) -> int | None:
+    """When it is expected to end; an elastic gang on fewer devices than it wants takes longer in proportion."""
+    ranks = sum(len(p.devices) for p in allotment.placements)
+    return None if entry.run_ms is None else allotment.allocated_at_ms + -(-entry.run_ms * entry.shape.ranks // ranks)
 
 
 def _leaving_ms(job: Job) -> int | None:

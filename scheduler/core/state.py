@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from trainhouse.events import PoolName, SchedulingPolicy
-from trainhouse.events.phases import Pending
+from trainhouse.events.phases import Allotment, Pending
 from trainhouse.events.pool import DevicesClaimed, StartReserved
 from trainhouse.scheduler.core.bookkeeping import claim_of, placement_of, reservation_of, running_of, waiting_of
+from trainhouse.scheduler.core.cluster.shape import Placement
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Running, Waiting
 from trainhouse.scheduler.core.demand import shape_of
@@ -136,10 +137,16 @@ class ScheduleState:
         same_needs = entry is not None and entry.shape.prefer == (job.spec.gang.prefer or prefer)
         shape = entry.shape if entry is not None and same_needs else shape_of(job.spec, prefer)
         if job.allotment is not None:
-            same = known is not None and known.started_ms == job.allotment.allocated_at_ms
-            placement = known.placement if known is not None and same else placement_of(job, job.allotment.placements, self.nodes)
-            return running_of(job, job.allotment, shape, placement, run_times)
+            return running_of(job, job.allotment, shape, self._placement(job, job.allotment, known), run_times)
         return waiting_of(job, shape, run_times) if isinstance(job.phase, Pending) else None
+
+    def _placement(self, job: Job, allotment: Allotment, known: Running | None) -> Placement:
+        """Where an attempt still has devices: a part that has ended has none, though others go on."""
+        left = len(allotment.placements) - len(allotment.ended)
+        if known is not None and known.started_ms == allotment.allocated_at_ms and len(known.placement) == left:
+            return known.placement
+        ended = {e.node_id for e in allotment.ended}
+        return placement_of(job, [p for p in allotment.placements if p.node_id not in ended], self.nodes)
 
     def drop_job(self, job_id: str, now_ms: int) -> None:
         """Forgets a job, with what was promised to it."""
@@ -209,7 +216,7 @@ class ScheduleState:
             job = self.jobs[job_id]
             if job.allotment is not None and any(p.node_id == node.node_id for p in job.allotment.placements):
                 running = self.book.running[job_id]
-                placement = placement_of(job, job.allotment.placements, self.nodes)
+                placement = self._placement(job, job.allotment, None)
                 self.book.put_running(replace(running, placement=placement), now_ms)
         for job_id in sorted(self.claims):
             if any(p.node_id == node.node_id for p in self.claims[job_id].parts):

@@ -223,7 +223,7 @@ class Fleet(RuleBasedStateMachine):
         for gang in self.fresh:
             limit = next((t.limit.get("any") for t in policy.teams if t.name == gang.spec.team), None)
             running = [r for r in self.driver.state.book.running.values() if r.job.team == gang.spec.team]
-            assert limit is None or sum(r.ranks * r.placement[0].milli for r in running) <= 1000 * limit
+            assert limit is None or sum(p.ranks * p.milli for r in running for p in r.placement) <= 1000 * limit
 
     @invariant()
     def every_live_part_holds_its_devices(self) -> None:

@@ -184,3 +184,16 @@ def test_a_node_that_tells_its_devices_in_another_order_keeps_its_gangs_where_th
     assert again.book.running == d.state.book.running and again.book.cluster.free_bits == d.state.book.cluster.free_bits
     d.feed(admitted("k", ranks=2))
     assert not set(d.last(GangAllocated, job_id="k").placements[0].devices) & set(gang.placements[0].devices)
+
+
+def test_a_part_that_has_ended_holds_nothing_that_others_could_be_promised_twice() -> None:
+    d = Driver()
+    d.feed(registered("a"), registered("b"), admitted("j", ranks=4))
+    gang = d.last(GangAllocated)
+    d.feed(*(exited(gang, r) for r in gang.placements[1].ranks), stopped(gang, "b"))
+    assert [p.node for p in d.state.book.running["j"].placement] == [0]
+    d.feed(admitted("k", ranks=2))
+    assert [p.node_id for p in d.last(GangAllocated).placements] == ["b"]
+    assert d.machine.load(d.machine.dump(d.state)).book.running == d.state.book.running
+    d.feed(*(exited(gang, r) for r in gang.placements[0].ranks), stopped(gang, "a"))
+    assert d.status("j").state is JobState.SUCCEEDED
