@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 
 def show(pool: PoolArgument, json: Json = False, data_dir: DataDir = None) -> None:
-    """The policy that decides about a pool now: the file as it was applied, with its version and who applied it.
+    """The policy that decides about a pool now: the file as it was applied; its version and who applied it, on standard error.
 
     \b
     trainhouse policy show default
@@ -49,11 +49,12 @@ def show(pool: PoolArgument, json: Json = False, data_dir: DataDir = None) -> No
         output.json_lines([about | {"policy": policy.model_dump(mode="json")}])
         return
     if applied is None:
-        sys.stdout.write(f"# pool {pool}: no policy was ever applied, the default decides\n{as_yaml(SchedulingPolicy())}")
+        output.remark(f"pool {pool}: no policy was ever applied, the default decides")
+        sys.stdout.write(as_yaml(SchedulingPolicy()))
         return
     why = f": {applied.reason}" if applied.reason else ""
     at = output.clock(applied.applied_at_ms)
-    sys.stdout.write(f"# pool {pool}, version {applied.version}, applied {at} UTC by {applied.user}{why}\n")
+    output.remark(f"pool {pool}: version {applied.version}, applied {at} UTC by {applied.user}{why}")
     sys.stdout.write(applied.text if applied.text.strip() else as_yaml(applied.policy))
 
 
