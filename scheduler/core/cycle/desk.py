@@ -1,14 +1,16 @@
-"""Where plans of one state of the book are made: its victims, ranks and trial are worked out once for all gangs that ask.
+"""Where the plans of one cycle are made: victims, ranks and the trial are worked out once for all gangs that ask.
 
-Holds: the book is not changed, and the trial is as before after each plan, whether it came to something or not.
+Holds: the book is not changed, and the trial is as before after each plan, whether it came to something or not; `accept` follows what the
+caller did to the book with one.
 Never: emits actions.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
+from trainhouse.events.policy import Order
 from trainhouse.scheduler.core.cluster.shape import Placement
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.entries import Eviction, Running, Waiting
+from trainhouse.scheduler.core.cycle.entries import Claim, Eviction, Running, Waiting
 from trainhouse.scheduler.core.cycle.holdings import Holdings
 from trainhouse.scheduler.core.cycle.plans import Plan
 from trainhouse.scheduler.core.cycle.seeking import Found, Seeker
@@ -27,7 +29,7 @@ Rights = dict[int, Eviction]
 
 
 class Desk:
-    """One pool, one state, one time. `idle`: there is nobody whom anybody could ask."""
+    """One pool, one state, one time. `idle`: there is nobody whom anybody could ask. `searches`: how often devices were looked for."""
 
     def __init__(self, book: Book, pool: str, now_ms: int) -> None:
         self._book, self._pool, self._now_ms = book, pool, now_ms
@@ -37,6 +39,10 @@ class Desk:
         self._victims = victims_of(here, self._rules, now_ms)
         self._shrinkable = by_price(self._victims) if policy.elastic.enabled else []
         self.idle = not self._victims or not (self._rules.enabled or self._shrinkable)
+        self._asked: set[str] = set()
+        self._known: dict[tuple[object, ...], tuple[Rights, list[Victim]]] = {}
+        self.searches = 0
+        self._ranks_by_time = policy.order is Order.REMAINING
         self._standing: Standing | None = None
         self._made_trial: Trial | None = None
         self._made_holdings: Holdings | None = None
@@ -67,13 +73,10 @@ class Desk:
 
     def plan(self, job: Waiting) -> Plan | None:
         """How `job` can start; None: nobody can be asked, or it would not help."""
-        cover = self._stand.would_cover(job)
-        within = self._limit(job)
-        rights = {i: right for i, right in self._rights(job, cover).items() if self._helps(self._victims[i], within)}
-        able = [v for v in self._shrinkable if self._helps(v, within) and self._stand.may_shrink(job, v.running, cover)]
-        able = able[: min(MAX_SQUEEZED, self._rules.max_victims)]
+        rights, able = self._whom(job)
         if not rights and not able:
             return None
+        self.searches += 1
         begins_ms = self._now_ms + milliseconds(self._rules.checkpoint_deadline_s)
         avoid, broken = kept_for_others(self._book, job, self._now_ms, begins_ms)
         squeezed: list[Resized] = []
@@ -90,10 +93,36 @@ class Desk:
             return None
         return Plan(job, found.placement, stopped, tuple(shrunk), tuple(broken_by(self._book, broken, found.placement)))
 
+    def _whom(self, job: Waiting) -> tuple[Rights, list[Victim]]:
+        """Whom the gang may stop, and who can shrink for it, the cheapest first. Many that ask are alike: their answers are kept."""
+        cover, within = self._stand.would_cover(job), self._limit(job)
+        key = (job.team, job.priority, cover, within, job.run_ms if self._ranks_by_time else None)
+        known = self._known.get(key)
+        if known is None:
+            rights = {i: right for i, right in self._rights(job, cover).items() if self._helps(self._victims[i], within)}
+            able = [v for v in self._shrinkable if self._helps(v, within) and self._stand.may_shrink(job, v.running, cover)]
+            known = self._known[key] = (rights, able[: min(MAX_SQUEEZED, self._rules.max_victims)])
+        return known
+
+    def accept(self, plan: Plan, claims: Iterable[Claim]) -> None:
+        """Takes over what a plan did to the book: those who were asked count as leavers, and what was claimed is gone."""
+        asked = (*(v for v, _ in plan.stopped), *(each.victim for each in plan.shrunk))
+        for victim in asked:
+            self._asked.add(victim.job_id)
+            self._trial.gone(victim.running)
+            self._trial.leavers.append(victim.running)
+        for claim in claims:
+            self._trial.cluster.claim(claim.placement)
+        self._shrinkable = [v for v in self._shrinkable if v.job_id not in self._asked]
+        self.idle = not (self._rules.enabled and len(self._asked) < len(self._victims)) and not self._shrinkable
+        self._standing = None
+        self._known = {}
+
     def _rights(self, job: Waiting, cover: frozenset[str]) -> Rights:
         if not self._rules.enabled:
             return {}
-        rights = ((i, self._stand.may_stop(job, v.running, cover)) for i, v in enumerate(self._victims))
+        asked = self._asked
+        rights = ((i, self._stand.may_stop(job, v.running, cover)) for i, v in enumerate(self._victims) if v.job_id not in asked)
         return {i: right for i, right in rights if right is not None}
 
     def _limit(self, job: Waiting) -> str | None:

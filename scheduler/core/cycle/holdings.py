@@ -26,9 +26,7 @@ class Holdings:
                     self.whole.setdefault(part.node, []).append((ordinal, part.devices))
                 else:
                     self.shared.setdefault(part.node, {}).setdefault(part.devices, []).append((ordinal, part.milli))
-        self.nodes = 0
-        for node in (*self.whole, *self.shared):
-            self.nodes |= 1 << node
+        self.nodes = {*self.whole, *self.shared}
 
     def ordinal(self, job_id: str) -> int:
         """A victim's place in the list."""

@@ -13,9 +13,12 @@ from collections.abc import Iterable
 from trainhouse.events.policy import Blocking
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.desk import Desk
-from trainhouse.scheduler.core.cycle.entries import Action, Waiting
+from trainhouse.scheduler.core.cycle.entries import Action, Hold, Waiting
 from trainhouse.scheduler.core.cycle.plans import actions_of, carry_out
 from trainhouse.scheduler.core.cycle.victims import milliseconds
+
+MAX_SEARCHES = 16
+"""Gangs for which victims are looked for in one cycle at most, so that a cycle stays short; those behind have their turn in a later one."""
 
 
 def plan_preemption(book: Book, pool: str, candidates: Iterable[Waiting], now_ms: int) -> list[Action]:
@@ -36,12 +39,13 @@ def plan_preemption(book: Book, pool: str, candidates: Iterable[Waiting], now_ms
         if job.job_id in book.claims or job.not_before_ms > now_ms or key in failed:
             continue
         desk = desk or Desk(book, pool, now_ms)
-        if desk.idle:
+        if desk.idle or desk.searches >= MAX_SEARCHES:
             break
         plan = desk.plan(job)
         if plan is not None:
-            actions.extend(carry_out(book, actions_of(book, plan, desk.leavers, deadline_ms, now_ms), now_ms))
-            desk = None
+            done = carry_out(book, actions_of(book, plan, desk.leavers, deadline_ms, now_ms), now_ms)
+            desk.accept(plan, (a.claim for a in done if isinstance(a, Hold)))
+            actions.extend(done)
         elif policy.blocking is Blocking.STRICT:
             break
         else:

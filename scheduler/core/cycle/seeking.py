@@ -10,6 +10,7 @@ Holds: an answer places the whole gang once its victims have left; the trial is 
 Never: judges who may be a victim.
 """
 
+from bisect import insort
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -46,6 +47,7 @@ class Seeker:
         self._trial, self._holdings, self._job = trial, holdings, job
         self._eligible, self._avoid, self._most = frozenset(eligible), avoid, most
         self._need = least_ranks(job.shape)
+        self._too_many = False
         self._costly = any(b.cpus or b.memory_bytes for b in job.shape.blocks)
 
     def find(self) -> Found | None:
@@ -82,7 +84,11 @@ class Seeker:
         return mask & ~self._avoid
 
     def _devices(self, node: int, types: tuple[str, ...]) -> int:
-        return sum(mask for t, mask in self._trial.cluster.layout.type_masks[node] if t in types)
+        found = 0
+        for device_type, mask in self._trial.cluster.layout.type_masks[node]:
+            if device_type in types:
+                found |= mask
+        return found
 
     def _open(self, node: int) -> bool:
         slots = self._trial.cluster.layout.slots[node]
@@ -91,16 +97,33 @@ class Seeker:
     # ---- one node
 
     def _single(self, types: tuple[str, ...]) -> list[tuple[Choice, int]]:
-        """The cheapest choice on each node that has one."""
+        """The cheapest choices on one node each, `MAX_NODES` of them.
+
+        Nodes are visited by the cheapest victim there. Once that alone costs more than the choices that are known, no later node is better.
+        """
         found: list[tuple[Choice, int]] = []
-        for node in _bits(self._holdings.nodes & self._usable(types)):
-            devices = self._devices(node, types) & ~self._trial.cluster.claimed.get(node, 0)
-            if devices.bit_count() < self._need or not self._open(node):
-                continue
-            choice = self._on_share(node, devices) if self._job.shape.milli < WHOLE else self._on_node(node, devices)
-            if choice is not None:
-                found.append((choice, node))
+        victims, usable, seen, bound = self._holdings.victims, self._usable(types), 0, -1
+        for ordinal in sorted(self._eligible):
+            if bound >= 0 and victims[ordinal].cost > bound:
+                break
+            for part in victims[ordinal].running.placement:
+                bit = 1 << part.node
+                if seen & bit or not usable & bit:
+                    continue
+                seen |= bit
+                choice = self._on(part.node, types)
+                if choice is not None:
+                    insort(found, (choice, part.node), key=lambda c: (c[0].key, c[1]))
+            if len(found) >= MAX_NODES:
+                del found[MAX_NODES:]
+                bound = found[-1][0].cost
         return found
+
+    def _on(self, node: int, types: tuple[str, ...]) -> Choice | None:
+        devices = self._devices(node, types) & ~self._trial.cluster.claimed.get(node, 0)
+        if devices.bit_count() < self._need or not self._open(node):
+            return None
+        return self._on_share(node, devices) if self._job.shape.milli < WHOLE else self._on_node(node, devices)
 
     def _on_node(self, node: int, devices: int) -> Choice | None:
         free = (self._trial.cluster.free_bits[node] & devices).bit_count()
@@ -148,11 +171,14 @@ class Seeker:
         for node in _bits(nodes):
             devices = self._devices(node, types)
             free[node] = (cluster.free_bits[node] & devices).bit_count()
-            if self._holdings.nodes >> node & 1 and self._open(node):
+            if node in self._holdings.nodes and self._open(node):
                 parts[node] = self._held(node, devices & ~cluster.claimed.get(node, 0))
         return free, {node: held for node, held in parts.items() if held}
 
     def _held(self, node: int, devices: int) -> dict[int, int]:
+        if node not in self._holdings.shared:
+            whole = self._holdings.whole[node]
+            return {v: (bits & devices).bit_count() for v, bits in whole if v in self._eligible and bits & devices}
         held: dict[int, int] = {}
         for item in self._holdings.items(self._trial.cluster, node, devices, self._eligible):
             for victim in item.victims:
@@ -175,11 +201,12 @@ class Seeker:
             have, count = have + gains[order[count]], count + 1
         if have < self._need:
             return None
+        self._too_many = False
         for _ in range(MAX_TRIES):
             found = self._try(order[:count], only)
             if found is not None:
                 return found
-            if count == len(order):
+            if count == len(order) or self._too_many:
                 return None
             count = min(len(order), count + max(1, count // 4))
         return None
@@ -197,6 +224,7 @@ class Seeker:
         for victim in gone:
             self._trial.back(victim.running)
         if placement is None or len(gone) > self._most:
+            self._too_many = placement is not None
             return None
         return Found(tuple(gone), placement)
 
