@@ -6,7 +6,18 @@ import traceback
 
 from tests.bench import report
 
-BENCHES = ("log_metric", "allocation", "first_step", "freshness", "ingest", "placements", "fragmentation", "fleet")
+BENCHES = (
+    "log_metric",
+    "allocation",
+    "first_step",
+    "freshness",
+    "ingest",
+    "placements",
+    "decision_batch",
+    "philly",
+    "fragmentation",
+    "fleet",
+)
 
 
 def main() -> int:

@@ -9,7 +9,8 @@ Never: stops a running gang.
 """
 
 from trainhouse.events.policy import Blocking, RunTimes, SchedulingPolicy
-from trainhouse.scheduler.core.cluster.shape import Placement, Shape
+from trainhouse.scheduler.core.cluster.bay import count_in
+from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape
 from trainhouse.scheduler.core.cycle.applying import apply
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Action, Reservation, Reserve, Start, Unreserve, Waiting
@@ -35,7 +36,7 @@ def place_waiting(book: Book, pool: str, now_ms: int) -> list[Action]:
 class Pass:
     """The state of one pass. `_failed`: (shape, ranks, nodes to avoid) that found no place; devices only get fewer within a pass."""
 
-    __slots__ = ("_actions", "_bays", "_book", "_failed", "_now_ms", "_policy", "_pool", "_promises", "_quotas", "_slots", "_turn")
+    __slots__ = ("_actions", "_bays", "_book", "_failed", "_left", "_now_ms", "_policy", "_pool", "_promises", "_quotas", "_slots", "_turn")
 
     def __init__(self, book: Book, pool: str, now_ms: int) -> None:
         self._book, self._pool, self._now_ms = book, pool, now_ms
@@ -46,11 +47,14 @@ class Pass:
         self._quotas = book.usage.quotas(pool)
         self._bays = [bay for (of, _), bay in book.cluster.bays.items() if of == pool]
         self._failed: set[tuple[Shape, int, int]] = set()
+        self._left: dict[int, int] = {}
         self._actions: list[Action] = []
 
     def run(self) -> list[Action]:
         """Goes through the gangs until nothing more can start."""
         strict = self._policy.blocking is Blocking.STRICT
+        if not strict and not self._slots:
+            self._narrow()
         while (job := self._turn.head()) is not None:
             if job.job_id in self._book.claims:
                 self._turn.skip()
@@ -69,6 +73,20 @@ class Pass:
         for job_id in self._promises.unkept():
             self._act(Unreserve(job_id))
         return self._actions
+
+    def _narrow(self) -> None:
+        """From here on only gangs matter that could start: by the number of free devices, and of those on nodes that nobody keeps."""
+        kept = 0
+        for promise in self._promises.ahead:
+            kept |= promise.nodes
+        self._turn.narrow(self._outside(0), self._outside(kept), self._promises.window_ms())
+
+    def _outside(self, nodes: int) -> int:
+        """Free devices of the pool on other nodes than these."""
+        found = self._left.get(nodes)
+        if found is None:
+            found = self._left[nodes] = sum(count_in(bay.by_free, ~nodes) if nodes else bay.free for bay in self._bays)
+        return found
 
     def _room(self) -> bool:
         """Whether anything at all is left to give."""
@@ -94,6 +112,7 @@ class Pass:
         self._turn.skip()
         if not self._slots:
             self._promises.forget_rest()
+            self._narrow()
 
     def _as_promised(self, job: Waiting, promise: Reservation) -> Placement | None:
         """Earlier where that touches no other promise; at its time on the nodes that were kept, or anywhere."""
@@ -128,10 +147,10 @@ class Pass:
         return placement is not None
 
     def _give_way(self, job: Waiting) -> None:
-        """It did not fit. If its shape fits on kept nodes, shorter ones of its lane may; else none with its shape does."""
+        """It did not fit. If there are devices on kept nodes, shorter ones with its shape may; else none with its shape does."""
         shape = job.shape
         window_ms = self._promises.window_ms()
-        if window_ms <= 0 or self._place(shape, shape.min_ranks or shape.ranks, 0, None) is None:
+        if window_ms <= 0 or (shape.milli == WHOLE and (shape.min_ranks or shape.ranks) > self._outside(0)):
             self._turn.drop_shape()
         elif job.run_ms is not None and job.run_ms <= window_ms:
             self._turn.skip()
@@ -153,7 +172,7 @@ class Pass:
 
     def _place(self, shape: Shape, ranks: int, avoid: int, only: int | None) -> Placement | None:
         key = (shape, ranks, avoid)
-        if only is None and key in self._failed:
+        if only is None and (key in self._failed or (shape.milli == WHOLE and ranks > self._outside(avoid))):
             return None
         placement = self._book.cluster.place(shape, self._policy.packing, ranks=ranks, avoid=avoid, only=only)
         if placement is None and only is None:
@@ -175,6 +194,8 @@ class Pass:
     def _act(self, action: Action) -> None:
         apply(self._book, action, self._now_ms)
         self._actions.append(action)
+        if isinstance(action, Start):
+            self._left = {}
 
 
 def _sizes(shape: Shape, free: int) -> tuple[int, ...]:

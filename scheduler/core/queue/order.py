@@ -8,22 +8,26 @@
         turn.drop_shape()   nothing with its shape in this pass, of whatever team
         turn.bound_shape(run_ms)   the same, but for jobs that are known to end within `run_ms`
 
-Exactly one of them follows each head. Keys, least first: SUBMIT (number); SHORTEST and REMAINING (expected run time, number), unknown
-ones last; FAIR (share / fair share of the team, priority, number); SCORE (-score, number). A start counts at once: its team is ranked anew.
+Exactly one of them follows each head. Before any head, `turn.narrow(most, freely, run_ms)` leaves out what cannot start: gangs of more
+than `most` devices, and of more than `freely` unless they are known to end within `run_ms`.
+
+Keys, least first: SUBMIT (number); SHORTEST and REMAINING (expected run time, number), unknown ones last; FAIR (share / fair share of the
+team, priority, number); SCORE (-score, number). A start counts at once: its team is ranked anew.
 
 Holds: a job that left the lanes meanwhile does not come. Within a lane, jobs come in the lane's order; equal keys in order of submission.
 A pass costs lanes + calls x log lanes.
 Never: changes lanes or use.
 """
 
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
 from typing import Protocol
 
 from trainhouse.events.policy import Order, SchedulingPolicy
-from trainhouse.scheduler.core.cluster.shape import Shape
+from trainhouse.scheduler.core.cluster.shape import WHOLE, Shape
 from trainhouse.scheduler.core.cycle.entries import Waiting
 from trainhouse.scheduler.core.queue.lanes import Lanes
-from trainhouse.scheduler.core.queue.pool_lanes import LaneKey, PoolLanes
+from trainhouse.scheduler.core.queue.pool_lanes import Head, LaneKey, PoolLanes
 from trainhouse.scheduler.core.queue.pool_usage import PoolUsage
 from trainhouse.scheduler.core.queue.score import POINT, WaitRule, over_share_penalty
 from trainhouse.scheduler.core.queue.usage import Usage
@@ -38,6 +42,7 @@ class Turn(Protocol):
     def drop_lane(self) -> None: ...
     def drop_shape(self) -> None: ...
     def bound_shape(self, run_ms: int) -> None: ...
+    def narrow(self, most: int, freely: int, run_ms: int) -> None: ...
 
 
 def in_order(lanes: Lanes, usage: Usage, pool: str, policy: SchedulingPolicy, now_ms: int) -> "MergedTurn | RankedTurn":
@@ -65,6 +70,24 @@ class _Bounds:
     def allow(self, job: Waiting) -> bool:
         bound = self._bounds.get(job.shape) if self._bounds else None
         return bound is None or (job.run_ms is not None and job.run_ms <= bound)
+
+
+def _narrowed(
+    lanes: PoolLanes, bounds: _Bounds, heads: Iterable[tuple[int, int, str, LaneKey]], most: int, freely: int, run_ms: int
+) -> Iterator[Head]:
+    """Those of the lanes' next jobs that `narrow` leaves in, or their successors."""
+    for head in heads:
+        shape = head[3].shape
+        ranks = shape.min_ranks or shape.ranks
+        if ranks <= freely or shape.milli < WHOLE:
+            yield head
+        elif ranks <= most and run_ms > 0:
+            bounds.set(shape, run_ms)
+            job = lanes.get(head[2])
+            if job is not None and job.run_ms is not None and job.run_ms <= run_ms:
+                yield head
+            elif (entry := lanes.after(head[3], head[:3], run_ms)) is not None:
+                yield (entry[0], entry[1], entry[2], head[3])
 
 
 class MergedTurn:
@@ -112,6 +135,11 @@ class MergedTurn:
         self._bounds.set(self._heap[0][3].shape, run_ms)
         self.skip()
 
+    def narrow(self, most: int, freely: int, run_ms: int) -> None:
+        """Leaves out what cannot start."""
+        self._heap = list(_narrowed(self._lanes, self._bounds, self._heap, most, freely, run_ms))
+        heapify(self._heap)
+
 
 _Ranked = tuple[int, int, int, str, LaneKey, int]
 """(rank before the team's share, priority or 0, number, job id, lane, place in the lane): one lane of a team."""
@@ -129,7 +157,13 @@ class RankedTurn:
         self._fair = usage.fair_shares(lanes.teams)
         self._bounds = _Bounds()
         self._teams: dict[str, list[_Ranked]] = {}
-        for place, number, job_id, key in lanes.heads:
+        self._top: list[tuple[float, int, int, str, str]] = []
+        self._enter(lanes.heads)
+
+    def _enter(self, heads: Iterable[Head]) -> None:
+        """Ranks these lanes, and no others."""
+        self._teams = {}
+        for place, number, job_id, key in heads:
             self._teams.setdefault(key.team, []).append(self._ranked(place, number, job_id, key))
         for heap in self._teams.values():
             heapify(heap)
@@ -174,6 +208,11 @@ class RankedTurn:
         """With the head's shape only jobs that are known to run at most `run_ms`."""
         self._bounds.set(self._teams[self._top[0][4]][0][4].shape, run_ms)
         self.skip()
+
+    def narrow(self, most: int, freely: int, run_ms: int) -> None:
+        """Leaves out what cannot start."""
+        heads = [(place, number, job_id, key) for heap in self._teams.values() for _, _, number, job_id, key, place in heap]
+        self._enter(list(_narrowed(self._lanes, self._bounds, heads, most, freely, run_ms)))
 
     def _settle(self, heap: list[_Ranked]) -> None:
         """The first team's best lane changed."""
