@@ -22,7 +22,7 @@ from trainhouse.events.policy import Blocking, Elastic, Order, Preemption, Sched
 from trainhouse.scheduler.core.cluster.shape import Part
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Action, Claim, Eviction, Reservation, Waiting
-from trainhouse.scheduler.core.cycle.preempt import plan_preemption
+from trainhouse.scheduler.core.cycle.preempt import MAX_SEARCHES, plan_preemption
 
 
 def plan(book: Book, job: Waiting, now_ms: int = NOW_MS) -> list[Action]:
@@ -260,3 +260,12 @@ def test_an_elastic_gang_stops_others_for_its_least_size_only() -> None:
     actions = plan(book, waiting(3, 16, priority=10, min_ranks=4))
     assert [e.job_id for e in evictions(actions)] == ["j1"]
     assert len(devices(claims(actions)["j3"])) == 8, "what the victim leaves is used"
+
+
+def test_the_looks_of_one_cycle_are_bounded() -> None:
+    """Gangs that can never be placed are looked at 16 times at most; the one behind them has its turn when they are gone."""
+    book = fleet(1)
+    run(book, waiting(1, 8, priority=90))
+    hopeless = [waiting(100 + n, 9 + n, priority=0) for n in range(MAX_SEARCHES)]
+    assert plan_preemption(book, POOL, [*hopeless, waiting(9, 8, priority=10)], NOW_MS) == []
+    assert evictions(plan_preemption(book, POOL, [*hopeless[1:], waiting(9, 8, priority=10)], NOW_MS))

@@ -152,8 +152,8 @@ def _brute_force(book: Book, ranks: int) -> int | None:
         for chosen in combinations(gangs, count):
             freed = {d for r in chosen for d in devices(r.placement)}
             used = {d for r in gangs for d in devices(r.placement)} - freed
-            for index, bits in enumerate(book.cluster.idle):
-                if len([p for p in range(8) if (index, p) not in used]) >= ranks and bits >= 0:
+            for index in range(len(book.cluster.idle)):
+                if len([p for p in range(8) if (index, p) not in used]) >= ranks:
                     loss = sum((NOW_MS - r.saved_ms + 60_000) * r.ranks for r in chosen)
                     best = loss if best is None else min(best, loss)
     return best

@@ -25,6 +25,9 @@ from trainhouse.scheduler.core.queue.amounts import Amounts, amounts_asked
 MAX_RETRIES = 4
 """How often another set of gangs is looked for, when one of those found cannot be placed again."""
 
+MAX_SEARCHES = 4
+"""Gangs for which moves are looked for in one cycle at most: each look goes through the expected ends of all that runs."""
+
 Moves = list[tuple[Victim, Placement]]
 
 
@@ -35,13 +38,15 @@ def plan_moves(book: Book, pool: str, candidates: Iterable[Waiting], now_ms: int
         return []
     actions: list[Action] = []
     failed: set[tuple[object, ...]] = set()
+    searches = 0
     for job in candidates:
         left = rules.max_moves_per_h - sum(1 for at in book.moves_ms if at > now_ms - HOUR_MS)
-        if left <= 0:
+        if left <= 0 or searches >= MAX_SEARCHES:
             break
         key = (job.team, job.shape, job.run_ms)
         if job.job_id in book.claims or job.not_before_ms > now_ms or key in failed or not _room(book, job):
             continue
+        searches += 1
         found = _Mover(book, pool, job, left, now_ms).find()
         if found is None:
             failed.add(key)
