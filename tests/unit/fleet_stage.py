@@ -39,7 +39,11 @@ class Records:
     def __init__(self) -> None:
         self.sent: list[tuple[str, Envelope]] = []
         self.beats: list[Envelope] = []
+        self.full = False
         self._acks: list[Callable[[], None]] = []
+
+    def room(self) -> bool:
+        return not self.full
 
     def offer(self, topic: str, envelope: Envelope, *, key: str, partition: int = -1, on_ack: Callable[[], None] | None = None) -> None:
         self.sent.append((topic, envelope))

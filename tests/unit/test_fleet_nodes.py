@@ -288,6 +288,17 @@ def test_fences_of_a_node_are_bounded() -> None:
     assert len(s.agent(0).state.fences) <= MAX_FENCES + 1 and len(s.told(AttemptStopped)) == MAX_FENCES + 40
 
 
+def test_while_the_brokers_are_behind_only_progress_is_left_out() -> None:
+    s = stage(durations="12")
+    s.allocate("j", {0: [0]})
+    s.records.full = True
+    s.run(8_000)
+    assert s.told(AttemptStarted) and not s.told(ProgressReported)
+    s.records.full = False
+    s.run(10_000)
+    assert [e.step for e in s.told(ProgressReported)] == [2, 3] and len(s.told(RankExited)) == 1
+
+
 def test_a_person_who_asks_an_emulated_rank_is_answered() -> None:
     s = stage(durations="100")
     s.allocate("j", WIDE)

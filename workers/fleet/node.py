@@ -185,8 +185,8 @@ class EmulatedNode:
             self.agent.uplink.ship()
 
     def tell_progress(self, event: Event, event_id: str) -> None:
-        if self.agent is not None and not self.cut:
-            self.agent.uplink.report(Report(event, event_id))
+        if self.agent is not None:
+            self.agent.uplink.progress(Report(event, event_id))
 
     def _signalled(self, folder: Folder, key: AttemptKey, number: int, now_ms: int) -> None:
         for rank in folder.ranks_left:

@@ -37,6 +37,11 @@ class Uplink:
         else:
             self._reports.report(report)
 
+    def progress(self, report: Report) -> None:
+        """Sends progress, if it can go now and the brokers keep up; otherwise the next one will do."""
+        if not self.cut and self._outbox.room():
+            self._reports.report(report)
+
     def beat(self, beat: NodeHeartbeat) -> None:
         if not self.cut:
             self._reports.beat(beat)
