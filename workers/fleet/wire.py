@@ -91,6 +91,8 @@ def pool_partition(settings: KafkaSettings, pool: str, say: Callable[[str], None
                 raise BusUnavailable(f"the pool {pool!r} is not on {POOLS} after {POOL_TIMEOUT_S:.0f} s; does intake run?")
             time.sleep(0.1)
         return known[pool]
+    except BusUnavailable as error:
+        raise BusUnavailable(f"the brokers at {settings.bootstrap}: {error}; is the stack up?") from error
     finally:
         reader.close()
 
