@@ -248,6 +248,7 @@ def _refused(state: ScheduleState, now_ms: int, d: ChangeRefused) -> None:
 
 def _cycle_ran(state: ScheduleState, now_ms: int, d: CycleRan) -> None:
     state.book.marks.settle(d.pool, now_ms)
+    state.book.lanes.of(d.pool).wake(now_ms)
 
 
 def _judged(state: ScheduleState, now_ms: int, d: PoolJudged) -> None:

@@ -59,5 +59,5 @@ def _run(draft: Draft, cycle: Cycle) -> None:
     for action in actions:
         carry_out(draft, action)
     for pool in due:
-        tell_the_first(draft, pool)
         draft.emit(CycleRan(pool=draft.state.pool(pool).name))
+        tell_the_first(draft, pool)

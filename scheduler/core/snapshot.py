@@ -58,6 +58,9 @@ def load_schedule(data: bytes) -> ScheduleState:
     for held in raw["reservations"]:
         state.put_reservation(StartReserved.model_validate(held))
     state.book.marks.restore(raw["book"]["marks"])
+    for name in state.book.pools():
+        # A look lets those in whose retry may start; it comes again only for those that rest longer.
+        state.book.lanes.of(name).wake(state.book.marks.looked_ms(name) or 0)
     return state
 
 

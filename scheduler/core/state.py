@@ -16,6 +16,7 @@ from trainhouse.scheduler.core.cluster.shape import Placement
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Running, Waiting
 from trainhouse.scheduler.core.demand import shape_of
+from trainhouse.scheduler.core.due import due_ms
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.records import Job, Node
 from trainhouse.scheduler.core.supply import free_of, positions, slots_of
@@ -60,7 +61,7 @@ class ScheduleState:
     reservations: dict[str, StartReserved] = field(default_factory=dict)
     book: Book = field(default_factory=Book)
     # Indexes, rebuilt from the above by load.
-    active: set[str] = field(default_factory=set)
+    active: dict[str, int] = field(default_factory=dict)  # jobs with devices, and when time next asks for something about them
     nodes_of_pool: dict[str, tuple[str, ...]] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
 
@@ -75,7 +76,7 @@ class ScheduleState:
             claims=dict(self.claims),
             reservations=dict(self.reservations),
             book=self.book.fork(),
-            active=set(self.active),
+            active=dict(self.active),
             nodes_of_pool=dict(self.nodes_of_pool),
             names=list(self.names),
         )
@@ -104,9 +105,9 @@ class ScheduleState:
         """Adds or replaces a job."""
         self.jobs[job.job_id] = job
         if job.allotment is not None:
-            self.active.add(job.job_id)
+            self.active[job.job_id] = due_ms(job)
         else:
-            self.active.discard(job.job_id)
+            self.active.pop(job.job_id, None)
         entry = self.entry_of(job)
         if entry is None:
             self.book.remove(job.job_id, now_ms)
@@ -123,7 +124,7 @@ class ScheduleState:
         self.jobs[job.job_id] = job
         entry = self.entry_of(job)
         if isinstance(entry, Running):
-            self.active.add(job.job_id)
+            self.active[job.job_id] = due_ms(job)
             self.book.restore_running(entry)
         elif entry is not None:
             self.book.put_waiting(entry)
@@ -151,7 +152,7 @@ class ScheduleState:
     def drop_job(self, job_id: str, now_ms: int) -> None:
         """Forgets a job, with what was promised to it."""
         self.jobs.pop(job_id, None)
-        self.active.discard(job_id)
+        self.active.pop(job_id, None)
         self.drop_claim(job_id)
         self.drop_reservation(job_id)
         self.book.remove(job_id, now_ms)

@@ -1,27 +1,26 @@
 """What happens because time went by, on a tick: limits of run time, saves that take too long, ends that nobody explained.
 
-Holds: a pass looks at the jobs that have devices only; what is due is handled in order of job id.
+Holds: a pass looks only at jobs with devices whose time has come; what is due is handled in order of job id.
 """
 
 from typing import Final
 
 from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Running, StopCause, StopKind, Stopping
 from trainhouse.scheduler.core.draft import Draft
+from trainhouse.scheduler.core.due import EXIT_REPORT_MS, QUIET_START_MS
 from trainhouse.scheduler.core.leaving import ask_to_leave
 from trainhouse.scheduler.core.life import REMIND_MS, release, stop
 from trainhouse.scheduler.core.records import Job
 from trainhouse.scheduler.core.reports import NO_PROGRESS
 
-EXIT_REPORT_MS: Final = 3_000
-QUIET_START_MS: Final = 30_000
 MIN_SAVE_MS: Final = 30_000
 
 
 def on_tick(draft: Draft) -> None:
     """Handles everything that is due now."""
     now_ms = draft.now_ms
-    due = [job_id for job_id in draft.state.active if _is_due(draft.state.jobs[job_id], now_ms)]
-    for job_id in sorted(due):
+    due = sorted(job_id for job_id, at_ms in draft.state.active.items() if at_ms <= now_ms)
+    for job_id in [j for j in due if _is_due(draft.state.jobs[j], now_ms)]:
         _handle(draft, draft.state.jobs[job_id])
 
 

@@ -15,7 +15,8 @@ TELL_EVERY_MS: Final = 5_000
 
 def tell_the_first(draft: Draft, pool: str) -> None:
     """Publishes the sentence if it is new, at once to a job that was told nothing yet, else at most once in TELL_EVERY_MS."""
-    heads = [jobs[0] for _, jobs in draft.state.book.lanes.lanes(pool)]
+    lanes = draft.state.book.lanes.of(pool)
+    heads = [next(lanes.walk(head[3])) for head in lanes.heads]
     if not heads:
         return
     job = draft.state.job(min(heads, key=lambda w: (w.priority, w.number)).job_id)
@@ -36,7 +37,7 @@ def _reason(draft: Draft, job: Job) -> str:
     wanted, cluster = job.spec.resources.device_type, draft.state.book.cluster
     ranks = job.spec.gang.min_ranks or job.spec.gang.ranks
     any_type = wanted == ANY or bool(job.spec.gang.roles)
-    types = sorted({d.type for n in draft.state.in_pool(job.pool) for d in n.offered}) if any_type else [wanted]
+    types = cluster.layout.types(job.pool) if any_type else (wanted,)
     free = max((cluster.free(job.pool, t) for t in types), default=0)
     what = "devices" if any_type else f"devices of type {wanted}"
     beside = ", as the spec asks for them," if free >= ranks else ""

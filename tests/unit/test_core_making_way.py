@@ -7,6 +7,8 @@ import pytest
 
 from tests.unit.core_world import Driver, admitted, exited, lost, policy_changed, progress, registered, run_through, started, stopped
 from trainhouse.events import CancelJob, CheckpointRequested, Device, GangAllocated, GangReleased, JobState, JobStatus
+from trainhouse.events.journal import ClockTicked
+from trainhouse.events.phases import Running
 from trainhouse.events.pool import ClaimDropped, DevicesClaimed
 from trainhouse.scheduler.core.cluster.shape import Part
 from trainhouse.scheduler.core.cycle.applying import apply
@@ -197,3 +199,17 @@ def test_a_part_that_has_ended_holds_nothing_that_others_could_be_promised_twice
     assert d.machine.load(d.machine.dump(d.state)).book.running == d.state.book.running
     d.feed(*(exited(gang, r) for r in gang.placements[0].ranks), stopped(gang, "a"))
     assert d.status("j").state is JobState.SUCCEEDED
+
+
+def test_a_retry_that_may_start_but_finds_no_room_is_not_looked_at_at_every_tick() -> None:
+    d = Driver()
+    d.feed(registered("a"), admitted("j", ranks=2, limits={"restarts": 9}))
+    for _ in range(2):
+        gang = d.last(GangAllocated)
+        d.feed(exited(gang, 0, 1), stopped(gang, "a"))
+    d.feed(admitted("other", ranks=2))
+    d.tick(500)
+    assert not isinstance(d.state.jobs["j"].phase, Running) and d.status("j").state is JobState.PENDING
+    assert d.tick(20) == [] and d.tick(20) == []
+    loaded = d.machine.load(d.machine.dump(d.state))
+    assert d.machine.decide(loaded, d.now_ms + 20, [d._input(ClockTicked())]) == []
