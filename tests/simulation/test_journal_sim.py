@@ -311,3 +311,29 @@ def test_silence_is_ended_within_the_takeover_time() -> None:
         return asyncio.get_running_loop().time() - killed_s
 
     assert run_virtually(run()) < 2.5
+
+
+def test_what_comes_in_is_followed_by_a_tick_at_once() -> None:
+    """Gangs are placed at ticks alone: a submission must not wait for an idle one."""
+    world = World(11)
+
+    async def run() -> None:
+        world.processes[0].start()
+        await world.processes[0].host.ready.wait()
+        world.assign(0)
+        await asyncio.sleep(1.5)
+        for _ in range(200):
+            world.produce()
+            await asyncio.sleep(world.rng.choice([0.001, 0.005, 0.03, 0.4]))
+        await asyncio.sleep(1)
+
+    run_virtually(run())
+    owed_ms: int | None = None
+    records = [orjson.loads(e.value or b"") for e in world.broker.committed(DECISIONS, 0)]
+    for record in records:
+        if record["inputs"] and owed_ms is None:
+            owed_ms = record["now_ms"]
+        if any(i["offset"] is None for i in record["inputs"]):
+            assert owed_ms is None or record["now_ms"] - owed_ms <= 40, "an input waited for its tick"
+            owed_ms = None
+    assert owed_ms is None and sum(1 for r in records for i in r["inputs"] if i["offset"] is not None) == 200
