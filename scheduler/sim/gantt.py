@@ -13,7 +13,7 @@ from trainhouse.scheduler.sim.types import SimNode, SimResult
 
 MAX_BARS = 6000
 MAX_LABELS = 24
-RAMP = ("#DCEAF5", "#A9CCE3", "#6FA8D1", "#3B7FB6", "#F2B77C", "#E08A3C", "#B85410", "#6B2A00")
+RAMP = ("#B3CFE5", "#86B3D8", "#5594C4", "#2B6A9F", "#F2B77C", "#E08A3C", "#B85410", "#6B2A00")
 """One colour a class of SIZES: blue up to a node of 8, then orange, darker with size."""
 
 LIGHTER = 0.22

@@ -103,7 +103,7 @@ def _line(
     """The line of policy n of so many. Earlier ones are broader, so that lines that coincide all show."""
     n, count = place
     colour, dashes = style(n)
-    width = 1.2 + 0.8 * min(4, count - 1 - n)
+    width = 1.2 + 0.55 * min(4, count - 1 - n)
     edges = [(p.from_s - result.first_s) / unit_s for p in points] + [(points[-1].to_s - result.first_s) / unit_s] if points else []
     axes.step(edges, [*values, *values[-1:]], where="post", color=colour, linestyle=dashes, linewidth=width, label=label)
 
