@@ -33,7 +33,7 @@ from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.fold import fold_decision
 from trainhouse.scheduler.core.machine import Effect, Input
 from trainhouse.scheduler.core.placing import Cycle, place_waiting
-from trainhouse.scheduler.core.snapshot import dump_schedule, load_schedule
+from trainhouse.scheduler.core.snapshot import Dumps, dump_schedule, load_schedule
 from trainhouse.scheduler.core.state import ScheduleState
 from trainhouse.scheduler.core.timers import on_tick
 
@@ -64,6 +64,7 @@ class ScheduleMachine:
 
     def __init__(self, cycle: Cycle = run_cycle) -> None:
         self._cycle = cycle
+        self._dumps = Dumps()
 
     def initial(self, partition: int) -> ScheduleState:
         """No jobs, no nodes, no pools."""
@@ -103,7 +104,7 @@ class ScheduleMachine:
 
     def dump(self, state: ScheduleState) -> bytes:
         """Canonical JSON."""
-        return dump_schedule(state)
+        return dump_schedule(state, self._dumps)
 
     def load(self, data: bytes) -> ScheduleState:
         """The state back, indexes included. Raises BrokenInvariant on bytes of another version."""

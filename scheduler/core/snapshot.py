@@ -3,7 +3,8 @@
 Holds: equal states have equal bytes, whatever the order in which their tables were filled; load(dump(s)) decides as s does.
 """
 
-from dataclasses import asdict, astuple
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 import orjson
@@ -20,7 +21,28 @@ from trainhouse.scheduler.core.state import Freeze, Pool, ScheduleState
 FORMAT: Final = 2
 
 
-def dump_schedule(state: ScheduleState) -> bytes:
+class Dumps:
+    """The JSON of records, kept while they stay what they are: a snapshot costs what changed since the last one."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, str], dict[str, tuple[Model, orjson.Fragment]]] = {}
+
+    def of(self, partition: int, kind: str, records: Mapping[str, Model], order: Iterable[str]) -> list[orjson.Fragment]:
+        """The records in an order, as JSON with sorted keys."""
+        old = self._kept.get((partition, kind), {})
+        new: dict[str, tuple[Model, orjson.Fragment]] = {}
+        for name in order:
+            record, known = records[name], old.get(name)
+            new[name] = known if known is not None and known[0] is record else (record, _fragment(record))
+        self._kept[partition, kind] = new
+        return [fragment for _, fragment in new.values()]
+
+
+def _fragment(record: Model) -> orjson.Fragment:
+    return orjson.Fragment(orjson.dumps(_plain(record), option=orjson.OPT_SORT_KEYS))
+
+
+def dump_schedule(state: ScheduleState, dumps: Dumps) -> bytes:
     """JSON with sorted keys."""
     return orjson.dumps(
         {
@@ -30,8 +52,8 @@ def dump_schedule(state: ScheduleState) -> bytes:
             "frozen": asdict(state.frozen) if state.frozen else None,
             "pools": [asdict(state.pools[name]) for name in sorted(state.pools)],
             "tokens": sorted([p, *mark] for p, mark in state.tokens.items()),
-            "jobs": [_plain(state.jobs[j]) for j in sorted(state.jobs)],
-            "nodes": [_plain(state.nodes[n]) for n in state.names],
+            "jobs": dumps.of(state.partition, "jobs", state.jobs, sorted(state.jobs)),
+            "nodes": dumps.of(state.partition, "nodes", state.nodes, state.names),
             "claims": [_plain(state.claims[j]) for j in sorted(state.claims)],
             "reservations": [_plain(state.reservations[j]) for j in sorted(state.reservations)],
             "book": _dump_book(state.book),
@@ -87,7 +109,11 @@ def _load_book(book: Book, raw: dict[str, Any]) -> None:
 
 def _dump_mix(mix: Mix) -> list[Any]:
     asked, counts, typical = mix.table()
-    return [asked, [[astuple(u), n] for u, n in counts], [[astuple(u), n] for u, n in typical]]
+    return [asked, [_usual_row(u, n) for u, n in counts], [_usual_row(u, n) for u, n in typical]]
+
+
+def _usual_row(u: Usual, count: int) -> list[Any]:
+    return [[u.types, u.ranks, u.milli, u.cpus_milli, u.memory_bytes], count]
 
 
 def _load_mix(raw: list[Any]) -> Mix:
