@@ -19,6 +19,7 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.bench import report
+from tests.bench.allocation import broker_alone
 from tests.bench.stack import BenchStack, bench_stack
 from trainhouse.events import GangAllocated, PoolCreated, decode
 from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end, watermarks
@@ -42,6 +43,7 @@ def run() -> None:
         # The agent's warm process imports torch when the stack has just started; that is not what is measured.
         time.sleep(SETTLE_S)
         with _fleet(stack, Path(folder)) as (fleet, registered_s):
+            broker_ms = broker_alone(stack.kafka)
             parts = _parts(stack) | {"fleet": psutil.Process(fleet.pid)}
             before, begin = {name: _cpu_s(p) for name, p in parts.items()}, time.monotonic()
             waits_ms = _waits_ms(stack)
@@ -59,6 +61,7 @@ def run() -> None:
         p99=report.percentile(waits_ms, 99),
         worst=max(waits_ms),
         aim_p99=AIM_P99_MS,
+        peer={"broker_produce_to_consume_p50": report.percentile(broker_ms, 50), "p99": report.percentile(broker_ms, 99)},
         registered_s=registered_s,
         gangs_started=summary["gangs_started"],
         records_from_nodes=summary["records_sent"],
