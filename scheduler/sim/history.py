@@ -24,11 +24,11 @@ _FINAL = (Succeeded, Failed, Cancelled, Rejected)
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One decision of a record that counts."""
+    """One decision of a record that counts; without one it tells only that the journal goes as far as that."""
 
     partition: int
     now_ms: int
-    decision: Event
+    decision: Event | None
 
 
 class End(StrEnum):
@@ -137,8 +137,9 @@ def history_of(happenings: Iterable[Happening]) -> History:
     for happening in happenings:
         history.first_ms = min(history.first_ms or happening.now_ms, happening.now_ms)
         history.last_ms = max(history.last_ms, happening.now_ms)
-        _of_job(history, happening.decision, happening.now_ms)
-        _of_fleet(history, happening.decision, happening.now_ms)
+        if happening.decision is not None:
+            _of_job(history, happening.decision, happening.now_ms)
+            _of_fleet(history, happening.decision, happening.now_ms)
     return history
 
 

@@ -28,9 +28,10 @@ def recorded_history(kafka: KafkaSettings) -> History:
 
 
 def happenings(entries: Iterable[LogEntry]) -> Iterator[Happening]:
-    """The decisions of the records that count, in the order of each partition. Raises BrokenInvariant on a broken chain."""
+    """The decisions of the records that count, in the order of each partition, then how far each goes. Raises BrokenInvariant."""
     wanted = {kind.event_type for kind in KINDS}
     ends: dict[int, tuple[int, str]] = {}
+    last_ms: dict[int, int] = {}
     for entry in entries:
         seq, last_hash = ends.get(entry.partition, (0, NO_HASH))
         try:
@@ -44,7 +45,10 @@ def happenings(entries: Iterable[LogEntry]) -> Iterator[Happening]:
         if head.get("previous_hash") != last_hash:
             raise BrokenInvariant(f"partition {entry.partition}, seq {seq + 1}: its previous_hash is not the hash of the record before it")
         ends[entry.partition] = (seq + 1, record_hash(entry.value))
+        last_ms[entry.partition] = int(head["now_ms"])
         for decision in head["decisions"]:
             if decision["type"] in wanted:
                 event = event_class(decision["type"]).model_validate(decision["data"], extra="ignore")
                 yield Happening(entry.partition, int(head["now_ms"]), event)
+    for partition, now_ms in sorted(last_ms.items()):
+        yield Happening(partition, now_ms, None)

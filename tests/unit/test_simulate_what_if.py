@@ -201,6 +201,12 @@ def test_only_records_that_count_are_read() -> None:
     assert history_of(whole).jobs.keys() == {"long", "big", "quick"}
 
 
+def test_a_history_goes_to_the_last_record_whatever_that_decided() -> None:
+    driver, _ = a_day()
+    driver.tick(90_000)
+    assert history_of(happenings(entries(driver))).last_ms == driver.now_ms
+
+
 def test_partitions_are_chained_apart() -> None:
     one, two = entries(a_day()[0], 0), entries(a_day()[0], 1)
     mixed = [e for pair in zip(one, two, strict=True) for e in pair]

@@ -128,7 +128,7 @@ def row(change: "Change") -> tuple[str, ...]:
 def sentence(honesty: "Honesty") -> str:
     """How far to trust the simulator, from the policy that really ruled."""
     if not honesty.jobs:
-        return "How near the simulation is to what happened cannot be said: no job that was recorded has ended."
+        return "How near the simulation is to what happened cannot be said: no job that was submitted in that time has ended."
     return (
         f"How near the simulation of the recorded policy is to what happened, over {honesty.jobs:,} jobs that ended: "
         f"mean wait {_time(honesty.simulated_mean_wait_s)} simulated, {_time(honesty.real_mean_wait_s)} real; "
