@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from trainhouse.client import code
 from trainhouse.client.code import pack
 from trainhouse.client.errors import CodeTooLarge, CodeUnreadable
 
@@ -117,3 +118,16 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(CodeUnreadable, match="neither a file nor a link"):
         pack(tmp_path)
+
+
+def test_a_file_that_goes_away_meanwhile_is_told_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walk = code._walk
+
+    def walk_and_lose(folder: Path, start: str) -> list[str]:
+        found = list(walk(folder, start))
+        (folder / "train.py").unlink()
+        return found
+
+    monkeypatch.setattr(code, "_walk", walk_and_lose)
+    with pytest.raises(CodeUnreadable, match=r"train\.py changed while it was packed.*--code"):
+        pack(fill(tmp_path))

@@ -85,7 +85,7 @@ def _walk(folder: Path, start: str) -> Iterator[str]:
 
 
 def _refuse_large(folder: Path, paths: list[str], limit_bytes: int) -> None:
-    sizes = {p: os.lstat(folder / p).st_size for p in paths}
+    sizes = {p: _status(folder / p).st_size for p in paths}
     total = sum(sizes.values())
     if total > limit_bytes:
         largest = sorted(sizes, key=lambda p: -sizes[p])[:5]
@@ -94,6 +94,17 @@ def _refuse_large(folder: Path, paths: list[str], limit_bytes: int) -> None:
             f"{folder} holds {total / 2**20:.0f} MiB in {len(paths)} files, more than the {limit_bytes / 2**20:.0f} MiB of a job. "
             f"The largest: {shown}. Name them in .gitignore, choose a smaller folder by --code, or send none by --no-code"
         )
+
+
+def _status(path: Path) -> os.stat_result:
+    """What a listed path is now. Raises CodeUnreadable when it went away meanwhile."""
+    try:
+        return os.lstat(path)
+    except OSError as error:
+        raise CodeUnreadable(
+            f"{path} changed while it was packed ({error.strerror}): something writes into this folder; "
+            "choose a folder with code alone by --code, or name what is written in .gitignore"
+        ) from error
 
 
 def _archive(folder: Path, paths: list[str]) -> bytes:
@@ -111,7 +122,7 @@ def _archive(folder: Path, paths: list[str]) -> bytes:
 def _add(tar: tarfile.TarFile, folder: Path, name: str) -> None:
     path = folder / name
     entry = tarfile.TarInfo(name)
-    status = os.lstat(path)
+    status = _status(path)
     if stat.S_ISLNK(status.st_mode):
         target = os.readlink(path)
         inside = os.path.normpath(os.path.join(os.path.dirname(name), target))
