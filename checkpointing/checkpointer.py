@@ -48,6 +48,7 @@ class Checkpointer:
         on_event: OnEvent = _no_event,
         clock: Callable[[], float] = time.time,
         grace_s: float = GRACE_S,
+        seed: int = 0,
     ) -> None:
         self._objects = objects
         self._who = Writer(JobId.parse(job_id), Epoch(epoch), AttemptNumber(attempt), uuid.uuid4().hex)
@@ -58,7 +59,7 @@ class Checkpointer:
         self._chunks = ChunkStore(objects, grace_s)
         self._chain = CommitChain(objects, self._who)
         self._saver = Saver(self._ranks, self._chunks, self._chain, self._who, grace_s / 2)
-        self._loader = Loader(self._ranks, self._chunks)
+        self._loader = Loader(self._ranks, self._chunks, seed)
         self._pruner = Pruner(objects, self._who.job_id)
         self._claimed = False
         self._newest: Manifest | None = None
@@ -109,6 +110,7 @@ class Checkpointer:
     def restore(self, state: dict[str, Any], per_rank_state_consumer: PerRankConsumer, resume_from: str | None = None) -> RestoreReport:
         """Fills `state` from the newest healthy checkpoint of this job, else from `resume_from`; all ranks from the same one.
 
+        Another number of ranks than saved may restore it; generators of ranks that are new then follow from the constructor's `seed`.
         `state` stays as it is when there is none. Raises StaleEpoch, NoCheckpoint (of `resume_from`), InvalidState (it does not
         fit), ObjectStoreUnavailable; a store that is away never makes an older checkpoint the choice.
         """

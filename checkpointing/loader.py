@@ -1,7 +1,8 @@
 """Loading one checkpoint into a live training state.
 
 Holds: every chunk is verified, by the ranks in shares, before the first byte of the live state changes, and again as it is
-loaded; a damaged chunk found by one rank is known to all. A store that is away is never taken for damage.
+loaded; a damaged chunk found by one rank is known to all. A store that is away is never taken for damage. With as many ranks as saved,
+each gets its own state back, bit for bit; with another number, `resize` says what of it carries over.
 """
 
 import warnings
@@ -13,6 +14,7 @@ from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.stateful import Stateful
 
+from trainhouse.checkpointing import resize
 from trainhouse.checkpointing.chunks import ChunkStore
 from trainhouse.checkpointing.errors import CheckpointError, Damaged, InvalidState
 from trainhouse.checkpointing.manifest import Manifest, Span
@@ -27,9 +29,10 @@ PerRankConsumer = Callable[[dict[str, Any]], None]
 class Loader:
     """Loads manifests' states. All methods are collective."""
 
-    def __init__(self, ranks: Ranks, chunks: ChunkStore) -> None:
+    def __init__(self, ranks: Ranks, chunks: ChunkStore, seed: int = 0) -> None:
         self._ranks = ranks
         self._chunks = chunks
+        self._seed = seed
 
     def verify(self, manifest: Manifest) -> list[Damaged]:
         """What is wrong with its chunks; each rank reads its share. Nothing of the live state changes."""
@@ -40,9 +43,8 @@ class Loader:
     def load(self, manifest: Manifest, state: dict[str, Any], consumer: PerRankConsumer) -> list[Damaged]:
         """Fills `state` and hands this rank's own state to `consumer`. Returns what was damaged; then `state` must not be used.
 
-        Raises InvalidState if the checkpoint is sound but is not one of such a state or world size.
+        Raises InvalidState if the checkpoint is sound but is not one of such a state, or not for so many ranks.
         """
-        self._refuse_other_world(manifest)
         opened: list[tuple[dict[str, Any], dict[str, Any]]] = []
         found = self._ranks.all(lambda: _damage_of(lambda: opened.append(self._open(manifest))))
         problems = [problem for problem in found if problem is not None]
@@ -56,8 +58,27 @@ class Loader:
         return problems
 
     def _open(self, manifest: Manifest) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The skeleton, and what this rank saved for itself."""
-        return self._read(manifest, manifest.structure), self._read(manifest, manifest.ranks[self._ranks.rank])
+        """The skeleton, and what is this rank's own."""
+        same = manifest.world_size == self._ranks.world_size
+        own = self._read(manifest, manifest.ranks[self._ranks.rank]) if same else self._resized(manifest)
+        return self._read(manifest, manifest.structure), own
+
+    def _resized(self, manifest: Manifest) -> dict[str, Any]:
+        """This rank's own state out of those of another number of ranks. The ranks check the old states in shares."""
+        rank, now = self._ranks.rank, self._ranks.world_size
+        first = self._read(manifest, manifest.ranks[0])
+        mine: dict[str, Any] | None = None
+        for old in sorted({0, *range(rank, manifest.world_size, now)}):
+            own = first if old == 0 else self._read(manifest, manifest.ranks[old])
+            try:
+                resize.check(own, first, old)
+            except InvalidState as error:
+                raise InvalidState(
+                    f"the checkpoint of step {manifest.step} of {manifest.job_id} was saved by {manifest.world_size} ranks, this gang has "
+                    f"{now}: {error}; or ask for a gang of {manifest.world_size}"
+                ) from error
+            mine = own if old == rank else mine
+        return resize.carried(first, mine, self._seed, rank, manifest.step)
 
     def _read(self, manifest: Manifest, span: Span) -> dict[str, Any]:
         body = self._chunks.fetch(manifest.chunks[span.chunk])
@@ -113,13 +134,6 @@ class Loader:
             else:
                 state[key] = value
         consumer(own)
-
-    def _refuse_other_world(self, manifest: Manifest) -> None:
-        if manifest.world_size != self._ranks.world_size:
-            raise InvalidState(
-                f"the checkpoint of step {manifest.step} of {manifest.job_id} was saved by {manifest.world_size} ranks, this gang has "
-                f"{self._ranks.world_size}: generators and loader positions do not carry over; ask for a gang of {manifest.world_size}"
-            )
 
 
 def _damage_of(work: Callable[[], object]) -> Damaged | None:

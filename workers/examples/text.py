@@ -7,6 +7,7 @@ import hashlib
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,35 +45,37 @@ def _tensor(files: list[bytes]) -> Tensor:
 class Windows:
     """An endless loader of batches of windows, in an order shuffled by the seed, each rank its own share; resumable.
 
+    Its state counts the windows that the whole gang has taken, so another number of ranks goes on from there: none is left out or
+    taken twice in a pass over the text, but for the last few that do not fill a batch of every rank.
     A batch is `(batch, context + 1)` int64: inputs are all but the last byte, targets all but the first.
     """
 
     def __init__(self, text: Tensor, context: int, batch: int, seed: int, rank: int, world_size: int) -> None:
         self._text, self._context, self._batch, self._seed = text, context, batch, seed
-        self._rank, self._world_size = rank, world_size
+        self._rank = rank
         self._windows = (len(text) - 1) // context
-        self._per_pass = self._windows // (batch * world_size)
-        if self._per_pass == 0:
+        self._of_gang = batch * world_size
+        if self._windows < self._of_gang:
             raise ValueError(f"{len(text)} bytes hold no batch of {batch} windows of {context} for {world_size} ranks; take smaller ones")
-        self._data_pass, self._position = 0, 0
+        self._data_pass, self._taken = 0, 0
         self._order = self._shuffled()
 
     def __next__(self) -> Tensor:
-        if self._position == self._per_pass:
-            self._data_pass, self._position = self._data_pass + 1, 0
+        if self._taken + self._of_gang > self._windows:
+            self._data_pass, self._taken = self._data_pass + 1, 0
             self._order = self._shuffled()
-        first = (self._position * self._world_size + self._rank) * self._batch
-        self._position += 1
+        first = self._taken + self._rank * self._batch
+        self._taken += self._of_gang
         return windows_at(self._text, self._order[first : first + self._batch] * self._context, self._context)
 
     def __iter__(self) -> "Windows":
         return self
 
-    def state_dict(self) -> dict[str, int]:
-        return {"data_pass": self._data_pass, "position": self._position}
+    def state_dict(self) -> dict[str, Any]:
+        return {"scope": "gang", "data_pass": self._data_pass, "windows_taken": self._taken}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self._data_pass, self._position = state["data_pass"], state["position"]
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._data_pass, self._taken = state["data_pass"], state["windows_taken"]
         self._order = self._shuffled()
 
     def _shuffled(self) -> Tensor:

@@ -94,6 +94,7 @@ def open_saver(context: Context, gang: Gang, sink: Sink) -> Saver:
         context.spec_sha256,
         gang.control,
         on_event=on_event,
+        seed=context.seed,
     )
     checkpointer.claim()
     return CommitSaver(checkpointer, context.policy.keep_last, context.resume_from)

@@ -90,7 +90,8 @@ class Session:
     ) -> int:
         """Name what checkpoints hold, and put back the newest healthy one if there is one. Returns the step to begin from.
 
-        Call it once, on all ranks, after the model is wrapped and moved to its device. Blocks while it reads.
+        Call it once, on all ranks, after the model is wrapped and moved to its device. Blocks while it reads. The gang may have another
+        number of ranks than when it saved; a loader goes on then if its state counts for the whole gang and says `"scope": "gang"`.
         """
         if self._boundary.tracked:
             raise InvalidUse("track was called before; name everything in one call")
