@@ -45,7 +45,7 @@ def figures(jobs: list[TraceJob], nodes: list[SimNode], policy: SchedulingPolicy
     summary = summarize(simulate(jobs, nodes, policy, run_times=run_times, options=Options(segments=False)))
     flat = summary.as_json()
     shown = {key: flat[key] for key in SHOWN if key in flat}
-    exact = {key: f"{shown[key]:,.2f}" for key in ("mean_jct_s", "mean_wait_s") if key in shown}
+    exact = {key: f"{shown[key]:,.2f}" for key in ("mean_jct_s", "mean_wait_s")} | {"p99_wait_s": f"{shown['p99_wait_s']:,.0f}"}
     fairness = {key: value for key, value in flat["fairness"].items() if key != "tenants"}
     return shown | exact | {"makespan_s": summary.makespan_s, "fairness": fairness}
 

@@ -16,6 +16,8 @@ from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Action, Reservation, Reserve, Start, Unreserve, Waiting
 from trainhouse.scheduler.core.cycle.promises import Promises
 from trainhouse.scheduler.core.cycle.reserve import earliest, nodes_of
+from trainhouse.scheduler.core.cycle.trial import pledged
+from trainhouse.scheduler.core.cycle.typed import variants
 from trainhouse.scheduler.core.queue.amounts import amounts_asked
 from trainhouse.scheduler.core.queue.order import Turn, in_order
 from trainhouse.scheduler.core.queue.pool_lanes import UNKNOWN_RUN_MS
@@ -36,7 +38,7 @@ def place_waiting(book: Book, pool: str, now_ms: int) -> list[Action]:
 class Pass:
     """The state of one pass. `_failed`: (shape, ranks, nodes to avoid) that found no place; devices only get fewer within a pass."""
 
-    __slots__ = ("_actions", "_bays", "_book", "_failed", "_left", "_now_ms", "_policy", "_pool", "_promises", "_quotas", "_slots", "_turn")
+    __slots__ = ("_actions", "_bays", "_book", "_failed", "_left", "_now_ms", "_pledged", "_policy", "_pool", "_promises", "_quotas", "_slots", "_stopped", "_turn")
 
     def __init__(self, book: Book, pool: str, now_ms: int) -> None:
         self._book, self._pool, self._now_ms = book, pool, now_ms
@@ -45,6 +47,9 @@ class Pass:
         self._promises = Promises(book, pool, now_ms)
         self._slots = self._policy.backfill.reservations if self._policy.blocking is Blocking.BACKFILL else 0
         self._quotas = book.usage.quotas(pool)
+        # Who waits on a claim will hold its devices: nobody starts on that part of a quota meanwhile.
+        self._pledged = pledged(book, pool) if book.claims and self._quotas.tree.types else None
+        self._stopped = False
         self._bays = [bay for (of, _), bay in book.cluster.bays.items() if of == pool]
         self._failed: set[tuple[Shape, int, int]] = set()
         self._left: dict[int, int] = {}
@@ -64,6 +69,8 @@ class Pass:
                 self._first(job)
             elif self._start_behind(job):
                 self._turn.started()
+            elif self._stopped:
+                self._turn.drop_lane()
             elif strict:
                 break
             else:
@@ -107,6 +114,9 @@ class Pass:
             self._start(job, placement)
             self._turn.started()
             return
+        if self._stopped:
+            self._turn.drop_lane()
+            return
         self._slots -= 1
         self._promise(job, promise)
         self._turn.skip()
@@ -147,26 +157,39 @@ class Pass:
         return placement is not None
 
     def _give_way(self, job: Waiting) -> None:
-        """It did not fit. If there are devices on kept nodes, shorter ones with its shape may; else none with its shape does."""
+        """It did not fit. With its shape, only those may that some promise stops no more because they are shorter: else none."""
         shape = job.shape
-        window_ms = self._promises.window_ms()
-        if window_ms <= 0 or (shape.milli == WHOLE and (shape.min_ranks or shape.ranks) > self._outside(0)):
+        if shape.milli == WHOLE and (shape.min_ranks or shape.ranks) > self._outside(0):
             self._turn.drop_shape()
-        elif job.run_ms is not None and job.run_ms <= window_ms:
+        elif shape.min_ranks and job.run_ms is not None and job.run_ms <= self._promises.window_ms():
             self._turn.skip()
         else:
-            self._turn.bound_shape(window_ms)
+            window_ms = self._promises.window_ms(job.run_ms if not shape.min_ranks else None)
+            self._turn.bound_shape(window_ms if window_ms > 0 else -1)
 
     # ---- fitting
 
     def _fit(self, job: Waiting, *, careful: bool, only: int | None = None) -> Placement | None:
-        """Devices for a gang; an elastic one takes what there is, down to its least size. `careful`: touches no promise."""
-        shape = job.shape
+        """Devices for a gang; an elastic one takes what there is, down to its least size. `careful`: touches no promise.
+
+        A gang of any type gets one that its team's quota allows; `_stopped` says that devices were there, and the quota alone refused.
+        """
+        shape, self._stopped = job.shape, False
         for ranks in _sizes(shape, self._book.cluster.free(self._pool) if shape.min_ranks else 0):
             run_ms = None if job.run_ms is None else max(1, -(-job.run_ms * shape.ranks // ranks))
             avoid = self._promises.kept_from(job.job_id, run_ms, careful)
             placement = self._place(shape, ranks, avoid, only)
-            if placement is not None and not (self._quotas.tree.types and self._over_quota(job, ranks, placement)):
+            if placement is not None and self._quotas.tree.types and self._over_quota(job, ranks, placement):
+                placement, self._stopped = self._of_another_type(job, ranks, avoid, only), True
+            if placement is not None:
+                self._stopped = False
+                return placement
+        return None
+
+    def _of_another_type(self, job: Waiting, ranks: int, avoid: int, only: int | None) -> Placement | None:
+        for variant in variants(self._book, job.shape):
+            placement = self._place(variant, ranks, avoid, only)
+            if placement is not None and not self._over_quota(job, ranks, placement):
                 return placement
         return None
 
@@ -182,7 +205,9 @@ class Pass:
     def _over_quota(self, job: Waiting, ranks: int | None, placement: Placement | None = None) -> bool:
         """Whether its team may not hold so much: of the types that it asks for, or that it was given."""
         asked = amounts_asked(job.shape, ranks) if placement is None else self._book.amounts(job.shape, placement)
-        return self._quotas.may_start(job.team, asked) is not None
+        if self._quotas.may_start(job.team, asked) is not None:
+            return True
+        return self._pledged is not None and self._pledged.may_start(job.team, asked) is not None
 
     def _start(self, job: Waiting, placement: Placement) -> None:
         if self._promises.of(job.job_id) is not None:
@@ -190,6 +215,8 @@ class Pass:
         run_ms = UNKNOWN_RUN_MS if job.run_ms is None else job.run_ms * job.shape.ranks // sum(p.ranks for p in placement)
         self._promises.started(job.job_id, nodes_of(placement), run_ms)
         self._act(Start(job.job_id, placement))
+        if self._pledged is not None:
+            self._pledged.add(job.team, self._book.amounts(job.shape, placement))
 
     def _act(self, action: Action) -> None:
         apply(self._book, action, self._now_ms)

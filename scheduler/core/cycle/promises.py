@@ -43,9 +43,13 @@ class Promises:
                     mask |= promise.nodes
         return mask
 
-    def window_ms(self) -> int:
-        """Who runs no longer than this may use some kept nodes; 0: nobody may, or none are kept."""
-        return max((p.start_ms - self._now_ms for p in self.ahead), default=0)
+    def window_ms(self, below_ms: int | None = None) -> int:
+        """Who runs no longer than this may use some kept nodes; 0: nobody may, or none are kept.
+
+        `below_ms`: more of them than a gang may that runs so long.
+        """
+        windows = [w for p in self.ahead if (w := p.start_ms - self._now_ms) > 0 and (below_ms is None or w < below_ms)]
+        return max(windows, default=0)
 
     def keep(self, promise: Reservation, *, made: bool) -> None:
         """The gang in hand has this promise. A new one breaks those behind it that count on its nodes."""

@@ -162,9 +162,14 @@ class RankedTurn:
 
     def _enter(self, heads: Iterable[Head]) -> None:
         """Ranks these lanes, and no others."""
-        self._teams = {}
+        teams: dict[str, list[_Ranked]] = {}
+        ranked = self._ranked
         for place, number, job_id, key in heads:
-            self._teams.setdefault(key.team, []).append(self._ranked(place, number, job_id, key))
+            heap = teams.get(key[0])
+            if heap is None:
+                heap = teams[key[0]] = []
+            heap.append(ranked(place, number, job_id, key))
+        self._teams = teams
         for heap in self._teams.values():
             heapify(heap)
         self._top = [self._rank(team, heap) for team, heap in self._teams.items()]
