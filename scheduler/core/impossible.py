@@ -9,9 +9,11 @@ from typing import Final
 from trainhouse.events import Resources
 from trainhouse.events.phases import Rejected
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Shape
+from trainhouse.scheduler.core.cycle.typed import variants
 from trainhouse.scheduler.core.demand import ANY
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.queue.amounts import amounts_asked
+from trainhouse.scheduler.core.queue.quotas import QuotaRefusal
 from trainhouse.scheduler.core.records import Job
 
 POOL_SETTLES_MS: Final = 15_000
@@ -21,12 +23,26 @@ def refuse_at_submission(draft: Draft, job: Job) -> bool:
     """Rejects a job that came just now, if its team's limit or its pool could never allow it; True if it did."""
     shape = _shape(draft, job)
     asked = amounts_asked(shape, shape.min_ranks or None)
-    refusal = draft.state.book.usage.quotas(job.pool).limited(job.spec.team, asked)
+    refusal = draft.state.book.usage.quotas(job.pool).limited(job.spec.team, asked) or _limited_on_each_type(draft, job, shape)
     if refusal is not None:
         advice = "Ask for fewer devices, or have the limit raised, and submit it under a new id"
         draft.move(job.job_id, Rejected(), f"the gang can never start: {refusal.text()}. {advice}")
         return True
     return _refuse(draft, job, shape, _most_ranks(draft, shape)) if settled(draft, job.pool) else False
+
+
+def _limited_on_each_type(draft: Draft, job: Job, shape: Shape) -> QuotaRefusal | None:
+    """The limit of one type that stops a gang of any type, where no other type has so many devices; None: some type does."""
+    quotas, told = draft.state.book.usage.quotas(job.pool), None
+    if not quotas.tree.types or not settled(draft, job.pool):
+        return None
+    for variant in variants(draft.state.book, shape):
+        if _most_ranks(draft, variant) >= (shape.min_ranks or shape.ranks):
+            refusal = quotas.limited(job.spec.team, amounts_asked(variant, shape.min_ranks or None))
+            if refusal is None:
+                return None
+            told = told or refusal
+    return told
 
 
 def judge_waiting(draft: Draft, pool: str) -> None:

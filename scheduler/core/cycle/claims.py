@@ -1,13 +1,14 @@
 """Claims: the gangs for which others were asked to leave start as soon as all their devices are free.
 
 Holds: a claim ends with its gang's start, or when it can no longer be kept: its gang is gone, one of its nodes is closed, or somebody else
-holds its devices though all who were asked have left. So finished or lost gangs never keep devices from others.
+holds its devices though all who were asked have left. So finished or lost gangs never keep devices from others. A start passes no quota:
+where others of the team have yet to leave, the claim waits for them; where nobody leaves and its quota refuses still, it is over.
 Never: waits for itself: a gang that moves keeps its claim while it runs elsewhere.
 """
 
 from trainhouse.scheduler.core.cycle.applying import apply
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.entries import Action, Claim, Start, Unhold
+from trainhouse.scheduler.core.cycle.entries import Action, Claim, Start, Unhold, Waiting
 
 
 def start_claimed(book: Book, pool: str, now_ms: int) -> list[Action]:
@@ -20,7 +21,10 @@ def start_claimed(book: Book, pool: str, now_ms: int) -> list[Action]:
         if owner is not None and owner.shape.pool != pool:
             continue
         if waiting is not None and waiting.not_before_ms <= now_ms and book.cluster.all_free(claim.placement):
-            action: Action = Start(job_id, claim.placement)
+            refused = _over_quota(book, waiting, claim)
+            if refused and _somebody_leaves(book, pool):
+                continue
+            action: Action = Unhold(job_id) if refused else Start(job_id, claim.placement)
         elif owner is None or not _hopeful(book, claim):
             action = Unhold(job_id)
         else:
@@ -28,6 +32,15 @@ def start_claimed(book: Book, pool: str, now_ms: int) -> list[Action]:
         apply(book, action, now_ms)
         actions.append(action)
     return actions
+
+
+def _over_quota(book: Book, job: Waiting, claim: Claim) -> bool:
+    amounts = book.amounts(job.shape, claim.placement)
+    return book.usage.quotas(job.shape.pool).may_start(job.team, amounts) is not None
+
+
+def _somebody_leaves(book: Book, pool: str) -> bool:
+    return any(r.leaving_ms is not None and r.job.shape.pool == pool for r in book.running.values())
 
 
 def _hopeful(book: Book, claim: Claim) -> bool:

@@ -38,7 +38,22 @@ def place_waiting(book: Book, pool: str, now_ms: int) -> list[Action]:
 class Pass:
     """The state of one pass. `_failed`: (shape, ranks, nodes to avoid) that found no place; devices only get fewer within a pass."""
 
-    __slots__ = ("_actions", "_bays", "_book", "_failed", "_left", "_now_ms", "_pledged", "_policy", "_pool", "_promises", "_quotas", "_slots", "_stopped", "_turn")
+    __slots__ = (
+        "_actions",
+        "_bays",
+        "_book",
+        "_failed",
+        "_left",
+        "_now_ms",
+        "_pledged",
+        "_policy",
+        "_pool",
+        "_promises",
+        "_quotas",
+        "_slots",
+        "_stopped",
+        "_turn",
+    )
 
     def __init__(self, book: Book, pool: str, now_ms: int) -> None:
         self._book, self._pool, self._now_ms = book, pool, now_ms

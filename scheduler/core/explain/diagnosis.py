@@ -10,6 +10,8 @@ from trainhouse.events.explained import Obstacle, Refusal
 from trainhouse.scheduler.core.cluster.refusing import NodeSays, Refusals
 from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cycle.book import Book
+from trainhouse.scheduler.core.cycle.trial import pledged
+from trainhouse.scheduler.core.cycle.typed import variants
 from trainhouse.scheduler.core.explain.wording import devices, needs
 from trainhouse.scheduler.core.queue.amounts import amounts_asked
 from trainhouse.scheduler.core.queue.quotas import QuotaRefusal, QuotaRule, shown
@@ -52,8 +54,29 @@ def by_quota(refusal: QuotaRefusal) -> Diagnosis:
 
 
 def quota_refusal(book: Book, shape: Shape, team: str) -> QuotaRefusal | None:
-    """Whether a team may hold one more gang of a shape (an elastic one at its least size)."""
-    return book.usage.quotas(shape.pool).may_start(team, amounts_asked(shape, shape.min_ranks or None))
+    """Whether a team may hold one more gang of a shape (an elastic one at its least size), where it would go now, whatever its type there.
+
+    What others of the team wait for on claims counts as held.
+    """
+    least, pool = shape.min_ranks or shape.ranks, shape.pool
+    quotas = book.usage.quotas(pool)
+    if not quotas.tree.types:
+        return None
+    ledgers = (quotas, pledged(book, pool)) if book.claims else (quotas,)
+    refusals = [q.may_start(team, amounts_asked(shape, shape.min_ranks or None)) for q in ledgers]
+    told = next((r for r in refusals if r is not None), None)
+    if told is not None:
+        return told
+    for variant in (shape, *variants(book, shape)):
+        placement = book.cluster.place(variant, book.policy(pool).packing, ranks=least)
+        if placement is None:
+            continue
+        refusals = [q.may_start(team, book.amounts(shape, placement)) for q in ledgers]
+        refused = next((r for r in refusals if r is not None), None)
+        if refused is None:
+            return None
+        told = told or refused
+    return told
 
 
 def fits(book: Book, shape: Shape, avoid: int = 0) -> bool:
