@@ -102,6 +102,10 @@ class Loop:
             times.append(self._events[0][0])
         if self._world.restless and now_s is not None and self._world.book.running and len(self._world.book.lanes):
             times.append(now_s + LOOK_EVERY_S)
+        if now_s is not None and self._world.book.reservations:
+            # When a held start comes, its gang starts or gets another one; expected ends that passed unnoticed make no event.
+            held_s = min(-(-r.start_ms // 1000) for r in self._world.book.reservations.values())
+            times.append(max(held_s, now_s + 1))
         return min(times) if times else None
 
     def _happen(self, now_s: int) -> None:

@@ -132,9 +132,12 @@ class Book:
         return sorted({*self.cluster.layout.pools, *self.lanes.pools()})
 
     def due(self, pool: str, now_ms: int) -> bool:
-        """Whether a look at a pool could find anything: something changed, time alone may have, or a job's retry may start."""
-        wake_ms = self.lanes.of(pool).next_wake_ms()
-        return self.marks.due(pool, now_ms) or (wake_ms is not None and wake_ms <= now_ms)
+        """Whether a look at a pool could find anything: something changed, time alone may have, a retry may start, a held start came."""
+        lanes = self.lanes.of(pool)
+        wake_ms = lanes.next_wake_ms()
+        if self.marks.due(pool, now_ms) or (wake_ms is not None and wake_ms <= now_ms):
+            return True
+        return any(held.start_ms <= now_ms and lanes.get(job_id) is not None for job_id, held in self.reservations.items())
 
     # ---- jobs
 
