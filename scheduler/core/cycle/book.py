@@ -26,11 +26,17 @@ from trainhouse.scheduler.core.queue.usage import Usage
 DEFAULT_POLICY = SchedulingPolicy()
 MAX_KEPT = 20_000
 HOUR_MS = 3_600_000
+GUESSED_RUN_MS = 600_000
 
 
-def end_ms(running: Running) -> int | None:
-    """When a gang was expected to leave its devices: its end, or the deadline if it was asked to leave; None: not known."""
-    return running.ends_ms if running.leaving_ms is None else running.leaving_ms
+def end_ms(running: Running) -> int:
+    """When a gang is expected to leave its devices: its end, or the deadline if it was asked to leave.
+
+    Without any expectation a short run is guessed, so that those who wait for it get a promise, which moves while the guess proves wrong.
+    """
+    if running.leaving_ms is not None:
+        return running.leaving_ms
+    return running.started_ms + GUESSED_RUN_MS if running.ends_ms is None else running.ends_ms
 
 
 class Book:
@@ -193,11 +199,11 @@ class Book:
             if running is not None and running.job.shape.min_ranks:
                 pool = running.job.shape.pool
                 self.elastic[pool] = self.elastic.get(pool, 0) + sign
-        if old is not None and (end := end_ms(old)) is not None:
+        if old is not None:
             ends = self.ends[old.job.shape.pool]
-            del ends[bisect_left(ends, (end, old.job.job_id))]
-        if new is not None and (end := end_ms(new)) is not None:
-            insort(self.ends.setdefault(new.job.shape.pool, []), (end, new.job.job_id))
+            del ends[bisect_left(ends, (end_ms(old), old.job.job_id))]
+        if new is not None:
+            insort(self.ends.setdefault(new.job.shape.pool, []), (end_ms(new), new.job.job_id))
 
     def amounts(self, shape: Shape, placement: Placement) -> Amounts:
         """What a placed gang holds, by device type. Where there is one type only, equal gangs hold the same: that is kept."""

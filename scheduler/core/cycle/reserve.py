@@ -4,7 +4,9 @@ The running gangs' expected ends are gone through in order on a trial cluster un
 (Lifka, "The ANL/IBM SP Scheduling System", JSSPP 1995), for several gangs one after the other.
 
 Holds: with run times that are not exceeded, nodes that stay, and nobody ahead who was not ahead before, a gang starts at its promised time
-or earlier. Unknown run times never end. Promises made ahead keep their nodes, from their start to their expected end.
+or earlier. Promises made ahead keep their nodes, from their start to their expected end. Where nothing is known of a running gang it is
+guessed to be short, then to run as long again, by doubling, so that a large gang is never passed for ever; a waiting one of which nothing
+is known counts as never ending, so it touches no promise.
 Never: changes the book.
 """
 
@@ -31,12 +33,14 @@ def nodes_of(placement: Placement) -> int:
 
 
 def likely_end_ms(running: Running, now_ms: int) -> int:
-    """When a running gang that was expected to have left by now comes free, later than now.
+    """When a running gang comes free, later than now.
 
     One that overran its expected end is believed to run as long again as it was expected to, and so on by doubling.
     """
     end = end_ms(running)
-    if end is None or running.leaving_ms is not None:
+    if end > now_ms:
+        return end
+    if running.leaving_ms is not None:
         return now_ms + MIN_OVERRUN_MS
     expected = max(MIN_OVERRUN_MS, end - running.started_ms)
     ran = now_ms - running.started_ms

@@ -16,7 +16,7 @@ class Outlook:
 
     def __init__(self, book: Book, pool: str, now_ms: int) -> None:
         running = [r for r in book.running.values() if r.job.shape.pool == pool]
-        ends = sorted((end, r.ranks) for r in running if (end := likely_end_ms(r, now_ms)) is not None)
+        ends = sorted((likely_end_ms(r, now_ms), r.ranks) for r in running if r.ends_ms is not None or r.leaving_ms is not None)
         self._now_ms = now_ms
         self._free = book.cluster.free(pool)
         self._total = book.cluster.total(pool)
