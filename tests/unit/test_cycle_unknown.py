@@ -9,7 +9,7 @@ from trainhouse.scheduler.sim.types import SimNode, TraceJob
 
 @pytest.mark.parametrize("order", [Order.SUBMIT, Order.SCORE, Order.FAIR])
 def test_a_stream_of_small_jobs_does_not_starve_a_large_gang(order: Order) -> None:
-    small = [TraceJob(f"s{n:03}", "a", 10 * n, 90, 1) for n in range(600)]
+    small = [TraceJob(f"s{n:03}", "a", 12 * n, 90, 1) for n in range(600)]
     large = TraceJob("large", "b", 300, 60, 8)
     policy = SchedulingPolicy(order=order, run_times=RunTimes.LIMITS)
     result = simulate([*small, large], [SimNode("n0", 8)], policy)

@@ -78,7 +78,7 @@ class Pass:
         while (job := self._turn.head()) is not None:
             if job.job_id in self._book.claims:
                 self._turn.skip()
-            elif self._quotas.tree.types and self._over_quota(job, job.shape.min_ranks or None):
+            elif self._barred(job):
                 self._turn.drop_lane()
             elif self._slots > 0:
                 self._first(job)
@@ -121,10 +121,11 @@ class Pass:
 
     def _first(self, job: Waiting) -> None:
         promise = self._promises.of(job.job_id)
+        patient = promise is None and self._promises.came_before(job, self._barred)
         if promise is not None:
             placement = self._as_promised(job, promise)
         else:
-            placement = self._fit(job, careful=True) or self._fit(job, careful=False)
+            placement = self._fit(job, careful=True) or (None if patient else self._fit(job, careful=False))
         if placement is not None:
             self._start(job, placement)
             self._turn.started()
@@ -138,6 +139,16 @@ class Pass:
         if not self._slots:
             self._promises.forget_rest()
             self._narrow()
+
+    def _barred(self, job: Waiting) -> bool:
+        return bool(self._quotas.tree.types) and self._over_quota(job, job.shape.min_ranks or None)
+
+    def _pass_over(self, job: Waiting) -> None:
+        """It waited already when those with a promise got it, and shares moved it ahead of them since: the promise comes first."""
+        if self._promises.any_like(job):
+            self._turn.skip()
+        else:
+            self._turn.drop_lane()
 
     def _as_promised(self, job: Waiting, promise: Reservation) -> Placement | None:
         """Earlier where that touches no other promise; at its time on the nodes that were kept, or anywhere."""

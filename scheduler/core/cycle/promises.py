@@ -4,22 +4,27 @@ Holds: `ahead` has the promises of gangs that the pass has come to, in its order
 Never: makes a promise (`reserve` does), nor changes the book.
 """
 
+from collections.abc import Callable, Iterator
+
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.entries import Reservation
+from trainhouse.scheduler.core.cycle.entries import Reservation, Waiting
 
 
 class Promises:
     """Promises as a pass goes on."""
 
-    __slots__ = ("_book", "_came", "_now_ms", "_open", "_pool", "ahead")
+    __slots__ = ("_book", "_came", "_holders", "_now_ms", "_open", "_pool", "ahead")
 
     def __init__(self, book: Book, pool: str, now_ms: int) -> None:
         self._book, self._pool, self._now_ms = book, pool, now_ms
         self._came: dict[str, Reservation] = {}
+        self._holders: dict[str, Waiting] = {}
         for job_id in sorted(book.reservations):
             job = book.lanes.get(job_id)
             if job is None or job.shape.pool == pool:
                 self._came[job_id] = book.reservations[job_id]
+            if job is not None and job_id not in book.claims:
+                self._holders[job_id] = job
         self._open: int | None = None
         self.ahead: list[Reservation] = []
 
@@ -30,6 +35,24 @@ class Promises:
     def sound(self, promise: Reservation) -> bool:
         """Its time is still to come, its nodes are open, and nobody ahead took them."""
         return promise.start_ms > self._now_ms and promise.job_id in self._came and not promise.nodes & ~self._open_nodes()
+
+    def came_before(self, job: Waiting, barred: Callable[[Waiting], bool]) -> bool:
+        """Whether a gang of no lower priority, still to come in this pass, was promised its start while `job` waited behind it.
+
+        Shares move while a large gang's devices are gathered: they alone do not take its promise from it. `barred`: who may not start.
+        """
+        return any(
+            promise.made_ms >= job.since_ms and holder.priority <= job.priority and self.sound(promise) and not barred(holder)
+            for promise, holder in self._to_come()
+        )
+
+    def any_like(self, job: Waiting) -> bool:
+        """Whether one of those may stand in the lane of `job`."""
+        return any(h.shape == job.shape and h.team == job.team and h.priority == job.priority for _, h in self._to_come())
+
+    def _to_come(self) -> Iterator[tuple[Reservation, Waiting]]:
+        """Promises of gangs that the pass has not come to, and their gangs."""
+        return ((promise, self._holders[i]) for i, promise in self._came.items() if i in self._holders)
 
     def kept_from(self, job_id: str, run_ms: int | None, careful: bool) -> int:
         """Nodes that a gang which runs for `run_ms` from now may not use; without `careful`, only those of gangs ahead of it."""
