@@ -93,10 +93,11 @@ class World:
         done_s = trace.duration_s - -(-job.left // trace.gpus)
         if self.policy.run_times is RunTimes.TRUE:
             return restart_ms + 1000 * -(-job.left // trace.gpus)
-        if self.policy.run_times is RunTimes.LIMITS:
-            return None if trace.limit_s is None else restart_ms + 1000 * max(1, trace.limit_s - done_s)
-        learned = self.book.estimates.expected(job.kin, done_s * 1000)
-        return None if learned is None else restart_ms + learned
+        limit_ms = None if trace.limit_s is None else 1000 * max(1, trace.limit_s - done_s)
+        learned = self.book.estimates.expected(job.kin, done_s * 1000) if self.policy.run_times is RunTimes.HISTORY else None
+        # As in the machine: what is left within its limit, or what history says, whichever is less.
+        known = [ms for ms in (limit_ms, learned) if ms is not None]
+        return restart_ms + min(known) if known else None
 
     def start(self, job: SimJob, placement: Placement, now_s: int) -> int:
         """The core gave a job its devices. The answer: when its work will be done."""
