@@ -1,7 +1,8 @@
 """Publishes why jobs wait, when the answers change, while this process owns the partition.
 
-Holds: answers are derived from the folded state, after a record, and never slow decisions down by more than a bounded look every
-`every_s`; what is sent is the newest answer; a job that waits no more gets a tombstone. At least once: a new owner may repeat answers.
+Holds: answers are derived from the folded state, after a record, in a thread of their own, one look at a time and at least `every_s`
+apart (more after a long one), so that deciding goes on; what is sent is the newest answer; a job that waits no more gets a tombstone.
+At least once: a new owner may repeat answers.
 Never: writes to the journal; raises into the owner (the brokers' absence is noted and tried again).
 """
 
@@ -23,7 +24,9 @@ from trainhouse.scheduler.stream.ports import Clock, Log
 
 S = TypeVar("S")
 EVERY_S = 2.0
-MAX_SENT_AT_ONCE = 500
+MAX_SENT_AT_ONCE = 200
+SHARE = 20
+"""A look that took t is followed by the next one after 20 t at the earliest."""
 SOURCE = "trainhouse/scheduler"
 Answers = Callable[[S, int], Iterable[Answer]]
 log_ = structlog.get_logger(__name__)
@@ -31,32 +34,41 @@ log_ = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Explaining(Generic[S]):
-    """Of all partitions of one journal. `answers` derives them from a state, in the order of the queue."""
+    """Of all partitions of one journal. `answers` derives them from a state, in the order of the queue.
+
+    What it gives is gone through in another thread: it must not look at what changes.
+    """
 
     log: Log
     clock: Clock
     answers: Answers[S]
     every_s: float = EVERY_S
-    _looked_at_s: dict[int, float] = field(default_factory=dict)
+    _next_s: dict[int, float] = field(default_factory=dict)
     _told: dict[int, dict[str, object]] = field(default_factory=dict)
-    _sending: dict[int, "asyncio.Task[None]"] = field(default_factory=dict)
+    _looking: dict[int, "asyncio.Task[None]"] = field(default_factory=dict)
 
     async def after_record(self, follower: Follower[S]) -> None:
         """Looks, if it is time, and sends in the background."""
         partition, now_s = follower.partition, self.clock.steady_s()
-        busy = self._sending.get(partition)
-        if now_s - self._looked_at_s.get(partition, float("-inf")) < self.every_s or (busy is not None and not busy.done()):
+        busy = self._looking.get(partition)
+        if now_s < self._next_s.get(partition, float("-inf")) or (busy is not None and not busy.done()):
             return
-        self._looked_at_s[partition] = now_s
-        events, gone = self._changed(partition, follower)
-        if events or gone:
-            self._sending[partition] = asyncio.create_task(self._send(partition, events, gone))
+        self._next_s[partition] = now_s + self.every_s
+        found = self.answers(follower.folded.state, follower.folded.now_ms)
+        self._looking[partition] = asyncio.create_task(self._look(partition, found, now_s))
 
-    def _changed(self, partition: int, follower: Follower[S]) -> tuple[list[tuple[object, JobExplained]], list[str]]:
+    async def _look(self, partition: int, found: Iterable[Answer], began_s: float) -> None:
+        changed, gone = await asyncio.to_thread(self._changed, partition, found)
+        if changed or gone:
+            await self._send(partition, changed, gone)
+        took_s = self.clock.steady_s() - began_s
+        self._next_s[partition] = max(self._next_s[partition], began_s + SHARE * took_s)
+
+    def _changed(self, partition: int, found: Iterable[Answer]) -> tuple[list[tuple[object, JobExplained]], list[str]]:
         told = self._told.setdefault(partition, {})
         changed: list[tuple[object, JobExplained]] = []
         waiting: set[str] = set()
-        for answer in self.answers(follower.folded.state, follower.folded.now_ms):
+        for answer in found:
             waiting.add(answer.job_id)
             if len(changed) < MAX_SENT_AT_ONCE and told.get(answer.job_id) != answer.key:
                 changed.append((answer.key, answer.build()))

@@ -50,7 +50,7 @@ async def look(explaining: Explaining[Any], clock: Clock, state: dict[str, str])
     clock.at_s += 10
     follower = SimpleNamespace(partition=0, folded=SimpleNamespace(state=state, now_ms=clock.now_ms()))
     await explaining.after_record(cast(Any, follower))
-    while any(not t.done() for t in explaining._sending.values()):
+    while any(not t.done() for t in explaining._looking.values()):
         await asyncio.sleep(0)
 
 

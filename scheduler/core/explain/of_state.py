@@ -3,16 +3,24 @@
 from collections.abc import Iterator
 
 from trainhouse.events.explained import JobExplained
+from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.explain.answer import Answer
 from trainhouse.scheduler.core.explain.waiting import explain_pool
 from trainhouse.scheduler.core.state import ScheduleState
 
 
 def answers(state: ScheduleState, now_ms: int) -> Iterator[Answer]:
-    """Of every waiting job of the partition, pool by pool, in the order in which they are served."""
+    """Of every waiting job of the partition, pool by pool, in the order in which they are served.
+
+    Works on a fork that is made at once: what comes may be gone through later, and in another thread, while the state goes on.
+    """
     frozen = state.frozen.reason if state.frozen is not None else ""
-    for pool in state.book.lanes.pools():
-        yield from explain_pool(state.book, pool, now_ms, frozen)
+    return _each(state.book.fork(), now_ms, frozen)
+
+
+def _each(book: Book, now_ms: int, frozen: str) -> Iterator[Answer]:
+    for pool in book.lanes.pools():
+        yield from explain_pool(book, pool, now_ms, frozen)
 
 
 def explain_job(state: ScheduleState, job_id: str, now_ms: int) -> JobExplained | None:
