@@ -32,8 +32,9 @@ def _not_running(draft: Draft, old: Node | None, event: NodeRegistered, hold: Ho
     """Settles one attempt that the node had and does not run now."""
     job = _holder(draft, hold)
     rebooted = old is not None and old.boot_id != event.boot_id
-    if not rebooted and job is not None and not _had_started(job, event.node_id):
-        # It may not have read the order yet. Its agent answers the order, or the release, when it does.
+    if not rebooted and job is not None and not _had_started(job, event.node_id) and not _had_ended(job, event.node_id):
+        # It may not have read the order yet. Its agent answers the order, or the release, when it does. (Of a part that was given up
+        # nobody asks again: its release is in the log, before whatever comes next for these devices, so they are free.)
         if _store_moved(draft, job, event):
             reason = f"node {event.node_id}, which hosts the rendezvous, restarted its agent before the ranks began"
             stop(draft, job, StopCause(kind=StopKind.LOST, reason=reason))
@@ -55,6 +56,10 @@ def _holder(draft: Draft, hold: Hold) -> Job | None:
 
 def _had_started(job: Job, node_id: str) -> bool:
     return job.allotment is not None and node_id in job.allotment.started
+
+
+def _had_ended(job: Job, node_id: str) -> bool:
+    return job.allotment is not None and any(e.node_id == node_id for e in job.allotment.ended)
 
 
 def _store_moved(draft: Draft, job: Job, event: NodeRegistered) -> bool:

@@ -64,7 +64,9 @@ class _Held:
     started: set[tuple[str, str, int]] = field(default_factory=set)
     boots: dict[str, str] = field(default_factory=dict)
     over: set[tuple[str, int]] = field(default_factory=set)
+    given_up: set[tuple[str, str, int]] = field(default_factory=set)
     epochs: dict[str, int] = field(default_factory=dict)
+    back: list[NodeRegistered] = field(default_factory=list)
 
     def hear(self, event: Event) -> None:
         """A node says something."""
@@ -74,15 +76,15 @@ class _Held:
             case AttemptStopped():
                 self.held.pop((event.node_id, event.job_id, event.epoch), None)
             case NodeRegistered():
-                self._registered(event)
+                self.back.append(event)
 
     def _registered(self, event: NodeRegistered) -> None:
         runs = {(r.job_id, r.epoch) for r in event.running}
         rebooted = self.boots.get(event.node_id) not in (None, event.boot_id)
         self.boots[event.node_id] = event.boot_id
         for key in [k for k in self.held if k[0] == event.node_id and k[1:] not in runs]:
-            # An order that is not read yet may still be read, unless the attempt is over: then its release comes before anything new.
-            if rebooted or key in self.started or key[1:] in self.over:
+            # An order that is not read yet may still be read, unless it is over there: then its release comes before anything new.
+            if rebooted or key in self.started | self.given_up or key[1:] in self.over:
                 del self.held[key]
 
     def see(self, decision: Event) -> None:
@@ -94,6 +96,13 @@ class _Held:
                     self.held[part.node_id, decision.job_id, decision.epoch] = (part.devices, share_of(decision))
             case JobRequeued() | JobForgotten():
                 self.over.add((decision.job_id, self.epochs.get(decision.job_id, 0)))
+            case PartEnded():
+                self.given_up.add((decision.node_id, decision.job_id, decision.epoch))
+            case NodeJoined():
+                # In the order of the record: what was over before the node came back is over for it.
+                told = next(e for e in self.back if e.node_id == decision.node_id)
+                self.back.remove(told)
+                self._registered(told)
 
     def load(self) -> Counter[tuple[str, str]]:
         """Thousandths held, by node and device."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tests.simulation.checkers import FOR_OTHERS, WHOLE, Records, cause_of, decided, share_of
 from trainhouse.events import Event, GangAllocated, NodeRestricted, PolicyApplied, Restriction, SchedulingPolicy
 from trainhouse.events.decisions import JobForgotten, JobMoved, JobQueued, JobRequeued, JobRetuned, NodeGivenUp, NodeJoined, PartEnded
+from trainhouse.events.journal import ClockTicked
 from trainhouse.events.phases import StopKind
 from trainhouse.events.policy import Blocking, Order, RunTimes, Team
 from trainhouse.events.pool import ClaimDropped, DevicesClaimed, StartReserved
@@ -196,9 +197,10 @@ def promises_kept(records: Records, *, exact: bool = False, pool: str = "default
     """
     promised: dict[str, int] = {}
     made: dict[str, int] = {}
-    ends, judged, upset_ms = _Ends(), exact, 0
+    ends, judged, upset_ms, looked_ms = _Ends(), exact, 0, 0
     for record in records:
         upset = False
+        ends.look(record.now_ms)
         for decision in record.decisions:
             ends.see(decision, record.now_ms)
             match decision:
@@ -215,12 +217,14 @@ def promises_kept(records: Records, *, exact: bool = False, pool: str = "default
                     promised[job_id], made[job_id] = decision.start_ms, record.now_ms
                 case GangAllocated(job_id=job_id) if job_id in promised:
                     excused = not exact and (not judged or upset or max(upset_ms, ends.late_ms) >= made[job_id])
-                    if record.now_ms > promised.pop(job_id) and not excused:
+                    if looked_ms >= promised.pop(job_id) and record.now_ms > looked_ms and not excused:
                         yield f"seq {record.seq}: {job_id} starts later than was promised"
                 case JobForgotten(job_id=job_id):
                     promised.pop(job_id, None)
         upset_ms = record.now_ms if upset else upset_ms
         ends.look(record.now_ms)
+        if any(i.envelope is not None and isinstance(i.envelope.event, ClockTicked) for i in record.inputs):
+            looked_ms = record.now_ms
         for job_id, start_ms in promised.items():
             if exact and start_ms < record.now_ms:
                 yield f"seq {record.seq}: {job_id} was promised a start, and still waits"

@@ -114,7 +114,8 @@ class Cluster:
     ) -> None:
         """Says outright what is idle of a node: device bits, thousandths left of shared devices, cpus, bytes. Claims stay."""
         self.idle[node] = devices
-        left = {p: m for p, m in shares.items() if 0 < m < WHOLE}
+        # One without anything left is told too: when one of its users goes, that part comes free, and not the whole.
+        left = {p: m for p, m in shares.items() if 0 <= m < WHOLE}
         if left:
             self.shares[node] = dict(sorted(left.items()))
         else:
