@@ -93,8 +93,8 @@ class Training:
             loss = (self.model(windows.float() / 256) - noise).square().mean()
             self.optimizer.zero_grad()
             loss.backward()
-            for parameter in self.model.parameters():
-                dist.all_reduce(parameter.grad, group=self.group)
+            for grad in (p.grad for p in self.model.parameters() if p.grad is not None):
+                dist.all_reduce(grad, group=self.group)
             self.optimizer.step()
             if self.tracked.schedule is not None:
                 self.tracked.schedule.step()  # type: ignore[attr-defined]
@@ -165,7 +165,7 @@ def one_process(rank: int, folder: str, address: Any, results: Any) -> None:
         manager = Stores(address=address, authkey=b"resize")
         manager.connect()
         store = SharedStore(manager.store())  # type: ignore[attr-defined]
-        groups = {n: dist.new_group(list(range(n)), timeout=timeout) for n in range(1, WORLD + 1)}
+        groups: dict[int, Any] = {n: dist.new_group(list(range(n)), timeout=timeout) for n in range(1, WORLD + 1)}
         mine = {n: group if rank < n else None for n, group in groups.items()}
         said: dict[Any, Any] = {(a, b): resized(store, mine[a], mine[b], f"j{a}-{b}") for a, b in RESIZES}
         said["plain loader"] = refused(store, mine[2], mine[4], "plain", {"randomness": rng.capture(), "loader": {"position": rank}})

@@ -1,0 +1,342 @@
+"""Gangs that make way, grow, shrink and are drained, for real: a pool of two nodes of two slots, on the shared stack.
+
+The trained program is the example GPT, paced so that it lasts until a test has seen enough; what is said of it is what its user reads:
+the status topic, SQL, and the command line. Nobody waits for a length of time, everybody for a condition.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live_stack import LiveStack
+from trainhouse.client import TrainhouseClient
+from trainhouse.client.client import spec_of
+from trainhouse.deploy.local.client_config import exports
+from trainhouse.deploy.local.layout import StackFolder
+from trainhouse.deploy.local.server import die_with_parent
+from trainhouse.events import JobState, JobStatus
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+WAIT_S = 150
+STEPS = 150
+POLICY = """\
+name: making-way
+run_times: limits
+preemption: {enabled: true, min_run_s: 1, checkpoint_deadline_s: 90, restart_cost_s: 1}
+elastic: {enabled: true, grow_after_s: 2}
+"""
+# The example as it is, but each step takes its time until a file says that the test has seen enough.
+PACED_GPT = f"""\
+import os, time
+from trainhouse.workers.examples import gpt, text
+class Paced(text.Windows):
+    def __next__(self):
+        if not os.path.exists(os.environ["ENOUGH"]):
+            time.sleep(0.5)
+        return super().__next__()
+gpt.Windows = Paced
+small = ["--width", "32", "--layers", "1", "--context", "32", "--batch", "4", "--eval-windows", "16"]
+gpt.main([*small, "--steps", "{STEPS}"])
+"""
+UNTIL_ENOUGH = """\
+import os, time
+while not os.path.exists(os.environ["ENOUGH"]):
+    time.sleep(0.1)
+"""
+
+
+def until(what: Callable[[], Any], told: Callable[[], object] = lambda: "") -> Any:
+    """The first true answer."""
+    deadline = time.monotonic() + WAIT_S
+    while not (found := what()):
+        assert time.monotonic() < deadline, told()
+        time.sleep(0.3)
+    return found
+
+
+@dataclass(frozen=True)
+class Job:
+    """One submitted job, and the file that tells it that enough was seen."""
+
+    id: str
+    client: TrainhouseClient
+    file: Path
+
+    def status(self) -> JobStatus:
+        return self.client.status(self.id)
+
+    def until(self, what: Callable[[JobStatus], bool]) -> JobStatus:
+        """The first status for which that holds; a final one ends the wait."""
+
+        def look() -> JobStatus | None:
+            status = self.status()
+            assert what(status) or not status.state.final, status
+            return status if what(status) else None
+
+        found: JobStatus = until(look, self.status)
+        return found
+
+    def starts(self) -> JobStatus:
+        """Every rank has its process. (A program that reports nothing is said to run only later.)"""
+        return self.until(lambda s: s.state in (JobState.INITIALIZING, JobState.RUNNING))
+
+    def trains(self, ranks: int, beyond: int = 0) -> JobStatus:
+        """It runs with so many ranks, and finished steps beyond `beyond`."""
+        return self.until(lambda s: s.state is JobState.RUNNING and s.world_size == ranks and (s.step or 0) > beyond)
+
+    def enough(self) -> None:
+        self.file.touch()
+
+    def succeeds(self) -> JobStatus:
+        self.enough()
+        return self.until(lambda s: s.state is JobState.SUCCEEDED)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pool of its own with two nodes."""
+
+    name: str
+    nodes: tuple[str, str]
+    stack: LiveStack
+    client: TrainhouseClient
+    folder: Path
+    jobs: list[Job]
+
+    def script(self, program: str) -> tuple[str, str]:
+        """The command that runs it: a file, since only files start warm."""
+        file = self.folder / f"{hashlib.sha256(program.encode()).hexdigest()[:8]}.py"
+        file.write_text(program)
+        return "python", str(file)
+
+    def submit(self, name: str, program: str, gang: object, **more: Any) -> Job:
+        file = self.folder / f"{name}-{secrets.token_hex(3)}"
+        fields = {
+            "name": name,
+            "pool": self.name,
+            "gang": gang,
+            "runtime": {"command": self.script(program)},
+            "env": {"ENOUGH": str(file)},
+            "limits": {"restarts": 0},
+            "checkpoint": {"min_interval_s": 900, "max_interval_s": 900},
+        }
+        self.jobs.append(Job(str(self.client.submit(spec_of(fields | more)).job_id), self.client, file))
+        return self.jobs[-1]
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        return self.client.sql.table(query).dicts()
+
+    def states(self, job: Job) -> list[str]:
+        """The states that the job went through, as its story tells."""
+        query = f"SELECT summary FROM events WHERE job_id = '{job.id}' AND type LIKE '%.job.status.%' ORDER BY source_offset"
+
+        def told() -> list[str]:
+            found = [re.split("[:,]", str(row["summary"]))[0] for row in self.rows(query)]
+            return [state for at, state in enumerate(found) if at == 0 or found[at - 1] != state]
+
+        until(lambda: "SUCCEEDED" in told(), told)
+        return told()
+
+    def every_step_once(self, job: Job) -> list[tuple[int, int]]:
+        """No step was lost or done twice, whatever the attempts; gives the first step and the ranks of each attempt."""
+        query = f"SELECT epoch, step FROM step_metrics WHERE job_id = '{job.id}' AND metric = 'loss' AND rank = 0 ORDER BY step"
+        found = until(lambda: len(rows := self.rows(query)) >= STEPS and rows, lambda: self.rows(query))
+        assert [row["step"] for row in found] == list(range(STEPS)), found
+        assert [row["epoch"] for row in found] == sorted(row["epoch"] for row in found)
+        ranks = {r["epoch"]: r["world_size"] for r in self.rows(f"SELECT epoch, world_size FROM attempts WHERE job_id = '{job.id}'")}
+        begins = {row["epoch"]: row["step"] for row in reversed(found)}
+        return [(begins[epoch], ranks[epoch]) for epoch in sorted(begins)]
+
+    def resumed_from(self, job: Job) -> list[int]:
+        """The steps of the checkpoints that attempts began from; each is one that the attempt before saved."""
+        restores = self.rows(f"SELECT epoch, commit, step FROM checkpoint_restores WHERE job_id = '{job.id}' ORDER BY epoch")
+        saved = {r["commit"]: r for r in self.rows(f"SELECT commit, epoch, step FROM checkpoints WHERE job_id = '{job.id}'")}
+        for restore in restores:
+            found = saved[restore["commit"]]
+            assert found["epoch"] < restore["epoch"] and found["step"] == restore["step"]
+        return [restore["step"] for restore in restores]
+
+
+@pytest.fixture(scope="module")
+def pool(stack: LiveStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """The pool, with two agents of two slots each."""
+    name, folder = f"way-{secrets.token_hex(3)}", tmp_path_factory.mktemp("way")
+    stack.ok("pool", "create", name)
+    environment = {k: v for k, v in stack.environment.items() if not k.startswith("TRAINHOUSE_")} | exports(StackFolder(stack.data_dir))
+    nodes = (f"{name}-a", f"{name}-b")
+    agents = [_agent(environment, name, node, folder) for node in nodes]
+    made = Pool(name, nodes, stack, stack.client(), folder, [])
+    known = f"SELECT node_id FROM nodes WHERE pool = '{name}' AND state = 'ALIVE'"
+    until(lambda: len(made.rows(known)) == 2, lambda: [(folder / f"{n}.log").read_text()[-2000:] for n in nodes])
+    yield made
+    for agent in agents:
+        agent.send_signal(signal.SIGTERM)
+    for agent in agents:
+        assert agent.wait(60) == 0
+
+
+@pytest.fixture(autouse=True)
+def alone(pool: Pool) -> Iterator[None]:
+    """Nothing of a test that failed stands in the way of the next."""
+    yield
+    left = [job for job in pool.jobs if not job.status().state.final]
+    for job in left:
+        pool.client.cancel(job.id)
+    for job in left:
+        until(lambda job=job: job.status().state.final, job.status)  # type: ignore[misc]
+    pool.jobs.clear()
+
+
+def _agent(environment: dict[str, str], pool: str, node: str, folder: Path) -> subprocess.Popen[bytes]:
+    own = {"POOL": pool, "NODE_ID": node, "DIR": str(folder / node), "SLOTS": "2", "ACCELERATORS": "none"}
+    with (folder / f"{node}.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "trainhouse.cli.main", "run", "agent"],
+            env=environment | {f"TRAINHOUSE_AGENT_{k}": v for k, v in own.items()},
+            cwd=folder,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            preexec_fn=die_with_parent(),
+        )
+
+
+def follows(states: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether the wanted states come one right after the other somewhere."""
+    return any(list(states[at : at + len(wanted)]) == list(wanted) for at in range(len(states)))
+
+
+def test_a_gang_saves_and_makes_way_for_one_that_is_due_and_goes_on_from_that_very_save(pool: Pool) -> None:
+    victim = pool.submit("victim", PACED_GPT, 4, priority=90)
+    victim.trains(4, beyond=1)
+    apply_policies(pool)
+    assert victim.status().state is JobState.RUNNING, "a policy changes nothing of what runs"
+    preemptor = pool.submit("preemptor", UNTIL_ENOUGH, 4, priority=10)
+    preemptor.starts()
+    waits = victim.until(lambda s: s.state is JobState.PENDING)
+    assert waits.last_checkpoint is not None and waits.last_checkpoint.step > 1
+    told = pool.stack.ok("why", victim.id)
+    assert "0 of 4" in told or "4 devices" in told, told
+    while_it_waited(pool, preemptor, victim)
+    preemptor.succeeds()
+    victim.trains(4, beyond=waits.last_checkpoint.step)
+    assert victim.succeeds().attempt == 1
+    assert pool.every_step_once(victim) == [(0, 4), (waits.last_checkpoint.step, 4)]
+    assert pool.resumed_from(victim) == [waits.last_checkpoint.step]
+    states = pool.states(victim)
+    assert follows(states, ["RUNNING", "CHECKPOINTING", "PREEMPTED", "PENDING"]), states
+    assert states[-1] == "SUCCEEDED" and states.count("PREEMPTED") == 1, states
+
+
+def apply_policies(pool: Pool) -> None:
+    """By the command line while jobs run: a good one counts, a bad one is told with its line and the good one stays."""
+    good, bad, wrong = (pool.folder / f"{name}.yaml" for name in ("good", "bad", "wrong"))
+    good.write_text(POLICY)
+    bad.write_text(POLICY + "teams:\n- name: a\n  weight: -1\n")
+    wrong.write_text(POLICY + "teams:\n- name: a\n  guaranteed: {h1000: 4}\n")
+    assert json.loads(pool.stack.ok("policy", "apply", pool.name, str(good), "--json"))["version"] == 1
+    faulty = pool.stack.run("policy", "apply", pool.name, str(bad))
+    assert faulty.code == 2 and "bad.yaml:7: " in faulty.err and "weight" in faulty.err, faulty.err
+    refused = pool.stack.run("policy", "apply", pool.name, str(wrong))
+    assert refused.code == 3 and "line 7: " in refused.err and "h1000" in refused.err, refused.err
+    assert pool.stack.ok("policy", "show", pool.name) == POLICY
+
+
+def while_it_waited(pool: Pool, preemptor: Job, victim: Job) -> None:
+    """What the preemptor was told between its submission and its start, then and in SQL."""
+    query = f"SELECT toUnixTimestamp64Milli(at) AS at_ms, obstacle, text FROM explanations WHERE job_id = '{preemptor.id}' ORDER BY at"
+    (first, *_) = until(lambda: pool.rows(query))
+    assert first["obstacle"] == "COMING" and victim.id in first["text"], first
+    moment = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(first['at_ms'] // 1000))}.{first['at_ms'] % 1000:03d}"
+    told = pool.stack.ok("why", preemptor.id, "--at", moment)
+    assert victim.id in told, told
+
+
+def test_an_elastic_gang_grows_into_idle_devices_and_shrinks_for_a_newcomer(pool: Pool) -> None:
+    first = pool.submit("first", UNTIL_ENOUGH, 3)
+    first.starts()
+    elastic = pool.submit("elastic", PACED_GPT, {"ranks": 4, "min_ranks": 1})
+    elastic.trains(1, beyond=1)
+    first.succeeds()
+    grown = elastic.trains(4)
+    elastic.trains(4, beyond=(grown.step or 0) + 2)
+    newcomer = pool.submit("newcomer", UNTIL_ENOUGH, 2)
+    newcomer.starts()
+    shrunk = elastic.trains(2)
+    elastic.trains(2, beyond=(shrunk.step or 0) + 2)
+    assert elastic.status().world_size == 2
+    elastic.succeeds()
+    newcomer.succeeds()
+    sizes = pool.every_step_once(elastic)
+    ranks = [ranks for _, ranks in sizes]
+    grew = ranks[:-1]  # at once, or as the ranks of the first one left their devices
+    assert grew[0] == 1 and grew[-1] == 4 and grew == sorted(grew) and ranks[-1] == 2, sizes
+    assert {step for step, _ in sizes[1:]} <= set(pool.resumed_from(elastic))
+    saved_by = pool.rows(f"SELECT world_size FROM checkpoints WHERE job_id = '{elastic.id}' ORDER BY commit")
+    assert [row["world_size"] for row in saved_by] == ranks
+    losses = pool.rows(f"SELECT step, value FROM step_metrics WHERE job_id = '{elastic.id}' AND metric = 'loss' AND rank = 0 ORDER BY step")
+    assert sum(r["value"] for r in losses[-10:]) < sum(r["value"] for r in losses[:10]), "it learned, whatever its size"
+
+
+def test_a_drained_node_is_left_and_stays_closed(pool: Pool) -> None:
+    job = pool.submit("drained", PACED_GPT, 2)
+    (node,) = {str(p.node_id) for p in job.trains(2, beyond=1).allocation}
+    told = pool.stack.ok("node", "drain", node, "--deadline-s", "60", "--reason", "new fans")
+    assert "DRAINING" in told and f"{job.id} leaves by" in told
+    moved = job.until(lambda s: s.state is JobState.RUNNING and int(s.epoch) == 2)
+    assert node not in {str(p.node_id) for p in moved.allocation}
+    waiting = pool.submit("waiting", "print('there')", 2)
+    waiting.until(lambda s: s.state is JobState.PENDING)
+    assert job.succeeds().attempt == 1
+    waiting.until(lambda s: s.state is JobState.SUCCEEDED)
+    whole = pool.submit("whole", "print('there')", 4)
+    closed = until(lambda: pool.rows(f"SELECT text, refusals, unblock FROM explanations WHERE job_id = '{whole.id}'"))
+    assert "1 node closed" in str(closed), closed
+    assert pool.rows(f"SELECT restriction, restriction_reason AS why FROM nodes WHERE node_id = '{node}'") == [
+        {"restriction": "DRAINING", "why": "new fans"}
+    ]
+    assert whole.status().state is JobState.PENDING
+    pool.stack.ok("node", "uncordon", node)
+    whole.until(lambda s: s.state is JobState.SUCCEEDED)
+    (begun, (step, ranks)) = pool.every_step_once(job)
+    assert begun == (0, 2) and ranks == 2 and pool.resumed_from(job) == [step]
+    assert follows(states := pool.states(job), ["RUNNING", "CHECKPOINTING", "PREEMPTED", "PENDING"]), states
+
+
+def test_roles_run_their_own_commands_in_one_gang(pool: Pool) -> None:
+    say = (
+        "import os; print({!r}, *(os.environ[k] for k in ('RANK', 'WORLD_SIZE', 'ROLE_NAME', 'ROLE_RANK', 'ROLE_WORLD_SIZE')), flush=True)"
+    )
+    roles = [{"name": "trainer", "ranks": 3}, {"name": "reader", "ranks": 1, "command": pool.script(say.format("reads"))}]
+    job = pool.submit("roles", say.format("trains"), {"ranks": 4, "roles": roles})
+    job.until(lambda s: s.state is JobState.SUCCEEDED)
+    expected = {f"trains {r} 4 trainer {r} 3" for r in range(3)} | {"reads 3 4 reader 0 1"}
+    query = f"SELECT line FROM logs WHERE job_id = '{job.id}'"
+    until(lambda: {str(row["line"]) for row in pool.rows(query)} == expected, lambda: pool.rows(query))
+
+
+def test_two_halves_of_a_device_run_beside_each_other(pool: Pool) -> None:
+    halves = [pool.submit(f"half{n}", UNTIL_ENOUGH, 1, resources={"device_type": "cpu", "device_share": 500}) for n in range(2)]
+    for half in halves:
+        half.starts()
+    slots = {(str(p.node_id), p.devices) for half in halves for p in half.status().allocation}
+    assert len(slots) == 1, slots
+    for half in halves:
+        half.succeeds()
+
+
+def test_the_journal_gives_the_same_decisions_again(pool: Pool) -> None:
+    done = pool.stack.run("replay", "--verify", "--json")
+    assert done.code == 0, done.out + done.err
