@@ -90,6 +90,19 @@ def test_every_generator_goes_on_where_it_was() -> None:
     assert [draw() for _ in range(3)] == expected
 
 
+def test_a_ranks_generator_goes_on_at_the_device_that_it_has_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    put: dict[int, object] = {}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: put.__setitem__(device, state))
+    rng.restore(rng.capture() | {"cuda": ["zero", "one", "two"], "device": 2})
+    assert put == {0: "zero", 1: "two"}, "its own was the third of a node with more of the gang"
+    put.clear()
+    rng.restore(rng.capture() | {"cuda": ["zero", "one"]})
+    assert put == {0: "zero", 1: "one"}, "a state of before says nothing of its device"
+
+
 def test_small_things_are_packed_together_within_a_bound() -> None:
     share = Share(3)
     spans = [share.add(bytes([i % 256]) * 1000) for i in range(20_000)]
