@@ -66,17 +66,26 @@ class Packing(StrEnum):
     FRAGMENTATION = "fragmentation"
 
 
+class Victims(StrEnum):
+    """Whom preemption stops first of those whom it may stop: who loses least, or (what many schedulers do) who started last."""
+
+    LEAST_LOST = "least-lost"
+    MOST_RECENT = "most-recent"
+
+
 class Score(Model):
     """score = (100 - priority) + wait bonus - over-share penalty; the highest is served first.
 
-    Wait bonus: `wait_bonus_per_h` for each hour of waiting, at most `wait_bonus_max`; with `wait_in_run_times` an hour counts as
-    the waiting time divided by the expected run time. Penalty: `over_share_weight` x (the team's share of its fair share - 1), never
-    negative, at most `over_share_max`.
+    Wait bonus: `wait_bonus_per_h` for each hour of waiting, at most `wait_bonus_max`. With `wait_in_run_times` it is that for each of
+    its own expected (remaining) run times that a job waited, as if it had waited `wait_head_start_h` when it came, and the bonus bends
+    towards the most: x points become most * x / (most + x). So short jobs come first, and long ones surely. Penalty:
+    `over_share_weight` x (the team's share of its fair share - 1), never negative, at most `over_share_max`.
     """
 
     wait_bonus_per_h: float = Field(1.0, ge=0, le=1000)
     wait_bonus_max: float = Field(50.0, ge=0, le=10_000)
     wait_in_run_times: bool = False
+    wait_head_start_h: float = Field(0.0, ge=0, le=1000)
     over_share_weight: float = Field(10.0, ge=0, le=1000)
     over_share_max: float = Field(50.0, ge=0, le=10_000)
 
@@ -132,6 +141,9 @@ class Preemption(Model):
     A job gets `min_run_s` undisturbed from each start. A victim saves first, within `checkpoint_deadline_s`. A preemptor must lead a
     victim's score by `margin` (order REMAINING: have the shorter remaining run time); a team's own guaranteed devices are taken back from
     borrowers whatever the scores (`reclaim`). `restart_cost_s`: what a restart costs each device of a victim.
+
+    Under order SCORE priorities alone lead, unless `by_score_every_s` is above 0: then, at most once in so many seconds, whole scores do
+    (a running gang's counts what it waited before its start and what it is expected to run still), but never against a higher priority.
     """
 
     enabled: bool = False
@@ -141,6 +153,8 @@ class Preemption(Model):
     checkpoint_deadline_s: float = Field(120.0, ge=0, le=3600)
     restart_cost_s: float = Field(60.0, ge=0, le=86_400)
     max_victims: int = Field(64, ge=1, le=10_000)
+    by_score_every_s: float = Field(0.0, ge=0, le=86_400)
+    victims: Victims = Victims.LEAST_LOST
 
 
 class Elastic(Model):

@@ -1,7 +1,8 @@
 """The simulated fleet: a book, and how far each job has come.
 
 A job is so many device-seconds of work; a gang of any size does its size of it each second. A gang that must leave saves first and loses
-nothing; one whose node fails falls back to its last save. Every start after the first costs a restart before work goes on.
+nothing; one that has no time for that, or whose node fails, falls back to its last save. Every start after the first costs a restart
+before work goes on.
 
 Holds: the book's devices are those of running gangs; work is whole device-seconds; nothing here chooses (the cycle does).
 """
@@ -125,8 +126,12 @@ class World:
             self.book.estimates.learn(job.kin, max(1, job.trace.duration_s) * 1000)
 
     def yield_devices(self, job: SimJob, now_s: int) -> None:
-        """A gang that was asked to leave has saved: all its work is kept, and it waits again."""
-        job.left -= min(job.left - 1, max(0, now_s - job.started_s - job.restart_s) * job.ranks)
+        """A gang that was asked to leave waits again. It has saved all its work, unless its policy gives it less time than that takes."""
+        worked_s = kept_s = max(0, now_s - job.started_s - job.restart_s)
+        if self.options.save_s > self.policy.preemption.checkpoint_deadline_s:
+            kept_s -= worked_s % self.options.checkpoint_s
+            self._lose(job, (worked_s - kept_s) * job.ranks)
+        job.left -= min(job.left - 1, kept_s * job.ranks)
         job.row.preemptions += 1
         self.preemptions += 1
         self._leave(job, now_s)

@@ -35,9 +35,17 @@ def test_waiting_never_lowers_a_score_and_the_bonus_is_bounded(now_ms: int, late
 
 
 def test_waiting_can_count_in_expected_run_times() -> None:
-    rule = WaitRule(ScoreRule(wait_in_run_times=True, wait_bonus_per_h=3.0, wait_bonus_max=1000.0))
-    assert rule.bonus(job(0, run_ms=1 << 20), 1 << 21) == 6 * POINT
-    assert rule.bonus(job(0), 2 * HOUR_MS) == 6 * POINT, "without an expected run time an hour counts as one"
+    rule = WaitRule(ScoreRule(wait_in_run_times=True, wait_bonus_per_h=3.0, wait_bonus_max=6.0))
+    assert rule.bonus(job(0, run_ms=1 << 20), 1 << 21) == 3 * POINT, "two run times are 6 points of 6 at most: bent, half of them"
+    assert rule.bonus(job(0), 2 * HOUR_MS) == 3 * POINT, "without an expected run time an hour counts as one"
+
+
+@given(st.integers(1, 10**9), st.integers(1, 10**9), st.integers(0, 10**9))
+def test_with_a_head_start_the_shorter_comes_first_and_no_bonus_reaches_the_most(one_ms: int, other_ms: int, waited_ms: int) -> None:
+    rule = WaitRule(ScoreRule(wait_in_run_times=True, wait_head_start_h=1.0, wait_bonus_per_h=100.0, wait_bonus_max=100.0))
+    shorter, longer = min(one_ms, other_ms), max(one_ms, other_ms)
+    assert 100 * POINT > rule.ratio(waited_ms, shorter) >= rule.ratio(waited_ms, longer) > 0
+    assert rule.ratio(waited_ms + HOUR_MS, longer) >= rule.ratio(waited_ms, longer), "and who waits never falls"
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))

@@ -102,7 +102,7 @@ class _Mover:
         return max(0, promise.start_ms - self._begins_ms) * least_ranks(self._job.shape)
 
     def _pays(self, gain: int, victims: Sequence[Victim]) -> bool:
-        return gain * 1000 >= round(self._policy.defragmentation.min_gain * 1000) * sum(v.cost for v in victims)
+        return gain * 1000 >= round(self._policy.defragmentation.min_gain * 1000) * sum(v.lost for v in victims)
 
     def _over_quota(self) -> bool:
         quotas = pledged(self._book, self._pool)
@@ -140,6 +140,6 @@ class _Mover:
         out.append(Hold(claim_for(job.job_id, found.placement, going, now_ms)))
         out.extend(Hold(claim_for(v.job_id, placement, going, now_ms)) for v, placement in moves)
         for victim, _ in moves:
-            reason = f"moves aside for {job.job_id} ({job.shape.ranks} ranks); {victim.cost // 1000} device-seconds are lost"
+            reason = f"moves aside for {job.job_id} ({job.shape.ranks} ranks); {victim.lost // 1000} device-seconds are lost"
             out.append(Evict(victim.job_id, Eviction.MOVED, self._begins_ms, job.job_id, victim.running.ranks, reason))
         return out

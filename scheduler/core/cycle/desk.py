@@ -8,14 +8,14 @@ Never: emits actions.
 from collections.abc import Collection, Iterable, Sequence
 
 from trainhouse.events.policy import Order
-from trainhouse.scheduler.core.cluster.shape import Placement
+from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Claim, Eviction, Running, Waiting
 from trainhouse.scheduler.core.cycle.holdings import Holdings
 from trainhouse.scheduler.core.cycle.plans import Plan
 from trainhouse.scheduler.core.cycle.seeking import Found, Seeker
 from trainhouse.scheduler.core.cycle.shrink import Resized, by_price, settle, squeeze, undo
-from trainhouse.scheduler.core.cycle.standing import Standing
+from trainhouse.scheduler.core.cycle.standing import Reachable, Standing
 from trainhouse.scheduler.core.cycle.trial import Trial, broken_by, is_elastic, kept_for_others, least_ranks, occupants, pledged
 from trainhouse.scheduler.core.cycle.victims import Victim, milliseconds, victims_of
 from trainhouse.scheduler.core.queue.amounts import amounts_asked
@@ -43,6 +43,8 @@ class Desk:
         self._known: dict[tuple[object, ...], tuple[Rights, list[Victim]]] = {}
         self.searches = 0
         self._ranks_by_time = policy.order is Order.REMAINING
+        self._made_reachable: Reachable | None = None
+        self._last_priority = max((v.running.job.priority for v in self._victims), default=0)
         self._standing: Standing | None = None
         self._made_trial: Trial | None = None
         self._made_holdings: Holdings | None = None
@@ -96,13 +98,29 @@ class Desk:
     def _whom(self, job: Waiting) -> tuple[Rights, list[Victim]]:
         """Whom the gang may stop, and who can shrink for it, the cheapest first. Many that ask are alike: their answers are kept."""
         cover, within = self._stand.would_cover(job), self._limit(job)
-        key = (job.team, job.priority, cover, within, job.run_ms if self._ranks_by_time else None)
+        by_score = self._stand.by_score
+        if by_score and not cover and self._of_one_priority(job) and not self._shrinkable and not self._enough(job):
+            return {}, []
+        key = (job.team, job.priority, cover, within, job.job_id if by_score else job.run_ms if self._ranks_by_time else None)
         known = self._known.get(key)
         if known is None:
             rights = {i: right for i, right in self._rights(job, cover).items() if self._helps(self._victims[i], within)}
             able = [v for v in self._shrinkable if self._helps(v, within) and self._stand.may_shrink(job, v.running, cover)]
             known = self._known[key] = (rights, able[: min(MAX_SQUEEZED, self._rules.max_victims)])
         return known
+
+    def _of_one_priority(self, job: Waiting) -> bool:
+        """Whether nobody could be stopped by priority."""
+        return job.priority + self._rules.margin > self._last_priority
+
+    def _enough(self, job: Waiting) -> bool:
+        """Whether the devices that are free, or come free anyway, and those of gangs that are behind by score are enough in number."""
+        if self._made_reachable is None:
+            self._made_reachable = self._stand.reachable(v.running for v in self._victims if v.job_id not in self._asked)
+        reachable = self._made_reachable.milli(self._stand.points(job))
+        if job.shape.milli < WHOLE:
+            return reachable > 0
+        return self._trial.cluster.free(self._pool) * WHOLE + reachable >= least_ranks(job.shape) * WHOLE
 
     def accept(self, plan: Plan, claims: Iterable[Claim]) -> None:
         """Takes over what a plan did to the book: those who were asked count as leavers, and what was claimed is gone."""
@@ -115,20 +133,24 @@ class Desk:
             self._trial.cluster.claim(claim.placement)
         self._shrinkable = [v for v in self._shrinkable if v.job_id not in self._asked]
         self.idle = not (self._rules.enabled and len(self._asked) < len(self._victims)) and not self._shrinkable
-        self._standing = None
+        self._standing = self._made_reachable = None
         self._known = {}
 
     def _rights(self, job: Waiting, cover: frozenset[str]) -> Rights:
         if not self._rules.enabled:
             return {}
         asked = self._asked
+        if self._stand.by_score and not cover and not self._stand.guarded and self._of_one_priority(job):
+            led = self._stand.led_by(job, self._victims)
+            return {i: Eviction.PREEMPTED for i in led if self._victims[i].job_id not in asked}
         rights = ((i, self._stand.may_stop(job, v.running, cover)) for i, v in enumerate(self._victims) if v.job_id not in asked)
         return {i: right for i, right in rights if right is not None}
 
     def _limit(self, job: Waiting) -> str | None:
         """The team at whose limit the gang is now: only devices that gangs of it or below it leave are any use. None: at no limit."""
-        quotas = pledged(self._book, self._pool)
-        refusal = quotas.may_start(job.team, amounts_asked(job.shape, job.shape.min_ranks or None)) if quotas.tree.types else None
+        if not self._book.usage.quotas(self._pool).tree.types:
+            return None
+        refusal = pledged(self._book, self._pool).may_start(job.team, amounts_asked(job.shape, job.shape.min_ranks or None))
         return refusal.at if refusal is not None and refusal.rule is QuotaRule.LIMIT else None
 
     def _helps(self, victim: Victim, within: str | None) -> bool:

@@ -53,7 +53,7 @@ def actions_of(book: Book, plan: Plan, leavers: Sequence[Running], deadline_ms: 
 
 
 def _reason(job: Waiting, victim: Victim, why: Eviction) -> str:
-    lost = f"{victim.cost // 1000} device-seconds are lost"
+    lost = f"{victim.lost // 1000} device-seconds are lost"
     if why is Eviction.RECLAIMED:
         return f"team {job.team} takes back guaranteed devices for {job.job_id}; {lost}"
     return f"{job.job_id} (priority {job.priority}) comes before it (priority {victim.running.job.priority}); {lost}"

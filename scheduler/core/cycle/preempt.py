@@ -10,11 +10,12 @@ Never: stops part of a gang.
 
 from collections.abc import Iterable
 
-from trainhouse.events.policy import Blocking
+from trainhouse.events.policy import Blocking, Order
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.desk import Desk
 from trainhouse.scheduler.core.cycle.entries import Action, Hold, Waiting
 from trainhouse.scheduler.core.cycle.plans import actions_of, carry_out
+from trainhouse.scheduler.core.cycle.standing import by_score
 from trainhouse.scheduler.core.cycle.victims import milliseconds
 
 MAX_SEARCHES = 16
@@ -28,6 +29,8 @@ def plan_preemption(book: Book, pool: str, candidates: Iterable[Waiting], now_ms
     """
     policy = book.policy(pool)
     if not policy.preemption.enabled and not policy.elastic.enabled:
+        return []
+    if not (book.elastic.get(pool, 0) or book.usage.quotas(pool).tree.types) and not _ranked(book, pool, now_ms):
         return []
     deadline_ms = now_ms + milliseconds(policy.preemption.checkpoint_deadline_s)
     actions: list[Action] = []
@@ -51,3 +54,13 @@ def plan_preemption(book: Book, pool: str, candidates: Iterable[Waiting], now_ms
         else:
             failed.add(key)
     return actions
+
+
+def _ranked(book: Book, pool: str, now_ms: int) -> bool:
+    """Whether anybody who waits could outrank anybody who runs: most looks end here, where priorities are alike and no score may lead."""
+    policy = book.policy(pool)
+    if policy.order is Order.REMAINING or by_score(book, pool, now_ms):
+        return True
+    best = min((head[3].priority for head in book.lanes.of(pool).heads), default=0)
+    least = best + policy.preemption.margin
+    return any(r.job.priority >= least and r.job.priority > best for r in book.running.values() if r.job.shape.pool == pool)

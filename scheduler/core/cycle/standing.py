@@ -10,19 +10,26 @@ Why that ends when demand is constant: a team's covered gangs change only by a s
 on whoever stops a gang outranks it by a fixed number. Under order `remaining` the expected remaining run time is the rank: the one that
 started has less left than those that it stopped, and goes on having less.
 
-Holds: ranks depend on facts that waiting, running and being stopped do not change (but for the penalty, which only refuses).
+With `by_score_every_s` whole scores lead by the margin, between gangs of one priority or against a lower one. A running gang's wait stands
+still, so who was stopped may come back when it has waited for a whole margin more than the one that stopped it: gangs that are alike take
+turns, at most (most bonus / margin) times for the waiting and once for each doubling of what they are expected to run still.
+
+Holds: ranks depend on facts that waiting, running and being stopped do not change (but for the penalty, which only refuses, and for the
+bonus where scores lead, which is bounded).
 Never: looks at devices.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
-from trainhouse.events.policy import Order
+from trainhouse.events.policy import Order, RunTimes
 from trainhouse.scheduler.core.cluster.shape import Placement
-from trainhouse.scheduler.core.cycle.book import Book
+from trainhouse.scheduler.core.cycle.book import HOUR_MS, Book
 from trainhouse.scheduler.core.cycle.entries import Eviction, Running, Waiting
-from trainhouse.scheduler.core.cycle.victims import milliseconds
+from trainhouse.scheduler.core.cycle.victims import Victim, device_milli, milliseconds
 from trainhouse.scheduler.core.queue.amounts import ANY, Amounts, amounts_asked
-from trainhouse.scheduler.core.queue.score import POINT, over_share_penalty
+from trainhouse.scheduler.core.queue.score import POINT, WaitRule, over_share_penalty
 from trainhouse.scheduler.core.queue.tree import ROOT
 
 Member = tuple[int, int, str, Amounts]
@@ -44,6 +51,30 @@ def remaining_ms(running: Running, now_ms: int) -> int | None:
     return max(0, running.ends_ms - now_ms) * running.ranks // running.job.shape.ranks
 
 
+def by_score(book: Book, pool: str, now_ms: int) -> bool:
+    """Whether a pool's whole scores may lead now: at the first look in each span of time that its policy says."""
+    policy = book.policy(pool)
+    every_ms = milliseconds(policy.preemption.by_score_every_s)
+    if not every_ms or policy.order is not Order.SCORE:
+        return False
+    looked_ms = book.marks.looked_ms(pool)
+    return looked_ms is None or looked_ms // every_ms != now_ms // every_ms
+
+
+class Reachable:
+    """Devices of running gangs by score, so that for a gang that cannot get enough nobody looks any further."""
+
+    def __init__(self, held: list[tuple[int, int]], margin: int) -> None:
+        held.sort()
+        self._points = [points for points, _ in held]
+        self._milli = list(accumulate((milli for _, milli in held), initial=0))
+        self._margin = margin
+
+    def milli(self, points: int) -> int:
+        """Thousandths of devices whose gangs are behind so many points by the margin."""
+        return self._milli[bisect_right(self._points, points - self._margin)]
+
+
 class Standing:
     """Ranks and guarantees in one pool at one time. Gangs that leave are not counted; those with a claim count as if they ran."""
 
@@ -57,6 +88,12 @@ class Standing:
         self._penalties: dict[str, int] = {}
         self._fair: dict[str, float] = {}
         self._restart_ms = milliseconds(self._rules.restart_cost_s)
+        self._margin = round(self._rules.margin * POINT)
+        self._estimates = book.estimates if self._policy.run_times is RunTimes.HISTORY else None
+        self._wait = WaitRule(self._policy.score)
+        self.by_score = by_score(book, pool, now_ms)
+        """Whether whole scores lead at this time, not priorities alone."""
+        self._points: dict[str, int] = {}
         if self._tree.types:
             self._gather(book, pool)
         if self._policy.order is Order.SCORE:
@@ -142,7 +179,60 @@ class Standing:
             return left is None or left > job.run_ms + self.delay_ms(victim)
         lead = victim.job.priority - job.priority
         handicap = max(0, self._penalty(job.team) - self._penalty(victim.job.team))
-        return lead > 0 and lead * POINT - handicap >= round(self._rules.margin * POINT)
+        if lead > 0 and lead * POINT - handicap >= self._margin:
+            return True
+        return self.by_score and lead >= 0 and self.points(job) - handicap - self._known(victim) >= self._margin
+
+    @property
+    def guarded(self) -> bool:
+        """Whether any running gang is covered by a guarantee."""
+        return bool(self._covering)
+
+    def led_by(self, job: Waiting, victims: Sequence[Victim]) -> list[int]:
+        """The places of those of `victims` that a waiting gang leads: `leads` for many, where no priority leads and nobody is covered."""
+        most, own = self.points(job) - self._margin, self._penalty(job.team)
+        found = []
+        for i, victim in enumerate(victims):
+            running = victim.running
+            if self._known(running) <= most and running.job.priority >= job.priority:
+                handicap = max(0, own - self._penalty(running.job.team))
+                if self._known(running) <= most - handicap:
+                    found.append(i)
+        return found
+
+    def points(self, job: Waiting) -> int:
+        """The score of a waiting gang, but for its team's penalty."""
+        known = self._points.get(job.job_id)
+        if known is None:
+            known = self._points[job.job_id] = (100 - job.priority) * POINT + self._wait.bonus(job, self._now_ms)
+        return known
+
+    def _known(self, running: Running) -> int:
+        known = self._points.get(running.job.job_id)
+        if known is None:
+            known = self._points[running.job.job_id] = self.points_of(running)
+        return known
+
+    def points_of(self, running: Running) -> int:
+        """The same of a running one: with the wait that it had before it started, and what it is expected to run from now on."""
+        job, before = running.job, running.started_ms - running.job.submitted_ms - running.job.ran_ms
+        if not self._wait.in_run_times:
+            return (100 - job.priority) * POINT + self._wait.bonus(job, job.submitted_ms + job.ran_ms + before)
+        return (100 - job.priority) * POINT + self._wait.ratio(before, max(1, self._left_ms(running)))
+
+    def _left_ms(self, running: Running) -> int:
+        """What a gang is expected to run still. Learned run times are asked again: who outlived what was expected is likely to be long."""
+        job = running.job
+        ran_ms = job.ran_ms + max(0, self._now_ms - running.started_ms) * running.ranks // job.shape.ranks
+        learned = self._estimates.expected(job.kin, ran_ms) if self._estimates is not None else None
+        if learned is not None:
+            return learned
+        left = remaining_ms(running, self._now_ms)
+        return HOUR_MS if left is None else left
+
+    def reachable(self, victims: Iterable[Running]) -> "Reachable":
+        """How many devices could be had by score."""
+        return Reachable([(self._known(v), device_milli(v.placement)) for v in victims], self._margin)
 
     def delay_ms(self, victim: Running) -> int:
         """Run time that stopping a gang loses for it, ms."""

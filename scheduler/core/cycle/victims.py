@@ -7,7 +7,7 @@ Never: looks at who asks (`standing` does), nor at where the gang runs (`choosin
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from trainhouse.events.policy import Preemption
+from trainhouse.events.policy import Preemption, Victims
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement
 from trainhouse.scheduler.core.cycle.entries import Running
 
@@ -21,10 +21,11 @@ def milliseconds(seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A running gang that may be asked to leave, and its price in device-milliseconds of lost work."""
+    """A running gang that may be asked to leave. `lost`: device-milliseconds of work that this loses; `cost`: what the choice goes by."""
 
     running: Running
     cost: int
+    lost: int
 
     @property
     def job_id(self) -> str:
@@ -50,8 +51,13 @@ def protected(running: Running, now_ms: int, min_run_ms: int) -> bool:
 
 
 def victims_of(running: Iterable[Running], rules: Preemption, now_ms: int) -> list[Victim]:
-    """Those of `running` that may be asked to leave now, by least lost work; ties: the latest submitted first."""
+    """Those of `running` that may be asked to leave now, the cheapest first; ties: the latest submitted first.
+
+    What is cheap, the policy says: little lost work, or a late start (a cost of the milliseconds since).
+    """
     min_run_ms, restart_ms = milliseconds(rules.min_run_s), milliseconds(rules.restart_cost_s)
-    chosen = [Victim(r, lost_work(r, now_ms, restart_ms)) for r in running if not protected(r, now_ms, min_run_ms)]
+    chosen = [Victim(r, lost := lost_work(r, now_ms, restart_ms), lost) for r in running if not protected(r, now_ms, min_run_ms)]
+    if rules.victims is Victims.MOST_RECENT:
+        chosen = [Victim(v.running, max(0, now_ms - v.running.started_ms), v.lost) for v in chosen]
     chosen.sort(key=lambda v: (v.cost, -v.running.job.number, v.job_id))
     return chosen

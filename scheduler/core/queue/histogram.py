@@ -4,6 +4,8 @@ Holds: a histogram never changes (a new one comes out of `plus`); buckets by int
 Never: keeps a single run time.
 """
 
+from bisect import bisect_left
+
 BUCKETS = 160
 """Enough for 2**39 ms: 17 years."""
 
@@ -19,11 +21,12 @@ def bucket_of(run_ms: int) -> int:
 class Histogram:
     """Counts and sums of run times (ms) by bucket."""
 
-    __slots__ = ("_cells", "count")
+    __slots__ = ("_beyond", "_cells", "count")
 
     def __init__(self, cells: tuple[tuple[int, int, int], ...] = ()) -> None:
         self._cells = cells
         self.count = sum(c for _, c, _ in cells)
+        self._beyond: list[tuple[int, int, int]] | None = None
 
     def plus(self, run_ms: int, forget_at: int) -> "Histogram":
         """With one more run time; from `forget_at` cases on, all counts are halved first."""
@@ -41,12 +44,24 @@ class Histogram:
 
         The bucket itself counts if its mean is longer.
         """
+        if self._beyond is None:
+            self._beyond = self._sums()
+        at = bisect_left(self._beyond, (bucket,))
+        b, n, s = self._beyond[at]
+        if b != bucket:
+            return n, s
+        _, count, total = self._beyond[at + 1]
+        n, s = n - count, s - total
+        return (count + n, total + s) if s > n * ran_ms else (count, total)
+
+    def _sums(self) -> list[tuple[int, int, int]]:
+        """Of each bucket that has any, and of one behind all: bucket, how many run times are in it or beyond, and their sum. Made once."""
         count = total = 0
-        for b, n, s in self._cells:
-            if b > bucket or (b == bucket and s > n * ran_ms):
-                count += n
-                total += s
-        return count, total
+        sums = [(BUCKETS, 0, 0)]
+        for b, n, s in reversed(self._cells):
+            count, total = count + n, total + s
+            sums.append((b, count, total))
+        return sums[::-1]
 
     def rows(self) -> tuple[tuple[int, int, int], ...]:
         """(bucket, count, sum in ms) each, in order of buckets."""

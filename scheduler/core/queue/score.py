@@ -40,15 +40,19 @@ class Score:
 class WaitRule:
     """The wait bonus of a policy, in whole numbers: the same for every machine, and quick for each lane of each cycle.
 
+    In run times it is a response ratio (Brinch Hansen, "An Analysis of Response Ratio Scheduling", IFIP 1971): what was waited over what
+    is still to run, bent so that it never reaches its most: no bonus is worth more than so much of a priority, and none ties with another.
+
     Waiting is all time since the submission without devices: what a preempted job waited before counts on.
     """
 
-    __slots__ = ("in_run_times", "most", "per_h")
+    __slots__ = ("head_start_ms", "in_run_times", "most", "per_h")
 
     def __init__(self, rule: ScoreRule) -> None:
         self.per_h = round(rule.wait_bonus_per_h * POINT)
         self.most = round(rule.wait_bonus_max * POINT)
         self.in_run_times = rule.wait_in_run_times
+        self.head_start_ms = round(rule.wait_head_start_h * HOUR_MS)
 
     def bonus(self, job: Waiting, now_ms: int) -> int:
         """Millionths of a point for waiting. In run times: those of the classes of lanes, so that a lane stays in order."""
@@ -57,10 +61,15 @@ class WaitRule:
     def bonus_in(self, grade: int, job: Waiting, now_ms: int) -> int:
         """The same for a job of a lane with this class of run times (0: none)."""
         waited = now_ms - job.submitted_ms - job.ran_ms
-        if waited <= 0:
-            return 0
-        bonus = waited * self.per_h // (HOUR_MS if grade == UNKNOWN_RUN_MS or not grade else grade)
+        if self.in_run_times:
+            return self.ratio(waited, HOUR_MS if grade == UNKNOWN_RUN_MS or not grade else grade)
+        bonus = max(0, waited) * self.per_h // HOUR_MS
         return bonus if bonus < self.most else self.most
+
+    def ratio(self, waited_ms: int, run_ms: int) -> int:
+        """Millionths of a point for having waited so long for so much run time."""
+        points = (max(0, waited_ms) + self.head_start_ms) * self.per_h
+        return self.most * points // (self.most * run_ms + points) if points else 0
 
 
 def over_share_penalty(share: float, fair: float, rule: ScoreRule) -> int:
