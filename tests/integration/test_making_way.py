@@ -6,168 +6,31 @@ the status topic, SQL, and the command line. Nobody waits for a length of time, 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.integration.paced_jobs import PACED_GPT, UNTIL_ENOUGH, Job, Pool, until
 from tests.live_stack import LiveStack
-from trainhouse.client import TrainhouseClient
-from trainhouse.client.client import spec_of
 from trainhouse.deploy.local.client_config import exports
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.server import die_with_parent
-from trainhouse.events import JobState, JobStatus
+from trainhouse.events import JobState
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
-WAIT_S = 150
-STEPS = 150
 POLICY = """\
 name: making-way
 run_times: limits
 preemption: {enabled: true, min_run_s: 1, checkpoint_deadline_s: 90, restart_cost_s: 1}
 elastic: {enabled: true, grow_after_s: 2}
 """
-# The example as it is, but each step takes its time until a file says that the test has seen enough.
-PACED_GPT = f"""\
-import os, time
-from trainhouse.workers.examples import gpt, text
-class Paced(text.Windows):
-    def __next__(self):
-        if not os.path.exists(os.environ["ENOUGH"]):
-            time.sleep(0.5)
-        return super().__next__()
-gpt.Windows = Paced
-small = ["--width", "32", "--layers", "1", "--context", "32", "--batch", "4", "--eval-windows", "16"]
-gpt.main([*small, "--steps", "{STEPS}"])
-"""
-UNTIL_ENOUGH = """\
-import os, time
-while not os.path.exists(os.environ["ENOUGH"]):
-    time.sleep(0.1)
-"""
-
-
-def until(what: Callable[[], Any], told: Callable[[], object] = lambda: "") -> Any:
-    """The first true answer."""
-    deadline = time.monotonic() + WAIT_S
-    while not (found := what()):
-        assert time.monotonic() < deadline, told()
-        time.sleep(0.3)
-    return found
-
-
-@dataclass(frozen=True)
-class Job:
-    """One submitted job, and the file that tells it that enough was seen."""
-
-    id: str
-    client: TrainhouseClient
-    file: Path
-
-    def status(self) -> JobStatus:
-        return self.client.status(self.id)
-
-    def until(self, what: Callable[[JobStatus], bool]) -> JobStatus:
-        """The first status for which that holds; a final one ends the wait."""
-
-        def look() -> JobStatus | None:
-            status = self.status()
-            assert what(status) or not status.state.final, status
-            return status if what(status) else None
-
-        found: JobStatus = until(look, self.status)
-        return found
-
-    def starts(self) -> JobStatus:
-        """Every rank has its process. (A program that reports nothing is said to run only later.)"""
-        return self.until(lambda s: s.state in (JobState.INITIALIZING, JobState.RUNNING))
-
-    def trains(self, ranks: int, beyond: int = 0) -> JobStatus:
-        """It runs with so many ranks, and finished steps beyond `beyond`."""
-        return self.until(lambda s: s.state is JobState.RUNNING and s.world_size == ranks and (s.step or 0) > beyond)
-
-    def enough(self) -> None:
-        self.file.touch()
-
-    def succeeds(self) -> JobStatus:
-        self.enough()
-        return self.until(lambda s: s.state is JobState.SUCCEEDED)
-
-
-@dataclass(frozen=True)
-class Pool:
-    """A pool of its own with two nodes."""
-
-    name: str
-    nodes: tuple[str, str]
-    stack: LiveStack
-    client: TrainhouseClient
-    folder: Path
-    jobs: list[Job]
-
-    def script(self, program: str) -> tuple[str, str]:
-        """The command that runs it: a file, since only files start warm."""
-        file = self.folder / f"{hashlib.sha256(program.encode()).hexdigest()[:8]}.py"
-        file.write_text(program)
-        return "python", str(file)
-
-    def submit(self, name: str, program: str, gang: object, **more: Any) -> Job:
-        file = self.folder / f"{name}-{secrets.token_hex(3)}"
-        fields = {
-            "name": name,
-            "pool": self.name,
-            "gang": gang,
-            "runtime": {"command": self.script(program)},
-            "env": {"ENOUGH": str(file)},
-            "limits": {"restarts": 0},
-            "checkpoint": {"min_interval_s": 900, "max_interval_s": 900},
-        }
-        self.jobs.append(Job(str(self.client.submit(spec_of(fields | more)).job_id), self.client, file))
-        return self.jobs[-1]
-
-    def rows(self, query: str) -> list[dict[str, Any]]:
-        return self.client.sql.table(query).dicts()
-
-    def states(self, job: Job) -> list[str]:
-        """The states that the job went through, as its story tells."""
-        query = f"SELECT summary FROM events WHERE job_id = '{job.id}' AND type LIKE '%.job.status.%' ORDER BY source_offset"
-
-        def told() -> list[str]:
-            found = [re.split("[:,]", str(row["summary"]))[0] for row in self.rows(query)]
-            return [state for at, state in enumerate(found) if at == 0 or found[at - 1] != state]
-
-        until(lambda: "SUCCEEDED" in told(), told)
-        return told()
-
-    def every_step_once(self, job: Job) -> list[tuple[int, int]]:
-        """No step was lost or done twice, whatever the attempts; gives the first step and the ranks of each attempt."""
-        query = f"SELECT epoch, step FROM step_metrics WHERE job_id = '{job.id}' AND metric = 'loss' AND rank = 0 ORDER BY step"
-        found = until(lambda: len(rows := self.rows(query)) >= STEPS and rows, lambda: self.rows(query))
-        assert [row["step"] for row in found] == list(range(STEPS)), found
-        assert [row["epoch"] for row in found] == sorted(row["epoch"] for row in found)
-        ranks = {r["epoch"]: r["world_size"] for r in self.rows(f"SELECT epoch, world_size FROM attempts WHERE job_id = '{job.id}'")}
-        begins = {row["epoch"]: row["step"] for row in reversed(found)}
-        return [(begins[epoch], ranks[epoch]) for epoch in sorted(begins)]
-
-    def resumed_from(self, job: Job) -> list[int]:
-        """The steps of the checkpoints that attempts began from; each is one that the attempt before saved."""
-        restores = self.rows(f"SELECT epoch, commit, step FROM checkpoint_restores WHERE job_id = '{job.id}' ORDER BY epoch")
-        saved = {r["commit"]: r for r in self.rows(f"SELECT commit, epoch, step FROM checkpoints WHERE job_id = '{job.id}'")}
-        for restore in restores:
-            found = saved[restore["commit"]]
-            assert found["epoch"] < restore["epoch"] and found["step"] == restore["step"]
-        return [restore["step"] for restore in restores]
 
 
 @pytest.fixture(scope="module")
