@@ -21,7 +21,8 @@ def start_claimed(book: Book, pool: str, now_ms: int) -> list[Action]:
         if owner is not None and owner.shape.pool != pool:
             continue
         if waiting is not None and waiting.not_before_ms <= now_ms and book.cluster.all_free(claim.placement):
-            refused = _over_quota(book, waiting, claim)
+            # One that was moved or resized had devices when its claim was weighed: it is not left without any by a quota that fell.
+            refused = job_id not in claim.victims and _over_quota(book, waiting, claim)
             if refused and _somebody_leaves(book, pool):
                 continue
             action: Action = Unhold(job_id) if refused else Start(job_id, claim.placement)
