@@ -165,11 +165,15 @@ class Elastic(Model):
 
 
 class Defragmentation(Model):
-    """Moves of running jobs that let a waiting gang start: only when its gain exceeds what the moves cost, at most so many an hour."""
+    """Moves of running jobs that let a waiting gang start: only when its gain exceeds what the moves cost, at most so many an hour.
+
+    They are looked for once in `look_every_s`: they are few, and looking for them is dear.
+    """
 
     enabled: bool = False
     max_moves_per_h: int = Field(10, ge=1, le=10_000)
     min_gain: float = Field(2.0, ge=1, le=1000)
+    look_every_s: int = Field(300, ge=1, le=86_400)
 
 
 class SchedulingPolicy(Model):

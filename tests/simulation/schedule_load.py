@@ -33,7 +33,7 @@ OURS: Final[dict[str, Any]] = {
     "backfill": {"reservations": 2},
     "preemption": {"enabled": True, "min_run_s": 10, "checkpoint_deadline_s": 8, "margin": 10, "restart_cost_s": 2},
     "elastic": {"enabled": True, "grow_after_s": 10},
-    "defragmentation": {"enabled": True, "min_gain": 1, "max_moves_per_h": 40},
+    "defragmentation": {"enabled": True, "min_gain": 1, "max_moves_per_h": 40, "look_every_s": 1},
 }
 BACKFILL: Final[dict[str, Any]] = {"order": "submit", "blocking": "backfill", "run_times": "limits", "elastic": {"enabled": False}}
 POLICIES: Final[dict[str, dict[str, Any]]] = {

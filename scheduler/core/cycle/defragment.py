@@ -28,16 +28,14 @@ MAX_RETRIES = 4
 MAX_SEARCHES = 4
 """Gangs for which moves are looked for in one cycle at most: each look goes through the expected ends of all that runs."""
 
-LOOK_EVERY_MS = 300_000
-"""Moves are looked for at the first look in each such span of time: they are few, and looking for them is dear."""
-
 Moves = list[tuple[Victim, Placement]]
 
 
 def plan_moves(book: Book, pool: str, candidates: Iterable[Waiting], now_ms: int) -> list[Action]:
     """Moves for waiting gangs that did not fit, in order; the book is left as if they were applied."""
     rules, looked_ms = book.policy(pool).defragmentation, book.marks.looked_ms(pool)
-    if not rules.enabled or (looked_ms is not None and looked_ms // LOOK_EVERY_MS == now_ms // LOOK_EVERY_MS):
+    every_ms = rules.look_every_s * 1000
+    if not rules.enabled or (looked_ms is not None and looked_ms // every_ms == now_ms // every_ms):
         return []
     actions: list[Action] = []
     failed: set[tuple[object, ...]] = set()
