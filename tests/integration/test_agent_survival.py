@@ -63,16 +63,23 @@ def trimmed(records: list[FileRange]) -> tuple[list[int], int]:
 
 
 def assert_whole(stage: Stage, job: str, count: int) -> None:
-    """Every point and line of every rank, once after trimming."""
+    """Every point and line of every rank, once after trimming. What was sent before an end may be heard after it: other partitions."""
+    stage.wait(lambda: [rank for rank in (0, 1) if all(len(part) >= count for part in told(stage, job, rank))], 2)
     for rank in (0, 1):
-        metrics = [m for m in stage.events(StepMetrics, job) if m.rank == rank]
-        steps = dict(zip([o for m in metrics for o in m.offsets], [s for m in metrics for s in m.steps], strict=True))
-        kept, _ = trimmed(metrics)  # type: ignore[arg-type]
-        assert [steps[o] for o in kept] == list(range(count)), f"rank {rank}"
-        lines = [e for e in stage.events(LogLines, job) if e.rank == rank and e.stream == "stdout"]
-        texts = dict(zip([o for e in lines for o in e.offsets], [t for e in lines for t in e.lines], strict=True))
-        kept, _ = trimmed(lines)  # type: ignore[arg-type]
-        assert [texts[o] for o in kept] == [f"line {n}" for n in range(count)], f"rank {rank}"
+        steps, lines = told(stage, job, rank)
+        assert steps == list(range(count)), f"rank {rank}"
+        assert lines == [f"line {n}" for n in range(count)], f"rank {rank}"
+
+
+def told(stage: Stage, job: str, rank: int) -> tuple[list[int], list[str]]:
+    """The steps and the lines of a rank that were heard so far, overlaps trimmed."""
+    metrics = [m for m in stage.events(StepMetrics, job) if m.rank == rank]
+    steps = dict(zip([o for m in metrics for o in m.offsets], [s for m in metrics for s in m.steps], strict=True))
+    lines = [e for e in stage.events(LogLines, job) if e.rank == rank and e.stream == "stdout"]
+    texts = dict(zip([o for e in lines for o in e.offsets], [t for e in lines for t in e.lines], strict=True))
+    points, _ = trimmed(metrics)  # type: ignore[arg-type]
+    written, _ = trimmed(lines)  # type: ignore[arg-type]
+    return [steps[o] for o in points], [texts[o] for o in written]
 
 
 def test_ranks_outlive_a_killed_agent_and_nothing_is_lost(stage: Stage) -> None:

@@ -118,13 +118,15 @@ def apply_policies(pool: Pool) -> None:
 
 
 def while_it_waited(pool: Pool, preemptor: Job, victim: Job) -> None:
-    """What the preemptor was told between its submission and its start, then and in SQL."""
-    query = f"SELECT toUnixTimestamp64Milli(at) AS at_ms, obstacle, text FROM explanations WHERE job_id = '{preemptor.id}' ORDER BY at"
-    (first, *_) = until(lambda: pool.rows(query))
-    assert first["obstacle"] == "COMING" and victim.id in first["text"], first
+    """What the preemptor was to be told while the victim saved for it; and what is told in SQL of the victim, which waits now."""
+    of_victim = f"WHERE job_id = '{victim.id}'"
+    saves = f"SELECT toUnixTimestamp64Milli(at) AS at_ms FROM statuses_rows FINAL {of_victim} AND state = 'CHECKPOINTING' ORDER BY at"
+    (first, *_) = until(lambda: pool.rows(saves))
     moment = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(first['at_ms'] // 1000))}.{first['at_ms'] % 1000:03d}"
-    told = pool.stack.ok("why", preemptor.id, "--at", moment)
-    assert victim.id in told, told
+    (told,) = pool.stack.run("why", preemptor.id, "--at", moment, "--json").objects()
+    assert told["obstacle"] == "COMING" and victim.id in told["text"], told
+    (row, *_) = until(lambda: pool.rows(f"SELECT obstacle, text FROM explanations {of_victim} ORDER BY at"))
+    assert row["obstacle"] in ("NO_ROOM", "CLAIMED") and row["text"], row
 
 
 def test_an_elastic_gang_grows_into_idle_devices_and_shrinks_for_a_newcomer(pool: Pool) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +209,10 @@ def test_a_killed_supervisor_takes_its_parts_along_and_up_goes_on(stack: Stack) 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
 def test_in_the_foreground_the_stack_ends_with_its_command(stack: Stack, signum: signal.Signals) -> None:
     stack.run("down")
-    with subprocess.Popen(stack.command("up"), env=stack.environment, stdout=subprocess.PIPE, text=True) as foreground:
+    # Whoever runs the tests in the background may have SIGINT ignored, which children inherit.
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    command = stack.command("up")
+    with subprocess.Popen(command, env=stack.environment, stdout=subprocess.PIPE, text=True, preexec_fn=heeds) as foreground:
         assert foreground.stdout is not None
         assert any("Ctrl-C" in line for line in foreground.stdout), "it came up"
         running = [stack.supervisor(), *stack.supervisor().children()]
