@@ -133,6 +133,9 @@ class Pass:
         if self._stopped:
             self._turn.drop_lane()
             return
+        if patient:
+            self._pass_over(job)
+            return
         self._slots -= 1
         self._promise(job, promise)
         self._turn.skip()
