@@ -24,15 +24,24 @@ from trainhouse.scheduler.core.queue.pool_lanes import UNKNOWN_RUN_MS
 
 RENEW_MS = 300_000
 """A promise from estimates is looked at again after this: gangs may have ended earlier than was expected of them."""
+MOST_PASSES = 8
+"""Each pass after the first needs a promise that fell in the one before, so there are hardly ever two; this ends them in any case."""
 
 
 def place_waiting(book: Book, pool: str, now_ms: int) -> list[Action]:
-    """The pass; the book is left as if its actions were applied."""
+    """The pass, once more where a promise fell that held somebody up; the book is left as if its actions were applied."""
     lanes = book.lanes.of(pool)
     lanes.wake(now_ms)
     if not lanes.heads and not book.reservations:
         return []
-    return Pass(book, pool, now_ms).run()
+    actions: list[Action] = []
+    for _ in range(MOST_PASSES):
+        one = Pass(book, pool, now_ms)
+        found = one.run()
+        actions += found
+        if not found or not one.unsettled:
+            break
+    return actions
 
 
 class Pass:
@@ -45,6 +54,7 @@ class Pass:
         "_failed",
         "_left",
         "_now_ms",
+        "_passed",
         "_pledged",
         "_policy",
         "_pool",
@@ -64,7 +74,7 @@ class Pass:
         self._quotas = book.usage.quotas(pool)
         # Who waits on a claim will hold its devices: nobody starts on that part of a quota meanwhile.
         self._pledged = pledged(book, pool) if book.claims and self._quotas.tree.types else None
-        self._stopped = False
+        self._stopped = self._passed = False
         self._bays = [bay for (of, _), bay in book.cluster.bays.items() if of == pool]
         self._failed: set[tuple[Shape, int, int]] = set()
         self._left: dict[int, int] = {}
@@ -95,6 +105,11 @@ class Pass:
         for job_id in self._promises.unkept():
             self._act(Unreserve(job_id))
         return self._actions
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether somebody may have been held up by a promise that ended in this pass, or was passed over in it."""
+        return self._passed or any(isinstance(a, Unreserve) for a in self._actions)
 
     def _narrow(self) -> None:
         """From here on only gangs matter that could start: by the number of free devices, and of those on nodes that nobody keeps."""
@@ -148,6 +163,7 @@ class Pass:
 
     def _pass_over(self, job: Waiting) -> None:
         """It waited already when those with a promise got it, and shares moved it ahead of them since: the promise comes first."""
+        self._passed = True
         if self._promises.any_like(job):
             self._turn.skip()
         else:
@@ -188,7 +204,7 @@ class Pass:
     def _give_way(self, job: Waiting) -> None:
         """It did not fit. With its shape, only those may that some promise stops no more because they are shorter: else none."""
         shape = job.shape
-        if shape.milli == WHOLE and (shape.min_ranks or shape.ranks) > self._outside(0):
+        if shape.milli == WHOLE and shape.least_ranks > self._outside(0):
             self._turn.drop_shape()
         elif shape.min_ranks and job.run_ms is not None and job.run_ms <= self._promises.window_ms():
             self._turn.skip()
@@ -256,7 +272,7 @@ class Pass:
 
 def _sizes(shape: Shape, free: int) -> tuple[int, ...]:
     """Numbers of ranks to try, the most first."""
-    if not shape.min_ranks or shape.min_ranks >= shape.ranks:
+    if not shape.elastic:
         return (shape.ranks,)
     between = max(shape.min_ranks, min(shape.ranks, free))
     return tuple(dict.fromkeys((shape.ranks, between, shape.min_ranks)))
