@@ -72,6 +72,11 @@ class Gang(Model):
                 raise ValueError(f"group_ranks = {self.group_ranks} does not divide {what} = {count}; every rank is in one whole group")
         return self
 
+    @property
+    def least_ranks(self) -> int:
+        """The fewest ranks with which it runs."""
+        return self.min_ranks or self.ranks
+
 
 class Placement(Model):
     """On which nodes a job may be: those with all of `node_labels`; with `spot` false none that may be taken away at any time."""

@@ -5,10 +5,7 @@ Never: knows nodes.
 """
 
 from trainhouse.events import JobSpec, Resources
-from trainhouse.scheduler.core.cluster.shape import WHOLE, Block, Shape
-
-ANY = "any"
-GIB = 1024**3
+from trainhouse.scheduler.core.cluster.shape import ANY, GIB, WHOLE, Block, Shape
 
 
 def shape_of(spec: JobSpec, prefer: str = "") -> Shape:

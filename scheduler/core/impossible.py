@@ -6,13 +6,12 @@ and closed nodes count as the pool's. A team's limit refuses at submission only,
 
 from typing import Final
 
-from trainhouse.events import Resources
 from trainhouse.events.phases import Rejected
-from trainhouse.scheduler.core.cluster.shape import WHOLE, Shape
+from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cycle.typed import variants
-from trainhouse.scheduler.core.demand import ANY
 from trainhouse.scheduler.core.draft import Draft
-from trainhouse.scheduler.core.queue.amounts import amounts_asked
+from trainhouse.scheduler.core.explain.wording import needs
+from trainhouse.scheduler.core.queue.amounts import amounts_least
 from trainhouse.scheduler.core.queue.quotas import QuotaRefusal
 from trainhouse.scheduler.core.records import Job
 
@@ -22,7 +21,7 @@ POOL_SETTLES_MS: Final = 15_000
 def refuse_at_submission(draft: Draft, job: Job) -> bool:
     """Rejects a job that came just now, if its team's limit or its pool could never allow it; True if it did."""
     shape = _shape(draft, job)
-    asked = amounts_asked(shape, shape.min_ranks or None)
+    asked = amounts_least(shape)
     refusal = draft.state.book.usage.quotas(job.pool).limited(job.spec.team, asked) or _limited_on_each_type(draft, job, shape)
     if refusal is not None:
         advice = "Ask for fewer devices, or have the limit raised, and submit it under a new id"
@@ -37,8 +36,8 @@ def _limited_on_each_type(draft: Draft, job: Job, shape: Shape) -> QuotaRefusal 
     if not quotas.tree.types or not settled(draft, job.pool):
         return None
     for variant in variants(draft.state.book, shape):
-        if _most_ranks(draft, variant) >= (shape.min_ranks or shape.ranks):
-            refusal = quotas.limited(job.spec.team, amounts_asked(variant, shape.min_ranks or None))
+        if _most_ranks(draft, variant) >= shape.least_ranks:
+            refusal = quotas.limited(job.spec.team, amounts_least(variant))
             if refusal is None:
                 return None
             told = told or refusal
@@ -73,50 +72,27 @@ def _most_ranks(draft: Draft, shape: Shape) -> int:
 
 
 def _refuse(draft: Draft, job: Job, shape: Shape, most: int) -> bool:
-    if most >= (shape.min_ranks or shape.ranks):
+    if most >= shape.least_ranks:
         return False
-    draft.move(job.job_id, Rejected(), _impossible(draft, job, most))
+    draft.move(job.job_id, Rejected(), _impossible(draft, shape, most))
     return True
 
 
-def _impossible(draft: Draft, job: Job, most: int) -> str:
+def _impossible(draft: Draft, shape: Shape, most: int) -> str:
     offered: dict[str, int] = {}
-    for node in draft.state.in_pool(job.pool):
+    for node in draft.state.in_pool(shape.pool):
         for device in node.offered:
             offered[device.type] = offered.get(device.type, 0) + 1
     has = ", ".join(f"{count} of type {t}" for t, count in sorted(offered.items())) or "no devices"
     return (
-        f"the gang can never be held: it needs {_needs(job)}; pool {job.pool} has {has} in all, on which {most} such ranks fit"
-        f"{_levels(draft, job)}. Ask for fewer or other devices, or add nodes, and submit it under a new id"
+        f"the gang can never be held: it needs {needs(shape)}; pool {shape.pool} has {has} in all, on which {most} such ranks fit"
+        f"{_levels(draft, shape)}. Ask for fewer or other devices, or add nodes, and submit it under a new id"
     )
 
 
-def _needs(job: Job) -> str:
-    gang = job.spec.gang
-    if gang.roles:
-        needs = " and ".join(f"{_devices(r.ranks, r.resources or job.spec.resources)} for {r.name}" for r in gang.roles)
-    else:
-        needs = _devices(gang.min_ranks or gang.ranks, job.spec.resources)
-    within = [f"all in one {gang.require}"] if gang.require else []
-    within += [f"each {gang.group_ranks} ranks in one NVLink domain"] if gang.group_ranks > 1 else []
-    within += [f"on nodes with {k}={v}" for k, v in sorted(job.spec.placement.node_labels.items())]
-    within += [] if job.spec.placement.spot else ["on nodes that are not spot"]
-    return ", ".join([needs, *within])
-
-
-def _devices(ranks: int, per: Resources) -> str:
-    share = per.device_share
-    count = f"{ranks} devices" if share is None or share == WHOLE else f"{share} thousandths of a device"
-    what = count + ("" if per.device_type == ANY else f" of type {per.device_type}")
-    each = [f"{per.device_memory_gib:g} GiB of device memory"] if per.device_memory_gib else []
-    each += [f"{per.cpus_per_device:g} cpus"] if per.cpus_per_device else []
-    each += [f"{per.memory_gib_per_device:g} GiB of memory"] if per.memory_gib_per_device else []
-    return what + (f", with {' and '.join(each)} for each" if each else "")
-
-
-def _levels(draft: Draft, job: Job) -> str:
-    require = job.spec.gang.require
-    known = draft.state.book.cluster.levels(job.pool)
+def _levels(draft: Draft, shape: Shape) -> str:
+    require = shape.require
+    known = draft.state.book.cluster.levels(shape.pool)
     if not require or require in known:
         return ""
     return f"; no node of it tells a level {require} (its levels: {', '.join(sorted(known))})"

@@ -6,7 +6,7 @@ Holds: told of the first waiting job by priority and submission; the whole answe
 from typing import Final
 
 from trainhouse.events.phases import Pending
-from trainhouse.scheduler.core.demand import ANY
+from trainhouse.scheduler.core.cluster.shape import ANY
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.records import Job
 
@@ -15,11 +15,10 @@ TELL_EVERY_MS: Final = 5_000
 
 def tell_the_first(draft: Draft, pool: str) -> None:
     """Publishes the sentence if it is new, at once to a job that was told nothing yet, else at most once in TELL_EVERY_MS."""
-    lanes = draft.state.book.lanes.of(pool)
-    heads = [next(lanes.walk(head[3])) for head in lanes.heads]
+    heads = draft.state.book.lanes.of(pool).heads
     if not heads:
         return
-    job = draft.state.job(min(heads, key=lambda w: (w.priority, w.number)).job_id)
+    job = draft.state.job(min((lane.priority, number, job_id) for _, number, job_id, lane in heads)[2])
     if not isinstance(job.phase, Pending) or job.phase.not_before_ms > draft.now_ms:
         return
     reason = _reason(draft, job)
@@ -35,7 +34,7 @@ def _reason(draft: Draft, job: Job) -> str:
     if claim is not None:
         return f"waiting for {len(claim.victims)} jobs to save and leave its devices"
     wanted, cluster = job.spec.resources.device_type, draft.state.book.cluster
-    ranks = job.spec.gang.min_ranks or job.spec.gang.ranks
+    ranks = job.spec.gang.least_ranks
     any_type = wanted == ANY or bool(job.spec.gang.roles)
     types = cluster.layout.types(job.pool) if any_type else (wanted,)
     free = max((cluster.free(job.pool, t) for t in types), default=0)

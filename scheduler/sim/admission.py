@@ -5,7 +5,7 @@ Holds: a shape is judged once. Never: looks at what is free now.
 
 from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.queue.amounts import amounts_asked
+from trainhouse.scheduler.core.queue.amounts import amounts_least
 from trainhouse.scheduler.sim.build import Shapes
 from trainhouse.scheduler.sim.types import TraceJob
 
@@ -32,11 +32,11 @@ class Admission:
         return (None, why) if why else (shape, "")
 
     def _refusal(self, job: TraceJob, shape: Shape) -> str:
-        pool, least = shape.pool, shape.min_ranks or shape.ranks
+        pool, least = shape.pool, shape.least_ranks
         total = self._idle.free(pool)
         if not total:
             return f"pool {pool} has no devices"
-        over = self._book.usage.quotas(pool).limited(job.tenant or "default", amounts_asked(shape, shape.min_ranks or None))
+        over = self._book.usage.quotas(pool).limited(job.tenant or "default", amounts_least(shape))
         if over is not None:
             return over.text()
         if self._idle.place(shape, self._book.policy(pool).packing, ranks=least) is None:

@@ -7,12 +7,12 @@ Never: changes a book.
 from collections.abc import Callable
 from dataclasses import replace
 
-from trainhouse.scheduler.core.cluster.shape import Block, Shape
+from trainhouse.scheduler.core.cluster.shape import GIB, Block, Shape
 from trainhouse.scheduler.core.cluster.slots import NodeSlots
 from trainhouse.scheduler.sim.types import ANY_TYPE, SimNode, TraceJob
 
 ONE_POOL = "all"
-MIB, GIB = 1 << 20, 1 << 30
+MIB = 1 << 20
 
 
 def pool_of_node(node: SimNode, one_pool: bool) -> str:

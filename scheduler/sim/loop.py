@@ -75,7 +75,6 @@ class Loop:
         self._saves = policy.preemption.enabled or policy.defragmentation.enabled
         self._events: list[Event] = _faults(faults, nodes)
         self._count, self._next, self._ended, self._cycles = len(self._events), 0, 0, 0
-        self._why: dict[str, Eviction] = {}
         self._moves = self._resizes = 0
 
     def run(self) -> SimResult:

@@ -9,8 +9,8 @@ import random
 import time
 
 from tests.bench import report
+from tests.shapes import simple
 from trainhouse.events.policy import Blocking, Elastic, Order, Packing, Preemption, RunTimes, SchedulingPolicy
-from trainhouse.scheduler.core.cluster.shape import simple
 from trainhouse.scheduler.core.cluster.slots import NodeSlots
 from trainhouse.scheduler.core.cycle.applying import apply
 from trainhouse.scheduler.core.cycle.book import Book

@@ -10,9 +10,10 @@ import time
 from collections import deque
 
 from tests.bench import report
+from tests.shapes import simple
 from trainhouse.events.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
-from trainhouse.scheduler.core.cluster.shape import Placement, Shape, simple
+from trainhouse.scheduler.core.cluster.shape import Placement, Shape
 from trainhouse.scheduler.core.cluster.slots import NodeSlots
 
 SIZES = (1, 2, 4, 8, 12, 16, 32, 64, 128, 256, 512)

@@ -169,8 +169,8 @@ def whole_gangs(records: Records) -> Iterator[str]:
 def _wrong_gang(gang: GangAllocated, nodes: dict[str, NodeJoined]) -> Iterator[str]:
     asked, spec = gang.spec.gang, gang.spec
     devices = [(p.node_id, d) for p in gang.placements for d in p.devices]
-    if not (asked.min_ranks or asked.ranks) <= len(set(devices)) == len(devices) <= asked.ranks:
-        yield f"gets {len(set(devices))} devices; it asks for {asked.min_ranks or asked.ranks}..{asked.ranks}"
+    if not asked.least_ranks <= len(set(devices)) == len(devices) <= asked.ranks:
+        yield f"gets {len(set(devices))} devices; it asks for {asked.least_ranks}..{asked.ranks}"
     if [r for p in gang.placements for r in p.ranks] != list(range(len(devices))):
         yield "has ranks that do not follow each other"
     types = [next(d.type for d in nodes[n].devices if d.device_id == device) for n, device in devices]

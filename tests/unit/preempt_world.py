@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from tests.shapes import simple
 from trainhouse.events.policy import Elastic, Preemption, SchedulingPolicy
-from trainhouse.scheduler.core.cluster.shape import Placement, Shape, simple
+from trainhouse.scheduler.core.cluster.shape import Placement, Shape
 from trainhouse.scheduler.core.cluster.slots import NodeSlots
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.claims import start_claimed
@@ -129,7 +130,7 @@ def all_start(after: Book, actions: list[Action], now_ms: int) -> None:
         assert job_id in book.running, f"{job_id} did not start on what was claimed for it"
         assert book.running[job_id].placement == placement
         shape: Shape = book.running[job_id].job.shape
-        assert (shape.min_ranks or shape.ranks) <= book.running[job_id].ranks <= shape.ranks
+        assert shape.least_ranks <= book.running[job_id].ranks <= shape.ranks
     load: dict[tuple[int, int], int] = {}
     for running in book.running.values():
         add(load, running.placement)

@@ -2,9 +2,9 @@
 
 from hypothesis import strategies as st
 
+from tests.shapes import simple
 from trainhouse.events.policy import FairShare, Order, SchedulingPolicy, Team
 from trainhouse.events.policy import Score as ScoreRule
-from trainhouse.scheduler.core.cluster.shape import simple
 from trainhouse.scheduler.core.cycle.entries import Waiting
 from trainhouse.scheduler.core.queue.amounts import Amounts
 from trainhouse.scheduler.core.queue.lanes import Lanes

@@ -5,10 +5,11 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.shapes import simple
 from trainhouse.events.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.mix import COVERED_PERCENT, MAX_COUNT, MAX_ENTRIES, Mix, Usual
-from trainhouse.scheduler.core.cluster.shape import Block, Shape, simple
+from trainhouse.scheduler.core.cluster.shape import Block, Shape
 from trainhouse.scheduler.core.cluster.slots import NodeSlots
 from trainhouse.scheduler.core.cluster.usual import UNTOLD, State, fragments
 

@@ -240,7 +240,7 @@ class Fleet(RuleBasedStateMachine):
         for gang in self.driver.all(GangAllocated):
             devices = [d for p in gang.placements for d in p.devices]
             asked = gang.spec.gang
-            assert (asked.min_ranks or asked.ranks) <= len(devices) == len(set(devices)) <= asked.ranks
+            assert asked.least_ranks <= len(devices) == len(set(devices)) <= asked.ranks
         self._faults_stop_and_every_job_ends()
         self._any_prefix_folds_to_its_snapshot()
 

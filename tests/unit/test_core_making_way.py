@@ -156,10 +156,10 @@ def test_ranks_of_roles_get_the_devices_that_their_roles_need() -> None:
     ("fields", "told"),
     [
         ({"gang": {"ranks": 4, "require": "rack"}}, "no node of it tells a level rack"),
-        ({"gang": {"ranks": 4, "require": "node"}}, "all in one node"),
+        ({"gang": {"ranks": 4, "require": "node"}}, "in one node"),
         ({"gang": {"ranks": 2}, "placement": {"node_labels": {"zone": "x"}}}, "on nodes with zone=x"),
         ({"resources": {"device_memory_gib": 80}}, "80 GiB of device memory"),
-        ({"gang": {"ranks": 8, "min_ranks": 6}}, "6 devices"),
+        ({"gang": {"ranks": 8, "min_ranks": 6}}, "6 to 8 devices"),
     ],
 )
 def test_what_can_never_be_is_refused_at_submission_with_the_numbers(fields: dict[str, Any], told: str) -> None:

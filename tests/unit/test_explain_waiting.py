@@ -1,8 +1,9 @@
 """Why a job waits: each obstacle with its numbers, on books built by hand."""
 
+from tests.shapes import simple
 from trainhouse.events.explained import JobExplained, Obstacle
 from trainhouse.events.policy import Blocking, SchedulingPolicy, Team
-from trainhouse.scheduler.core.cluster.shape import Part, Shape, simple
+from trainhouse.scheduler.core.cluster.shape import Part, Shape
 from trainhouse.scheduler.core.cluster.slots import NodeSlots
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.cycle import run_cycle

@@ -50,7 +50,6 @@ class Tally:
     """What happened so far."""
 
     allocated: int = 0
-    released: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     passed_over: int = 0
     """Faults whose node was in trouble already."""
@@ -104,7 +103,6 @@ class Fleet:
                 return
             self._order[order.partition] = order
         self.tally.allocated += isinstance(event, GangAllocated)
-        self.tally.released += isinstance(event, GangReleased)
         command = Command(event, order)
         for node_id in self._concerned(event):
             self.nodes[node_id].command(command, now_ms)

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 WHOLE = 1000
 """Thousandths of one device."""
+ANY = "any"
+"""The type of devices whose type does not matter, or is not chosen yet."""
+GIB = 1024**3
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,16 @@ class Shape:
         """The whole gang; of an elastic one, the most that it takes."""
         return self._ranks
 
+    @property
+    def least_ranks(self) -> int:
+        """The fewest ranks with which it runs."""
+        return self.min_ranks or self._ranks
+
+    @property
+    def elastic(self) -> bool:
+        """Whether its size may change."""
+        return 0 < self.min_ranks < self._ranks
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -69,8 +82,3 @@ class Part:
 
 
 Placement = tuple[Part, ...]
-
-
-def simple(pool: str, ranks: int, device_type: str = "", **more: object) -> Shape:
-    """A gang of `ranks` equal ranks, of one device type or any."""
-    return Shape(pool, (Block(ranks, (device_type,) if device_type else ()),), **more)  # type: ignore[arg-type]

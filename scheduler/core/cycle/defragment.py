@@ -18,9 +18,9 @@ from trainhouse.scheduler.core.cycle.holdings import Holdings
 from trainhouse.scheduler.core.cycle.plans import carry_out, claim_for, no_promise
 from trainhouse.scheduler.core.cycle.reserve import earliest
 from trainhouse.scheduler.core.cycle.seeking import Found, Seeker
-from trainhouse.scheduler.core.cycle.trial import Trial, kept_for_others, least_ranks, pledged
+from trainhouse.scheduler.core.cycle.trial import Trial, kept_for_others, pledged
 from trainhouse.scheduler.core.cycle.victims import Victim, milliseconds, victims_of
-from trainhouse.scheduler.core.queue.amounts import Amounts, amounts_asked
+from trainhouse.scheduler.core.queue.amounts import Amounts, amounts_least
 
 MAX_RETRIES = 4
 """How often another set of gangs is looked for, when one of those found cannot be placed again."""
@@ -59,7 +59,7 @@ def plan_moves(book: Book, pool: str, candidates: Iterable[Waiting], now_ms: int
 def _room(book: Book, job: Waiting) -> bool:
     """Whether enough devices are free, and all that is wrong is where they are."""
     types = {need.device_type for block in book.cluster.layout.plan(job.shape).needs for need in block}
-    return sum(book.cluster.free(job.shape.pool, t) for t in sorted(types)) >= least_ranks(job.shape)
+    return sum(book.cluster.free(job.shape.pool, t) for t in sorted(types)) >= job.shape.least_ranks
 
 
 class _Mover:
@@ -100,7 +100,7 @@ class _Mover:
             promise = earliest(self._book, self._job, self._policy.packing, [], self._now_ms)
         if promise is None:
             return 0
-        return max(0, promise.start_ms - self._begins_ms) * least_ranks(self._job.shape)
+        return max(0, promise.start_ms - self._begins_ms) * self._job.shape.least_ranks
 
     def _pays(self, gain: int, victims: Sequence[Victim]) -> bool:
         return gain * 1000 >= round(self._policy.defragmentation.min_gain * 1000) * sum(v.lost for v in victims)
@@ -110,7 +110,7 @@ class _Mover:
         return bool(quotas.tree.types) and quotas.may_start(self._job.team, self._asked()) is not None
 
     def _asked(self) -> Amounts:
-        return amounts_asked(self._job.shape, self._job.shape.min_ranks or None)
+        return amounts_least(self._job.shape)
 
     def _again(self, trial: Trial, found: Found, avoid: int) -> tuple[Moves, Victim | None]:
         """New places for those who move, the largest first, beside the waiting gang's; and who found none. The trial is as before then."""

@@ -16,9 +16,9 @@ from trainhouse.scheduler.core.cycle.plans import Plan
 from trainhouse.scheduler.core.cycle.seeking import Found, Seeker
 from trainhouse.scheduler.core.cycle.shrink import Resized, by_price, settle, squeeze, undo
 from trainhouse.scheduler.core.cycle.standing import Reachable, Standing
-from trainhouse.scheduler.core.cycle.trial import Trial, broken_by, is_elastic, kept_for_others, least_ranks, occupants, pledged
+from trainhouse.scheduler.core.cycle.trial import Trial, broken_by, kept_for_others, occupants, pledged
 from trainhouse.scheduler.core.cycle.victims import Victim, milliseconds, victims_of
-from trainhouse.scheduler.core.queue.amounts import amounts_asked
+from trainhouse.scheduler.core.queue.amounts import amounts_least
 from trainhouse.scheduler.core.queue.quotas import QuotaRule
 
 MAX_SQUEEZED = 32
@@ -120,7 +120,7 @@ class Desk:
         reachable = self._made_reachable.milli(self._stand.points(job))
         if job.shape.milli < WHOLE:
             return reachable > 0
-        return self._trial.cluster.free(self._pool) * WHOLE + reachable >= least_ranks(job.shape) * WHOLE
+        return self._trial.cluster.free(self._pool) * WHOLE + reachable >= job.shape.least_ranks * WHOLE
 
     def accept(self, plan: Plan, claims: Iterable[Claim]) -> None:
         """Takes over what a plan did to the book: those who were asked count as leavers, and what was claimed is gone."""
@@ -150,7 +150,7 @@ class Desk:
         """The team at whose limit the gang is now: only devices that gangs of it or below it leave are any use. None: at no limit."""
         if not self._book.usage.quotas(self._pool).tree.types:
             return None
-        refusal = pledged(self._book, self._pool).may_start(job.team, amounts_asked(job.shape, job.shape.min_ranks or None))
+        refusal = pledged(self._book, self._pool).may_start(job.team, amounts_least(job.shape))
         return refusal.at if refusal is not None and refusal.rule is QuotaRule.LIMIT else None
 
     def _helps(self, victim: Victim, within: str | None) -> bool:
@@ -160,7 +160,7 @@ class Desk:
         """On devices that others are leaving already, and that nobody claims: then nobody need be asked."""
         if not self._trial.leavers:
             return None
-        placement = self._trial.place(job.shape, least_ranks(job.shape), avoid)
+        placement = self._trial.place(job.shape, job.shape.least_ranks, avoid)
         if placement is None or not occupants(placement, self._trial.leavers):
             return None
         return Found((), placement)
@@ -172,7 +172,7 @@ class Desk:
             if each is None:
                 continue
             squeezed.append(each)
-            placement = self._trial.place(job.shape, least_ranks(job.shape), avoid)
+            placement = self._trial.place(job.shape, job.shape.least_ranks, avoid)
             if placement is not None:
                 return Found((), placement)
         return None
@@ -199,7 +199,7 @@ class Desk:
 
     def _larger(self, job: Waiting, found: Found, avoid: int) -> Found:
         """More ranks for an elastic gang, where those who stop leave enough, and every one of them is needed still."""
-        if not is_elastic(job.shape):
+        if not job.shape.elastic:
             return found
         for victim in found.victims:
             self._trial.gone(victim.running)

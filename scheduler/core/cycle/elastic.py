@@ -12,7 +12,7 @@ from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Action, Evict, Eviction, Hold, Running
 from trainhouse.scheduler.core.cycle.plans import carry_out, claim_for
-from trainhouse.scheduler.core.cycle.trial import Trial, is_elastic, kept_for_others, least_ranks, pledged
+from trainhouse.scheduler.core.cycle.trial import Trial, kept_for_others, pledged
 from trainhouse.scheduler.core.cycle.victims import milliseconds
 
 MAX_GROWN = 8
@@ -45,7 +45,7 @@ def plan_elastic(book: Book, pool: str, now_ms: int) -> list[Action]:
 
 def _may_grow(book: Book, running: Running, pool: str, now_ms: int) -> bool:
     job, shape = running.job, running.job.shape
-    if shape.pool != pool or not is_elastic(shape) or running.ranks + shape.group > shape.ranks:
+    if shape.pool != pool or not shape.elastic or running.ranks + shape.group > shape.ranks:
         return False
     if running.leaving_ms is not None or not job.preemptible or job.job_id in book.claims:
         return False
@@ -63,7 +63,7 @@ def _wanted(book: Book, pool: str, now_ms: int) -> frozenset[str] | None:
     lanes = book.lanes.of(pool)
     for _, _, _, key in lanes.heads:
         shape = key.shape
-        if _types(book, shape) <= types or book.cluster.most_ranks(shape, packing) < least_ranks(shape):
+        if _types(book, shape) <= types or book.cluster.most_ranks(shape, packing) < shape.least_ranks:
             continue
         if any(w.job_id not in book.claims and w.not_before_ms <= now_ms for w in lanes.walk(key)):
             types |= _types(book, shape)

@@ -56,7 +56,7 @@ def held_until_ms(book: Book, reservation: Reservation) -> int | None:
 def earliest(book: Book, job: Waiting, packing: Packing, ahead: list[Reservation], now_ms: int) -> Reservation | None:
     """The first time at which a waiting gang fits (an elastic one at its least size); None: not with the ends that are known."""
     until = [(held_until_ms(book, a), a) for a in ahead]
-    trial, wanted = book.cluster.fork(), job.shape.min_ranks or job.shape.ranks
+    trial, wanted = book.cluster.fork(), job.shape.least_ranks
     for end, leaving in _departures(book, job.shape.pool, [end for end, _ in until if end is not None], now_ms):
         for done in leaving:
             trial.give(done.placement, done.job.shape)

@@ -19,7 +19,7 @@ from trainhouse.scheduler.core.cycle.choosing import Choice, by_nodes, by_price,
 from trainhouse.scheduler.core.cycle.entries import Waiting
 from trainhouse.scheduler.core.cycle.holdings import Holdings
 from trainhouse.scheduler.core.cycle.reserve import nodes_of
-from trainhouse.scheduler.core.cycle.trial import Trial, least_ranks, occupants
+from trainhouse.scheduler.core.cycle.trial import Trial, occupants
 from trainhouse.scheduler.core.cycle.victims import Victim
 
 MAX_NODES = 16
@@ -46,7 +46,7 @@ class Seeker:
     def __init__(self, trial: Trial, holdings: Holdings, job: Waiting, eligible: Collection[int], avoid: int, most: int) -> None:
         self._trial, self._holdings, self._job = trial, holdings, job
         self._eligible, self._avoid, self._most = frozenset(eligible), avoid, most
-        self._need = least_ranks(job.shape)
+        self._need = job.shape.least_ranks
         self._too_many = False
         self._costly = any(b.cpus or b.memory_bytes for b in job.shape.blocks)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from trainhouse.scheduler.core.cluster.shape import Placement
 from trainhouse.scheduler.core.cycle.reserve import nodes_of
-from trainhouse.scheduler.core.cycle.trial import Trial, is_elastic, overlap
+from trainhouse.scheduler.core.cycle.trial import Trial, overlap
 from trainhouse.scheduler.core.cycle.victims import Victim
 
 
@@ -31,7 +31,7 @@ class Resized:
 def above_minimum(victim: Victim) -> int:
     """The ranks that an elastic gang can give up; 0 for any other."""
     shape = victim.running.job.shape
-    return victim.running.ranks - shape.min_ranks if is_elastic(shape) else 0
+    return victim.running.ranks - shape.min_ranks if shape.elastic else 0
 
 
 def by_price(victims: Sequence[Victim]) -> list[Victim]:

@@ -24,11 +24,11 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from trainhouse.events.policy import Order, RunTimes
-from trainhouse.scheduler.core.cluster.shape import Placement
+from trainhouse.scheduler.core.cluster.shape import ANY, Placement
 from trainhouse.scheduler.core.cycle.book import HOUR_MS, Book
 from trainhouse.scheduler.core.cycle.entries import Eviction, Running, Waiting
 from trainhouse.scheduler.core.cycle.victims import Victim, device_milli, milliseconds
-from trainhouse.scheduler.core.queue.amounts import ANY, Amounts, amounts_asked
+from trainhouse.scheduler.core.queue.amounts import Amounts, amounts_least
 from trainhouse.scheduler.core.queue.score import POINT, WaitRule, over_share_penalty
 from trainhouse.scheduler.core.queue.tree import ROOT
 
@@ -141,7 +141,7 @@ class Standing:
         """The teams whose guarantee would cover a waiting gang (an elastic one at its least size) if it ran."""
         if not self._tree.types:
             return frozenset()
-        amounts = amounts_asked(job.shape, job.shape.min_ranks or None)
+        amounts = amounts_least(job.shape)
         found = set()
         for name in self._tree.path(job.team):
             if name != ROOT:

@@ -58,16 +58,6 @@ class Trial:
         return found
 
 
-def least_ranks(shape: Shape) -> int:
-    """The fewest ranks with which a gang runs."""
-    return shape.min_ranks or shape.ranks
-
-
-def is_elastic(shape: Shape) -> bool:
-    """Whether its size may change."""
-    return 0 < shape.min_ranks < shape.ranks
-
-
 def overlap(one: Placement, other: Placement) -> bool:
     """Whether two placements have a device in common."""
     held = {part.node: part.devices for part in one}

@@ -13,7 +13,7 @@ from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.trial import pledged
 from trainhouse.scheduler.core.cycle.typed import variants
 from trainhouse.scheduler.core.explain.wording import devices, needs
-from trainhouse.scheduler.core.queue.amounts import amounts_asked
+from trainhouse.scheduler.core.queue.amounts import amounts_least
 from trainhouse.scheduler.core.queue.quotas import QuotaRefusal, QuotaRule, shown
 
 SAYS: dict[NodeSays, tuple[Obstacle, str]] = {
@@ -58,12 +58,12 @@ def quota_refusal(book: Book, shape: Shape, team: str) -> QuotaRefusal | None:
 
     What others of the team wait for on claims counts as held.
     """
-    least, pool = shape.min_ranks or shape.ranks, shape.pool
+    least, pool = shape.least_ranks, shape.pool
     quotas = book.usage.quotas(pool)
     if not quotas.tree.types:
         return None
     ledgers = (quotas, pledged(book, pool)) if book.claims else (quotas,)
-    refusals = [q.may_start(team, amounts_asked(shape, shape.min_ranks or None)) for q in ledgers]
+    refusals = [q.may_start(team, amounts_least(shape)) for q in ledgers]
     told = next((r for r in refusals if r is not None), None)
     if told is not None:
         return told
@@ -81,7 +81,7 @@ def quota_refusal(book: Book, shape: Shape, team: str) -> QuotaRefusal | None:
 
 def fits(book: Book, shape: Shape, avoid: int = 0) -> bool:
     """Whether devices for the gang are free now, on other nodes than `avoid`."""
-    return book.cluster.place(shape, book.policy(shape.pool).packing, ranks=shape.min_ranks or shape.ranks, avoid=avoid) is not None
+    return book.cluster.place(shape, book.policy(shape.pool).packing, ranks=shape.least_ranks, avoid=avoid) is not None
 
 
 def by_nodes(book: Book, shape: Shape) -> Diagnosis:
@@ -90,7 +90,7 @@ def by_nodes(book: Book, shape: Shape) -> Diagnosis:
     if not said.counts:
         return Diagnosis(Obstacle.NO_NODES, f"pool {shape.pool} has no node", [], [f"a node that joins pool {shape.pool}"])
     refusals = [_told(kind, count, said) for kind, count in said.counts if kind is not NodeSays.ROOM]
-    wanted = shape.min_ranks or shape.ranks
+    wanted = shape.least_ranks
     if shape.require and said.room >= wanted:
         text = f"no {shape.require} has {devices(wanted)} free for it: the roomiest has {said.largest}"
         refusals.insert(0, Refusal(obstacle=Obstacle.TOPOLOGY, by=shape.require, asked=wanted, available=said.largest, text=text))

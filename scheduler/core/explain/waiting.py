@@ -203,7 +203,7 @@ class _Look:
             return max((t for t in leaving if t is not None), default=self._now_ms), "the deadline of those who leave for it"
         if obstacle is Obstacle.FROZEN:
             return None, "nothing starts while placement is frozen"
-        return self._outlook.eta_ms(job.shape.min_ranks or job.shape.ranks, place.ranks_before, place.work_before_ms)
+        return self._outlook.eta_ms(job.shape.least_ranks, place.ranks_before, place.work_before_ms)
 
 
 def _ordered(book: Book, pool: str, now_ms: int) -> list[Waiting]:

@@ -3,9 +3,7 @@
 Holds: a sentence names numbers and units; equal shapes have equal words.
 """
 
-from trainhouse.scheduler.core.cluster.shape import WHOLE, Block, Shape
-
-GIB = 1024**3
+from trainhouse.scheduler.core.cluster.shape import GIB, WHOLE, Block, Shape
 
 
 def needs(shape: Shape) -> str:

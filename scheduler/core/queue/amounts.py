@@ -7,9 +7,7 @@ Never: knows nodes. Which device type an "any" gang got is told by the caller, w
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape
-
-ANY = "any"
+from trainhouse.scheduler.core.cluster.shape import ANY, WHOLE, Placement, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +35,11 @@ def amounts_asked(shape: Shape, ranks: int | None = None) -> Amounts:
         cpus_milli += count * round(block.cpus * 1000)
         memory_bytes += count * block.memory_bytes
     return Amounts(_sorted(devices.items()), cpus_milli, memory_bytes)
+
+
+def amounts_least(shape: Shape) -> Amounts:
+    """What the least size of a gang asks for."""
+    return amounts_asked(shape, shape.min_ranks or None)
 
 
 def amounts_placed(shape: Shape, placement: Placement, types_of: Callable[[int], tuple[str, ...]]) -> Amounts:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from trainhouse.events.policy import SchedulingPolicy
-from trainhouse.scheduler.core.queue.amounts import ANY
+from trainhouse.scheduler.core.cluster.shape import ANY
 
 ALWAYS_LEVELS = ("node",)
 """Levels that every node has without telling."""

@@ -72,14 +72,6 @@ class Estimates:
             mean = (total - count * ran_ms + WEIGHT * mean) // (count + WEIGHT)
         return max(1, mean)
 
-    def cases(self, kin: Kin) -> int:
-        """How many run times stand behind the most particular prefix of a kin that is known (older ones count less)."""
-        for n in range(len(kin), -1, -1):
-            known = self._known.get(kin[:n])
-            if known is not None:
-                return known.count
-        return 0
-
     def rows(self) -> list[tuple[Kin, int, tuple[tuple[int, int, int], ...]]]:
         """All knowledge as plain data, in the order of kin, for a snapshot: kin, last use, (bucket, count, total) each."""
         return [(kin, self._used[kin], self._known[kin].rows()) for kin in sorted(self._known)]

@@ -78,7 +78,7 @@ def _narrowed(
     """Those of the lanes' next jobs that `narrow` leaves in, or their successors."""
     for head in heads:
         shape = head[3].shape
-        ranks = shape.min_ranks or shape.ranks
+        ranks = shape.least_ranks
         if ranks <= freely or shape.milli < WHOLE:
             yield head
         elif ranks <= most and run_ms > 0:

@@ -10,7 +10,8 @@ Never: looks at nodes or at free devices (placement does).
 from dataclasses import dataclass
 from enum import StrEnum
 
-from trainhouse.scheduler.core.queue.amounts import ANY, Amounts
+from trainhouse.scheduler.core.cluster.shape import ANY
+from trainhouse.scheduler.core.queue.amounts import Amounts
 from trainhouse.scheduler.core.queue.tree import ROOT, QuotaTree
 
 MAX_UNTOLD = 4096

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from trainhouse.events.policy import SchedulingPolicy, Team
-from trainhouse.scheduler.core.cluster.shape import WHOLE
-from trainhouse.scheduler.core.queue.amounts import ANY
+from trainhouse.scheduler.core.cluster.shape import ANY, WHOLE
 
 ROOT = ""
 """The name of the whole pool in the tree; no team can have it."""
