@@ -8,6 +8,8 @@ from trainhouse.scheduler.core.cluster.slots import NodeSlots
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
 from trainhouse.scheduler.core.cycle.entries import Claim, Running, Waiting
+from trainhouse.scheduler.core.explain.diagnosis import MOST_EXAMPLES
+from trainhouse.scheduler.core.explain.nodes_asked import nodes_asked
 from trainhouse.scheduler.core.explain.waiting import explain_pool
 
 NOW = 1_000_000
@@ -148,3 +150,24 @@ def test_the_key_changes_with_the_obstacle_and_not_with_every_look() -> None:
     assert first.key == again.key
     (frozen,) = explain_pool(b, "p", NOW, "it raised")
     assert frozen.key != first.key
+
+
+def test_refusals_name_some_nodes_and_whoever_asks_hears_every_node() -> None:
+    b = book(*(node(i, opened=i < 6) for i in range(8)), node(8, device_type="A100"))
+    runs(b, "runs", simple("p", 8, "H100"), NOW + HOUR)
+    shape = simple("p", 64, "H100")
+    b.put_waiting(waits("big", shape))
+    closed, full, other = sorted((r for r in told(b)["big"].refusals if r.by == "nodes"), key=lambda r: (-r.count, r.text))
+    assert (closed.obstacle, closed.count, closed.examples) == (Obstacle.NODES_CLOSED, 2, ("n6", "n7"))
+    assert {full.obstacle, other.obstacle} == {Obstacle.NO_ROOM, Obstacle.DEVICE_TYPE}
+    answers = nodes_asked(b, shape)
+    assert [a.node_id for a in answers] == [f"n{i}" for i in range(9)]
+    assert [a.says.value for a in answers] == ["FULL", *["ROOM"] * 5, "CLOSED", "CLOSED", "OTHER_TYPE"]
+    assert [(a.free, a.devices) for a in answers[:2]] == [(0, 8), (8, 8)] and answers[8].text == "of another device type"
+
+
+def test_no_more_than_a_few_nodes_are_named() -> None:
+    b = book(*(node(i, opened=False) for i in range(40)), node(40))
+    b.put_waiting(waits("big", simple("p", 16)))
+    (closed,) = (r for r in told(b)["big"].refusals if r.obstacle is Obstacle.NODES_CLOSED)
+    assert closed.count == 40 and closed.examples == tuple(f"n{i}" for i in range(MOST_EXAMPLES))

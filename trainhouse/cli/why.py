@@ -1,5 +1,6 @@
 """`why JOB`: what keeps a job waiting, with its numbers, what would let it start, and when it is expected to."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -9,6 +10,7 @@ from trainhouse.cli.options import DataDir, Json
 
 if TYPE_CHECKING:
     from trainhouse.events.explained import JobExplained
+    from trainhouse.scheduler.core.explain.nodes_asked import NodeAnswer
     from trainhouse.scheduler.core.records import Job
 
 
@@ -20,6 +22,7 @@ def register(app: typer.Typer) -> None:
 def why(
     job: Annotated[str, typer.Argument(help="Job id.", show_default=False)],
     at: Annotated[Optional[str], typer.Option("--at", help="As it was then: ISO time, or how long ago, such as `10m`.")] = None,  # noqa: UP045
+    nodes: Annotated[bool, typer.Option("--nodes", help="Also what each node of its pool says, one by one.")] = False,
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -30,27 +33,33 @@ def why(
     \b
     trainhouse why gpt-1k7x3m9qp2f8d
     trainhouse why gpt-1k7x3m9qp2f8d --at 10m
+    trainhouse why gpt-1k7x3m9qp2f8d --nodes
     trainhouse why gpt-1k7x3m9qp2f8d --json | jq .unblock
     trainhouse sql "SELECT at, obstacle, text FROM explanations WHERE job_id = 'gpt-1k7x3m9qp2f8d'"
     """
     from trainhouse.cli import output
 
-    found = _answer(job, at)
+    found, asked = _answer(job, at)
     if json:
-        output.json_lines([found.model_dump(mode="json")])
+        output.json_lines([found.model_dump(mode="json") | ({"nodes": [asdict(a) for a in asked]} if nodes else {})])
         return
     for name, text in lines(found):
         typer.echo(f"{name:<14}{text}")
+    if nodes:
+        typer.echo("")
+        output.table(
+            ("node", "free", "devices", "says"), [(a.node_id, a.free, a.devices, a.text) for a in asked], right=("free", "devices")
+        )
 
 
-def _answer(job: str, at: str | None) -> "JobExplained":
-    """The answer of a job that waits then. Raises CliError for one that does not."""
+def _answer(job: str, at: str | None) -> "tuple[JobExplained, list[NodeAnswer]]":
+    """The answer of a job that waits then, and what each node says. Raises CliError for one that does not wait."""
     import time
 
     from trainhouse.cli.present import schedule_at
     from trainhouse.cli.replay import moment_of, too_early
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.scheduler.core.explain.of_state import explain_job
+    from trainhouse.scheduler.core.explain.of_state import explain_job, explain_nodes
     from trainhouse.scheduler.past import NoSuchMoment
 
     now_ms = time.time_ns() // 1_000_000
@@ -65,7 +74,7 @@ def _answer(job: str, at: str | None) -> "JobExplained":
             found = explain_job(folded.state, job, min(at_ms, folded.now_ms))
             if found is None:
                 raise CliError(_waits_not(record, at), Exit.NOT_FOUND)
-            return found
+            return found, explain_nodes(folded.state, job)
     raise _unknown(job, at)
 
 

@@ -277,7 +277,7 @@ class Cluster:
         return refusing.most_ranks(self, shape, packing)
 
     def refusals(self, shape: Shape, packing: Packing) -> Refusals:
-        """Why nodes do not take a gang now, counted."""
+        """Why nodes do not take a gang now: what each of them says."""
         return refusing.refusals(self, shape, packing)
 
     # ---- numbers

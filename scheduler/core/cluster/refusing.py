@@ -1,4 +1,4 @@
-"""Why a gang is not placed now, in counts; and how large it could be at best.
+"""Why a gang is not placed now, by node; and how large it could be at best.
 
 Holds: each node of the pool is counted once, under the first thing that keeps it from taking a rank, or under ROOM if it takes one.
 """
@@ -27,27 +27,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """Counts of nodes by what they say, most first.
+    """`nodes`: masks of nodes by what they say, that of most nodes first; each node is in one of them.
 
     `room`: ranks that all nodes together would take; `largest`: that the roomiest domain of the required level (`level`; "node":
     the roomiest node) would take. `fits`: the gang can be placed now.
     """
 
-    counts: tuple[tuple[NodeSays, int], ...]
+    nodes: tuple[tuple[NodeSays, int], ...]
     needs: int
     room: int
     level: str
     largest: int
     fits: bool
 
+    @property
+    def counts(self) -> tuple[tuple[NodeSays, int], ...]:
+        """How many nodes say each thing, most first."""
+        return tuple((says, nodes.bit_count()) for says, nodes in self.nodes)
+
 
 def refusals(cluster: Cluster, shape: Shape, packing: Packing) -> Refusals:
     """What the nodes of a shape's pool say to it now. Of several roles, to the one that fewest nodes have room for."""
     found = [_of_block(cluster, shape, at) for at in range(len(cluster.layout.plan(shape).blocks))]
     masks, best = min(found, key=lambda f: f[0].get(NodeSays.ROOM, 0).bit_count())
-    counts = ((says, nodes.bit_count()) for says, nodes in masks.items() if nodes)
     return Refusals(
-        tuple(sorted(counts, key=lambda c: (-c[1], c[0]))),
+        tuple(sorted(((s, n) for s, n in masks.items() if n), key=lambda said: (-said[1].bit_count(), said[0]))),
         shape.ranks,
         count_in(best, -1),
         shape.require or NODE,

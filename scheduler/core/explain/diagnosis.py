@@ -5,9 +5,11 @@ Never: changes the book.
 """
 
 from dataclasses import dataclass, field
+from itertools import islice
 
 from trainhouse.events.explained import Obstacle, Refusal
 from trainhouse.scheduler.core.cluster.refusing import NodeSays, Refusals
+from trainhouse.scheduler.core.cluster.rooms import bits_of
 from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.trial import pledged
@@ -15,6 +17,9 @@ from trainhouse.scheduler.core.cycle.typed import variants
 from trainhouse.scheduler.core.explain.wording import devices, needs
 from trainhouse.scheduler.core.queue.amounts import amounts_least
 from trainhouse.scheduler.core.queue.quotas import QuotaRefusal, QuotaRule, shown
+
+MOST_EXAMPLES = 4
+"""So many nodes are named with each refusal; `nodes_asked` names all."""
 
 SAYS: dict[NodeSays, tuple[Obstacle, str]] = {
     NodeSays.CLOSED: (Obstacle.NODES_CLOSED, "closed (cordoned, draining, quarantined or lost)"),
@@ -89,7 +94,7 @@ def by_nodes(book: Book, shape: Shape) -> Diagnosis:
     said = book.cluster.refusals(shape, book.policy(shape.pool).packing)
     if not said.counts:
         return Diagnosis(Obstacle.NO_NODES, f"pool {shape.pool} has no node", [], [f"a node that joins pool {shape.pool}"])
-    refusals = [_told(kind, count, said) for kind, count in said.counts if kind is not NodeSays.ROOM]
+    refusals = [_told(book, kind, nodes, said.needs) for kind, nodes in said.nodes if kind is not NodeSays.ROOM]
     wanted = shape.least_ranks
     if shape.require and said.room >= wanted:
         text = f"no {shape.require} has {devices(wanted)} free for it: the roomiest has {said.largest}"
@@ -112,11 +117,13 @@ def _worst(said: Refusals) -> Obstacle:
     return SAYS[said.counts[0][0]][0]
 
 
-def _told(kind: NodeSays, count: int, said: Refusals) -> Refusal:
+def _told(book: Book, kind: NodeSays, nodes: int, asked: int) -> Refusal:
     obstacle, words = SAYS[kind]
-    return Refusal(
-        obstacle=obstacle, by="nodes", count=count, asked=said.needs, available=0, text=f"{count} node{'' if count == 1 else 's'} {words}"
-    )
+    count, known = nodes.bit_count(), book.cluster.layout.slots
+    text = f"{count} node{'' if count == 1 else 's'} {words}"
+    few = (known[node] for node in islice(bits_of(nodes), MOST_EXAMPLES))
+    examples = tuple(slots.node_id for slots in few if slots is not None)
+    return Refusal(obstacle=obstacle, by="nodes", count=count, asked=asked, available=0, examples=examples, text=text)
 
 
 def _ways(shape: Shape, said: Refusals, missing: int, where: str) -> list[str]:

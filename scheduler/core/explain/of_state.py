@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from trainhouse.events.explained import JobExplained
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.explain.answer import Answer
+from trainhouse.scheduler.core.explain.nodes_asked import NodeAnswer, nodes_asked
 from trainhouse.scheduler.core.explain.waiting import explain_pool
 from trainhouse.scheduler.core.state import ScheduleState
 
@@ -30,3 +31,9 @@ def explain_job(state: ScheduleState, job_id: str, now_ms: int) -> JobExplained 
         return None
     frozen = state.frozen.reason if state.frozen is not None else ""
     return next(a.build() for a in explain_pool(state.book, waiting.shape.pool, now_ms, frozen) if a.job_id == job_id)
+
+
+def explain_nodes(state: ScheduleState, job_id: str) -> list[NodeAnswer]:
+    """What each node of its pool says to one job; empty: it does not wait."""
+    waiting = state.book.lanes.get(job_id)
+    return [] if waiting is None else nodes_asked(state.book, waiting.shape)
