@@ -4,24 +4,25 @@ Holds: agents see bytes, so nothing can fail in Faust's decoding; topics are nev
 Never: trusted for exactness (it acks a batch even when its agent raises): see the feed.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from tempfile import mkdtemp
 from typing import Any
 
 import faust
 
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.scheduler.stream.batch_transport import Batches, BatchTransport
+from trainhouse.scheduler.stream.gathering import Gathering
 from trainhouse.scheduler.stream.kafka_auth import faust_broker, faust_credentials
 from trainhouse.scheduler.stream.ports import Entry
 from trainhouse.scheduler.stream.settings import StreamSettings
 
 MAX_FETCH_BYTES = 4 * 1024 * 1024
-Batches = Callable[[dict[int, list[Entry]]], Awaitable[None]]
 
 
 def make_app(name: str, kafka: KafkaSettings, settings: StreamSettings) -> Any:
     """The app of one group. Makes a temporary folder; opens no connection yet."""
-    return faust.App(
+    app = faust.App(
         f"trainhouse-{name}",
         broker=faust_broker(kafka),
         broker_credentials=faust_credentials(kafka),
@@ -41,21 +42,38 @@ def make_app(name: str, kafka: KafkaSettings, settings: StreamSettings) -> Any:
         topic_disable_leader=True,
         worker_redirect_stdouts=False,
     )
+    app.transport = BatchTransport(app.conf.broker_consumer, app)
+    return app
 
 
 def add_agent(app: Any, topic: str, settings: StreamSettings, batches: Batches) -> None:
     """Feeds batches of a topic, split by partition and in order, to `batches`, which must not raise."""
 
     async def take(stream: Any) -> None:
-        async for events in stream.take_events(settings.batch_count, within=settings.gather_s):
+        async def handle(events: Sequence[Any]) -> None:
             by_partition: dict[int, list[Entry]] = {}
             for event in events:
                 entry = _entry(event.message)
                 by_partition.setdefault(entry.partition, []).append(entry)
             await batches(by_partition)
 
-    source = app.topic(topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
-    app.agent(source, name=f"{app.conf.id}.{topic}")(take)
+        # Not `take_events`: it looks every few milliseconds whether something came, and a lone record waits for that.
+        stream.enable_acks = False
+        await Gathering(handle, stream.ack, settings.batch_count).run(stream.events())
+
+    app.agent(_raw(app, topic), name=f"{app.conf.id}.{topic}")(take)
+
+
+def add_batches(app: Any, topic: str, batches: Batches) -> None:
+    """Hands a topic's fetched batches to `batches`, which must not raise nor wait for long; for who knows itself what it has handled."""
+
+    async def nothing(stream: Any) -> None:
+        async for _ in stream:
+            pass
+
+    # The agent makes the app a member for the topic; its stream stays empty.
+    app.agent(_raw(app, topic), name=f"{app.conf.id}.{topic}")(nothing)
+    app.transport.whole[topic] = batches
 
 
 def on_assignment(app: Any, topic: str, changed: Callable[[set[int]], None]) -> None:
@@ -69,6 +87,10 @@ def on_assignment(app: Any, topic: str, changed: Callable[[set[int]], None]) -> 
 
     app.on_partitions_assigned.connect(assigned)
     app.on_partitions_revoked.connect(revoked)
+
+
+def _raw(app: Any, topic: str) -> Any:
+    return app.topic(topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
 
 
 def _entry(message: Any) -> Entry:

@@ -10,7 +10,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ADMISSION, DIRECTORY, JOBS
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.stream.clock import SystemClock
-from trainhouse.scheduler.stream.faust_app import add_agent, make_app, on_assignment
+from trainhouse.scheduler.stream.faust_app import add_agent, add_batches, make_app, on_assignment
 from trainhouse.scheduler.stream.kafka_log import KafkaLog
 from trainhouse.scheduler.stream.logs import configure_logs
 from trainhouse.scheduler.stream.ports import SnapshotStore
@@ -35,6 +35,6 @@ async def run_intake(kafka: KafkaSettings, snapshots: SnapshotStore, settings: S
     host = journal_host(DIRECTORY, ADMISSION, log, directory, snapshots, clock, settings, transactional=False)
     app = make_app("intake", kafka, settings)
     add_agent(app, JOBS, settings, ScreeningAgent(log, clock).take)
-    add_agent(app, ADMISSION, settings, host.offer_all)
+    add_batches(app, ADMISSION, host.offer_all)
     on_assignment(app, ADMISSION, host.on_assigned)
     await serve(app, [host.run()])

@@ -11,7 +11,7 @@ from trainhouse.events.topics import CONTROL, DECISIONS
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.stream.clock import SystemClock
 from trainhouse.scheduler.stream.explaining import Answers, Explaining
-from trainhouse.scheduler.stream.faust_app import add_agent, make_app, on_assignment
+from trainhouse.scheduler.stream.faust_app import add_batches, make_app, on_assignment
 from trainhouse.scheduler.stream.kafka_log import KafkaLog
 from trainhouse.scheduler.stream.logs import configure_logs
 from trainhouse.scheduler.stream.ports import SnapshotStore
@@ -38,6 +38,6 @@ async def run_scheduler(
     observers = [Explaining(log, clock, answers).after_record] if answers is not None else []
     host = journal_host(DECISIONS, CONTROL, log, machine, snapshots, clock, settings, transactional=True, observers=observers)
     app = make_app("scheduler", kafka, settings)
-    add_agent(app, CONTROL, settings, host.offer_all)
+    add_batches(app, CONTROL, host.offer_all)
     on_assignment(app, CONTROL, host.on_assigned)
     await serve(app, [host.run()])

@@ -24,7 +24,6 @@ class StreamSettings(TomlSection):
     snapshot_every_records: int = Field(2_000, ge=10)
     group_session_s: float = Field(6.0, ge=1.0)
     batch_count: int = Field(500, ge=1, le=10_000)
-    gather_s: float = Field(0.005, gt=0, description="how long a batch of the stream may gather")
     log_level: str = "INFO"
 
     def owner_name(self) -> str:
