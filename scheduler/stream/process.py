@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 import structlog
 
+from trainhouse.scheduler.stream.garbage import Settling
+
 EXIT_BROKEN = 70
 STOP_TIMEOUT_S = 5.0
 log_ = structlog.get_logger(__name__)
@@ -31,6 +33,7 @@ async def serve(app: Any, services: Sequence[Awaitable[None]]) -> None:
         loop.add_signal_handler(signum, stop.set)
     tasks = [asyncio.ensure_future(s) for s in services]
     tasks.append(asyncio.ensure_future(_faust(app)))
+    tasks.append(asyncio.ensure_future(Settling().run()))
     waiting = asyncio.ensure_future(stop.wait())
     done, _ = await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
     for task in done - {waiting}:
