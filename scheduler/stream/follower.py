@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from trainhouse.events.journal import JournalRecord
+from trainhouse.events.topics import STATUS
 from trainhouse.scheduler.core.journal import Folded, fold_bytes
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.core.outgoing import Outgoing, outgoing
@@ -27,6 +28,11 @@ class Unpublished:
     seq: int
     effects: list[Outgoing]
     record: bytes
+
+    @property
+    def urgent(self) -> bool:
+        """Whether something in it is acted on, and not only looked at."""
+        return any(e.topic != STATUS for e in self.effects)
 
 
 class Follower(Generic[S]):

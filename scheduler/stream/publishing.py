@@ -2,7 +2,8 @@
 
 Holds: opening a publisher fences the one before it; only then is the journal read to its end, and only from there is published;
 with transactions, how far was published is committed with the effects themselves, so none is published twice, whoever died when;
-a publisher stops at its first failed send and is never used again. `done` moves after acks only.
+a publisher stops at its first failed send and is never used again. `done` moves after acks only. What is acted on goes out at once,
+statuses alone within `LINGER_S`.
 Never: sends an effect of a record that did not count.
 """
 
@@ -21,6 +22,9 @@ S = TypeVar("S")
 BATCH_RECORDS = 200
 BATCH_BYTES = 4 * 1024 * 1024
 RETRY_S = 0.3
+# A transaction costs the brokers the same whatever it holds, and the next one waits for it. Statuses alone are told a little later.
+LINGER_S = 0.05
+LINGER_RECORDS = 50
 log_ = structlog.get_logger(__name__)
 
 
@@ -70,27 +74,37 @@ class Publishing(Generic[S]):
             self.done = max(self._follower.folded.published_up_to, await publisher.mark())
             while True:
                 still_wanted()
-                await self._publish_waiting(publisher)
                 await self._follower.until(self._waits)
+                await self._follower.until(self._urgent, LINGER_S)
+                await self._publish_batch(publisher)
         finally:
             await publisher.close()
 
     def _waits(self) -> bool:
         return bool(self._follower.unpublished) and self._follower.unpublished[-1].seq > (self.done or 0)
 
-    async def _publish_waiting(self, publisher: Publisher) -> None:
-        while self._waits():
-            batch: list[Outgoing] = []
-            size = records = 0
-            last = done = self.done or 0
-            for item in self._follower.unpublished:
-                if item.seq <= done:
-                    continue
-                if records >= BATCH_RECORDS or size >= BATCH_BYTES:
-                    break
-                batch.extend(item.effects)
-                size += sum(len(e.value) for e in item.effects)
-                records += 1
-                last = item.seq
+    def _urgent(self) -> bool:
+        """Whether something waits that is acted on, or so much that it is better out."""
+        records = 0
+        for item in self._follower.unpublished:
+            records += item.seq > (self.done or 0)
+            if records >= LINGER_RECORDS or (records and item.urgent):
+                return True
+        return False
+
+    async def _publish_batch(self, publisher: Publisher) -> None:
+        batch: list[Outgoing] = []
+        size = records = 0
+        last = done = self.done or 0
+        for item in self._follower.unpublished:
+            if item.seq <= done:
+                continue
+            if records >= BATCH_RECORDS or size >= BATCH_BYTES:
+                break
+            batch.extend(item.effects)
+            size += sum(len(e.value) for e in item.effects)
+            records += 1
+            last = item.seq
+        if batch:
             await publisher.send(batch, mark=last)
             self.done = last

@@ -1,0 +1,92 @@
+"""When effects go out: at once what is acted on, statuses alone a little later and together; and what aiokafka must have for it."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+
+from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.producer import sender
+
+from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
+from tests.journal_support import CountingMachine, Counts
+from trainhouse.events.topics import ALLOCATIONS, CONTROL, DECISIONS, STATUS
+from trainhouse.scheduler.core.journal import begin
+from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.scheduler.core.ownership import Ownership
+from trainhouse.scheduler.stream import kafka_publisher
+from trainhouse.scheduler.stream.follower import Follower, Unpublished
+from trainhouse.scheduler.stream.publishing import LINGER_RECORDS, LINGER_S, Publishing
+
+Came = dict[str, list[tuple[float, int]]]
+
+
+class Story:
+    """A publisher of records that are made by hand."""
+
+    def __init__(self) -> None:
+        self.broker = FakeBroker(partitions=1)
+        clock = LoopClock()
+        machine = CountingMachine()
+        self.follower: Follower[Counts] = Follower(machine, CONTROL, begin(machine, 0), 0, Ownership("a", 2.0, 0.0), clock)
+        self.publishing = Publishing(FakeLog(self.broker), DECISIONS, self.follower, clock, transactional=True)
+        self._seq = 0
+
+    def record(self, *topics: str) -> None:
+        self._seq += 1
+        effects = [Outgoing(topic, b"k", b"%d" % self._seq, (), 0) for topic in topics]
+        self.follower.unpublished.append(Unpublished(self._seq, effects, b""))
+        self.follower.wake()
+
+    def out(self, topic: str) -> list[int]:
+        return [int(e.value or b"0") for e in self.broker.committed(topic, 0)]
+
+
+def told(tale: Callable[[Story], Awaitable[None]]) -> None:
+    async def run() -> None:
+        story = Story()
+        task = asyncio.create_task(story.publishing.run())
+        await asyncio.sleep(0.1)
+        await tale(story)
+        task.cancel()
+
+    run_virtually(run())
+
+
+def test_what_is_acted_on_goes_out_at_once_and_takes_along_what_was_before_it() -> None:
+    async def tale(story: Story) -> None:
+        story.record(STATUS)
+        await asyncio.sleep(LINGER_S / 4)
+        assert story.out(STATUS) == []
+        story.record(STATUS, ALLOCATIONS)
+        await asyncio.sleep(LINGER_S / 4)
+        assert story.out(STATUS) == [1, 2] and story.out(ALLOCATIONS) == [2] and story.publishing.done == 2
+
+    told(tale)
+
+
+def test_statuses_alone_go_out_together_a_little_later() -> None:
+    async def tale(story: Story) -> None:
+        for _ in range(3):
+            story.record(STATUS)
+            await asyncio.sleep(LINGER_S / 5)
+        assert story.out(STATUS) == [] and story.publishing.done == 0
+        await asyncio.sleep(LINGER_S)
+        assert story.out(STATUS) == [1, 2, 3] and story.publishing.done == 3
+
+    told(tale)
+
+
+def test_many_statuses_do_not_wait() -> None:
+    async def tale(story: Story) -> None:
+        for _ in range(LINGER_RECORDS):
+            story.record(STATUS)
+        await asyncio.sleep(LINGER_S * 0.9)
+        assert len(story.out(STATUS)) == LINGER_RECORDS
+
+    told(tale)
+
+
+def test_aiokafka_has_what_is_set_in_it() -> None:
+    assert "_prefetch_backoff" in inspect.getsource(Fetcher.__init__)
+    assert "BACKOFF_OVERRIDE" in inspect.getsource(sender.AddPartitionsToTxnHandler)
+    assert sender.BACKOFF_OVERRIDE == kafka_publisher.CONCURRENT_BACKOFF_S
