@@ -2,7 +2,7 @@
 
 Holds: state never changes here; an owner that lost the race for a seq decides again from the new state; at most one append is under way;
 a record of the owner, idle ticks included, comes at least every `idle_tick_s`; a record with inputs ends with a tick, or one follows
-within `busy_tick_s` of the last; effects wait when too many of them are not out yet.
+soon: `TICK_PAUSE` times as long as the last one took to decide, `busy_tick_s` at most; effects wait when too many of them are not out yet.
 Never: skips an input; decides before its tail has read what its own append followed.
 """
 
@@ -26,6 +26,9 @@ from trainhouse.scheduler.stream.ports import Appended, Clock, Log
 from trainhouse.scheduler.stream.publishing import Publishing
 
 S = TypeVar("S")
+# Cycles that cost little may follow each other closely; those of a long queue leave most of the time to inputs.
+TICK_PAUSE = 3
+LEAST_PAUSE_S = 0.002
 log_ = structlog.get_logger(__name__)
 
 
@@ -71,6 +74,7 @@ class Owner(Generic[S]):
         self._waiting: list[Pending] = []
         self._ticked_at_s = float("-inf")
         self._owes_tick = False
+        self._busy_pause_s = self._pace.busy_tick_s
         self._publishing: Publishing[S] | None = None
 
     async def run(self) -> None:
@@ -130,7 +134,7 @@ class Owner(Generic[S]):
         folded = self._follower.folded
         waiting = [] if blocked else [p for p in self._waiting if p.offset > folded.cursor]
         now_s = self._clock.steady_s()
-        tick = now_s - self._ticked_at_s >= (self._pace.busy_tick_s if waiting or self._owes_tick else self._pace.idle_tick_s)
+        tick = now_s - self._ticked_at_s >= (self._busy_pause_s if waiting or self._owes_tick else self._pace.idle_tick_s)
         published = self._publishing.advance() if self._publishing else 0
         now_ms = self._time.now_ms(self._clock.now_ms())
         record = self._proposer.propose(folded, now_ms, waiting, published, tick=tick, limits=self._limits)
@@ -138,6 +142,7 @@ class Owner(Generic[S]):
             return
         if tick:
             self._ticked_at_s = now_s
+            self._busy_pause_s = min(self._pace.busy_tick_s, max(LEAST_PAUSE_S, TICK_PAUSE * (self._clock.steady_s() - now_s)))
         # What came in is acted on at a tick alone: a proposal that had to leave its tick out must not wait for an idle one.
         self._owes_tick = bool(record.inputs) and all(i.offset is not None for i in record.inputs)
         await self._append(record)
@@ -146,7 +151,7 @@ class Owner(Generic[S]):
 
     def _until_tick_s(self) -> float:
         # A little beyond, so that rounding never makes it wake too early and spin.
-        pause_s = self._pace.busy_tick_s if self._owes_tick else self._pace.idle_tick_s
+        pause_s = self._busy_pause_s if self._owes_tick else self._pace.idle_tick_s
         return max(0.001, self._ticked_at_s + pause_s - self._clock.steady_s() + 0.001)
 
     async def _append(self, record: JournalRecord) -> None:
