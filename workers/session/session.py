@@ -10,7 +10,7 @@
         session.log(loss=loss.item())
 
 Holds: a logged point is in the spool when the call returns. All ranks save at the same step. A program runs without Trainhouse as well
-(alone or under torchrun); then nothing is saved.
+(alone or under torchrun); then nothing is saved. A program that is done ends with its own exit code, however late torch's threads are.
 Never: changes what the program computes: no random number is drawn, no gradient touched.
 """
 
@@ -32,6 +32,7 @@ from trainhouse.workers.session.boundary import Boundary
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import InvalidUse
 from trainhouse.workers.session.gang import DEFAULT_TIMEOUT_S, Gang
+from trainhouse.workers.session.leaving import wait_until_let_go
 from trainhouse.workers.session.progress import Progress
 from trainhouse.workers.session.saver import Saver, open_saver
 from trainhouse.workers.session.sink import Sink, open_sink
@@ -75,6 +76,8 @@ class Session:
         session = cls(context, gang, sink, open_saver(context, gang, sink))
         if threading.current_thread() is threading.main_thread() and context.job_id is not None:
             signal.signal(signal.SIGTERM, session._boundary.on_sigterm)
+        if context.world_size > 1:
+            atexit.register(wait_until_let_go)  # before `close`, so that it runs after it
         atexit.register(session.close)
         if any(part is not None for part in (model, optimizer, schedule, loader)):
             session.track(model=model, optimizer=optimizer, schedule=schedule, loader=loader)
