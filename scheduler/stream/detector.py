@@ -10,7 +10,7 @@ from trainhouse.events.topics import HEARTBEATS
 from trainhouse.scheduler.core.detector import DetectorMachine
 from trainhouse.scheduler.stream.clock import SystemClock
 from trainhouse.scheduler.stream.detecting import Detecting
-from trainhouse.scheduler.stream.faust_app import add_agent, make_app, on_assignment
+from trainhouse.scheduler.stream.faust_app import add_batches, make_app, on_assignment
 from trainhouse.scheduler.stream.kafka_log import KafkaLog
 from trainhouse.scheduler.stream.logs import configure_logs
 from trainhouse.scheduler.stream.process import serve
@@ -28,6 +28,6 @@ async def run_detector(kafka: KafkaSettings, settings: StreamSettings, machine: 
     """The same on a running loop, with a given machine."""
     detecting = Detecting(KafkaLog(kafka), SystemClock(), machine)
     app = make_app("detector", kafka, settings)
-    add_agent(app, HEARTBEATS, settings, detecting.take)
+    add_batches(app, HEARTBEATS, detecting.take)
     on_assignment(app, HEARTBEATS, detecting.on_assigned)
     await serve(app, [detecting.run()])
