@@ -13,9 +13,10 @@ from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Claim, Eviction, Running, Waiting
 from trainhouse.scheduler.core.cycle.holdings import Holdings
 from trainhouse.scheduler.core.cycle.plans import Plan
+from trainhouse.scheduler.core.cycle.reach import Reach
 from trainhouse.scheduler.core.cycle.seeking import Found, Seeker
 from trainhouse.scheduler.core.cycle.shrink import Resized, by_price, settle, squeeze, undo
-from trainhouse.scheduler.core.cycle.standing import Reachable, Standing
+from trainhouse.scheduler.core.cycle.standing import Standing
 from trainhouse.scheduler.core.cycle.trial import Trial, broken_by, kept_for_others, occupants, pledged
 from trainhouse.scheduler.core.cycle.victims import Victim, milliseconds, victims_of
 from trainhouse.scheduler.core.queue.amounts import amounts_least
@@ -43,7 +44,7 @@ class Desk:
         self._known: dict[tuple[object, ...], tuple[Rights, list[Victim]]] = {}
         self.searches = 0
         self._ranks_by_time = policy.order is Order.REMAINING
-        self._made_reachable: Reachable | None = None
+        self._made_reach: Reach | None = None
         self._last_priority = max((v.running.job.priority for v in self._victims), default=0)
         self._standing: Standing | None = None
         self._made_trial: Trial | None = None
@@ -65,6 +66,13 @@ class Desk:
     def _holdings(self) -> Holdings:
         self._made_holdings = self._made_holdings or Holdings(self._victims)
         return self._made_holdings
+
+    @property
+    def _reach(self) -> Reach:
+        if self._made_reach is None:
+            self._made_reach = self._stand.reach(self._victims)
+            self._made_reach.drop(self._holdings.ordinal(job_id) for job_id in self._asked)
+        return self._made_reach
 
     @property
     def leavers(self) -> list[Running]:
@@ -99,7 +107,7 @@ class Desk:
         """Whom the gang may stop, and who can shrink for it, the cheapest first. Many that ask are alike: their answers are kept."""
         cover, within = self._stand.would_cover(job), self._limit(job)
         by_score = self._stand.by_score
-        if by_score and not cover and self._of_one_priority(job) and not self._shrinkable and not self._enough(job):
+        if not self._shrinkable and self._stand.by_rank_alone(job, cover, self._last_priority) and not self._enough(job):
             return {}, []
         key = (job.team, job.priority, cover, within, job.job_id if by_score else job.run_ms if self._ranks_by_time else None)
         known = self._known.get(key)
@@ -109,16 +117,10 @@ class Desk:
             known = self._known[key] = (rights, able[: min(MAX_SQUEEZED, self._rules.max_victims)])
         return known
 
-    def _of_one_priority(self, job: Waiting) -> bool:
-        """Whether nobody could be stopped by priority."""
-        return job.priority + self._rules.margin > self._last_priority
-
     def _enough(self, job: Waiting) -> bool:
-        """Whether the devices that are free, or come free anyway, and those of gangs that are behind by score are enough in number."""
-        if self._made_reachable is None:
-            self._made_reachable = self._stand.reachable(v.running for v in self._victims if v.job_id not in self._asked)
-        reachable = self._made_reachable.milli(self._stand.points(job))
-        if job.shape.milli < WHOLE:
+        """Whether the devices that are free, or come free anyway, and those of gangs that are behind by rank are enough in number."""
+        reachable = self._reach.milli(self._stand.bound(job))
+        if job.shape.milli < WHOLE or not reachable:
             return reachable > 0
         return self._trial.cluster.free(self._pool) * WHOLE + reachable >= job.shape.least_ranks * WHOLE
 
@@ -133,16 +135,18 @@ class Desk:
             self._trial.cluster.claim(claim.placement)
         self._shrinkable = [v for v in self._shrinkable if v.job_id not in self._asked]
         self.idle = not (self._rules.enabled and len(self._asked) < len(self._victims)) and not self._shrinkable
-        self._standing = self._made_reachable = None
+        if self._standing is not None:
+            self._standing.renew()
+        if self._made_reach is not None:
+            self._made_reach.drop(self._holdings.ordinal(victim.job_id) for victim in asked)
         self._known = {}
 
     def _rights(self, job: Waiting, cover: frozenset[str]) -> Rights:
         if not self._rules.enabled:
             return {}
         asked = self._asked
-        if self._stand.by_score and not cover and not self._stand.guarded and self._of_one_priority(job):
-            led = self._stand.led_by(job, self._victims)
-            return {i: Eviction.PREEMPTED for i in led if self._victims[i].job_id not in asked}
+        if self._stand.by_rank_alone(job, cover, self._last_priority):
+            return dict.fromkeys(self._stand.led_by(job, self._victims, self._reach), Eviction.PREEMPTED)
         rights = ((i, self._stand.may_stop(job, v.running, cover)) for i, v in enumerate(self._victims) if v.job_id not in asked)
         return {i: right for i, right in rights if right is not None}
 

@@ -19,14 +19,13 @@ bonus where scores lead, which is bounded).
 Never: looks at devices.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 
 from trainhouse.events.policy import Order, RunTimes
 from trainhouse.scheduler.core.cluster.shape import ANY, Placement
 from trainhouse.scheduler.core.cycle.book import HOUR_MS, Book
 from trainhouse.scheduler.core.cycle.entries import Eviction, Running, Waiting
+from trainhouse.scheduler.core.cycle.reach import Reach
 from trainhouse.scheduler.core.cycle.victims import Victim, device_milli, milliseconds
 from trainhouse.scheduler.core.queue.amounts import Amounts, amounts_least
 from trainhouse.scheduler.core.queue.score import POINT, WaitRule, over_share_penalty
@@ -61,25 +60,12 @@ def by_score(book: Book, pool: str, now_ms: int) -> bool:
     return looked_ms is None or looked_ms // every_ms != now_ms // every_ms
 
 
-class Reachable:
-    """Devices of running gangs by score, so that for a gang that cannot get enough nobody looks any further."""
-
-    def __init__(self, held: list[tuple[int, int]], margin: int) -> None:
-        held.sort()
-        self._points = [points for points, _ in held]
-        self._milli = list(accumulate((milli for _, milli in held), initial=0))
-        self._margin = margin
-
-    def milli(self, points: int) -> int:
-        """Thousandths of devices whose gangs are behind so many points by the margin."""
-        return self._milli[bisect_right(self._points, points - self._margin)]
-
-
 class Standing:
     """Ranks and guarantees in one pool at one time. Gangs that leave are not counted; those with a claim count as if they ran."""
 
     def __init__(self, book: Book, pool: str, now_ms: int) -> None:
-        self._policy, self._now_ms = book.policy(pool), now_ms
+        self._book, self._pool, self._now_ms = book, pool, now_ms
+        self._policy = book.policy(pool)
         self._rules = self._policy.preemption
         self._usage = book.usage.of(pool)
         self._tree = self._usage.quotas.tree
@@ -94,10 +80,15 @@ class Standing:
         self.by_score = by_score(book, pool, now_ms)
         """Whether whole scores lead at this time, not priorities alone."""
         self._points: dict[str, int] = {}
-        if self._tree.types:
-            self._gather(book, pool)
+        self.renew()
         if self._policy.order is Order.SCORE:
             self._fair = self._usage.fair_shares(sorted(book.lanes.of(pool).teams))
+
+    def renew(self) -> None:
+        """Takes in who was asked to leave and who got a claim since. Only guarantees follow from that: ranks, use and shares do not."""
+        if self._tree.types:
+            self._members, self._covering = {}, {}
+            self._gather(self._book, self._pool)
 
     def _gather(self, book: Book, pool: str) -> None:
         for job_id in sorted({*book.running, *book.claims}):
@@ -183,20 +174,26 @@ class Standing:
             return True
         return self.by_score and lead >= 0 and self.points(job) - handicap - self._known(victim) >= self._margin
 
-    @property
-    def guarded(self) -> bool:
-        """Whether any running gang is covered by a guarantee."""
-        return bool(self._covering)
+    def by_rank_alone(self, job: Waiting, cover: frozenset[str], last_priority: int) -> bool:
+        """Whether `bound` and `rank` tell whom a gang may lead: nothing is taken back for it, and no victim has so low a priority.
 
-    def led_by(self, job: Waiting, victims: Sequence[Victim]) -> list[int]:
-        """The places of those of `victims` that a waiting gang leads: `leads` for many, where no priority leads and nobody is covered."""
-        most, own = self.points(job) - self._margin, self._penalty(job.team)
+        `last_priority`: the lowest of all victims.
+        """
+        return not cover and self.by_score and job.priority + self._rules.margin > last_priority
+
+    def bound(self, job: Waiting) -> int:
+        """The rank up to which victims are behind a gang by the margin."""
+        return self.points(job) - self._margin
+
+    def led_by(self, job: Waiting, victims: Sequence[Victim], reach: Reach) -> list[int]:
+        """The places of those of `victims` that a waiting gang leads and that nothing covers: `may_stop` where ranks alone count."""
+        bound, own = self.bound(job), self._penalty(job.team)
         found = []
-        for i, victim in enumerate(victims):
-            running = victim.running
-            if self._known(running) <= most and running.job.priority >= job.priority:
+        for i in reach.behind(bound):
+            running = victims[i].running
+            if running.job.priority >= job.priority and running.job.job_id not in self._covering:
                 handicap = max(0, own - self._penalty(running.job.team))
-                if self._known(running) <= most - handicap:
+                if not handicap or self._known(running) <= bound - handicap:
                     found.append(i)
         return found
 
@@ -230,9 +227,9 @@ class Standing:
         left = remaining_ms(running, self._now_ms)
         return HOUR_MS if left is None else left
 
-    def reachable(self, victims: Iterable[Running]) -> "Reachable":
-        """How many devices could be had by score."""
-        return Reachable([(self._known(v), device_milli(v.placement)) for v in victims], self._margin)
+    def reach(self, victims: Sequence[Victim]) -> Reach:
+        """All of them by score."""
+        return Reach([self._known(v.running) for v in victims], [device_milli(v.running.placement) for v in victims])
 
     def delay_ms(self, victim: Running) -> int:
         """Run time that stopping a gang loses for it, ms."""
