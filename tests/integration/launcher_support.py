@@ -2,11 +2,11 @@
 
 import os
 import socket
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from tests.waiting import until
 from trainhouse.workers.launcher import (
     AttemptPaths,
     ExitRecord,
@@ -35,17 +35,6 @@ for step in range(3):
 print("rank", dist.get_rank(), "of", dist.get_world_size(), "weight", model.module.weight.sum().item())
 dist.destroy_process_group()
 """
-
-
-def until(found: Callable[[], T | None], timeout_s: float = 60.0) -> T:
-    """Wait until `found` returns something true."""
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        value = found()
-        if value:
-            return value
-        time.sleep(0.01)
-    raise AssertionError(f"nothing within {timeout_s} s")
 
 
 class Attempt:
@@ -87,7 +76,7 @@ class Attempt:
         return StoreSocket(self.listener.fileno(), "127.0.0.1", self.listener.getsockname()[1], self.ranks)
 
     def exit_of(self, rank: int = 0, timeout_s: float = 60.0) -> ExitRecord:
-        return until(lambda: read_exit(self.paths.rank(rank)), timeout_s)
+        return until(lambda: read_exit(self.paths.rank(rank)), timeout_s=timeout_s)
 
     def stdout(self, rank: int = 0) -> str:
         return self.paths.rank(rank).stdout.read_text()

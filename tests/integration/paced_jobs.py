@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.live_stack import LiveStack
+from tests.waiting import until
 from trainhouse.client import TrainhouseClient
 from trainhouse.client.client import spec_of
 from trainhouse.events import JobState, JobStatus
 
-WAIT_S = 150
 STEPS = 150
 # The example as it is, but each step takes its time until a file says that the test has seen enough.
 PACED_GPT = f"""\
@@ -36,15 +35,6 @@ import os, time
 while not os.path.exists(os.environ["ENOUGH"]):
     time.sleep(0.1)
 """
-
-
-def until(what: Callable[[], Any], told: Callable[[], object] = lambda: "") -> Any:
-    """The first true answer."""
-    deadline = time.monotonic() + WAIT_S
-    while not (found := what()):
-        assert time.monotonic() < deadline, told()
-        time.sleep(0.3)
-    return found
 
 
 @dataclass(frozen=True)
@@ -90,7 +80,7 @@ class Pool:
     """A pool of its own with two nodes."""
 
     name: str
-    nodes: tuple[str, str]
+    nodes: tuple[str, ...]
     stack: LiveStack
     client: TrainhouseClient
     folder: Path

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.integration.launcher_support import Attempt, until
+from tests.integration.launcher_support import Attempt
+from tests.waiting import until
 from trainhouse.events import JobSpec
 from trainhouse.events.spec import Runtime
 from trainhouse.workers.launcher import Launcher, attempt_alive, kill_tree, ports

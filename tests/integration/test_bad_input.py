@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from tests.live_stack import LiveStack
+from tests.waiting import until
 from trainhouse.deploy.local.layout import read_toml
 from trainhouse.events import DeadLetter, JobState, JobStatus, decode, topics
 from trainhouse.events.kafka import consumer, read_to_end
@@ -19,7 +19,6 @@ from trainhouse.events.settings import KafkaSettings
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 RUNTIME = {"command": ["python", "-c", "print('hello')"]}
-WAIT_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +51,6 @@ def submission(job_id: str, event_id: str | None = None, **spec: Any) -> bytes:
         "data": data,
     }
     return json.dumps(envelope).encode()
-
-
-def until(what: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + WAIT_S
-    while not (found := what()):
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.3)
-    return found
 
 
 def status_of(reader: Consumer, kafka: KafkaSettings, key: str) -> JobStatus | None:

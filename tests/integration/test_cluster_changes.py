@@ -7,24 +7,19 @@ from __future__ import annotations
 
 import json
 import secrets
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from tests.live_agent import agents
 from tests.live_stack import LiveStack
-from trainhouse.deploy.local.client_config import exports
-from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.deploy.local.server import die_with_parent
+from tests.waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
-WAIT_S = 120
 
 POLICY = """\
 name: night
@@ -33,15 +28,6 @@ teams:
 - name: vision        # the night shift
   guaranteed: {cpu: 1}
 """
-
-
-def until(what: Callable[[], Any], told: Callable[[], object] = lambda: "") -> Any:
-    """The first true answer."""
-    deadline = time.monotonic() + WAIT_S
-    while not (found := what()):
-        assert time.monotonic() < deadline, told()
-        time.sleep(0.3)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -56,22 +42,9 @@ def pool(stack: LiveStack) -> str:
 @pytest.fixture(scope="module")
 def node(stack: LiveStack, pool: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A second agent of the stack: a node of that pool, with labels."""
-    folder, name = tmp_path_factory.mktemp("agent"), f"{pool}-n1"
-    environment = {k: v for k, v in stack.environment.items() if not k.startswith("TRAINHOUSE_")} | exports(StackFolder(stack.data_dir))
-    own = {"POOL": pool, "NODE_ID": name, "DIR": str(folder / "agent"), "SLOTS": "2", "ACCELERATORS": "none", "LABELS": "rack=r7,pod=p1"}
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "trainhouse.cli.main", "run", "agent"],
-            env=environment | {f"TRAINHOUSE_AGENT_{k}": v for k, v in own.items()},
-            cwd=folder,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            preexec_fn=die_with_parent(),
-        )
-    until(lambda: stack.rows(f"SELECT node_id FROM nodes WHERE node_id = '{name}'"), (folder / "log").read_text)
-    yield name
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0, (folder / "log").read_text()[-3000:]
+    name = f"{pool}-n1"
+    with agents(stack, pool, tmp_path_factory.mktemp("agent"), name, LABELS="rack=r7,pod=p1"):
+        yield name
 
 
 def test_a_pool_is_created_once_and_shown(stack: LiveStack, pool: str) -> None:

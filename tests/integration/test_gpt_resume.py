@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.launcher_support import until
 from tests.integration.session_support import GPT, SMALL, JobRun
+from tests.waiting import until
 from trainhouse.workers.launcher import Launcher, read_exit
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ KILLS = 4
 def launcher() -> Iterator[Launcher]:
     launcher = Launcher(warm_wait_s=120)
     launcher.prepare()
-    until(launcher.warm_ready, 120)
+    until(launcher.warm_ready)
     yield launcher
     launcher.close()
 
@@ -39,11 +39,11 @@ def finished(run: JobRun) -> str:
 def kill_at(run: JobRun, rng: random.Random, mid_commit: bool) -> None:
     """Wait for a seeded instant of this attempt, then SIGKILL all of it: at a step, or while a checkpoint is being written."""
     if mid_commit:
-        until(lambda: len(run.events("CheckpointStarted")) >= 2 or read_exit(run.paths.rank(0)), 120)
+        until(lambda: len(run.events("CheckpointStarted")) >= 2 or read_exit(run.paths.rank(0)))
         time.sleep(rng.uniform(0, 0.08))
     else:
         steps = rng.randint(5, 8)
-        until(lambda: len(run.losses()) >= steps or read_exit(run.paths.rank(0)), 120)
+        until(lambda: len(run.losses()) >= steps or read_exit(run.paths.rank(0)))
     assert read_exit(run.paths.rank(0)) is None, run.stderr()
     run.end()
 

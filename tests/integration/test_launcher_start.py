@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.launcher_support import TRAIN, Attempt, until
+from tests.integration.launcher_support import TRAIN, Attempt
+from tests.waiting import until
 from trainhouse.workers.launcher import (
     Launcher,
     LaunchError,
@@ -31,7 +32,7 @@ COLD = {"PYTHONOPTIMIZE": "1"}
 def launcher() -> Iterator[Launcher]:
     launcher = Launcher(warm_wait_s=120)
     launcher.prepare()
-    until(launcher.warm_ready, 120)
+    until(launcher.warm_ready)
     yield launcher
     launcher.close()
 
@@ -208,7 +209,7 @@ def test_a_dead_warm_process_is_replaced_and_the_start_is_cold(tmp_path: Path) -
     attempt = Attempt(tmp_path / "a", "print('here')")
     try:
         launcher.prepare()
-        until(launcher.warm_ready, 120)
+        until(launcher.warm_ready)
         warm = launcher.warm_pid()
         assert warm is not None
         os.kill(warm, signal.SIGKILL)
@@ -251,11 +252,12 @@ def test_ranks_survive_their_keeper_whose_records_then_lack(launcher: Launcher, 
 STARTER = """
 import sys, time
 from pathlib import Path
-from tests.integration.launcher_support import Attempt, until
+from tests.integration.launcher_support import Attempt
+from tests.waiting import until
 from trainhouse.workers.launcher import Launcher
 launcher = Launcher(warm_wait_s=120)
 if sys.argv[2] == "warm":
-    launcher.prepare(); until(launcher.warm_ready, 120)
+    launcher.prepare(); until(launcher.warm_ready)
 attempt = Attempt(Path(sys.argv[1]), open(sys.argv[3]).read())
 print(launcher.start(attempt.paths, attempt.launches(), None).warm, launcher.warm_pid(), flush=True)
 time.sleep(600)

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import json
 import secrets
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
-from tests.integration.paced_jobs import PACED_GPT, UNTIL_ENOUGH, Job, Pool, until
+from tests.integration.paced_jobs import PACED_GPT, UNTIL_ENOUGH, Job, Pool
+from tests.live_agent import agents
 from tests.live_stack import LiveStack
-from trainhouse.deploy.local.client_config import exports
-from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.deploy.local.server import die_with_parent
+from tests.waiting import until
 from trainhouse.events import JobState
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
@@ -38,17 +33,8 @@ def pool(stack: LiveStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The pool, with two agents of two slots each."""
     name, folder = f"way-{secrets.token_hex(3)}", tmp_path_factory.mktemp("way")
     stack.ok("pool", "create", name)
-    environment = {k: v for k, v in stack.environment.items() if not k.startswith("TRAINHOUSE_")} | exports(StackFolder(stack.data_dir))
-    nodes = (f"{name}-a", f"{name}-b")
-    agents = [_agent(environment, name, node, folder) for node in nodes]
-    made = Pool(name, nodes, stack, stack.client(), folder, [])
-    known = f"SELECT node_id FROM nodes WHERE pool = '{name}' AND state = 'ALIVE'"
-    until(lambda: len(made.rows(known)) == 2, lambda: [(folder / f"{n}.log").read_text()[-2000:] for n in nodes])
-    yield made
-    for agent in agents:
-        agent.send_signal(signal.SIGTERM)
-    for agent in agents:
-        assert agent.wait(60) == 0
+    with agents(stack, name, folder, f"{name}-a", f"{name}-b") as made:
+        yield Pool(name, made.node_ids, stack, stack.client(), folder, [])
 
 
 @pytest.fixture(autouse=True)
@@ -61,19 +47,6 @@ def alone(pool: Pool) -> Iterator[None]:
     for job in left:
         until(lambda job=job: job.status().state.final, job.status)  # type: ignore[misc]
     pool.jobs.clear()
-
-
-def _agent(environment: dict[str, str], pool: str, node: str, folder: Path) -> subprocess.Popen[bytes]:
-    own = {"POOL": pool, "NODE_ID": node, "DIR": str(folder / node), "SLOTS": "2", "ACCELERATORS": "none"}
-    with (folder / f"{node}.log").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "trainhouse.cli.main", "run", "agent"],
-            env=environment | {f"TRAINHOUSE_AGENT_{k}": v for k, v in own.items()},
-            cwd=folder,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            preexec_fn=die_with_parent(),
-        )
 
 
 def follows(states: Sequence[str], wanted: Sequence[str]) -> bool:
@@ -90,8 +63,9 @@ def test_a_gang_saves_and_makes_way_for_one_that_is_due_and_goes_on_from_that_ve
     preemptor.starts()
     waits = victim.until(lambda s: s.state is JobState.PENDING)
     assert waits.last_checkpoint is not None and waits.last_checkpoint.step > 1
-    told = pool.stack.ok("why", victim.id)
+    told = pool.stack.ok("why", victim.id, "--nodes")
     assert "0 of 4" in told or "4 devices" in told, told
+    assert all(f"{node}  " in told for node in pool.nodes), "each node says something"
     while_it_waited(pool, preemptor, victim)
     preemptor.succeeds()
     victim.trains(4, beyond=waits.last_checkpoint.step)

@@ -11,12 +11,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from tests.waiting import until
 from trainhouse.deploy.local.ports import free_port
 from trainhouse.deploy.local.server import die_with_parent
 from trainhouse.events import topics
@@ -65,7 +66,7 @@ class Process:
             )
 
     def wait_ready(self) -> None:
-        until(self.answers, 90, self._log)
+        until(self.answers, lambda: self._log.read_text()[-4000:], 90)
 
     def answers(self) -> bool:
         assert self._process is not None
@@ -82,14 +83,6 @@ class Process:
 
     def queries(self) -> Queries:
         return Queries(ClickHouseSettings(url=f"http://127.0.0.1:{self.port}"))
-
-
-def until(condition: Callable[[], bool], timeout_s: float, log: Path | None = None) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s} s\n{log.read_text()[-4000:] if log else ''}")
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -179,7 +172,10 @@ def test_killed_under_load_it_loses_and_doubles_nothing(settings: KafkaSettings,
     projector.wait_ready()
     queries = projector.queries()
     count = "SELECT (SELECT count() FROM step_metrics WHERE job_id = {j:String}), (SELECT count() FROM logs WHERE job_id = {j:String})"
-    until(lambda: queries.sql(count, {"j": job})[1][0] >= (sent * POINTS, sent) and queries.job(job)["step"] == sent - 1, 90)
+    until(
+        lambda: queries.sql(count, {"j": job})[1][0] >= (sent * POINTS, sent) and queries.job(job)["step"] == sent - 1,
+        lambda: (sent, queries.sql(count, {"j": job})[1], queries.job(job)),
+    )
     assert queries.sql(count, {"j": job})[1] == [(sent * POINTS, sent)], f"seed {seed}"
     distinct = "SELECT uniqExact(step), min(step), max(step), sum(value) FROM step_metrics WHERE job_id = {j:String}"
     assert queries.sql(distinct, {"j": job})[1][0][:3] == (sent * POINTS, 0, sent * POINTS - 1)
@@ -208,7 +204,7 @@ def test_only_committed_records_of_transactions_count(settings: KafkaSettings, p
     queries = projector.queries()
     seen = "SELECT groupArray(status_seq) FROM (SELECT status_seq FROM statuses_rows FINAL WHERE job_id = {j:String} ORDER BY status_seq)"
     expected = [n for n in range(12) if n % 3 != 2]
-    until(lambda: queries.sql(seen, {"j": job})[1][0][0] == expected, 60)
+    until(lambda: queries.sql(seen, {"j": job})[1][0][0] == expected, timeout_s=60)
     projector.kill()
     projector.start()
     projector.wait_ready()
@@ -232,8 +228,8 @@ def test_a_signal_ends_it_well_and_questions_are_answered(settings: KafkaSetting
     producer.flush()
     projector.wait_ready()
     queries = projector.queries()
-    until(lambda: len(queries.logs(job)) == 2 and len(queries.metrics(job, "loss")) == POINTS, 60)
-    until(lambda: (queries.job(job) or {}).get("step") == 2, 60)
+    until(lambda: len(queries.logs(job)) == 2 and len(queries.metrics(job, "loss")) == POINTS, timeout_s=60)
+    until(lambda: (queries.job(job) or {}).get("step") == 2, timeout_s=60)
     assert [j["job_id"] for j in queries.jobs(JobFilter(user="ada", team="t1", states=("running",), since_ms=1)) if j["job_id"] == job] == [
         job
     ]

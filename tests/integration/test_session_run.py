@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.launcher_support import Attempt, until
+from tests.integration.launcher_support import Attempt
 from tests.integration.session_support import GPT, SMALL, JobRun
+from tests.waiting import until
 from trainhouse.workers.launcher import Launcher, terminate
 from trainhouse.workers.session import EXIT_STOPPED
 
@@ -48,7 +49,7 @@ if sys.argv[2] == "linger": time.sleep(600)
 def launcher() -> Iterator[Launcher]:
     launcher = Launcher(warm_wait_s=120)
     launcher.prepare()
-    until(launcher.warm_ready, 120)
+    until(launcher.warm_ready)
     yield launcher
     launcher.close()
 

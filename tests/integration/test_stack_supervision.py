@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from tests.waiting import until
 from trainhouse.deploy.local import stack, supervisor_client, supervisor_config
 from trainhouse.deploy.local.errors import AlreadyRunning, NotRunning
 from trainhouse.deploy.local.layout import StackFolder
@@ -27,13 +27,6 @@ SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 PARENT = [sys.executable, "-c", "import subprocess, time; print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)"]
 FLAPPER = [sys.executable, "-c", "raise SystemExit(3)"]
 TALKER = [sys.executable, "-c", "import time; [print('x' * 999) for _ in range(60_000)]; print('end', flush=True); time.sleep(600)"]
-
-
-def until(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(0.05)
 
 
 class Supervised:

@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -17,13 +16,12 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.waiting import until
 from trainhouse.deploy.local import parts
 from trainhouse.deploy.local.layout import COUNT, StackFolder
 from trainhouse.deploy.local.ports import LOOPBACK, listening
 
 pytestmark = pytest.mark.stack
-
-READY_S = 90.0
 
 
 class Stack:
@@ -90,13 +88,6 @@ class Stack:
         url = f"{self.exports()['TRAINHOUSE_CLICKHOUSE_URL']}/?query={urllib.parse.quote(query)}"
         with urllib.request.urlopen(url, timeout=10) as reply:
             return str(reply.read().decode().strip())
-
-
-def until(condition: Callable[[], bool], what: str, timeout_s: float = READY_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(0.1)
 
 
 def answers(condition: Callable[[], bool]) -> Callable[[], bool]:

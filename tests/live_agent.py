@@ -1,0 +1,60 @@
+"""Node agents of one's own beside a running stack: started by settings alone, as on another machine, and stopped by pid."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.live_stack import LiveStack
+from tests.waiting import until
+from trainhouse.deploy.local.client_config import exports
+from trainhouse.deploy.local.layout import StackFolder
+from trainhouse.deploy.local.server import die_with_parent
+
+
+@dataclass(frozen=True)
+class Agents:
+    """The nodes of one pool, and what their agents write."""
+
+    node_ids: tuple[str, ...]
+    logs: tuple[Path, ...]
+
+    def told(self) -> str:
+        """The last lines of every agent."""
+        return "\n".join(f"{log.name}: {log.read_text()[-3000:]}" for log in self.logs)
+
+
+@contextmanager
+def agents(stack: LiveStack, pool: str, folder: Path, *node_ids: str, **settings: str) -> Iterator[Agents]:
+    """Agents with two slots each, from when all of them are in SQL; each must end with 0 within a minute of SIGTERM."""
+    environment = {k: v for k, v in stack.environment.items() if not k.startswith("TRAINHOUSE_")}
+    environment |= {k: v for k, v in exports(StackFolder(stack.data_dir)).items() if k not in ("TRAINHOUSE_CONFIG", "TRAINHOUSE_DATA_DIR")}
+    made = Agents(node_ids, tuple(folder / f"{node_id}.log" for node_id in node_ids))
+    processes = []
+    for node_id, path in zip(node_ids, made.logs, strict=True):
+        own = {"POOL": pool, "NODE_ID": node_id, "DIR": str(folder / node_id), "SLOTS": "2", "ACCELERATORS": "none"} | settings
+        with path.open("wb") as log:
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "trainhouse.cli.main", "run", "agent"],
+                    env=environment | {f"TRAINHOUSE_AGENT_{k}": v for k, v in own.items()},
+                    cwd=folder,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    preexec_fn=die_with_parent(),
+                )
+            )
+    alive = f"SELECT node_id FROM nodes WHERE pool = '{pool}' AND state = 'ALIVE'"
+    try:
+        until(lambda: {str(row["node_id"]) for row in stack.rows(alive)} >= set(node_ids), made.told, timeout_s=180)
+        yield made
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        ended = [process.wait(60) for process in processes]
+    assert ended == [0] * len(processes), made.told()
