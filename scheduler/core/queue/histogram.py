@@ -21,29 +21,31 @@ def bucket_of(run_ms: int) -> int:
 class Histogram:
     """Counts and sums of run times (ms) by bucket."""
 
-    __slots__ = ("_beyond", "_cells", "count")
+    __slots__ = ("_beyond", "_cells", "_total", "count")
 
-    def __init__(self, cells: tuple[tuple[int, int, int], ...] = ()) -> None:
-        self._cells = cells
-        self.count = sum(c for _, c, _ in cells)
+    def __init__(self, cells: tuple[tuple[int, int, int], ...] = (), count: int = 0, total: int = 0) -> None:
+        self._cells, self.count, self._total = cells, count, total
         self._beyond: list[tuple[int, int, int]] | None = None
 
     def plus(self, run_ms: int, forget_at: int) -> "Histogram":
         """With one more run time; from `forget_at` cases on, all counts are halved first."""
-        cells = self._cells if self.count < forget_at else _halved(self._cells)
-        bucket = bucket_of(run_ms)
-        for i, (b, count, total) in enumerate(cells):
-            if b == bucket:
-                return Histogram((*cells[:i], (b, count + 1, total + run_ms), *cells[i + 1 :]))
-            if b > bucket:
-                return Histogram((*cells[:i], (bucket, 1, run_ms), *cells[i:]))
-        return Histogram((*cells, (bucket, 1, run_ms)))
+        old = self if self.count < forget_at else Histogram.from_rows(_halved(self._cells))
+        cells, bucket = old._cells, bucket_of(run_ms)
+        at = bisect_left(cells, (bucket,))
+        if at < len(cells) and cells[at][0] == bucket:
+            _, n, s = cells[at]
+            cells = (*cells[:at], (bucket, n + 1, s + run_ms), *cells[at + 1 :])
+        else:
+            cells = (*cells[:at], (bucket, 1, run_ms), *cells[at:])
+        return Histogram(cells, old.count + 1, old._total + run_ms)
 
     def beyond(self, bucket: int, ran_ms: int) -> tuple[int, int]:
         """How many run times were longer than `ran_ms` (of the bucket that `ran_ms` is in), and their sum in ms.
 
         The bucket itself counts if its mean is longer.
         """
+        if bucket == 0:  # the most usual question, and everything is longer
+            return self.count, self._total
         if self._beyond is None:
             self._beyond = self._sums()
         at = bisect_left(self._beyond, (bucket,))
@@ -69,7 +71,7 @@ class Histogram:
 
     @classmethod
     def from_rows(cls, rows: tuple[tuple[int, int, int], ...]) -> "Histogram":
-        return cls(tuple((b, n, s) for b, n, s in rows))
+        return cls(tuple((b, n, s) for b, n, s in rows), sum(n for _, n, _ in rows), sum(s for _, _, s in rows))
 
 
 def _halved(cells: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
