@@ -43,11 +43,13 @@ class Shape:
     min_ranks: int = 0
     _hash: int = field(default=0, compare=False, repr=False)
     _ranks: int = field(default=0, compare=False, repr=False)
+    _hosted: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         key = (self.pool, self.blocks, self.milli, self.require, self.prefer, self.group, self.labels, self.spot, self.min_ranks)
         object.__setattr__(self, "_hash", hash(key))
         object.__setattr__(self, "_ranks", sum(b.ranks for b in self.blocks))
+        object.__setattr__(self, "_hosted", any(b.cpus or b.memory_bytes for b in self.blocks))
 
     def __hash__(self) -> int:
         return self._hash
@@ -61,6 +63,11 @@ class Shape:
     def least_ranks(self) -> int:
         """The fewest ranks with which it runs."""
         return self.min_ranks or self._ranks
+
+    @property
+    def hosted(self) -> bool:
+        """Whether it asks for cpus or memory of its nodes."""
+        return self._hosted
 
     @property
     def elastic(self) -> bool:
@@ -82,3 +89,11 @@ class Part:
 
 
 Placement = tuple[Part, ...]
+
+
+def ranks_of(placement: Placement) -> int:
+    """How many ranks a placement has."""
+    count = 0
+    for part in placement:
+        count += part.devices.bit_count()
+    return count

@@ -6,7 +6,7 @@ Never: decides.
 
 from dataclasses import replace
 
-from trainhouse.scheduler.core.cluster.shape import Placement
+from trainhouse.scheduler.core.cluster.shape import Placement, ranks_of
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Action, Evict, Eviction, Hold, Reserve, Running, Start, Unhold, Unreserve, Waiting
 
@@ -49,5 +49,4 @@ def expected_end_ms(job: Waiting, placement: Placement, now_ms: int) -> int | No
     """When a job that starts now ends; on fewer devices than it wants (an elastic gang) it takes longer in proportion."""
     if job.run_ms is None:
         return None
-    ranks = sum(part.ranks for part in placement)
-    return now_ms + -(-job.run_ms * job.shape.ranks // ranks)
+    return now_ms + -(-job.run_ms * job.shape.ranks // ranks_of(placement))

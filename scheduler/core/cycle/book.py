@@ -8,13 +8,13 @@ This is the joint between the machine of the journal (which keeps a book beside 
 and the cycle.
 """
 
-from bisect import bisect_left, insort
 from dataclasses import replace
 
 from trainhouse.events.policy import SchedulingPolicy
 from trainhouse.scheduler.core.cluster.cluster import Cluster
-from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape
+from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape, ranks_of
 from trainhouse.scheduler.core.cluster.slots import NodeSlots
+from trainhouse.scheduler.core.cycle.ends import Ends
 from trainhouse.scheduler.core.cycle.entries import Claim, Reservation, Running, Waiting
 from trainhouse.scheduler.core.cycle.marks import Marks
 from trainhouse.scheduler.core.queue.amounts import Amounts, amounts_placed
@@ -26,17 +26,6 @@ from trainhouse.scheduler.core.queue.usage import Usage
 DEFAULT_POLICY = SchedulingPolicy()
 MAX_KEPT = 20_000
 HOUR_MS = 3_600_000
-GUESSED_RUN_MS = 600_000
-
-
-def end_ms(running: Running) -> int:
-    """When a gang is expected to leave its devices: its end, or the deadline if it was asked to leave.
-
-    Without any expectation a short run is guessed, so that those who wait for it get a promise, which moves while the guess proves wrong.
-    """
-    if running.leaving_ms is not None:
-        return running.leaving_ms
-    return running.started_ms + GUESSED_RUN_MS if running.ends_ms is None else running.ends_ms
 
 
 class Book:
@@ -44,17 +33,18 @@ class Book:
 
     __slots__ = (
         "_capacity",
+        "_ends",
         "_held",
         "_one_type",
         "claims",
         "cluster",
         "elastic",
-        "ends",
         "estimates",
         "lanes",
         "marks",
         "moves_ms",
         "policies",
+        "priorities",
         "reservations",
         "running",
         "usage",
@@ -71,10 +61,11 @@ class Book:
         self.policies: dict[str, SchedulingPolicy] = {}
         self.moves_ms: tuple[int, ...] = ()
         self.marks = Marks()
-        self.ends: dict[str, list[tuple[int, str]]] = {}
-        """By pool: the known expected ends of running jobs, in order."""
         self.elastic: dict[str, int] = {}
         """By pool: how many elastic gangs run."""
+        self.priorities: dict[str, dict[int, int]] = {}
+        """By pool: how many gangs of each priority run."""
+        self._ends: dict[str, Ends] = {}
         self._held: dict[str, Amounts] = {}
         self._one_type: dict[tuple[Shape, int], Amounts] = {}
         self._capacity: dict[str, dict[str, int]] = {}
@@ -88,7 +79,8 @@ class Book:
         twin.moves_ms, twin.marks, twin._held = self.moves_ms, self.marks.fork(), self._held.copy()
         twin._capacity = self._capacity.copy()
         twin.elastic, twin._one_type = self.elastic.copy(), self._one_type
-        twin.ends = {pool: ends.copy() for pool, ends in self.ends.items()}
+        twin.priorities = {pool: counts.copy() for pool, counts in self.priorities.items()}
+        twin._ends = {pool: ends.fork() for pool, ends in self._ends.items()}
         return twin
 
     # ---- policies and nodes
@@ -135,13 +127,16 @@ class Book:
 
     def pools(self) -> list[str]:
         """All pools that have nodes or jobs, sorted."""
-        return sorted({*self.cluster.layout.pools, *self.lanes.pools()})
+        known = self.cluster.layout.pools
+        return sorted([*known, *self.lanes.pools_beside(known)])
 
     def due(self, pool: str, now_ms: int) -> bool:
         """Whether a look at a pool could find anything: something changed, time alone may have, a retry may start, a held start came."""
+        if self.marks.due(pool, now_ms):
+            return True
         lanes = self.lanes.of(pool)
         wake_ms = lanes.next_wake_ms()
-        if self.marks.due(pool, now_ms) or (wake_ms is not None and wake_ms <= now_ms):
+        if wake_ms is not None and wake_ms <= now_ms:
             return True
         return any(held.start_ms <= now_ms and lanes.get(job_id) is not None for job_id, held in self.reservations.items())
 
@@ -194,22 +189,34 @@ class Book:
             self.marks.change(pool)
 
     def _track(self, old: Running | None, new: Running | None) -> None:
-        """Keeps `ends` in order, and counts elastic gangs."""
-        for running, sign in ((old, -1), (new, 1)):
-            if running is not None and running.job.shape.min_ranks:
-                pool = running.job.shape.pool
-                self.elastic[pool] = self.elastic.get(pool, 0) + sign
+        """Keeps expected ends in order, and counts elastic gangs and priorities."""
         if old is not None:
-            ends = self.ends[old.job.shape.pool]
-            del ends[bisect_left(ends, (end_ms(old), old.job.job_id))]
+            self.ends_of(old.job.shape.pool).drop(old)
+            self._count_running(old.job, -1)
         if new is not None:
-            insort(self.ends.setdefault(new.job.shape.pool, []), (end_ms(new), new.job.job_id))
+            self.ends_of(new.job.shape.pool).put(new)
+            self._count_running(new.job, 1)
+
+    def _count_running(self, job: Waiting, sign: int) -> None:
+        pool, counts = job.shape.pool, self.priorities.setdefault(job.shape.pool, {})
+        counts[job.priority] = counts.get(job.priority, 0) + sign
+        if not counts[job.priority]:
+            del counts[job.priority]
+        if job.shape.min_ranks:
+            self.elastic[pool] = self.elastic.get(pool, 0) + sign
+
+    def ends_of(self, pool: str) -> Ends:
+        """When the running gangs of a pool are expected to come free."""
+        found = self._ends.get(pool)
+        if found is None:
+            found = self._ends[pool] = Ends()
+        return found
 
     def amounts(self, shape: Shape, placement: Placement) -> Amounts:
         """What a placed gang holds, by device type. Where there is one type only, equal gangs hold the same: that is kept."""
         if len(self.cluster.layout.types(shape.pool)) != 1:
             return self._amounts(shape, placement)
-        key = (shape, sum(part.ranks for part in placement))
+        key = (shape, ranks_of(placement))
         known = self._one_type.get(key)
         if known is None:
             if len(self._one_type) >= MAX_KEPT:

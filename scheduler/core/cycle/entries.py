@@ -6,7 +6,7 @@ Holds: frozen, replaced as a whole; times are milliseconds of the journal's cloc
 from dataclasses import dataclass
 from enum import StrEnum
 
-from trainhouse.scheduler.core.cluster.shape import Placement, Shape
+from trainhouse.scheduler.core.cluster.shape import Placement, Shape, ranks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Running:
 
     @property
     def ranks(self) -> int:
-        return sum(p.ranks for p in self.placement)
+        return ranks_of(self.placement)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,14 @@ is known counts as never ending, so it touches no promise.
 Never: changes the book.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator
-from heapq import merge
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 
 from trainhouse.events.policy import Packing
-from trainhouse.scheduler.core.cluster.shape import Placement
-from trainhouse.scheduler.core.cycle.book import Book, end_ms
+from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, ranks_of
+from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Reservation, Running, Waiting
-
-MIN_OVERRUN_MS = 1000
 
 
 def nodes_of(placement: Placement) -> int:
@@ -32,21 +28,6 @@ def nodes_of(placement: Placement) -> int:
     return mask
 
 
-def likely_end_ms(running: Running, now_ms: int) -> int:
-    """When a running gang comes free, later than now.
-
-    One that overran its expected end is believed to run as long again as it was expected to, and so on by doubling.
-    """
-    end = end_ms(running)
-    if end > now_ms:
-        return end
-    if running.leaving_ms is not None:
-        return now_ms + MIN_OVERRUN_MS
-    expected = max(MIN_OVERRUN_MS, end - running.started_ms)
-    ran = now_ms - running.started_ms
-    return running.started_ms + expected * (1 << (ran // expected).bit_length())
-
-
 def held_until_ms(book: Book, reservation: Reservation) -> int | None:
     """When the gang with this promise is expected to end, if it starts as promised; None: not known."""
     job = book.lanes.get(reservation.job_id)
@@ -55,11 +36,17 @@ def held_until_ms(book: Book, reservation: Reservation) -> int | None:
 
 def earliest(book: Book, job: Waiting, packing: Packing, ahead: list[Reservation], now_ms: int) -> Reservation | None:
     """The first time at which a waiting gang fits (an elastic one at its least size); None: not with the ends that are known."""
+    pool, wanted = job.shape.pool, job.shape.least_ranks
     until = [(held_until_ms(book, a), a) for a in ahead]
-    trial, wanted = book.cluster.fork(), job.shape.least_ranks
-    for end, leaving in _departures(book, job.shape.pool, [end for end, _ in until if end is not None], now_ms):
+    # So many devices must come free before it is worth a try.
+    missing = wanted - book.cluster.free(pool) if job.shape.milli == WHOLE else 0
+    trial = book.cluster.fork()
+    for end, leaving in _departures(book, pool, [end for end, _ in until if end is not None], now_ms):
         for done in leaving:
             trial.give(done.placement, done.job.shape)
+            missing -= ranks_of(done.placement)
+        if missing > 0:
+            continue
         placement = trial.place(job.shape, packing, ranks=wanted, avoid=_kept(until, end, job.run_ms) if until else 0)
         if placement is not None:
             return Reservation(job.job_id, end, nodes_of(placement), now_ms)
@@ -68,11 +55,7 @@ def earliest(book: Book, job: Waiting, packing: Packing, ahead: list[Reservation
 
 def _departures(book: Book, pool: str, more_ms: list[int], now_ms: int) -> Iterator[tuple[int, list[Running]]]:
     """The expected ends of running gangs from now on, in order, each with the gangs that end then; `more_ms`: times without any."""
-    known = book.ends.get(pool, [])
-    future = bisect_left(known, (now_ms + 1, ""))
-    late = [(likely_end_ms(book.running[job_id], now_ms), job_id) for _, job_id in known[:future]]
-    late.extend((end, "") for end in more_ms)
-    ends = merge(sorted(late), islice(known, future, None)) if late else islice(known, future, None)
+    ends = book.ends_of(pool).after(now_ms, book.running, [(end, "") for end in more_ms])
     for end, group in groupby(ends, key=itemgetter(0)):
         yield end, [book.running[job_id] for _, job_id in group if job_id]
 

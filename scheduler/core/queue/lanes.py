@@ -4,7 +4,7 @@ Holds: built from the same jobs and policies in any order, it says the same. A j
 Never: drops a job by itself.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from trainhouse.events.policy import SchedulingPolicy
 from trainhouse.scheduler.core.cycle.entries import Waiting
@@ -58,8 +58,9 @@ class Lanes:
     def drop(self, job_id: str) -> Waiting | None:
         """Removes a job; None if it does not wait."""
         for lanes in self._pools.values():
-            if lanes.get(job_id) is not None:
-                return lanes.drop(job_id)
+            found = lanes.drop(job_id)
+            if found is not None:
+                return found
         return None
 
     def get(self, job_id: str) -> Waiting | None:
@@ -71,7 +72,11 @@ class Lanes:
 
     def pools(self) -> list[str]:
         """The pools with waiting jobs, sorted."""
-        return sorted(name for name, lanes in self._pools.items() if len(lanes))
+        return sorted([name for name, lanes in self._pools.items() if lanes])
+
+    def pools_beside(self, known: Container[str]) -> list[str]:
+        """The pools with waiting jobs that are not among the known ones, in no order."""
+        return [name for name, lanes in self._pools.items() if name not in known and lanes]
 
     def jobs(self, pool: str) -> list[Waiting]:
         """A pool's waiting jobs in the order of submission."""
