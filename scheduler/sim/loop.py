@@ -25,6 +25,7 @@ LOOK_EVERY_S = 60
 """Where time alone can change a decision, the core looks this often while jobs wait."""
 
 PROGRESS_EVERY = 2000
+NEVER_S = 1 << 62
 
 Event = tuple[int, int, int, str, int]
 """(time, kind, number, job id or "", attempt of the job or index of the node)"""
@@ -94,18 +95,18 @@ class Loop:
         """The next time at which anything happens; None: everything has ended, or nothing ever will."""
         if self._ended == len(self._rows):
             return None
-        times = []
+        soonest = self._events[0][0] if self._events else NEVER_S
         if self._next < len(self._jobs):
-            times.append(self._jobs[self._next].submit_s)
-        if self._events:
-            times.append(self._events[0][0])
-        if self._world.restless and now_s is not None and self._world.book.running and len(self._world.book.lanes):
-            times.append(now_s + LOOK_EVERY_S)
-        if now_s is not None and self._world.book.reservations:
-            # When a held start comes, its gang starts or gets another one; expected ends that passed unnoticed make no event.
-            held_s = min(-(-r.start_ms // 1000) for r in self._world.book.reservations.values())
-            times.append(max(held_s, now_s + 1))
-        return min(times) if times else None
+            soonest = min(soonest, self._jobs[self._next].submit_s)
+        if now_s is not None:
+            book = self._world.book
+            if self._world.restless and book.running and len(book.lanes):
+                soonest = min(soonest, now_s + LOOK_EVERY_S)
+            if book.reservations:
+                # When a held start comes, its gang starts or gets another one; expected ends that passed unnoticed make no event.
+                held_s = min([-(-r.start_ms // 1000) for r in book.reservations.values()])
+                soonest = min(soonest, max(held_s, now_s + 1))
+        return soonest if soonest < NEVER_S else None
 
     def _happen(self, now_s: int) -> None:
         events, world = self._events, self._world
@@ -115,8 +116,10 @@ class Loop:
                 world.down(number, now_s)
             elif kind == UP:
                 world.up(number)
-            elif world.jobs[job_id].attempt == number and world.jobs[job_id].placement:
-                self._of_job(kind, world.jobs[job_id], now_s)
+            else:
+                job = world.jobs[job_id]
+                if job.attempt == number and job.placement:
+                    self._of_job(kind, job, now_s)
         jobs = self._jobs
         while self._next < len(jobs) and jobs[self._next].submit_s == now_s:
             self._arrive(jobs[self._next], now_s)

@@ -10,7 +10,7 @@ Holds: the book's devices are those of running gangs; work is whole device-secon
 from dataclasses import dataclass, replace
 
 from trainhouse.events.policy import RunTimes, SchedulingPolicy
-from trainhouse.scheduler.core.cluster.shape import Placement, Shape
+from trainhouse.scheduler.core.cluster.shape import Placement, Shape, ranks_of
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Waiting
 from trainhouse.scheduler.sim.build import slots_of
@@ -33,10 +33,10 @@ class SimJob:
     restart_s: int = 0
     placement: Placement = ()
     ranks: int = 0
+    kin: tuple[str, ...] = ()
 
-    @property
-    def kin(self) -> tuple[str, ...]:
-        return self.trace.kin or (self.trace.tenant, self.trace.user, str(self.trace.gpus))
+    def __post_init__(self) -> None:
+        self.kin = self.trace.kin or (self.trace.tenant, self.trace.user, str(self.trace.gpus))
 
 
 class World:
@@ -110,7 +110,7 @@ class World:
         job.attempt += 1
         row.attempts = job.attempt
         job.placement, job.started_s = placement, now_s
-        job.ranks = sum(part.ranks for part in placement)
+        job.ranks = ranks_of(placement)
         meter = self.meter
         meter.waiting -= 1
         meter.asked -= job.trace.gpus * job.shape.milli

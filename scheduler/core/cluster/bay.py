@@ -72,6 +72,14 @@ class Bay:
             elif now == size[d]:
                 self.touched[topology.level_at[d]] &= ~topology.masks[d]
 
+    @property
+    def nodes(self) -> int:
+        """All open nodes of it."""
+        mask = 0
+        for nodes in self.of_size:
+            mask |= nodes
+        return mask
+
     def share(self, node: int, milli: int, there: bool) -> None:
         """A node has, or has no longer, a shared device with so much left."""
         nodes = self.by_left.get(milli, 0) & ~(1 << node) | (1 << node if there else 0)

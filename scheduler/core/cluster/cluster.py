@@ -226,7 +226,7 @@ class Cluster:
 
     def _use_host(self, placement: Placement, shape: Shape, sign: int) -> None:
         """Cpus and memory of the nodes, for blocks that ask for them."""
-        if not any(b.cpus or b.memory_bytes for b in shape.blocks):
+        if not shape.hosted:
             return
         for part, block, ranks in by_block(placement, shape.blocks):
             self.cpus_milli[part] += sign * ranks * round(block.cpus * 1000)

@@ -35,12 +35,13 @@ def _in_pool(book: Book, pool: str, now_ms: int) -> list[Action]:
     actions.extend(place_waiting(book, pool, now_ms))
     policy = book.policy(pool)
     elastic = policy.elastic.enabled and book.elastic.get(pool, 0) > 0
-    waiting = bool(book.lanes.of(pool).heads)
-    if waiting and (policy.preemption.enabled or elastic):
+    stops, moves = policy.preemption.enabled or elastic, policy.defragmentation.enabled
+    waiting = (stops or moves) and bool(book.lanes.of(pool).heads)
+    if waiting and stops:
         actions.extend(plan_preemption(book, pool, _unplaced(book, pool, now_ms), now_ms))
     if elastic:
         actions.extend(plan_elastic(book, pool, now_ms))
-    if waiting and policy.defragmentation.enabled:
+    if waiting and moves:
         actions.extend(plan_moves(book, pool, _unplaced(book, pool, now_ms), now_ms))
     return actions
 

@@ -10,7 +10,7 @@ Never: stops a running gang.
 
 from trainhouse.events.policy import Blocking, RunTimes, SchedulingPolicy
 from trainhouse.scheduler.core.cluster.bay import count_in
-from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape
+from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape, ranks_of
 from trainhouse.scheduler.core.cycle.applying import apply
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Action, Reservation, Reserve, Start, Unreserve, Waiting
@@ -45,7 +45,10 @@ def place_waiting(book: Book, pool: str, now_ms: int) -> list[Action]:
 
 
 class Pass:
-    """The state of one pass. `_failed`: (shape, ranks, nodes to avoid) that found no place; devices only get fewer within a pass."""
+    """The state of one pass. `_failed`: (shape, ranks, nodes to avoid) that found no place; devices only get fewer within a pass.
+
+    `unsettled`: somebody may have been held up by a promise that ended in it, or was passed over in it.
+    """
 
     __slots__ = (
         "_actions",
@@ -54,7 +57,6 @@ class Pass:
         "_failed",
         "_left",
         "_now_ms",
-        "_passed",
         "_pledged",
         "_policy",
         "_pool",
@@ -63,6 +65,7 @@ class Pass:
         "_slots",
         "_stopped",
         "_turn",
+        "unsettled",
     )
 
     def __init__(self, book: Book, pool: str, now_ms: int) -> None:
@@ -74,7 +77,7 @@ class Pass:
         self._quotas = book.usage.quotas(pool)
         # Who waits on a claim will hold its devices: nobody starts on that part of a quota meanwhile.
         self._pledged = pledged(book, pool) if book.claims and self._quotas.tree.types else None
-        self._stopped = self._passed = False
+        self._stopped = self.unsettled = False
         self._bays = [bay for (of, _), bay in book.cluster.bays.items() if of == pool]
         self._failed: set[tuple[Shape, int, int]] = set()
         self._left: dict[int, int] = {}
@@ -102,14 +105,10 @@ class Pass:
                 self._give_way(job)
             if self._slots <= 0 and not self._room():
                 break
-        for job_id in self._promises.unkept():
-            self._act(Unreserve(job_id))
+        if self._book.reservations:
+            for job_id in self._promises.unkept():
+                self._act(Unreserve(job_id))
         return self._actions
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether somebody may have been held up by a promise that ended in this pass, or was passed over in it."""
-        return self._passed or any(isinstance(a, Unreserve) for a in self._actions)
 
     def _narrow(self) -> None:
         """From here on only gangs matter that could start: by the number of free devices, and of those on nodes that nobody keeps."""
@@ -122,7 +121,10 @@ class Pass:
         """Free devices of the pool on other nodes than these."""
         found = self._left.get(nodes)
         if found is None:
-            found = self._left[nodes] = sum(count_in(bay.by_free, ~nodes) if nodes else bay.free for bay in self._bays)
+            found = 0
+            for bay in self._bays:
+                found += count_in(bay.by_free, ~nodes) if nodes else bay.free
+            self._left[nodes] = found
         return found
 
     def _room(self) -> bool:
@@ -163,7 +165,7 @@ class Pass:
 
     def _pass_over(self, job: Waiting) -> None:
         """It waited already when those with a promise got it, and shares moved it ahead of them since: the promise comes first."""
-        self._passed = True
+        self.unsettled = True
         if self._promises.any_like(job):
             self._turn.skip()
         else:
@@ -255,10 +257,11 @@ class Pass:
         return self._pledged is not None and self._pledged.may_start(job.team, asked) is not None
 
     def _start(self, job: Waiting, placement: Placement) -> None:
-        if self._promises.of(job.job_id) is not None:
-            self._act(Unreserve(job.job_id))
-        run_ms = UNKNOWN_RUN_MS if job.run_ms is None else job.run_ms * job.shape.ranks // sum(p.ranks for p in placement)
-        self._promises.started(job.job_id, nodes_of(placement), run_ms)
+        if not self._promises.none:
+            if self._promises.of(job.job_id) is not None:
+                self._act(Unreserve(job.job_id))
+            run_ms = UNKNOWN_RUN_MS if job.run_ms is None else job.run_ms * job.shape.ranks // ranks_of(placement)
+            self._promises.started(job.job_id, nodes_of(placement), run_ms)
         self._act(Start(job.job_id, placement))
         if self._pledged is not None:
             self._pledged.add(job.team, self._book.amounts(job.shape, placement))
@@ -268,6 +271,8 @@ class Pass:
         self._actions.append(action)
         if isinstance(action, Start):
             self._left = {}
+        elif isinstance(action, Unreserve):
+            self.unsettled = True
 
 
 def _sizes(shape: Shape, free: int) -> tuple[int, ...]:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Reservation, Waiting
 
+NEVER_MS = 1 << 62
+
 
 class Promises:
     """Promises as a pass goes on."""
@@ -19,14 +21,19 @@ class Promises:
         self._book, self._pool, self._now_ms = book, pool, now_ms
         self._came: dict[str, Reservation] = {}
         self._holders: dict[str, Waiting] = {}
+        self._open: int | None = None
+        self.ahead: list[Reservation] = []
         for job_id in sorted(book.reservations):
             job = book.lanes.get(job_id)
             if job is None or job.shape.pool == pool:
                 self._came[job_id] = book.reservations[job_id]
             if job is not None and job_id not in book.claims:
                 self._holders[job_id] = job
-        self._open: int | None = None
-        self.ahead: list[Reservation] = []
+
+    @property
+    def none(self) -> bool:
+        """Whether nothing is kept for anybody."""
+        return not self.ahead and not self._came
 
     def of(self, job_id: str) -> Reservation | None:
         """The promise that a gang came into the pass with, unless it was broken since."""
@@ -56,13 +63,15 @@ class Promises:
 
     def kept_from(self, job_id: str, run_ms: int | None, careful: bool) -> int:
         """Nodes that a gang which runs for `run_ms` from now may not use; without `careful`, only those of gangs ahead of it."""
-        mask = 0
+        if not self.ahead and not self._came:
+            return 0
+        mask, end_ms = 0, NEVER_MS if run_ms is None else self._now_ms + run_ms
         for promise in self.ahead:
-            if run_ms is None or self._now_ms + run_ms > promise.start_ms:
+            if end_ms > promise.start_ms:
                 mask |= promise.nodes
-        if careful and self._came:
+        if careful:
             for other, promise in self._came.items():
-                if other != job_id and (run_ms is None or self._now_ms + run_ms > promise.start_ms):
+                if end_ms > promise.start_ms and other != job_id:
                     mask |= promise.nodes
         return mask
 
@@ -106,8 +115,7 @@ class Promises:
     def _open_nodes(self) -> int:
         if self._open is None:
             self._open = 0
-            for (pool, _), bay in sorted(self._book.cluster.bays.items()):
+            for (pool, _), bay in self._book.cluster.bays.items():
                 if pool == self._pool:
-                    for mask in bay.of_size:
-                        self._open |= mask
+                    self._open |= bay.nodes
         return self._open

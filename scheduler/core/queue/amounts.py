@@ -5,7 +5,7 @@ Never: knows nodes. Which device type an "any" gang got is told by the caller, w
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainhouse.scheduler.core.cluster.shape import ANY, WHOLE, Placement, Shape
 
@@ -17,6 +17,13 @@ class Amounts:
     devices: tuple[tuple[str, int], ...] = ()
     cpus_milli: int = 0
     memory_bytes: int = 0
+    _hash: int = field(default=0, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.devices, self.cpus_milli, self.memory_bytes)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def all_milli(self) -> int:

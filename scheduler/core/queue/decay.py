@@ -34,19 +34,19 @@ def fade(past: int, steps: int) -> int:
     return past * _POWERS[steps % STEPS] >> (_PLACES + steps // STEPS)
 
 
-def advance(track: Track, now_ms: int, step_ms: int) -> Track:
-    """The same use, told at a later time. An earlier `now_ms` counts as no time."""
+def advance(track: Track, now_ms: int, step_ms: int, more: int = 0) -> Track:
+    """The same use, told at a later time. An earlier `now_ms` counts as no time. `more`: what is held beside, from then on."""
     now_ms = max(now_ms, track.since_ms)
     first, last = track.since_ms // step_ms, now_ms // step_ms
     held = track.held
     if first == last:
-        return Track(held, now_ms, track.area + held * (now_ms - track.since_ms), track.past)
+        return Track(held + more, now_ms, track.area + held * (now_ms - track.since_ms), track.past)
     area = track.area + held * ((first + 1) * step_ms - track.since_ms)
     past = fade(track.past + area, last - first)
     if held and last - first > 1:
         steady = held * step_ms * _STEADY >> _PLACES
         past += steady - fade(steady, last - first - 1)
-    return Track(held, now_ms, held * (now_ms - last * step_ms), past)
+    return Track(held + more, now_ms, held * (now_ms - last * step_ms), past)
 
 
 def average(track: Track, now_ms: int, step_ms: int) -> int:

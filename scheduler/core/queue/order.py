@@ -47,10 +47,11 @@ class Turn(Protocol):
 
 def in_order(lanes: Lanes, usage: Usage, pool: str, policy: SchedulingPolicy, now_ms: int) -> "MergedTurn | RankedTurn":
     """A pass over the jobs that may start now. Wakes those whose rest is over."""
-    lanes.of(pool).wake(now_ms)
+    waiting = lanes.of(pool)
+    waiting.wake(now_ms)
     if policy.order in (Order.FAIR, Order.SCORE):
-        return RankedTurn(lanes.of(pool), usage.of(pool), policy, now_ms)
-    return MergedTurn(lanes.of(pool))
+        return RankedTurn(waiting, usage.of(pool), policy, now_ms)
+    return MergedTurn(waiting)
 
 
 class _Bounds:
@@ -148,12 +149,11 @@ _Ranked = tuple[int, int, int, str, LaneKey, int]
 class RankedTurn:
     """Lanes merged within each team, teams merged by their shares: a start moves one team only."""
 
-    __slots__ = ("_bounds", "_fair", "_lanes", "_now_ms", "_policy", "_score", "_teams", "_top", "_usage", "_wait")
+    __slots__ = ("_bounds", "_fair", "_lanes", "_now_ms", "_policy", "_teams", "_top", "_usage", "_wait")
 
     def __init__(self, lanes: PoolLanes, usage: PoolUsage, policy: SchedulingPolicy, now_ms: int) -> None:
         self._lanes, self._usage, self._policy, self._now_ms = lanes, usage, policy, now_ms
-        self._score = policy.order is Order.SCORE
-        self._wait = WaitRule(policy.score)
+        self._wait = WaitRule(policy.score) if policy.order is Order.SCORE else None
         self._fair = usage.fair_shares(lanes.teams)
         self._bounds = _Bounds()
         self._teams: dict[str, list[_Ranked]] = {}
@@ -165,13 +165,16 @@ class RankedTurn:
         teams: dict[str, list[_Ranked]] = {}
         ranked = self._ranked
         for place, number, job_id, key in heads:
+            entry = ranked(place, number, job_id, key)
             heap = teams.get(key[0])
             if heap is None:
-                heap = teams[key[0]] = []
-            heap.append(ranked(place, number, job_id, key))
+                teams[key[0]] = [entry]
+            else:
+                heap.append(entry)
         self._teams = teams
-        for heap in self._teams.values():
-            heapify(heap)
+        for heap in teams.values():
+            if len(heap) > 1:
+                heapify(heap)
         self._top = [self._rank(team, heap) for team, heap in self._teams.items()]
         heapify(self._top)
 
@@ -227,7 +230,7 @@ class RankedTurn:
             heappop(self._top)
 
     def _ranked(self, place: int, number: int, job_id: str, key: LaneKey) -> _Ranked:
-        if not self._score:
+        if self._wait is None:
             return (0, key.priority, number, job_id, key, place)
         job = self._lanes.get(job_id)
         assert job is not None, f"{job_id} is in a lane and not among the waiting jobs"
@@ -237,6 +240,6 @@ class RankedTurn:
     def _rank(self, team: str, heap: list[_Ranked]) -> tuple[float, int, int, str, str]:
         share, fair = self._usage.share(team, self._now_ms), self._fair[team]
         first: float = share / fair
-        if self._score:
+        if self._wait is not None:
             first = heap[0][0] + over_share_penalty(share, fair, self._policy.score)
         return (first, heap[0][1], heap[0][2], heap[0][3], team)

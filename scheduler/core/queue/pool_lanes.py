@@ -76,7 +76,7 @@ class PoolLanes:
         self.teams: dict[str, int] = {}
         self._jobs: dict[str, Waiting] = {}
         self._resting: list[tuple[int, int, str, Waiting]] = []
-        self._owned: set[LaneKey] = set()
+        self._owned: dict[LaneKey, list[Entry]] = {}
         self._owns_jobs = True
 
     def __len__(self) -> int:
@@ -109,13 +109,18 @@ class PoolLanes:
         self.teams[job.team] -= 1
         if not self.teams[job.team]:
             del self.teams[job.team]
-        probe = (job.not_before_ms, job.number, job_id)
-        at = bisect_left(self._resting, probe)
-        if at < len(self._resting) and self._resting[at][:3] == probe:
-            del self._resting[at]
-        else:
+        if not self._resting or not self._rests_no_more(job):
             self._leave(job)
         return job
+
+    def _rests_no_more(self, job: Waiting) -> bool:
+        """Takes it from those that rest, if it is one of them."""
+        probe = (job.not_before_ms, job.number, job.job_id)
+        at = bisect_left(self._resting, probe)
+        if at == len(self._resting) or self._resting[at][:3] != probe:
+            return False
+        del self._resting[at]
+        return True
 
     def wake(self, now_ms: int) -> None:
         """Lets the jobs into their lanes whose time has come. Cheap when there is none."""
@@ -161,7 +166,7 @@ class PoolLanes:
         twin.lanes, twin.heads, twin.teams = self.lanes.copy(), self.heads.copy(), self.teams.copy()
         twin._jobs, twin._resting = self._jobs, self._resting.copy()
         twin._owns_jobs = self._owns_jobs = False
-        self._owned = set()
+        self._owned = {}
         return twin
 
     def _entry(self, job: Waiting) -> Entry:
@@ -175,10 +180,10 @@ class PoolLanes:
         return self._jobs
 
     def _own_lane(self, key: LaneKey) -> list[Entry]:
-        if key not in self._owned:
-            self.lanes[key] = self.lanes.get(key, []).copy()
-            self._owned.add(key)
-        return self.lanes[key]
+        lane = self._owned.get(key)
+        if lane is None:
+            lane = self._owned[key] = self.lanes[key] = self.lanes.get(key, []).copy()
+        return lane
 
     def _enter(self, job: Waiting) -> None:
         key, entry = self.key_of(job), self._entry(job)
@@ -200,7 +205,7 @@ class PoolLanes:
                 insort(self.heads, (lane[0][0], lane[0][1], lane[0][2], key))
             else:
                 del self.lanes[key]
-                self._owned.discard(key)
+                del self._owned[key]
 
     def _unhead(self, entry: Entry) -> None:
         del self.heads[bisect_left(self.heads, entry[:3])]

@@ -59,14 +59,13 @@ class PoolUsage:
         """A gang of a team starts (sign 1) or leaves (sign -1) with these amounts."""
         if team not in self._accounts and len(self._accounts) >= MAX_ACCOUNTS:
             self._forget_idle(now_ms)
-        account = dict(self._accounts.get(team, {}))
+        account = self._accounts.get(team, {}).copy()
         for resource, amount in _resources(amounts):
             track = account.get(resource)
             if track is None:
                 account[resource] = Track(sign * amount, now_ms)
             else:
-                held, since_ms, area, past = advance(track, now_ms, self._step_ms)
-                account[resource] = Track(held + sign * amount, since_ms, area, past)
+                account[resource] = advance(track, now_ms, self._step_ms, sign * amount)
         self._set(team, account)
         self.quotas.add(team, amounts, sign)
 
@@ -120,10 +119,11 @@ class PoolUsage:
     def _set(self, team: str, account: Account) -> None:
         self._accounts[team] = account
         self._cache.pop(team, None)
-        if any(track.held for track in account.values()):
-            self._busy.add(team)
-        else:
-            self._busy.discard(team)
+        for track in account.values():
+            if track.held:
+                self._busy.add(team)
+                return
+        self._busy.discard(team)
 
     def _forget_idle(self, now_ms: int) -> None:
         def idle(account: Account) -> bool:
@@ -133,6 +133,8 @@ class PoolUsage:
         self._cache = {}
 
 
-def _resources(amounts: Amounts) -> list[tuple[str, int]]:
-    beside = [(name, amount) for name, amount in ((CPUS, amounts.cpus_milli), (MEMORY, amounts.memory_bytes)) if amount]
-    return [*amounts.devices, *beside] if beside else list(amounts.devices)
+def _resources(amounts: Amounts) -> tuple[tuple[str, int], ...]:
+    if not amounts.cpus_milli and not amounts.memory_bytes:
+        return amounts.devices
+    beside = ((CPUS, amounts.cpus_milli), (MEMORY, amounts.memory_bytes))
+    return (*amounts.devices, *(entry for entry in beside if entry[1]))
