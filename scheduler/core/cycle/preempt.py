@@ -63,4 +63,4 @@ def _ranked(book: Book, pool: str, now_ms: int) -> bool:
         return True
     best = min((head[3].priority for head in book.lanes.of(pool).heads), default=0)
     least = best + policy.preemption.margin
-    return any(r.job.priority >= least and r.job.priority > best for r in book.running.values() if r.job.shape.pool == pool)
+    return any(priority >= least and priority > best for priority in book.priorities.get(pool, ()))
