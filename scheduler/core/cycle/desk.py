@@ -87,6 +87,8 @@ class Desk:
         if not rights and not able:
             return None
         self.searches += 1
+        if not able and not self._many(job, rights):
+            return None
         begins_ms = self._now_ms + milliseconds(self._rules.checkpoint_deadline_s)
         avoid, broken = kept_for_others(self._book, job, self._now_ms, begins_ms)
         squeezed: list[Resized] = []
@@ -107,7 +109,7 @@ class Desk:
         """Whom the gang may stop, and who can shrink for it, the cheapest first. Many that ask are alike: their answers are kept."""
         cover, within = self._stand.would_cover(job), self._limit(job)
         by_score = self._stand.by_score
-        if not self._shrinkable and self._stand.by_rank_alone(job, cover, self._last_priority) and not self._enough(job):
+        if by_score and not self._shrinkable and self._stand.by_rank_alone(job, cover, self._last_priority) and not self._enough(job):
             return {}, []
         key = (job.team, job.priority, cover, within, job.job_id if by_score else job.run_ms if self._ranks_by_time else None)
         known = self._known.get(key)
@@ -123,6 +125,11 @@ class Desk:
         if job.shape.milli < WHOLE or not reachable:
             return reachable > 0
         return self._trial.cluster.free(self._pool) * WHOLE + reachable >= job.shape.least_ranks * WHOLE
+
+    def _many(self, job: Waiting, rights: Rights) -> bool:
+        """Whether the devices that are free, or come free anyway, and those of gangs that may be stopped are enough in number."""
+        wanted = job.shape.least_ranks - self._trial.cluster.free(self._pool)
+        return job.shape.milli < WHOLE or wanted <= len(rights) or wanted <= sum(self._victims[i].running.ranks for i in rights)
 
     def accept(self, plan: Plan, claims: Iterable[Claim]) -> None:
         """Takes over what a plan did to the book: those who were asked count as leavers, and what was claimed is gone."""

@@ -28,6 +28,7 @@ from trainhouse.scheduler.core.cycle.entries import Eviction, Running, Waiting
 from trainhouse.scheduler.core.cycle.reach import Reach
 from trainhouse.scheduler.core.cycle.victims import Victim, device_milli, milliseconds
 from trainhouse.scheduler.core.queue.amounts import Amounts, amounts_least
+from trainhouse.scheduler.core.queue.pool_lanes import UNKNOWN_RUN_MS
 from trainhouse.scheduler.core.queue.score import POINT, WaitRule, over_share_penalty
 from trainhouse.scheduler.core.queue.tree import ROOT
 
@@ -175,26 +176,41 @@ class Standing:
         return self.by_score and lead >= 0 and self.points(job) - handicap - self._known(victim) >= self._margin
 
     def by_rank_alone(self, job: Waiting, cover: frozenset[str], last_priority: int) -> bool:
-        """Whether `bound` and `rank` tell whom a gang may lead: nothing is taken back for it, and no victim has so low a priority.
+        """Whether `led_by` tells whom a gang may stop: nothing is taken back for it, and no victim has so low a priority that this counts.
 
         `last_priority`: the lowest of all victims.
         """
-        return not cover and self.by_score and job.priority + self._rules.margin > last_priority
+        if cover or self._policy.order is Order.REMAINING:
+            return not cover
+        return self.by_score and job.priority + self._rules.margin > last_priority
 
     def bound(self, job: Waiting) -> int:
-        """The rank up to which victims are behind a gang by the margin."""
+        """The rank up to which victims are behind a gang."""
+        if self._policy.order is Order.REMAINING:
+            return -(UNKNOWN_RUN_MS if job.run_ms is None else job.run_ms) - 1
         return self.points(job) - self._margin
+
+    def reach(self, victims: Sequence[Victim]) -> Reach:
+        """Victims by rank: those from whom most run time can be had first, or those of the lowest score."""
+        held = [device_milli(v.running.placement) for v in victims]
+        if self._policy.order is not Order.REMAINING:
+            return Reach([self._known(v.running) for v in victims], held)
+        lefts = [remaining_ms(v.running, self._now_ms) for v in victims]
+        longest = UNKNOWN_RUN_MS
+        return Reach([-longest if left is None else self.delay_ms(v.running) - left for v, left in zip(victims, lefts, strict=True)], held)
 
     def led_by(self, job: Waiting, victims: Sequence[Victim], reach: Reach) -> list[int]:
         """The places of those of `victims` that a waiting gang leads and that nothing covers: `may_stop` where ranks alone count."""
-        bound, own = self.bound(job), self._penalty(job.team)
-        found = []
-        for i in reach.behind(bound):
+        bound = self.bound(job)
+        behind = [i for i in reach.behind(bound) if victims[i].job_id not in self._covering]
+        if self._policy.order is Order.REMAINING:
+            return behind
+        found, own = [], self._penalty(job.team)
+        for i in behind:
             running = victims[i].running
-            if running.job.priority >= job.priority and running.job.job_id not in self._covering:
-                handicap = max(0, own - self._penalty(running.job.team))
-                if not handicap or self._known(running) <= bound - handicap:
-                    found.append(i)
+            handicap = max(0, own - self._penalty(running.job.team))
+            if running.job.priority >= job.priority and (not handicap or self._known(running) <= bound - handicap):
+                found.append(i)
         return found
 
     def points(self, job: Waiting) -> int:
@@ -226,10 +242,6 @@ class Standing:
             return learned
         left = remaining_ms(running, self._now_ms)
         return HOUR_MS if left is None else left
-
-    def reach(self, victims: Sequence[Victim]) -> Reach:
-        """All of them by score."""
-        return Reach([self._known(v.running) for v in victims], [device_milli(v.running.placement) for v in victims])
 
     def delay_ms(self, victim: Running) -> int:
         """Run time that stopping a gang loses for it, ms."""
