@@ -26,6 +26,7 @@ from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavaila
 from trainhouse.checkpointing.objects import Body
 from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.workers.session.leaving import wait_until_let_go
 
 
 class WatchedStore(S3ObjectStore):
@@ -232,6 +233,7 @@ def main() -> None:
     scenario, job, folder = sys.argv[1:4]
     print(json.dumps(globals()[scenario](job, Path(folder))), flush=True)
     dist.destroy_process_group()
+    wait_until_let_go()  # as a session does
 
 
 if __name__ == "__main__":

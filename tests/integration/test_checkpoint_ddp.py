@@ -70,6 +70,13 @@ def outcome(gang: list[subprocess.Popen[str]]) -> list[tuple[int, dict[str, Any]
     return [(r.returncode, json.loads(said[-1]) if said else {}, err) for r, said, (_, err) in zip(gang, lines, ends, strict=True)]
 
 
+def words(ranks: list[tuple[int, dict[str, Any], str]]) -> str:
+    """How every rank ended and what it wrote to standard error, for a failed assertion."""
+    return "".join(
+        f"rank {rank} ended with {code}, said {said}; its standard error:\n{err}\n" for rank, (code, said, err) in enumerate(ranks)
+    )
+
+
 def outcome_when_dead(gang: list[subprocess.Popen[str]], dying: int) -> list[tuple[int, dict[str, Any], str]]:
     """As `outcome`, but as soon as one rank died, the others are ended, as a node agent does."""
     try:
@@ -82,7 +89,7 @@ def outcome_when_dead(gang: list[subprocess.Popen[str]], dying: int) -> list[tup
 
 def run_gang(server: StoreServer, scenario: str, job: str, folder: Path) -> list[dict[str, Any]]:
     ranks = outcome(start_gang(server, scenario, job, folder))
-    assert [code for code, _, _ in ranks] == [0] * RANKS, ranks[0][2] + ranks[1][2]
+    assert [code for code, _, _ in ranks] == [0] * RANKS, words(ranks)
     return [said for _, said, _ in ranks]
 
 
@@ -149,12 +156,12 @@ def test_kill_9_at_every_point_of_a_save_leaves_the_old_or_the_new_one(
         more = {"EPOCH": str(epoch), "DYING": str(dying), "AT": prefix, "BEFORE": str(int(before))}
         gang = start_gang(object_store_endpoint, "resume_train_and_die", job, tmp_path, **more)
         ranks = outcome_when_dead(gang, dying)
-        assert ranks[dying][0] == -signal.SIGKILL, ranks[dying][2]
-        assert all(said["same"] for _, said, _ in ranks), "a restored state is exactly that of the step it names"
+        assert ranks[dying][0] == -signal.SIGKILL, words(ranks)
+        assert all(said["same"] for _, said, _ in ranks), "a restored state is exactly that of the step it names\n" + words(ranks)
         began.append(ranks[dying][1]["step"])
         saving.append(ranks[dying][1]["saving"])
     last = outcome(start_gang(object_store_endpoint, "resume_train_and_die", job, tmp_path, EPOCH="9", DYING="-1", AT="-", BEFORE="1"))
-    assert [code for code, _, _ in last] == [0, 0], last[0][2]
+    assert [code for code, _, _ in last] == [0, 0], words(last)
     # Only the save whose manifest was written counts: each attempt begins from the last such step.
     assert began == [0, 1, 1, 1, 2] and saving == [2, 2, 2, 2, 3]
-    assert [said["step"] for _, said, _ in last] == [2, 2] and all(said["same"] for _, said, _ in last)
+    assert [said["step"] for _, said, _ in last] == [2, 2] and all(said["same"] for _, said, _ in last), words(last)
