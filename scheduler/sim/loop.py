@@ -194,6 +194,7 @@ class Loop:
             moves=self._moves,
             resizes=self._resizes,
             lost_gpu_s=world.lost_gpu_s,
+            lost_to_faults_gpu_s=world.lost_to_faults_gpu_s,
             cycles=self._cycles,
             wall_s=perf_counter() - self._began_s,
         )

@@ -66,6 +66,7 @@ class Summary:
     moves: int
     resizes: int
     lost_gpu_s: int
+    lost_to_faults_gpu_s: int
     wall_s: float
     cycles: int
     fairness: Fairness
@@ -98,6 +99,7 @@ def summarize(result: SimResult) -> Summary:
         moves=result.moves,
         resizes=result.resizes,
         lost_gpu_s=result.lost_gpu_s,
+        lost_to_faults_gpu_s=result.lost_to_faults_gpu_s,
         wall_s=result.wall_s,
         cycles=result.cycles,
         fairness=fairness(ended),

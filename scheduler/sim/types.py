@@ -142,7 +142,10 @@ class Point:
 
 @dataclass(slots=True)
 class SimResult:
-    """The whole outcome. `busy_gpu_s` and `open_gpu_s` are exact integrals from the first submission to the last end."""
+    """The whole outcome. `busy_gpu_s` and `open_gpu_s` are exact integrals from the first submission to the last end.
+
+    `lost_to_faults_gpu_s`: that part of `lost_gpu_s` which nodes that failed took, restarts after that included.
+    """
 
     policy: str
     rows: list[JobRow]
@@ -159,6 +162,7 @@ class SimResult:
     lost_gpu_s: int = 0
     cycles: int = 0
     wall_s: float = 0.0
+    lost_to_faults_gpu_s: int = 0
     notes: list[str] = field(default_factory=list)
 
     @property

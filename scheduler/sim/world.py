@@ -20,7 +20,10 @@ from trainhouse.scheduler.sim.types import JobRow, Options, Segment, SimNode, Tr
 
 @dataclass(slots=True)
 class SimJob:
-    """A job that has been submitted. `left`: device-seconds of work; `attempt` numbers its starts, so that old plans are known as such."""
+    """A job that has been submitted. `left`: device-seconds of work; `attempt` numbers its starts, so that old plans are known as such.
+
+    `failed`: a node that failed, not another job, was what stopped it last: its next restart is laid to that.
+    """
 
     trace: TraceJob
     number: int
@@ -34,6 +37,7 @@ class SimJob:
     placement: Placement = ()
     ranks: int = 0
     kin: tuple[str, ...] = ()
+    failed: bool = False
 
     def __post_init__(self) -> None:
         self.kin = self.trace.kin or (self.trace.tenant, self.trace.user, str(self.trace.gpus))
@@ -48,7 +52,7 @@ class World:
         self.jobs: dict[str, SimJob] = {}
         self.segments: list[Segment] = []
         self.meter = Meter(first_s, options.timeline_points)
-        self.lost_gpu_s = self.preemptions = 0
+        self.lost_gpu_s = self.lost_to_faults_gpu_s = self.preemptions = 0
         self._down: dict[int, int] = {}
         self.restless = policy.preemption.enabled or policy.defragmentation.enabled
         """Whether time alone can change what the core decides: protections end, moves are allowed again, elastic gangs grow."""
@@ -128,23 +132,25 @@ class World:
     def yield_devices(self, job: SimJob, now_s: int) -> None:
         """A gang that was asked to leave waits again. It has saved all its work, unless its policy gives it less time than that takes."""
         worked_s = kept_s = max(0, now_s - job.started_s - job.restart_s)
+        self._leave(job, now_s)
+        job.failed = False
         if self.options.save_s > self.policy.preemption.checkpoint_deadline_s:
             kept_s -= worked_s % self.options.checkpoint_s
             self._lose(job, (worked_s - kept_s) * job.ranks)
         job.left -= min(job.left - 1, kept_s * job.ranks)
         job.row.preemptions += 1
         self.preemptions += 1
-        self._leave(job, now_s)
         self._wait(job, now_s)
 
     def _fail(self, job: SimJob, now_s: int) -> None:
         """A node of a gang failed: its work since the last save is lost, and it waits again."""
         worked_s = max(0, now_s - job.started_s - job.restart_s)
         kept_s = worked_s - worked_s % self.options.checkpoint_s
+        self._leave(job, now_s)
+        job.failed = True
         job.left -= kept_s * job.ranks
         self._lose(job, (worked_s - kept_s) * job.ranks)
         job.row.faults += 1
-        self._leave(job, now_s)
         self._wait(job, now_s)
 
     def _leave(self, job: SimJob, now_s: int) -> None:
@@ -165,6 +171,8 @@ class World:
     def _lose(self, job: SimJob, gpu_s: int) -> None:
         job.row.lost_gpu_s += gpu_s
         self.lost_gpu_s += gpu_s
+        if job.failed:
+            self.lost_to_faults_gpu_s += gpu_s
 
     def save(self, job: SimJob, now_s: int) -> None:
         """A running gang made a checkpoint: from here on less would be lost."""

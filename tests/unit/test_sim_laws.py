@@ -52,6 +52,10 @@ def judge(jobs: list[TraceJob], policy: SchedulingPolicy, **more: Any) -> None:
     sim_checks.within_capacity(result, NODES)
     sim_checks.all_end(result)
     assert result.busy_gpu_s == sum(s.devices.bit_count() * (s.to_s - s.from_s) for s in result.segments)
+    preempted, failed = (any(getattr(row, what) for row in result.rows) for what in ("preemptions", "faults"))
+    assert 0 <= result.lost_to_faults_gpu_s <= result.lost_gpu_s
+    assert failed or not result.lost_to_faults_gpu_s
+    assert preempted or result.lost_to_faults_gpu_s == result.lost_gpu_s
 
 
 @settings(max_examples=150, deadline=None)

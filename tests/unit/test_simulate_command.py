@@ -92,7 +92,7 @@ def test_faults_cost_work(trace: Path) -> None:
     code, out, remarks = run(*options, "--faults", faults, "--restart-cost", "5")
     found = json.loads(out)
     assert code == 0 and "overlap" in remarks
-    assert found["lost_gpu_s"] == 8 * (50 + 5)
+    assert found["lost_gpu_s"] == found["lost_to_faults_gpu_s"] == 8 * (50 + 5)
 
 
 @pytest.mark.parametrize(
