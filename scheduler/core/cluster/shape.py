@@ -41,38 +41,27 @@ class Shape:
     labels: tuple[tuple[str, str], ...] = ()
     spot: bool = True
     min_ranks: int = 0
-    _hash: int = field(default=0, compare=False, repr=False)
-    _ranks: int = field(default=0, compare=False, repr=False)
-    _hosted: bool = field(default=False, compare=False, repr=False)
+    _hash: int = field(init=False, compare=False, repr=False)
+    ranks: int = field(init=False, compare=False, repr=False)
+    """The whole gang; of an elastic one, the most that it takes."""
+    least_ranks: int = field(init=False, compare=False, repr=False)
+    """The fewest ranks with which it runs."""
+    elastic: bool = field(init=False, compare=False, repr=False)
+    """Whether its size may change."""
+    hosted: bool = field(init=False, compare=False, repr=False)
+    """Whether it asks for cpus or memory of its nodes."""
 
     def __post_init__(self) -> None:
         key = (self.pool, self.blocks, self.milli, self.require, self.prefer, self.group, self.labels, self.spot, self.min_ranks)
+        ranks = sum(b.ranks for b in self.blocks)
         object.__setattr__(self, "_hash", hash(key))
-        object.__setattr__(self, "_ranks", sum(b.ranks for b in self.blocks))
-        object.__setattr__(self, "_hosted", any(b.cpus or b.memory_bytes for b in self.blocks))
+        object.__setattr__(self, "ranks", ranks)
+        object.__setattr__(self, "least_ranks", self.min_ranks or ranks)
+        object.__setattr__(self, "elastic", 0 < self.min_ranks < ranks)
+        object.__setattr__(self, "hosted", any(b.cpus or b.memory_bytes for b in self.blocks))
 
     def __hash__(self) -> int:
         return self._hash
-
-    @property
-    def ranks(self) -> int:
-        """The whole gang; of an elastic one, the most that it takes."""
-        return self._ranks
-
-    @property
-    def least_ranks(self) -> int:
-        """The fewest ranks with which it runs."""
-        return self.min_ranks or self._ranks
-
-    @property
-    def hosted(self) -> bool:
-        """Whether it asks for cpus or memory of its nodes."""
-        return self._hosted
-
-    @property
-    def elastic(self) -> bool:
-        """Whether its size may change."""
-        return 0 < self.min_ranks < self._ranks
 
 
 @dataclass(frozen=True, slots=True)

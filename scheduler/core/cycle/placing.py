@@ -56,6 +56,7 @@ class Pass:
         "_book",
         "_failed",
         "_left",
+        "_narrowed",
         "_now_ms",
         "_pledged",
         "_policy",
@@ -77,7 +78,7 @@ class Pass:
         self._quotas = book.usage.quotas(pool)
         # Who waits on a claim will hold its devices: nobody starts on that part of a quota meanwhile.
         self._pledged = pledged(book, pool) if book.claims and self._quotas.tree.types else None
-        self._stopped = self.unsettled = False
+        self._stopped = self._narrowed = self.unsettled = False
         self._bays = [bay for (of, _), bay in book.cluster.bays.items() if of == pool]
         self._failed: set[tuple[Shape, int, int]] = set()
         self._left: dict[int, int] = {}
@@ -116,6 +117,7 @@ class Pass:
         for promise in self._promises.ahead:
             kept |= promise.nodes
         self._turn.narrow(self._outside(0), self._outside(kept), self._promises.window_ms())
+        self._narrowed = True
 
     def _outside(self, nodes: int) -> int:
         """Free devices of the pool on other nodes than these."""
@@ -271,6 +273,8 @@ class Pass:
         self._actions.append(action)
         if isinstance(action, Start):
             self._left = {}
+            if self._narrowed:
+                self._turn.fewer(self._outside(0))
         elif isinstance(action, Unreserve):
             self.unsettled = True
 

@@ -9,7 +9,8 @@
         turn.bound_shape(run_ms)   the same, but for jobs that are known to end within `run_ms`
 
 Exactly one of them follows each head. Before any head, `turn.narrow(most, freely, run_ms)` leaves out what cannot start: gangs of more
-than `most` devices, and of more than `freely` unless they are known to end within `run_ms`.
+than `most` devices, and of more than `freely` unless they are known to end within `run_ms`. `turn.fewer(most)` says later that only so
+many devices are left.
 
 Keys, least first: SUBMIT (number); SHORTEST and REMAINING (expected run time, number), unknown ones last; FAIR (share / fair share of the
 team, priority, number); SCORE (-score, number). A start counts at once: its team is ranked anew.
@@ -19,7 +20,6 @@ A pass costs lanes + calls x log lanes.
 Never: changes lanes or use.
 """
 
-from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
 from typing import Protocol
 
@@ -27,10 +27,12 @@ from trainhouse.events.policy import Order, SchedulingPolicy
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Shape
 from trainhouse.scheduler.core.cycle.entries import Waiting
 from trainhouse.scheduler.core.queue.lanes import Lanes
-from trainhouse.scheduler.core.queue.pool_lanes import Head, LaneKey, PoolLanes
+from trainhouse.scheduler.core.queue.pool_lanes import Head, LaneKey, PoolLanes, grade_ms
 from trainhouse.scheduler.core.queue.pool_usage import PoolUsage
 from trainhouse.scheduler.core.queue.score import POINT, WaitRule, over_share_penalty
 from trainhouse.scheduler.core.queue.usage import Usage
+
+NO_BOUND = 1 << 62
 
 
 class Turn(Protocol):
@@ -43,6 +45,7 @@ class Turn(Protocol):
     def drop_shape(self) -> None: ...
     def bound_shape(self, run_ms: int) -> None: ...
     def narrow(self, most: int, freely: int, run_ms: int) -> None: ...
+    def fewer(self, most: int) -> None: ...
 
 
 def in_order(lanes: Lanes, usage: Usage, pool: str, policy: SchedulingPolicy, now_ms: int) -> "MergedTurn | RankedTurn":
@@ -55,40 +58,58 @@ def in_order(lanes: Lanes, usage: Usage, pool: str, policy: SchedulingPolicy, no
 
 
 class _Bounds:
-    """What a pass has learned about shapes: up to which run time their jobs may still come; -1: none may."""
+    """Who may still come in a pass: by shape, those up to which run time (-1: none), and what `narrow` said of large gangs.
 
-    __slots__ = ("_bounds",)
+    A bound goes with its class of run times: lanes of longer ones need no look.
+    """
+
+    __slots__ = ("_freely", "_most", "_of_shapes", "_window")
 
     def __init__(self) -> None:
-        self._bounds: dict[Shape, int] = {}
+        self._of_shapes: dict[Shape, tuple[int, int]] = {}
+        self._most = self._freely = NO_BOUND
+        self._window = (NO_BOUND, NO_BOUND)
 
     def set(self, shape: Shape, run_ms: int) -> None:
-        self._bounds[shape] = min(run_ms, self._bounds.get(shape, run_ms))
+        bound = (run_ms, grade_ms(run_ms))
+        self._of_shapes[shape] = min(bound, self._of_shapes.get(shape, bound))
 
-    def of(self, shape: Shape) -> int | None:
-        return self._bounds.get(shape) if self._bounds else None
+    def narrow(self, most: int, freely: int, run_ms: int) -> None:
+        self._most, self._freely, self._window = most, freely, (run_ms, grade_ms(run_ms))
 
-    def allow(self, job: Waiting) -> bool:
-        bound = self._bounds.get(job.shape) if self._bounds else None
-        return bound is None or (job.run_ms is not None and job.run_ms <= bound)
+    def fewer(self, most: int) -> None:
+        self._most = min(self._most, most)
 
+    def of(self, key: LaneKey) -> int | None:
+        """Up to which run time jobs of a lane may come; -1: none of them; None: all."""
+        shape = key.shape
+        ranks, whole = shape.least_ranks, shape.milli >= WHOLE
+        if whole and ranks > self._most:
+            return -1
+        found = self._of_shapes.get(shape) if self._of_shapes else None
+        if whole and ranks > self._freely:
+            found = self._window if found is None else min(found, self._window)
+        if found is None:
+            return None
+        return found[0] if key.grade_ms <= found[1] else -1
 
-def _narrowed(
-    lanes: PoolLanes, bounds: _Bounds, heads: Iterable[tuple[int, int, str, LaneKey]], most: int, freely: int, run_ms: int
-) -> Iterator[Head]:
-    """Those of the lanes' next jobs that `narrow` leaves in, or their successors."""
-    for head in heads:
-        shape = head[3].shape
+    def left(self, lanes: PoolLanes, head: Head) -> Head | None:
+        """What `narrow` leaves of a lane whose next job is this: the same, a later job of it, or nothing."""
+        key = head[3]
+        shape = key.shape
         ranks = shape.least_ranks
-        if ranks <= freely or shape.milli < WHOLE:
-            yield head
-        elif ranks <= most and run_ms > 0:
-            bounds.set(shape, run_ms)
-            job = lanes.get(head[2])
-            if job is not None and job.run_ms is not None and job.run_ms <= run_ms:
-                yield head
-            elif (entry := lanes.after(head[3], head[:3], run_ms)) is not None:
-                yield (entry[0], entry[1], entry[2], head[3])
+        if ranks <= self._freely or shape.milli < WHOLE:
+            return head
+        run_ms, grade = self._window
+        if ranks > self._most or run_ms <= 0 or key.grade_ms > grade:
+            return None
+        if 0 < key.grade_ms < grade:
+            return head
+        job = lanes.get(head[2])
+        if job is not None and job.run_ms is not None and job.run_ms <= run_ms:
+            return head
+        entry = lanes.after(key, head[:3], run_ms)
+        return None if entry is None else (entry[0], entry[1], entry[2], key)
 
 
 class MergedTurn:
@@ -104,10 +125,15 @@ class MergedTurn:
     def head(self) -> Waiting | None:
         """The next job; None: there is no more."""
         while self._heap:
-            job = self._lanes.get(self._heap[0][2])
-            if job is not None and self._bounds.allow(job):
+            _, _, job_id, key = self._heap[0]
+            bound = self._bounds.of(key)
+            if bound is not None and bound < 0:
+                self.drop_lane()
+                continue
+            job = self._lanes.get(job_id)
+            if job is not None and (bound is None or (job.run_ms is not None and job.run_ms <= bound)):
                 return job
-            self.skip()
+            self._go_on(bound)
         return None
 
     def started(self) -> None:
@@ -116,8 +142,11 @@ class MergedTurn:
 
     def skip(self) -> None:
         """The head stays; its lane goes on behind it."""
+        self._go_on(self._bounds.of(self._heap[0][3]))
+
+    def _go_on(self, bound_ms: int | None) -> None:
         place, number, job_id, key = self._heap[0]
-        entry = self._lanes.after(key, (place, number, job_id), self._bounds.of(key.shape))
+        entry = self._lanes.after(key, (place, number, job_id), bound_ms)
         if entry is None:
             heappop(self._heap)
         else:
@@ -138,68 +167,81 @@ class MergedTurn:
 
     def narrow(self, most: int, freely: int, run_ms: int) -> None:
         """Leaves out what cannot start."""
-        self._heap = list(_narrowed(self._lanes, self._bounds, self._heap, most, freely, run_ms))
+        self._bounds.narrow(most, freely, run_ms)
+        self._heap = [left for head in self._heap if (left := self._bounds.left(self._lanes, head)) is not None]
         heapify(self._heap)
 
+    def fewer(self, most: int) -> None:
+        """Leaves out gangs of more than `most` devices from now on."""
+        self._bounds.fewer(most)
 
-_Ranked = tuple[int, int, int, str, LaneKey, int]
-"""(rank before the team's share, priority or 0, number, job id, lane, place in the lane): one lane of a team."""
+
+_Ranked = tuple[int, int, int, Head]
+"""(rank before the team's share, priority or 0, number, next job): one lane of a team."""
 
 
 class RankedTurn:
     """Lanes merged within each team, teams merged by their shares: a start moves one team only."""
 
-    __slots__ = ("_bounds", "_fair", "_lanes", "_now_ms", "_policy", "_teams", "_top", "_usage", "_wait")
+    __slots__ = ("_bounds", "_by_share", "_fair", "_lanes", "_now_ms", "_policy", "_teams", "_top", "_usage", "_wait")
 
     def __init__(self, lanes: PoolLanes, usage: PoolUsage, policy: SchedulingPolicy, now_ms: int) -> None:
         self._lanes, self._usage, self._policy, self._now_ms = lanes, usage, policy, now_ms
         self._wait = WaitRule(policy.score) if policy.order is Order.SCORE else None
         self._fair = usage.fair_shares(lanes.teams)
         self._bounds = _Bounds()
+        self._by_share: dict[str, float] = {}
+        """What a team's share makes of its rank."""
         self._teams: dict[str, list[_Ranked]] = {}
         self._top: list[tuple[float, int, int, str, str]] = []
-        self._enter(lanes.heads)
-
-    def _enter(self, heads: Iterable[Head]) -> None:
-        """Ranks these lanes, and no others."""
-        teams: dict[str, list[_Ranked]] = {}
         ranked = self._ranked
-        for place, number, job_id, key in heads:
-            entry = ranked(place, number, job_id, key)
-            heap = teams.get(key[0])
-            if heap is None:
-                teams[key[0]] = [entry]
-            else:
-                heap.append(entry)
-        self._teams = teams
-        for heap in teams.values():
-            if len(heap) > 1:
-                heapify(heap)
+        for head in lanes.heads:
+            team = head[3].team
+            if team not in self._teams:
+                self._teams[team] = []
+            self._teams[team].append(ranked(head))
+        self._merge()
+
+    def _merge(self) -> None:
+        for team, heap in self._teams.items():
+            heapify(heap)
+            if team not in self._by_share:
+                self._by_share[team] = self._of_share(team)
         self._top = [self._rank(team, heap) for team, heap in self._teams.items()]
         heapify(self._top)
 
     def head(self) -> Waiting | None:
         """The next job; None: there is no more."""
         while self._top:
-            job = self._lanes.get(self._top[0][3])
-            if job is not None and self._bounds.allow(job):
+            _, _, job_id, key = self._teams[self._top[0][4]][0][3]
+            bound = self._bounds.of(key)
+            if bound is not None and bound < 0:
+                self.drop_lane()
+                continue
+            job = self._lanes.get(job_id)
+            if job is not None and (bound is None or (job.run_ms is not None and job.run_ms <= bound)):
                 return job
-            self.skip()
+            self._go_on(bound)
         return None
 
     def started(self) -> None:
         """The head has its devices, and its team's use says so."""
+        team = self._top[0][4]
+        self._by_share[team] = self._of_share(team)
         self.skip()
 
     def skip(self) -> None:
         """The head stays; its lane goes on behind it."""
+        self._go_on(self._bounds.of(self._teams[self._top[0][4]][0][3][3]))
+
+    def _go_on(self, bound_ms: int | None) -> None:
         heap = self._teams[self._top[0][4]]
-        _, _, number, job_id, key, place = heap[0]
-        entry = self._lanes.after(key, (place, number, job_id), self._bounds.of(key.shape))
+        place, number, job_id, key = heap[0][3]
+        entry = self._lanes.after(key, (place, number, job_id), bound_ms)
         if entry is None:
             heappop(heap)
         else:
-            heapreplace(heap, self._ranked(entry[0], entry[1], entry[2], key))
+            heapreplace(heap, self._ranked((entry[0], entry[1], entry[2], key)))
         self._settle(heap)
 
     def drop_lane(self) -> None:
@@ -214,13 +256,28 @@ class RankedTurn:
 
     def bound_shape(self, run_ms: int) -> None:
         """With the head's shape only jobs that are known to run at most `run_ms`."""
-        self._bounds.set(self._teams[self._top[0][4]][0][4].shape, run_ms)
+        self._bounds.set(self._teams[self._top[0][4]][0][3][3].shape, run_ms)
         self.skip()
 
     def narrow(self, most: int, freely: int, run_ms: int) -> None:
         """Leaves out what cannot start."""
-        heads = [(place, number, job_id, key) for heap in self._teams.values() for _, _, number, job_id, key, place in heap]
-        self._enter(list(_narrowed(self._lanes, self._bounds, heads, most, freely, run_ms)))
+        bounds, lanes = self._bounds, self._lanes
+        bounds.narrow(most, freely, run_ms)
+        teams: dict[str, list[_Ranked]] = {}
+        for team, heap in self._teams.items():
+            kept = []
+            for entry in heap:
+                left = bounds.left(lanes, entry[3])
+                if left is not None:
+                    kept.append(entry if left is entry[3] else self._ranked(left))
+            if kept:
+                teams[team] = kept
+        self._teams = teams
+        self._merge()
+
+    def fewer(self, most: int) -> None:
+        """Leaves out gangs of more than `most` devices from now on."""
+        self._bounds.fewer(most)
 
     def _settle(self, heap: list[_Ranked]) -> None:
         """The first team's best lane changed."""
@@ -229,17 +286,19 @@ class RankedTurn:
         else:
             heappop(self._top)
 
-    def _ranked(self, place: int, number: int, job_id: str, key: LaneKey) -> _Ranked:
+    def _ranked(self, head: Head) -> _Ranked:
+        _, number, job_id, key = head
         if self._wait is None:
-            return (0, key.priority, number, job_id, key, place)
+            return (0, key.priority, number, head)
         job = self._lanes.get(job_id)
         assert job is not None, f"{job_id} is in a lane and not among the waiting jobs"
         before_share = (100 - key.priority) * POINT + self._wait.bonus_in(key.grade_ms, job, self._now_ms)
-        return (-before_share, 0, number, job_id, key, place)
+        return (-before_share, 0, number, head)
+
+    def _of_share(self, team: str) -> float:
+        share, fair = self._usage.share(team, self._now_ms), self._fair[team]
+        return share / fair if self._wait is None else over_share_penalty(share, fair, self._policy.score)
 
     def _rank(self, team: str, heap: list[_Ranked]) -> tuple[float, int, int, str, str]:
-        share, fair = self._usage.share(team, self._now_ms), self._fair[team]
-        first: float = share / fair
-        if self._wait is not None:
-            first = heap[0][0] + over_share_penalty(share, fair, self._policy.score)
-        return (first, heap[0][1], heap[0][2], heap[0][3], team)
+        before_share, priority, number, head = heap[0]
+        return (before_share + self._by_share[team], priority, number, head[2], team)
