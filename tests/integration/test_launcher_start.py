@@ -1,5 +1,6 @@
 """The launcher for real: warm and cold starts, exit codes, signals, secrets, and what survives whom."""
 
+import gzip
 import os
 import signal
 import subprocess
@@ -88,6 +89,23 @@ class TestBothWays:
         assert "launcher" not in attempt.stderr()  # a traceback shows the user's frames only
         if "atexit" in script:
             assert attempt.stdout() == "first\nlast\n"
+
+    def test_files_that_a_program_leaves_open_are_whole(self, launcher: Launcher, attempt: Attempt, warm: bool) -> None:
+        script = (
+            "import gzip, io\n"
+            "text = open('text', 'w'); text.write('x' * 9)\n"
+            "data = open('data', 'wb'); data.write(b'y' * 9)\n"
+            "packed = gzip.open('packed.gz', 'wt'); packed.write('z' * 9)\n"
+            "class Broken(io.StringIO):\n"
+            "    def close(self): raise OSError('not now')\n"
+            "broken = Broken()\n"
+            "print('said')"
+        )
+        run(launcher, attempt, script, warm=warm)
+        assert (attempt.exit_of().exit_code, attempt.stdout()) == (0, "said\n"), attempt.stderr()
+        code = attempt.paths.code
+        assert ((code / "text").read_text(), (code / "data").read_bytes()) == ("x" * 9, b"y" * 9)
+        assert gzip.decompress((code / "packed.gz").read_bytes()) == b"z" * 9
 
     def test_a_signal_is_recorded(self, launcher: Launcher, attempt: Attempt, warm: bool) -> None:
         run(launcher, attempt, "import os, signal\nprint('so far')\nos.kill(os.getpid(), signal.SIGKILL)", warm=warm)

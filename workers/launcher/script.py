@@ -1,21 +1,24 @@
 """Run a Python program in a forked process as a fresh interpreter would: `python FILE …` or `python -m MODULE …`.
 
 Holds: exit codes, tracebacks, `__main__`, `sys.argv` and `sys.path[0]` are those of CPython. At the end threads are joined, exit
-functions run and all buffers are flushed (C's too); then the process leaves without tearing torch down.
+functions run, files left open are closed, and all buffers are flushed (C's too); then the process leaves without tearing torch down.
 Never: returns to its caller.
 """
 
 import atexit
+import contextlib
 import ctypes
+import gc
 import importlib.machinery
+import io
 import os
 import runpy
 import signal
 import sys
 import threading
 import types
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 CANNOT_OPEN = 2
 FLUSH_FAILED = 120
@@ -102,5 +105,26 @@ def _finish(code: int) -> int:
         sys.stderr.flush()
     except (OSError, ValueError):
         pass
+    _close_files()
     ctypes.CDLL(None).fflush(None)
     return code
+
+
+def _close_files() -> None:
+    """Closes what the program left open, as the end of an interpreter does: whatever stands on another file first, then that."""
+    standard = {id(s) for std in (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__) for s in _layers(std)}
+    files = [f for f in gc.get_objects() if isinstance(f, io.TextIOBase | io.BufferedIOBase) and id(f) not in standard]
+    for file in sorted(files, key=_height, reverse=True):
+        with contextlib.suppress(Exception):
+            file.close()
+
+
+def _height(file: io.IOBase) -> int:
+    """Text stands on bytes; what packs or filters them on a plain file's buffer."""
+    return 2 if isinstance(file, io.TextIOBase) else 0 if isinstance(file, io.BufferedWriter | io.BufferedRandom) else 1
+
+
+def _layers(file: Any) -> Iterator[object]:
+    while file is not None:
+        yield file
+        file = getattr(file, "buffer", None)
