@@ -37,6 +37,8 @@ def cheapest(items: Sequence[Item], need: int, most: int) -> Choice | None:
     """
     if need <= 0:
         return Choice(0, ())
+    if need == 1:
+        return min((Choice(i.cost, i.victims) for i in items if len(i.victims) <= most), key=lambda c: c.key, default=None)
     if sum(item.gain for item in items) < need:
         return None
     if all(item.gain == 1 and len(item.victims) == 1 for item in items):

@@ -15,7 +15,7 @@ from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.desk import Desk
 from trainhouse.scheduler.core.cycle.entries import Action, Hold, Waiting
 from trainhouse.scheduler.core.cycle.plans import actions_of, carry_out
-from trainhouse.scheduler.core.cycle.standing import by_score
+from trainhouse.scheduler.core.cycle.standing import by_score, shorter_waits
 from trainhouse.scheduler.core.cycle.victims import milliseconds
 
 MAX_SEARCHES = 16
@@ -59,7 +59,9 @@ def plan_preemption(book: Book, pool: str, candidates: Iterable[Waiting], now_ms
 def _ranked(book: Book, pool: str, now_ms: int) -> bool:
     """Whether anybody who waits could outrank anybody who runs: most looks end here, where priorities are alike and no score may lead."""
     policy = book.policy(pool)
-    if policy.order is Order.REMAINING or by_score(book, pool, now_ms):
+    if policy.order is Order.REMAINING:
+        return shorter_waits(book, pool, now_ms)
+    if by_score(book, pool, now_ms):
         return True
     best = min((head[3].priority for head in book.lanes.of(pool).heads), default=0)
     least = best + policy.preemption.margin

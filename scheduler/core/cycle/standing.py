@@ -48,7 +48,21 @@ def remaining_ms(running: Running, now_ms: int) -> int | None:
     """Expected remaining run time on the whole gang, ms (linear in ranks); 0 once it overran; None: not known."""
     if running.ends_ms is None:
         return None
-    return max(0, running.ends_ms - now_ms) * running.ranks // running.job.shape.ranks
+    left_ms, shape = max(0, running.ends_ms - now_ms), running.job.shape
+    return left_ms * running.ranks // shape.ranks if shape.min_ranks else left_ms
+
+
+def shorter_waits(book: Book, pool: str, now_ms: int) -> bool:
+    """Under order `remaining`: whether any gang that waits is so short that it could lead a running one.
+
+    From what is left of that one, at most all until its end, goes what stopping it would lose, at least the time since its last save.
+    """
+    heads = book.lanes.of(pool).heads
+    if not heads or heads[0][0] >= UNKNOWN_RUN_MS:
+        return False
+    least_ms = heads[0][0] + 2 * now_ms + milliseconds(book.policy(pool).preemption.restart_cost_s)
+    here = (r for r in book.running.values() if r.job.shape.pool == pool)
+    return any(r.ends_ms is None or r.ends_ms + r.saved_ms > least_ms for r in here)
 
 
 def by_score(book: Book, pool: str, now_ms: int) -> bool:

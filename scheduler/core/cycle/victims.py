@@ -34,7 +34,10 @@ class Victim:
 
 def device_milli(placement: Placement) -> int:
     """Devices that a placement holds, in thousandths."""
-    return sum(part.ranks * part.milli for part in placement)
+    milli = 0
+    for part in placement:
+        milli += part.devices.bit_count() * part.milli
+    return milli
 
 
 def lost_work(running: Running, now_ms: int, restart_ms: int) -> int:
@@ -56,8 +59,11 @@ def victims_of(running: Iterable[Running], rules: Preemption, now_ms: int) -> li
     What is cheap, the policy says: little lost work, or a late start (a cost of the milliseconds since).
     """
     min_run_ms, restart_ms = milliseconds(rules.min_run_s), milliseconds(rules.restart_cost_s)
-    chosen = [Victim(r, lost := lost_work(r, now_ms, restart_ms), lost) for r in running if not protected(r, now_ms, min_run_ms)]
-    if rules.victims is Victims.MOST_RECENT:
-        chosen = [Victim(v.running, max(0, now_ms - v.running.started_ms), v.lost) for v in chosen]
+    recent = rules.victims is Victims.MOST_RECENT
+    chosen = []
+    for each in running:
+        if not protected(each, now_ms, min_run_ms):
+            lost = lost_work(each, now_ms, restart_ms)
+            chosen.append(Victim(each, max(0, now_ms - each.started_ms) if recent else lost, lost))
     chosen.sort(key=lambda v: (v.cost, -v.running.job.number, v.job_id))
     return chosen
