@@ -26,7 +26,7 @@ from trainhouse.scheduler.core.cluster.shape import ANY, Placement
 from trainhouse.scheduler.core.cycle.book import HOUR_MS, Book
 from trainhouse.scheduler.core.cycle.entries import Eviction, Running, Waiting
 from trainhouse.scheduler.core.cycle.reach import Reach
-from trainhouse.scheduler.core.cycle.victims import Victim, device_milli, milliseconds
+from trainhouse.scheduler.core.cycle.victims import Victim, device_milli, milliseconds, protected
 from trainhouse.scheduler.core.queue.amounts import Amounts, amounts_least
 from trainhouse.scheduler.core.queue.pool_lanes import UNKNOWN_RUN_MS
 from trainhouse.scheduler.core.queue.score import POINT, WaitRule, over_share_penalty
@@ -53,16 +53,16 @@ def remaining_ms(running: Running, now_ms: int) -> int | None:
 
 
 def shorter_waits(book: Book, pool: str, now_ms: int) -> bool:
-    """Under order `remaining`: whether any gang that waits is so short that it could lead a running one.
+    """Under order `remaining`: whether any gang that waits is so short that it could lead one that may be stopped.
 
     From what is left of that one, at most all until its end, goes what stopping it would lose, at least the time since its last save.
     """
-    heads = book.lanes.of(pool).heads
+    heads, rules = book.lanes.of(pool).heads, book.policy(pool).preemption
     if not heads or heads[0][0] >= UNKNOWN_RUN_MS:
         return False
-    least_ms = heads[0][0] + 2 * now_ms + milliseconds(book.policy(pool).preemption.restart_cost_s)
-    here = (r for r in book.running.values() if r.job.shape.pool == pool)
-    return any(r.ends_ms is None or r.ends_ms + r.saved_ms > least_ms for r in here)
+    least_ms, min_run_ms = heads[0][0] + 2 * now_ms + milliseconds(rules.restart_cost_s), milliseconds(rules.min_run_s)
+    longer = (r for r in book.running.values() if r.ends_ms is None or r.ends_ms + r.saved_ms > least_ms)
+    return any(r.job.shape.pool == pool and not protected(r, now_ms, min_run_ms) for r in longer)
 
 
 def by_score(book: Book, pool: str, now_ms: int) -> bool:
