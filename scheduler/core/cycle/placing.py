@@ -188,9 +188,10 @@ class Pass:
                 new = Reservation(old.job_id, old.start_ms, old.nodes, self._now_ms)
         if new is None:
             return
-        if new != old:
+        made = new is not old and new != old
+        if made:
             self._act(Reserve(new))
-        self._promises.keep(new, made=new != old)
+        self._promises.keep(new, made=made)
 
     def _stands(self, promise: Reservation) -> bool:
         if not self._promises.sound(promise):
