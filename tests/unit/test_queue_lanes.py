@@ -94,6 +94,43 @@ def dropped(one: Waiting, head: Waiting, step: str, lanes: Lanes) -> bool:
     return step in ("drop_shape", "bound_shape") and one.shape == head.shape
 
 
+WINDOW_MS = st.sampled_from([0, 1, 60_000, 60_500, 3_600_000, 5_000_000])
+
+
+@given(
+    jobs(),
+    policies(),
+    st.sampled_from([0, 1, 3, 4]),
+    st.sampled_from([0, 1, 4, 8]),
+    WINDOW_MS,
+    st.integers(0, 30),
+    st.sampled_from([0, 1, 4]),
+)
+def test_a_narrowed_pass_leaves_out_what_cannot_start(
+    waiting: list[Waiting], policy: SchedulingPolicy, freely: int, more: int, run_ms: int, when: int, fewer: int
+) -> None:
+    now_ms, most = 4_000_000, freely + more
+    usage = usage_of(policy, now_ms)
+    turn = turn_of(lanes_of(waiting, policy), usage, policy, now_ms)
+    turn.narrow(most, freely, run_ms)
+    known = {w.job_id: w for w in waiting}
+
+    def left_in(job_id: str) -> bool:
+        one = known[job_id]
+        short = run_ms > 0 and one.run_ms is not None and one.run_ms <= run_ms
+        return one.shape.ranks <= freely or (one.shape.ranks <= most and short)
+
+    wanted = [i for i in the_order(waiting, usage, policy, now_ms) if left_in(i)]
+    found = []
+    while (head := turn.head()) is not None:
+        found.append(head.job_id)
+        if len(found) == when:
+            turn.fewer(fewer)
+        turn.skip()
+    first, later = wanted[:when] if when else wanted, wanted[when:] if when else []
+    assert found == [*first, *(i for i in later if known[i].shape.ranks <= fewer)]
+
+
 def test_a_resting_job_comes_when_its_time_has_come() -> None:
     policy = SchedulingPolicy(order=Order.SUBMIT)
     lanes = lanes_of([job(1, not_before_ms=500), job(2)], policy)
