@@ -9,10 +9,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from trainhouse.deploy.local.kafka import KafkaServer
     from trainhouse.deploy.local.store import StoreServer
+
+# How long an example takes says something of the machine, not of the law.
+settings.register_profile("trainhouse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("trainhouse")
 
 
 @pytest.fixture(scope="session")

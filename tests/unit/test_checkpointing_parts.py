@@ -55,7 +55,7 @@ def alike(one: Any, other: Any) -> bool:
 
 
 @given(st.dictionaries(st.text(alphabet="ab.[]\\", max_size=3), NESTED, max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_apart_and_together_is_the_same(shape: dict[str, Any]) -> None:
     made: list[torch.Tensor] = []
     state = with_tensors(shape, made)

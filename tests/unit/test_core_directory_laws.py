@@ -34,7 +34,7 @@ def _submitted(job_id: str, pool: str, seed: int) -> Event:
     return JobSubmitted.model_validate({"job_id": job_id, "spec": spec(pool=pool, seed=seed)})
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(history)
 def test_one_id_is_one_job_whatever_comes(steps: list[tuple[Event, int, int]]) -> None:
     machine = DirectoryMachine(control_partitions=2)

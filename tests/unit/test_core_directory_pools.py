@@ -73,7 +73,7 @@ step = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(step, max_size=40))
 def test_each_request_has_one_answer_whatever_comes(steps: list[tuple[str, str, int]]) -> None:
     d, told = Directory(), Counter[str]()

@@ -283,7 +283,7 @@ def _by_wire(decision: Event) -> Event:
 
 
 TestFleet = Fleet.TestCase
-TestFleet.settings = settings(max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+TestFleet.settings = settings(max_examples=25, stateful_step_count=30, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("seed", range(12))

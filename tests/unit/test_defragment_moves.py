@@ -106,7 +106,7 @@ def test_off_by_default_and_bound_by_quotas() -> None:
     assert plan(scattered(limited), [waiting(9, 8, require="node")]) == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.tuples(st.integers(1, 6), st.integers(0, 4), st.integers(2, 40)), min_size=2, max_size=10),
     st.integers(2, 5),

@@ -74,7 +74,7 @@ def test_two_queues_do_not_preempt_each_other_for_ever(order: Order, guaranteed:
     assert not world.book.claims
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_evictions_end_whatever_the_demand(data: st.DataObject) -> None:
     teams = tuple(

@@ -106,7 +106,7 @@ step = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(step, max_size=15))
 def test_every_device_is_counted_once_and_every_job_is_somewhere(steps: list[Event]) -> None:
     d = two_nodes()

@@ -58,13 +58,13 @@ def judge(jobs: list[TraceJob], policy: SchedulingPolicy, **more: Any) -> None:
     assert preempted or result.lost_to_faults_gpu_s == result.lost_gpu_s
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(traces(), POLICIES)
 def test_every_gang_runs_whole_and_alone_on_its_devices_and_ends(jobs: list[TraceJob], policy: SchedulingPolicy) -> None:
     judge(jobs, policy)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(traces(), POLICIES, st.lists(st.tuples(st.integers(0, 400), st.integers(0, 3), st.integers(1, 100)), max_size=6))
 def test_faults_lose_work_and_no_job(jobs: list[TraceJob], policy: SchedulingPolicy, faults: list[tuple[int, int, int]]) -> None:
     judge(
@@ -75,21 +75,21 @@ def test_faults_lose_work_and_no_job(jobs: list[TraceJob], policy: SchedulingPol
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(traces(), st.sampled_from((Order.REMAINING, Order.SCORE, Order.FAIR)))
 def test_preemption_leaves_nobody_behind(jobs: list[TraceJob], order: Order) -> None:
     policy = SchedulingPolicy(order=order, run_times=RunTimes.TRUE, preemption=Preemption(enabled=True, min_run_s=20, margin=5))
     judge(jobs, policy, options=Options(restart_s=5, checkpoint_s=30))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(traces(elastic=True))
 def test_elastic_gangs_stay_within_their_sizes_and_end(jobs: list[TraceJob]) -> None:
     policy = SchedulingPolicy(order=Order.SUBMIT, run_times=RunTimes.TRUE, elastic=Elastic(enabled=True, grow_after_s=30))
     judge(jobs, policy, options=Options(restart_s=5))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(traces(), st.integers(1, 4), st.sampled_from((Packing.TOPOLOGY, Packing.STRICT_CONSOLIDATE)))
 def test_backfill_never_pushes_a_promised_start_back(jobs: list[TraceJob], reservations: int, packing: Packing) -> None:
     keeper = sim_checks.PromiseKeeper()
@@ -131,7 +131,7 @@ def rows(*jobs: tuple[int, int, int, str]) -> list[TraceJob]:
     return [TraceJob(f"j{i:02}", team, submit, duration, gpus) for i, (submit, duration, gpus, team) in enumerate(jobs)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @example(rows(*A_PROMISE_FALLS), ESTIMATED)
 @example(rows(*A_PROMISE_IS_NOT_KEPT), ESTIMATED)
 @given(traces(), POLICIES)
@@ -155,7 +155,7 @@ def test_a_second_look_at_the_same_time_finds_nothing(jobs: list[TraceJob], poli
         simulate(jobs, NODES, policy)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(traces(), POLICIES)
 def test_the_same_trace_gives_the_same_outcome(jobs: list[TraceJob], policy: SchedulingPolicy) -> None:
     one, other = simulate(jobs, NODES, policy), simulate(jobs, NODES, policy)
