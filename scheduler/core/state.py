@@ -19,7 +19,7 @@ from trainhouse.scheduler.core.demand import shape_of
 from trainhouse.scheduler.core.due import due_ms
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.records import Job, Node
-from trainhouse.scheduler.core.supply import free_of, positions, slots_of
+from trainhouse.scheduler.core.supply import free_of, is_of_same_registration, is_open, positions, slots_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +198,12 @@ class ScheduleState:
         self.nodes[node.node_id] = node
         if old is None:
             self.names.append(node.node_id)
-        slots = slots_of(node)
-        if slots != (slots_of(old) if old is not None else None):
-            self.book.put_node(slots)
+        told_anew = old is None or not is_of_same_registration(old, node)
+        if old is None or told_anew or is_open(old) != is_open(node):
+            self.book.put_node(slots_of(node))
         self.book.cluster.set_free(node.index, *free_of(node))
-        self.book.marks.change(slots.pool)
-        if old is not None and positions(old) != positions(node):
+        self.book.marks.change(str(node.pool))
+        if old is not None and told_anew and positions(old) != positions(node):
             self._find_again(node, now_ms)
 
     def _index_pool(self, old: Node | None, node: Node) -> None:

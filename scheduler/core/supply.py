@@ -40,6 +40,12 @@ def is_open(node: Node) -> bool:
     return node.health is NodeHealth.UP and node.restriction is Restriction.NONE and all(h.devices for h in node.holds)
 
 
+def is_of_same_registration(one: Node, other: Node) -> bool:
+    """Whether two records of a node tell the same devices, labels and host; says no, if need be, where they are equal but not the same."""
+    same = one.devices is other.devices and one.rendezvous_ports is other.rendezvous_ports and one.labels is other.labels
+    return same and (one.index, one.pool, one.cpus, one.memory_bytes) == (other.index, other.pool, other.cpus, other.memory_bytes)
+
+
 def free_of(node: Node) -> tuple[int, dict[int, int], float, int]:
     """Positions that nobody holds (a bit mask), thousandths left of shared ones, free cpus, free bytes of memory."""
     position = positions(node)
