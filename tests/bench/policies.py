@@ -182,9 +182,12 @@ def venus() -> Case:
 
 
 def openb() -> Case:
-    """Device types, shares, cpus and memory, on every 16th node of its fleet: on all of them nobody waits."""
+    """Device types, shares, cpus and memory, on every 64th node of each kind: on every 32nd nobody ever waits."""
     jobs = [replace(j, tenant=str(j.priority)) for j in read_trace(TRACES / "openb_tasks.csv.gz").jobs]
-    return Case("openb_tasks", jobs, read_fleet(str(TRACES / "openb_nodes.csv.gz")).nodes[::16])
+    kinds: dict[tuple[str, int], list[SimNode]] = {}
+    for node in read_fleet(str(TRACES / "openb_nodes.csv.gz")).nodes:
+        kinds.setdefault((node.gpu_type, node.gpus), []).append(node)
+    return Case("openb_tasks", jobs, [node for kind in sorted(kinds) for node in kinds[kind][::64]])
 
 
 def under_faults(of: Case) -> Case:
