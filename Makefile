@@ -26,26 +26,32 @@ down: $(STAMP)         ## stop the stack of `make demo`; its data stays
 
 install: $(STAMP)     ## make .venv with everything that Trainhouse needs
 
-test: lint unit integration  ## lint, types, import contracts and all tests, on ports and folders of their own
+test: lint            ## lint, types, import contracts and all tests, on ports and folders of their own
+	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory integration
 
 lint: $(STAMP)        ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+# Two processes take whole files of tests; each has servers of its own, so that tests of one never meet those of the other.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile
+
 unit: $(STAMP)        ## tests without servers
-	@$(BIN)/pytest tests/unit tests/simulation
+	@$(PYTEST) tests/unit tests/simulation
 
 integration: $(STAMP) ## tests on real servers, short seeded faults included
-	@$(BIN)/pytest tests/contract tests/integration
+	@$(PYTEST) tests/contract tests/integration
+	@$(BIN)/pytest tests/browser  # one world for all of them
 
 bench: $(STAMP)       ## figures beside their peers, one JSON line each
 	@$(BIN)/python -m tests.bench
 
 SEED ?= 1
-EACH ?= 10
-chaos: $(STAMP)       ## kill every part at seeded instants while jobs train, then judge: SEED=1 EACH=10
-	@$(BIN)/python -m tests.chaos --seed $(SEED) --each $(EACH)
+FAULTS ?= 100
+chaos: $(STAMP)       ## faults of all kinds at seeded instants while jobs train, then judge: SEED=1 FAULTS=100
+	@$(BIN)/python -m tests.chaos --seed $(SEED) --faults $(FAULTS)
 
 clean:                ## remove .venv and the demo's data
 	rm -rf $(VENV) .trainhouse

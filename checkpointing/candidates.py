@@ -1,14 +1,14 @@
 """Which checkpoints a restore may choose from, best first.
 
-Holds: a job's own chain first, from the newest backwards; then what `resume_from` names. A named commit or step stands alone:
-if it is damaged, nothing else of that job is taken in its place.
+Holds: a job's own chain first, from the newest backwards, without what a claim passed over; then what `resume_from` names. A named
+commit or step stands alone: if it is damaged, nothing else of that job is taken in its place.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainhouse.checkpointing.commits import commit_key, entries_newest_first
+from trainhouse.checkpointing.commits import commit_key, entries_newest_first, not_passed_over
 from trainhouse.checkpointing.errors import Damaged, InvalidState, NoCheckpoint
 from trainhouse.checkpointing.manifest import Manifest
 from trainhouse.checkpointing.objects import ObjectStore
@@ -77,7 +77,8 @@ class Candidates:
         raise NoCheckpoint(f"resume_from {wanted}: no such healthy checkpoint ({passed}); name another, or leave resume_from out")
 
     def _chain(self, job_id: str, wanted: ResumeFrom | None) -> Iterator[Manifest]:
-        for commit, entry in entries_newest_first(self._objects, job_id):
+        chain = entries_newest_first(self._objects, job_id)
+        for commit, entry in chain if wanted is not None and wanted.exact else not_passed_over(chain):
             if wanted is not None and wanted.commit not in (None, commit):
                 continue
             if isinstance(entry, Damaged):

@@ -7,7 +7,7 @@ Never: decides when to save; reads a clock but the one given.
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -23,7 +23,7 @@ from trainhouse.checkpointing.objects import ObjectStore
 from trainhouse.checkpointing.reports import DamagedCheckpoint, RestoreReport, SavedCheckpoint
 from trainhouse.checkpointing.retention import Pruner, PruneResult, RetentionPolicy
 from trainhouse.checkpointing.saver import About, Saver, Staged
-from trainhouse.checkpointing.together import Ranks
+from trainhouse.checkpointing.together import Alone, Ranks
 from trainhouse.events.ids import AttemptNumber, Epoch, JobId
 
 OnEvent = Callable[[str, dict[str, Any]], None]
@@ -49,7 +49,9 @@ class Checkpointer:
         clock: Callable[[], float] = time.time,
         grace_s: float = GRACE_S,
         seed: int = 0,
+        restore_at_most: int | None = None,
     ) -> None:
+        """`restore_at_most`: of this job's own checkpoints begin from no newer one; those that are newer are passed over for good."""
         self._objects = objects
         self._who = Writer(JobId.parse(job_id), Epoch(epoch), AttemptNumber(attempt), uuid.uuid4().hex)
         self._spec_hash = spec_hash
@@ -58,17 +60,24 @@ class Checkpointer:
         self._clock = clock
         self._chunks = ChunkStore(objects, grace_s)
         self._chain = CommitChain(objects, self._who)
-        self._saver = Saver(self._ranks, self._chunks, self._chain, self._who, grace_s / 2)
+        self._longest_upload_s = grace_s / 2
+        self._saver = Saver(self._ranks, self._chunks, self._chain, self._who, self._longest_upload_s)
         self._loader = Loader(self._ranks, self._chunks, seed)
         self._pruner = Pruner(objects, self._who.job_id)
         self._claimed = False
+        self._restore_at_most = restore_at_most
         self._newest: Manifest | None = None
 
     def claim(self) -> None:
         """Fences off older attempts. Raises StaleEpoch if there is a newer one."""
         if not self._claimed:
-            self._ranks.first(lambda: self._chain.claim(self._clock()))
+            self._ranks.first(lambda: self._chain.claim(self._clock(), self._restore_at_most))
             self._claimed = True
+
+    @property
+    def newest_commit(self) -> int | None:
+        """The newest checkpoint of this job that this attempt restored or saved; alike on all ranks."""
+        return None if self._newest is None else self._newest.commit
 
     def save(
         self,
@@ -90,6 +99,20 @@ class Checkpointer:
         except CheckpointError as error:
             self._tell("CheckpointFailed", now, step=step, reason=str(error))
             raise
+
+    def save_for_all(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]], step: int, now: float) -> SavedCheckpoint:
+        """As `save`, by one rank that holds all of `state`, when others of its gang are gone. `own`: each rank's own state, by rank.
+
+        Not collective. Of several ranks that try, one succeeds. Raises as `save`, and ChainConflict for the others.
+        """
+        chain = CommitChain(self._objects, self._who)
+        saver = Saver(Alone(), self._chunks, chain, self._who, self._longest_upload_s)
+        parent = self._newest
+        staged = saver.stage_for(state, own)
+        chain.take_over()
+        about = About(step, self._spec_hash, now, {})
+        manifest, _ = saver.upload(staged, about, frozenset(), parent.commit if parent is not None else None)
+        return self._completed(manifest, told=True)
 
     def stage(self, state: Mapping[str, Any], per_rank_state: Mapping[str, Any]) -> Staged:
         """The part of a save for which training waits: a copy in host memory. Raises InvalidState."""
@@ -134,11 +157,11 @@ class Checkpointer:
         self._restored(manifest, report)
         return report
 
-    def prune(self, policy: RetentionPolicy) -> PruneResult:
-        """Gives up the checkpoints of this job that the policy does not keep. Not collective: rank 0 acts, others do nothing."""
+    def prune(self, policy: RetentionPolicy, keep: frozenset[int] = frozenset()) -> PruneResult:
+        """Gives up the checkpoints of this job that neither the policy nor `keep` keeps. Not collective: rank 0 acts, others do nothing."""
         if self._ranks.rank != 0:
             return PruneResult((), 0)
-        result = self._pruner.prune(policy)
+        result = self._pruner.prune(policy, keep)
         if result.commits:
             self._tell("CheckpointPruned", self._clock(), commits=result.commits, bytes_freed=result.bytes_freed)
         return result
@@ -183,8 +206,8 @@ class Checkpointer:
             reason = "no checkpoint is healthy, training begins anew: " + "; ".join(str(d) for d in damaged)
             self._tell("CheckpointFailed", self._clock(), step=0, reason=reason)
 
-    def _completed(self, manifest: Manifest) -> SavedCheckpoint:
-        """Tells of a commit, with what its manifest says: the same whenever it is told."""
+    def _completed(self, manifest: Manifest, told: bool = False) -> SavedCheckpoint:
+        """Tells of a commit, with what its manifest says: the same whenever it is told. By rank 0, or if `told`."""
         saved = SavedCheckpoint(
             commit=manifest.commit,
             step=manifest.step,
@@ -194,7 +217,7 @@ class Checkpointer:
             upload_s=manifest.upload_s,
             uri=self._uri(manifest),
         )
-        if self._ranks.rank == 0:
+        if told or self._ranks.rank == 0:
             fields = asdict(saved) | {"event_id": f"{manifest.job_id}:commit:{manifest.commit}", "world_size": manifest.world_size}
             self._on_event("CheckpointCompleted", fields | _whose(manifest, manifest.created_at_s))
         return saved

@@ -2,10 +2,11 @@
 
 Holds: epochs never fall along the chain. An attempt claims the next n before it chooses its restore point and from then on
 appends at exactly the n after its own last entry; so once a newer attempt has claimed, an older one finds its n taken.
+What a claim passes over (a state that diverged) stays passed over for all later attempts.
 Never: deletes an entry; never appends at an n that it did not expect.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from trainhouse.checkpointing.errors import ChainConflict, Damaged, ObjectStoreUnavailable, StaleEpoch
@@ -57,6 +58,17 @@ def entries_newest_first(objects: ObjectStore, job_id: str) -> Iterator[tuple[in
         yield commit, entry or Damaged(f"{objects.uri(commit_key(job_id, commit))}: missing, though newer entries are there")
 
 
+def not_passed_over(entries: Iterable[tuple[int, AnyEntry | Damaged]]) -> Iterator[tuple[int, AnyEntry | Damaged]]:
+    """Of a chain read backwards, what an attempt may begin from: without the checkpoints that a later claim passed over. Pure."""
+    at_most: int | None = None
+    for commit, entry in entries:
+        if at_most is not None and commit > at_most and not isinstance(entry, Claim):
+            continue
+        if isinstance(entry, Claim) and entry.restore_at_most is not None:
+            at_most = entry.restore_at_most if at_most is None else min(at_most, entry.restore_at_most)
+        yield commit, entry
+
+
 @dataclass(frozen=True)
 class Writer:
     """Who appends: one process of one attempt. `writer` is unique to the process."""
@@ -80,8 +92,11 @@ class CommitChain:
         """Whether this writer may append."""
         return self._next is not None
 
-    def claim(self, now: float) -> int:
-        """Takes the chain for our epoch; returns the claim's n. Raises StaleEpoch if a newer epoch has it."""
+    def claim(self, now: float, restore_at_most: int | None = None) -> int:
+        """Takes the chain for our epoch; returns the claim's n. Raises StaleEpoch if a newer epoch has it.
+
+        `restore_at_most`: newer checkpoints than this one stay where they are, but neither we nor any later attempt begins from them.
+        """
         known = -1
         for _ in range(MAX_CLAIM_TRIES):
             known = head(self._objects, self._who.job_id, known)
@@ -93,6 +108,7 @@ class CommitChain:
                 attempt=self._who.attempt,
                 writer=self._who.writer,
                 created_at_s=now,
+                restore_at_most=restore_at_most,
             )
             if self._put(entry):
                 self._next = entry.commit + 1
@@ -101,6 +117,16 @@ class CommitChain:
         raise ObjectStoreUnavailable(
             f"{self._objects.address}: chain of {self._who.job_id}: lost {MAX_CLAIM_TRIES} races for the next commit; try again"
         )
+
+    def take_over(self) -> None:
+        """Appends from here on where another process of this same attempt did, which is gone. Raises StaleEpoch, ChainConflict."""
+        known = head(self._objects, self._who.job_id)
+        entry = read_entry(self._objects, self._who.job_id, known) if known >= 0 else None
+        if entry is not None and entry.epoch > self._who.epoch:
+            raise self._stale(entry)
+        if entry is None or entry.epoch < self._who.epoch:
+            raise ChainConflict(f"chain of {self._who.job_id}: epoch {self._who.epoch} has not claimed it; there is nothing to take over")
+        self._next = known + 1
 
     def append(self, build: Callable[[int], Manifest]) -> tuple[Manifest, list[Manifest]]:
         """Appends the manifest that `build(n)` makes for the expected n. Returns it, and those of our own that had landed unnoticed.

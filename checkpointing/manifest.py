@@ -65,9 +65,10 @@ class Entry(_Model):
 
 
 class Claim(Entry):
-    """From here on the chain belongs to this epoch."""
+    """From here on the chain belongs to this epoch. Older entries above `restore_at_most` are passed over for good."""
 
     kind: Literal["claim"] = "claim"
+    restore_at_most: int | None = Field(None, ge=0)
 
 
 class Manifest(Entry):

@@ -15,7 +15,7 @@ import orjson
 from trainhouse.checkpointing.chunks import CHUNK_PREFIX, GRACE_S, in_threads
 from trainhouse.checkpointing.commits import commit_key, commit_of_key, head, read_entry, tombstone
 from trainhouse.checkpointing.errors import Damaged
-from trainhouse.checkpointing.manifest import Manifest, decode, encode
+from trainhouse.checkpointing.manifest import Claim, Manifest, decode, encode
 from trainhouse.checkpointing.objects import ObjectStore, get_or_none
 
 THREADS = 4
@@ -49,7 +49,7 @@ class SweepResult:
 
 
 def to_prune(live: Mapping[int, Manifest], tagged: frozenset[int], policy: RetentionPolicy, damaged: frozenset[int]) -> list[int]:
-    """Commits to give up, oldest first. Damaged ones do not count among the last N, and are kept only by a tag. Pure."""
+    """Commits to give up, oldest first. Damaged (or passed-over) ones do not count among the last N, and are kept only by a tag. Pure."""
     healthy = sorted(set(live) - damaged)
     keep = set(healthy[-max(1, policy.keep_last) :]) | set(tagged)
     scored = [(m.metrics[policy.metric], -n) for n, m in live.items() if policy.metric in m.metrics and n not in damaged]
@@ -75,10 +75,11 @@ class Pruner:
         """Tells that this commit is damaged."""
         self._damaged.add(commit)
 
-    def prune(self, policy: RetentionPolicy) -> PruneResult:
-        """Puts tombstones. An interruption leaves some for the next time."""
+    def prune(self, policy: RetentionPolicy, keep: frozenset[int] = frozenset()) -> PruneResult:
+        """Puts tombstones, but not on `keep`. An interruption leaves some for the next time."""
         self._look()
-        gone = to_prune(self._live, frozenset(tags(self._objects, self._job_id).values()), policy, frozenset(self._damaged))
+        kept = keep | frozenset(tags(self._objects, self._job_id).values())
+        gone = to_prune(self._live, kept, policy, frozenset(self._damaged))
         pruned = {n: self._live[n] for n in gone}
         for commit, manifest in pruned.items():
             self._objects.put(commit_key(self._job_id, commit), encode(tombstone(manifest)))
@@ -93,6 +94,8 @@ class Pruner:
         for commit, entry in zip(unseen, in_threads(self._read, unseen, THREADS), strict=True):
             if isinstance(entry, Manifest):
                 self._live[commit] = entry
+            elif isinstance(entry, Claim) and entry.restore_at_most is not None:
+                self._damaged.update(n for n in self._live if n > entry.restore_at_most)
         self._seen = newest
 
     def _read(self, commit: int) -> object:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import boto3
 from boto3.s3.transfer import TransferConfig
@@ -65,6 +65,10 @@ class S3ObjectStore:
         else:
             self._until_deadline("put", key, lambda s3: s3.put_object(Bucket=self._bucket, Key=key, Body=bytes(body)))
 
+    def put_file(self, key: str, file: IO[bytes]) -> None:
+        """Stores what an open file holds, from its beginning, in parts where it is large. Blocks; memory stays bounded."""
+        self._until_deadline("put", key, lambda s3: self._upload_file(s3, key, file))
+
     def put_if_absent(self, key: str, body: Body) -> bool:
         content = bytes(body)
         return self._until_deadline("conditional put", key, lambda s3: self._put_once(s3, key, content))
@@ -107,6 +111,11 @@ class S3ObjectStore:
 
     def _upload(self, s3: "S3Client", key: str, body: Body) -> None:
         s3.upload_fileobj(io.BytesIO(body), self._bucket, key, Config=self._transfer)
+
+    def _upload_file(self, s3: "S3Client", key: str, file: IO[bytes]) -> None:
+        file.seek(0)
+        # The transfer closes what it is given, and a second try needs it open.
+        s3.upload_fileobj(cast(IO[bytes], _Kept(file)), self._bucket, key, Config=self._transfer)
 
     def _put_once(self, s3: "S3Client", key: str, content: bytes) -> bool:
         """One conditional put. Whatever is not a plain yes is settled by what lies under the key, or tried again."""
@@ -185,6 +194,28 @@ class S3ObjectStore:
                 s3={"addressing_style": "path" if given.endpoint else "auto"},
             ),
         )
+
+
+class _Kept(io.BufferedIOBase):
+    """A file that is read through this and stays open."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return self._file.read(-1 if size is None else size)
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
 
 
 def _list_page(request: dict[str, Any], s3: "S3Client") -> Any:

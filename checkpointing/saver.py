@@ -7,7 +7,7 @@ Never: writes to local disk.
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,11 +36,11 @@ class About:
 
 @dataclass(frozen=True)
 class Staged:
-    """A checkpoint in host memory: this rank's share, and on rank 0 the plan of all."""
+    """A checkpoint in host memory: this rank's share, where its own state is in it, and on rank 0 the plan of all."""
 
     share: Share
     plan: dict[str, PlannedTensor]
-    rank_span: LocalSpan
+    own_spans: tuple[LocalSpan, ...]
     structure_span: LocalSpan
     stage_s: float
 
@@ -50,7 +50,7 @@ class _Receipt:
     """What one rank says when its chunks are in the store."""
 
     sent: list[Sent]
-    rank_span: LocalSpan
+    own_spans: tuple[LocalSpan, ...]
     structure_span: LocalSpan
 
 
@@ -66,14 +66,21 @@ class Saver:
 
     def stage(self, state: Mapping[str, Any], per_rank_state: Mapping[str, Any]) -> Staged:
         """Copies this rank's share of `state`, and its own `per_rank_state`. Collective. Raises InvalidState."""
+        return self._stage(state, [per_rank_state])
+
+    def stage_for(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> Staged:
+        """Copies all of `state`, and the own states of all ranks of a gang whose others are gone. For who is Alone. Raises InvalidState."""
+        return self._stage(state, own)
+
+    def _stage(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> Staged:
         began = time.perf_counter()
-        apart, own = self._ranks.each(lambda: (take_apart(values_of(state)), pack(dict(per_rank_state), "per_rank_state")))
+        apart, packed = self._ranks.each(lambda: (take_apart(values_of(state)), [pack(dict(o), "per_rank_state") for o in own]))
         writer = self._plan_and_copy(apart)
         share = writer.staged
-        rank_span = share.add(own)
-        structure_span = share.add(apart.skeleton) if self._ranks.rank == 0 else rank_span
+        own_spans = tuple(share.add(content) for content in packed)
+        structure_span = share.add(apart.skeleton) if self._ranks.rank == 0 else own_spans[0]
         share.seal()
-        return Staged(share, writer.plan, rank_span, structure_span, time.perf_counter() - began)
+        return Staged(share, writer.plan, own_spans, structure_span, time.perf_counter() - began)
 
     def upload(self, staged: Staged, about: About, named: frozenset[str], parent: int | None) -> tuple[Manifest, list[Manifest]]:
         """Sends what is not in the store and commits. Collective; returns the manifest, and earlier ones of ours that had landed.
@@ -83,7 +90,7 @@ class Saver:
         began = time.perf_counter()
 
         def send() -> _Receipt:
-            return _Receipt(self._chunks.send(staged.share.bodies, named), staged.rank_span, staged.structure_span)
+            return _Receipt(self._chunks.send(staged.share.bodies, named), staged.own_spans, staged.structure_span)
 
         receipts = self._ranks.all(send)
 
@@ -135,11 +142,11 @@ class Saver:
             writer=self._who.writer,
             created_at_s=about.created_at_s,
             step=about.step,
-            world_size=len(receipts),
+            world_size=sum(len(r.own_spans) for r in receipts),
             spec_hash=about.spec_hash,
             parent=parent,
             structure=span(receipts[0].structure_span),
-            ranks=tuple(span(r.rank_span) for r in receipts),
+            ranks=tuple(span(own) for r in receipts for own in r.own_spans),
             tensors={name: record(planned) for name, planned in staged.plan.items()},
             chunks=tuple(chunks),
             bytes_new=sum({s.chunk.sha256: s.chunk.size_bytes for r in receipts for s in r.sent if s.new}.values()),

@@ -60,6 +60,17 @@ class Ranks:
         return _values([outcome])[0]
 
 
+class Alone(Ranks):
+    """One process that acts for itself, whatever process groups there are: the others of its gang are gone."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    @property
+    def alone(self) -> bool:
+        return True
+
+
 class _Outcome:
     """A result, or the error instead of it."""
 

@@ -1,9 +1,9 @@
-"""Creates the topics of the table on a cluster.
+"""Creates the topics of the table on a cluster; tells one topic from another of the same name.
 
 Holds: idempotent; an existing topic keeps its partitions (they can never change: a pool's partition is for ever).
 """
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from trainhouse.events.errors import BusUnavailable
@@ -38,3 +38,13 @@ def create_topics(settings: KafkaSettings, timeout_s: float = 30.0) -> list[str]
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
     return [t.topic for t in missing]
+
+
+def topic_id(settings: KafkaSettings, topic: str, timeout_s: float = 15.0) -> str:
+    """The id that a topic keeps until it is deleted; one that is made anew under the name has another. Blocks. Raises BusUnavailable."""
+    try:
+        admin = AdminClient(settings.client_config(log_level=4))
+        described = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic].result()
+    except KafkaException as error:
+        raise BusUnavailable(f"the brokers at {settings.bootstrap} did not describe {topic}: {error}; are they up?") from error
+    return str(described.topic_id)

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from trainhouse.events.base import Event
 from trainhouse.events.ids import AttemptNumber, Epoch, JobId, NodeId, PoolName
+from trainhouse.events.node import RankLife
 
 
 class AttemptReport(Event):
@@ -54,7 +55,7 @@ class AttemptStopped(AttemptReport, type="trainhouse.attempt.stopped.v1"):
     stopped_at_ms: int
 
 
-class ProgressReported(AttemptReport, type="trainhouse.attempt.progress.v1"):
+class ProgressReported(RankLife, AttemptReport, type="trainhouse.attempt.progress.v1"):
     """Where training is: at most one a second an attempt. `step` counts finished optimizer steps of the whole job."""
 
     rank: int = Field(ge=0)
@@ -67,4 +68,16 @@ class ProgressReported(AttemptReport, type="trainhouse.attempt.progress.v1"):
     data_wait_s: float = 0.0
     save_stall_s: float = 0.0
     saving: bool = False
+    at_ms: int
+    saved_alone: bool | None = Field(None, description="whether each rank holds the whole state, so that survivors can save it")
+
+
+class LossDiverged(AttemptReport, type="trainhouse.attempt.loss-diverged.v1"):
+    """The session stopped training: the loss is not a number, or exploded. `good_commit` is the newest checkpoint before that, if any."""
+
+    rank: int = Field(ge=0)
+    step: int = Field(ge=0)
+    loss: str = Field(max_length=64, description="as text, since JSON has no NaN")
+    usual_loss: float | None = None
+    good_commit: int | None = Field(None, ge=0)
     at_ms: int

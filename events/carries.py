@@ -4,7 +4,9 @@ Holds: a type that no topic carries is a mistake, and a test says so.
 """
 
 from trainhouse.events import topics
-from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFailed, ProgressReported, RankExited
+from trainhouse.events.alert import AlertFired, AlertResolved
+from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFailed, LossDiverged, ProgressReported, RankExited
+from trainhouse.events.audit import AccessRefused, RequestAccepted, TokenIssued, TokenRevoked
 from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import (
     CheckpointCompleted,
@@ -16,6 +18,7 @@ from trainhouse.events.checkpoint import (
 from trainhouse.events.decisions import (
     CheckpointNoted,
     DevicesFreed,
+    EvidenceFound,
     JobForgotten,
     JobMoved,
     JobProgressed,
@@ -29,12 +32,13 @@ from trainhouse.events.decisions import (
     PlacementResumed,
     RankFinished,
     TokenSeen,
+    TrustChanged,
 )
 from trainhouse.events.explained import JobExplained
 from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobStatus, JobSubmitted, PoolCreated
 from trainhouse.events.journal import ClockTicked, InputRefused, PlacementFrozen
-from trainhouse.events.node import NodeHeartbeat, NodeLost, NodeRegistered, NodeSuspected
+from trainhouse.events.node import NodeHeartbeat, NodeLost, NodeNoticed, NodeProbeAsked, NodeProbed, NodeRegistered, NodeSuspected
 from trainhouse.events.operations import DumpStacks, ExecuteCommand, OperationReplied
 from trainhouse.events.pool import (
     ChangeRefused,
@@ -53,7 +57,28 @@ from trainhouse.events.pool import (
     UncordonNode,
 )
 from trainhouse.events.routing import EventSeen, JobDirected, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.telemetry import LogLines, StepMetrics
+from trainhouse.events.traced import JobTraced
+from trainhouse.events.tracking import (
+    ArtifactLogged,
+    EnvironmentCaptured,
+    ExperimentChanged,
+    InputsLogged,
+    ParametersLogged,
+    TagsChanged,
+    TrackedRunBegun,
+    TrackedRunChanged,
+)
+from trainhouse.events.verdict import (
+    DataStalled,
+    DeviceDegraded,
+    FailureBlamed,
+    GangHung,
+    StoreSlow,
+    StragglerDetected,
+    VerdictLifted,
+)
 
 _POOL_REQUESTS: tuple[type[Event], ...] = (PolicyChanged, CordonNode, UncordonNode, DrainNode, QuarantineNode)
 _REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, PoolCreated, *_POOL_REQUESTS)
@@ -75,6 +100,11 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         AttemptStopped,
         ProgressReported,
         CheckpointCompleted,
+        LossDiverged,
+        NodeNoticed,
+        NodeProbed,
+        GangHung,
+        DeviceDegraded,
     ),
     # A journal's record holds its inputs and these, many in one record.
     topics.DIRECTORY: (
@@ -104,8 +134,12 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         DevicesFreed,
         JobProgressed,
         CheckpointNoted,
+        EvidenceFound,
         NodeJoined,
         NodeGivenUp,
+        NodeNoticed,
+        NodeProbed,
+        TrustChanged,
         NodeRestricted,
         PolicyApplied,
         ChangeRefused,
@@ -121,20 +155,49 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         GangReleased,
         CheckpointRequested,
         NodeDesiredState,
+        NodeProbeAsked,
+        FailureBlamed,
         JobStatus,
     ),
-    topics.ALERTS: (PlacementFrozen,),
-    topics.ALLOCATIONS: (GangAllocated, GangReleased, CheckpointRequested, NodeDesiredState),
+    topics.ALERTS: (PlacementFrozen, AlertFired, AlertResolved),
+    topics.ALLOCATIONS: (GangAllocated, GangReleased, CheckpointRequested, NodeDesiredState, NodeProbeAsked),
     topics.POOLS: (PoolCreated,),
     topics.POLICIES: (PolicyApplied, ChangeRefused),
     topics.HEARTBEATS: (NodeHeartbeat,),
-    topics.VERDICTS: (NodeSuspected, NodeLost, NodeRestricted),
+    topics.VERDICTS: (
+        NodeSuspected,
+        NodeLost,
+        NodeRestricted,
+        NodeNoticed,
+        NodeProbed,
+        GangHung,
+        StragglerDetected,
+        DataStalled,
+        StoreSlow,
+        DeviceDegraded,
+        VerdictLifted,
+        FailureBlamed,
+    ),
     topics.METRICS: (StepMetrics,),
+    topics.TRACKING: (
+        ExperimentChanged,
+        TrackedRunBegun,
+        TrackedRunChanged,
+        ParametersLogged,
+        TagsChanged,
+        ArtifactLogged,
+        InputsLogged,
+        EnvironmentCaptured,
+    ),
     topics.CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointRestored, CheckpointPruned),
     topics.LOGS: (LogLines,),
     topics.STATUS: (JobStatus, JobRejected),
     topics.EXPLANATIONS: (JobExplained,),
     topics.RESERVATIONS: (StartReserved, StartUnreserved),
+    topics.TRACES: (JobTraced,),
+    topics.SERVICES: (ServiceMeasured,),
     topics.OPERATIONS: (DumpStacks, ExecuteCommand),
     topics.OPERATION_REPLIES: (OperationReplied,),
+    topics.AUDIT: (AccessRefused, RequestAccepted),
+    topics.TOKENS: (TokenIssued, TokenRevoked),
 }

@@ -19,6 +19,7 @@ from trainhouse.events.ids import EventId
 from trainhouse.events.upcast import UPCASTERS
 
 CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
+MAX_TRACEPARENT = 128
 HEADERS: tuple[tuple[str, bytes], ...] = (("content-type", CONTENT_TYPE.encode()),)
 
 Headers = Iterable[tuple[str, str | bytes | None]] | Mapping[str, str | bytes | None] | None
@@ -42,6 +43,7 @@ def encode(envelope: Envelope) -> bytes:
         ("causationid", envelope.causation_id),
         ("correlationid", envelope.correlation_id),
         ("order", envelope.order),
+        ("traceparent", envelope.traceparent),
     ):
         if value is not None:
             attributes[name] = str(value)
@@ -95,6 +97,7 @@ def decode_parts(attributes: Mapping[str, Any], data: Any) -> Envelope:
             causation_id=_optional(attributes, "causationid"),
             correlation_id=_optional(attributes, "correlationid"),
             order=Order.parse(attributes["order"]) if "order" in attributes else None,
+            traceparent=_traceparent(attributes),
         )
     except UnknownEventType as unknown:
         raise UnknownEventType(str(unknown), **hints) from unknown
@@ -123,6 +126,12 @@ def _attributes_are_whole(attributes: Mapping[str, Any]) -> str:
 def _optional(attributes: Mapping[str, Any], name: str) -> str | None:
     value = attributes.get(name)
     return None if value is None else str(value)
+
+
+def _traceparent(attributes: Mapping[str, Any]) -> str | None:
+    """What cannot be one is left out: a bad trace must not cost anybody a job."""
+    value = attributes.get("traceparent")
+    return value if isinstance(value, str) and 0 < len(value) <= MAX_TRACEPARENT else None
 
 
 def _parse(value: bytes) -> Any:

@@ -7,12 +7,15 @@ Never: leaves the journal, but for projections and replay.
 
 from pydantic import Field
 
+from trainhouse.events.attempt import LossDiverged
 from trainhouse.events.base import Event, Model
+from trainhouse.events.evidence import MAX_LAST_WORDS, EndedRank, Trust
 from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, EventId, JobId, NodeId, PoolName
 from trainhouse.events.job import LastCheckpoint
 from trainhouse.events.node import Device
 from trainhouse.events.phases import PartEnd, Phase, Progress, Tally
 from trainhouse.events.spec import JobSpec, Limits
+from trainhouse.events.verdict import DeviceDegraded, GangHung
 
 
 class TokenSeen(Event, type="trainhouse.decision.token-seen.v1"):
@@ -52,13 +55,20 @@ class JobMoved(Event, type="trainhouse.decision.job-moved.v1"):
 
 
 class JobRequeued(Event, type="trainhouse.decision.job-requeued.v1"):
-    """An attempt is over and the job waits for the next one."""
+    """An attempt is over and the job waits for the next one.
+
+    `prefer_nodes`: where its warm processes are; `avoid_nodes`: what its last failure is blamed on. `restore_at_most`: the next attempt
+    begins from no newer commit than this one.
+    """
 
     job_id: JobId
     attempt: AttemptNumber
     tally: Tally
     not_before_ms: int
     reason: str
+    prefer_nodes: tuple[NodeId, ...] = ()
+    avoid_nodes: tuple[NodeId, ...] = ()
+    restore_at_most: int | None = None
 
 
 class JobForgotten(Event, type="trainhouse.decision.job-forgotten.v1"):
@@ -108,10 +118,26 @@ class JobProgressed(Event, type="trainhouse.decision.job-progressed.v1"):
 
 
 class CheckpointNoted(Event, type="trainhouse.decision.checkpoint-noted.v1"):
-    """A newer checkpoint of a job exists."""
+    """A newer checkpoint of a job exists. `restore_at_most`: the bound of what an attempt may begin from, if it still counts."""
 
     job_id: JobId
     checkpoint: LastCheckpoint
+    restore_at_most: int | None = None
+
+
+class EvidenceFound(Event, type="trainhouse.decision.evidence-found.v1"):
+    """Something more is known of how an attempt failed: what is told here is added to what was known."""
+
+    job_id: JobId
+    epoch: Epoch
+    at_ms: int
+    end: EndedRank | None = None
+    launch_error: str = Field("", max_length=MAX_LAST_WORDS)
+    launch_node: NodeId | None = None
+    lost_node: NodeId | None = None
+    hung: GangHung | None = None
+    degraded: DeviceDegraded | None = None
+    diverged: LossDiverged | None = None
 
 
 class Hold(Model):
@@ -150,6 +176,14 @@ class NodeGivenUp(Event, type="trainhouse.decision.node-given-up.v1"):
 
     node_id: NodeId
     reason: str
+
+
+class TrustChanged(Event, type="trainhouse.decision.trust-changed.v1"):
+    """All that is held against a node now."""
+
+    node_id: NodeId
+    trust: Trust
+    reason: str = ""
 
 
 class PlacementResumed(Event, type="trainhouse.decision.placement-resumed.v1"):

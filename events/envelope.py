@@ -1,6 +1,7 @@
 """The CloudEvents 1.0 envelope of an event.
 
-Holds: `id` names the event for ever; `order` says which effect of which journal record this is, where it is one.
+Holds: `id` names the event for ever; `order` says which effect of which journal record this is, where it is one; `traceparent` is the
+extension for distributed tracing, as its writer gave it: nothing in the control plane reads it.
 """
 
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class Envelope:
     causation_id: str | None = None
     correlation_id: str | None = None
     order: Order | None = None
+    traceparent: str | None = None
 
     @property
     def type(self) -> str:

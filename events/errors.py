@@ -26,3 +26,7 @@ class UnknownEventType(InvalidEvent):
 
 class BusUnavailable(EventError):
     """The brokers did not answer in time; retryable."""
+
+
+class RecordsGone(EventError):
+    """A topic no longer holds the records that were to be read: they expired, or were trimmed."""

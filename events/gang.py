@@ -36,6 +36,7 @@ class GangAllocated(Event, type="trainhouse.gang.allocated.v1"):
     placements: tuple[NodePlacement, ...] = Field(min_length=1)
     master_address: str
     master_port: int = Field(ge=1, le=65535)
+    restore_at_most: int | None = Field(None, ge=0, description="begin from no newer commit than this one")
 
     @property
     def world_size(self) -> int:
@@ -56,6 +57,7 @@ class GangReleased(Event, type="trainhouse.gang.released.v1"):
     node_ids: tuple[NodeId, ...]
     reason: str
     grace_s: float = Field(15.0, ge=0)
+    for_survivors: bool = Field(False, description="ranks that are left may save for all: nodes tell what their ranks have of their own")
 
 
 class CheckpointRequested(Event, type="trainhouse.checkpoint.requested.v1"):
@@ -69,6 +71,7 @@ class CheckpointRequested(Event, type="trainhouse.checkpoint.requested.v1"):
     reason: str
     deadline_ms: int
     then_stop: bool = False
+    survivors: tuple[int, ...] = Field((), description="the ranks that are left and save without the others; none: all do")
 
 
 class NodeDesiredState(Event, type="trainhouse.node.desired-state.v1"):

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from trainhouse.events.codec import HEADERS, encode
 from trainhouse.events.envelope import Envelope
-from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.errors import BusUnavailable, RecordsGone
 from trainhouse.events.settings import KafkaSettings
 
 MAX_BUFFERED_KIB = 64 * 1024
@@ -122,19 +122,66 @@ def watermarks(reader: Consumer, topic: str, partition: int, timeout_s: float = 
             time.sleep(_RETRY_S)
 
 
+# What is said of a group whose coordinator is being found, has just started, or waits for the end of a transaction.
+_SOON = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError._WAIT_COORD,
+        KafkaError._TRANSPORT,
+    }
+)
+
+
+def committed(settings: KafkaSettings, group: str, topic: str, partition: int, timeout_s: float = 15.0) -> int | None:
+    """The offset that a group has committed; None: none yet. Blocks; raises BusUnavailable after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    asking = consumer(settings, group=group, log_level=0)
+    try:
+        while True:
+            error, offset = _ask_committed(asking, TopicPartition(topic, partition), max(0.1, deadline - time.monotonic()))
+            if error is None:
+                return offset
+            if error.code() not in _SOON or time.monotonic() + _RETRY_S > deadline:
+                raise BusUnavailable(f"what {group} committed is not known: {error.str()}")
+            time.sleep(_RETRY_S)
+    finally:
+        asking.close()
+
+
+def _ask_committed(asking: Consumer, at: TopicPartition, timeout_s: float) -> tuple[KafkaError | None, int | None]:
+    try:
+        (found,) = asking.committed([at], timeout=timeout_s)
+    except KafkaException as error:
+        return error.args[0], None
+    return found.error, int(found.offset) if found.offset >= 0 else None
+
+
 def read_to_end(
-    reader: Consumer, topic: str, partitions: Iterable[int], timeout_s: float = 30.0, starts: Mapping[int, int] | None = None
+    reader: Consumer,
+    topic: str,
+    partitions: Iterable[int],
+    timeout_s: float = 30.0,
+    starts: Mapping[int, int] | None = None,
+    *,
+    whole: bool = False,
 ) -> Iterable[Message]:
     """Yields what the partitions hold now, from their beginnings (or `starts`) to their ends as of the call. Blocks on the brokers.
 
     Make `reader` by `consumer(settings, **TO_END)`: where a partition ends with a transaction's marker, which is never delivered,
-    only the brokers' notice tells that it was read. Raises BusUnavailable after `timeout_s` of silence.
+    only the brokers' notice tells that it was read. Raises BusUnavailable after `timeout_s` of silence. `whole`: before anything is read,
+    raises RecordsGone where a partition begins later than at its start (at 0 where none is given).
     """
     ends: dict[int, int] = {}
     assigned = []
     for partition in partitions:
         low, high = watermarks(reader, topic, partition, timeout_s)
-        low = max(low, (starts or {}).get(partition, 0))
+        start = (starts or {}).get(partition, 0)
+        if whole and low > start:
+            raise RecordsGone(f"{topic}-{partition} begins at offset {low}; the records from {start} on are no longer there")
+        low = max(low, start)
         if high > low:
             ends[partition] = high
             assigned.append(TopicPartition(topic, partition, low))
@@ -152,6 +199,7 @@ def read_to_end(
             if error is not None:
                 raise BusUnavailable(f"reading {topic}: {error.str()}")
             yield message
+            heard = time.monotonic()  # what the caller did meanwhile was no silence of the brokers
         for tp in reader.position(assigned):
             if tp.partition in ends and tp.offset >= ends[tp.partition]:
                 del ends[tp.partition]

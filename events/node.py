@@ -54,8 +54,36 @@ class RankState(StrEnum):
     EXITED = "EXITED"
 
 
-class RankHeartbeat(Model):
-    """One rank: its process and its progress. `step_at_ms` is when the last step was seen; waits are totals of the attempt."""
+class RankActivity(StrEnum):
+    """What a rank that talks to us says it is at. BUSY: something that makes no steps and was announced, such as an evaluation."""
+
+    STARTING = "STARTING"
+    STEPPING = "STEPPING"
+    WAITING_FOR_DATA = "WAITING_FOR_DATA"
+    SAVING = "SAVING"
+    BUSY = "BUSY"
+    DONE = "DONE"
+
+
+class RankLife(Model):
+    """What a rank's session tells of its life, in its reports and so in its node's heartbeats (see there); None where there is none."""
+
+    pulse_at_ms: int | None = None
+    activity: RankActivity | None = None
+    activity_since_ms: int | None = None
+    activity_limit_s: float | None = None
+    step_time_p99_ms: float | None = None
+    longest_step_ms: float | None = None
+    work_time_ms: float | None = None
+    fastest_work_time_ms: float | None = None
+
+
+class RankHeartbeat(RankLife):
+    """One rank: its process and its progress. `step_at_ms` is when the last step was seen; waits are totals of the attempt.
+
+    `pulse_at_ms` is the last sign of life of the rank's session, steps or not: a stopped process has none. `work_time_ms` is what a step
+    of this rank takes without waiting for other ranks, `fastest_work_time_ms` the same of the fastest rank of the gang.
+    """
 
     rank: int = Field(ge=0)
     device_id: DeviceId
@@ -86,6 +114,8 @@ class DeviceHealth(Model):
     temperature_c: float | None = None
     power_w: float | None = None
     sm_clock_mhz: float | None = None
+    max_sm_clock_mhz: float | None = None
+    ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
     throttled: bool | None = None
 
@@ -106,7 +136,10 @@ class NodeHeartbeat(Event, type="trainhouse.node.heartbeat.v1"):
 
 
 class NodeSuspected(Event, type="trainhouse.node.suspected.v1"):
-    """A node has been silent for longer than its rhythm explains. Nothing is taken from it yet."""
+    """A node has been silent for longer than its rhythm explains. Nothing is taken from it yet.
+
+    `suspicion` is phi: -log10 of the chance that a heartbeat of this node comes so late. `sequence`: its last heartbeat.
+    """
 
     node_id: NodeId
     boot_id: str
@@ -114,10 +147,15 @@ class NodeSuspected(Event, type="trainhouse.node.suspected.v1"):
     silent_s: float
     suspicion: float
     at_ms: int
+    incarnation: str = ""
+    sequence: int | None = None
 
 
 class NodeLost(Event, type="trainhouse.node.lost.v1"):
-    """A node is given up: its gangs restart elsewhere, its devices stay unallocatable until it registers again."""
+    """A node is given up: its gangs restart elsewhere, its devices stay unallocatable until it registers again.
+
+    `sequence`: its last heartbeat.
+    """
 
     node_id: NodeId
     boot_id: str
@@ -125,4 +163,52 @@ class NodeLost(Event, type="trainhouse.node.lost.v1"):
     pool: PoolName
     silent_s: float
     evidence: str
+    at_ms: int
+    sequence: int | None = None
+
+
+class NodeNoticed(Event, type="trainhouse.node.noticed.v1"):
+    """An agent was told that its node goes away by `deadline_ms`: a spot notice, a planned drain, its own SIGTERM.
+
+    Its gangs are to save and leave in time, and nothing new comes to it under this incarnation.
+    """
+
+    node_id: NodeId
+    boot_id: str
+    incarnation: str
+    pool: PoolName
+    source: str = Field(max_length=64, description="file, signal, sigterm, or the name of a cloud's metadata service")
+    reason: str = Field("", max_length=1024)
+    deadline_ms: int
+    at_ms: int
+
+
+class NodeProbeAsked(Event, type="trainhouse.node.probe-asked.v1"):
+    """A node in quarantine, or with closed devices, is asked for a self test. `probe` counts those of one closing, 1 being the first."""
+
+    node_id: NodeId
+    boot_id: str
+    pool: PoolName
+    probe: int = Field(ge=1)
+    at_ms: int
+    devices: tuple[DeviceId, ...] = Field((), description="try these alone, the node is in use; none: the whole node")
+
+
+class ProbeCheck(Model):
+    """One check of a self test."""
+
+    name: str = Field(max_length=64)
+    passed: bool
+    found: str = Field("", max_length=1024)
+
+
+class NodeProbed(Event, type="trainhouse.node.probed.v1"):
+    """What a node's self test found."""
+
+    node_id: NodeId
+    boot_id: str
+    pool: PoolName
+    probe: int = Field(ge=1)
+    passed: bool
+    checks: tuple[ProbeCheck, ...] = Field((), max_length=64)
     at_ms: int

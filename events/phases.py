@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trainhouse.events.base import Model
+from trainhouse.events.evidence import AttemptEvidence
 from trainhouse.events.gang import NodePlacement
 from trainhouse.events.ids import AttemptNumber, Epoch, NodeId
 from trainhouse.events.job import JobState
@@ -27,6 +28,13 @@ class StopKind(StrEnum):
     MOVED = "MOVED"
     RESIZED = "RESIZED"
     DRAINED = "DRAINED"
+    HUNG = "HUNG"
+    DIVERGED = "DIVERGED"
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether something went wrong, be it the job's fault or not."""
+        return self in (StopKind.RANK_FAILED, StopKind.LOST, StopKind.FATAL, StopKind.HUNG, StopKind.DIVERGED)
 
     @property
     def makes_way(self) -> bool:
@@ -84,6 +92,7 @@ class Stopping(Model):
     cause: StopCause
     grace_s: float
     remind_at_ms: int
+    since_ms: int | None = None
 
 
 class Succeeded(Model):
@@ -143,10 +152,12 @@ class Allotment(Model):
     started: tuple[NodeId, ...] = ()
     ended: tuple[EndedPart, ...] = ()
     clean_ranks: tuple[int, ...] = ()
+    evidence: AttemptEvidence = AttemptEvidence()
+    restore_at_most: int | None = None
 
 
 class Progress(Model):
-    """The newest that an attempt told of its training."""
+    """The newest that an attempt told of its training. `saved_alone`: a rank that is left when others die can save for all of them."""
 
     epoch: Epoch
     at_ms: int
@@ -156,15 +167,24 @@ class Progress(Model):
     learning_rate: float | None = None
     steps_per_s: float | None = None
     samples_per_s: float | None = None
+    saved_alone: bool | None = None
 
 
 class Tally(Model):
     """What a job has used up: restarts after failures of its own, after losses of the fleet's, and time with devices.
 
-    `streak` counts attempts that ended without having got anywhere, for the backoff.
+    `streak` counts attempts that ended without having got anywhere, for the backoff; `hangs` those that hung since the last checkpoint;
+    `rollbacks` the times that it went back because its loss diverged.
     """
 
     failures: int = 0
     losses: int = 0
     streak: int = 0
     ran_ms: int = 0
+    hangs: int = 0
+    rollbacks: int = 0
+
+    @property
+    def restarts(self) -> int:
+        """Restarts after failures, whosever fault they were; a gang that made way is none."""
+        return self.failures + self.losses + self.rollbacks

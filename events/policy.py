@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from trainhouse.events.base import Model
+from trainhouse.events.failure_policy import Failures
 from trainhouse.events.spec import Label
 
 MAX_TEAMS = 10_000
@@ -176,6 +177,20 @@ class Defragmentation(Model):
     look_every_s: int = Field(300, ge=1, le=86_400)
 
 
+class Price(Model):
+    """What an hour of one device costs. `spot`: on a node with the label spot=true; absent: the same."""
+
+    reserved: float = Field(ge=0, le=1_000_000)
+    spot: float | None = Field(None, ge=0, le=1_000_000)
+
+
+class Prices(Model):
+    """What device time costs, by device type; "any" speaks of every type that is not named. For the view `cost`: decides nothing."""
+
+    currency: str = Field("USD", pattern="^[A-Z]{3}$", description="ISO 4217")
+    devices: dict[Label, Price] = Field(min_length=1, max_length=1000)
+
+
 class SchedulingPolicy(Model):
     """The whole policy of a pool."""
 
@@ -192,6 +207,8 @@ class SchedulingPolicy(Model):
     preemption: Preemption = Preemption()
     elastic: Elastic = Elastic()
     defragmentation: Defragmentation = Defragmentation()
+    failures: Failures = Failures()
+    prices: Prices | None = None
 
     @field_validator("run_times", mode="before")
     @classmethod

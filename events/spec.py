@@ -4,6 +4,7 @@ Holds: every field is bounded; the hash of a spec is that of its canonical JSON,
 """
 
 import hashlib
+from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import orjson
@@ -133,6 +134,27 @@ class Limits(Model):
     grace_s: float = Field(15.0, ge=0, le=3600)
 
 
+class OnDivergence(StrEnum):
+    """What happens when the loss is no number or explodes: the job FAILED, goes back some checkpoints, or nothing."""
+
+    HALT = "halt"
+    ROLLBACK = "rollback"
+    IGNORE = "ignore"
+
+
+class Divergence(Model):
+    """What the session watches of the logged `loss`.
+
+    It diverged when it is no finite number, or more than `explode_factor` x its own usual size (absent: not watched). `rollback`
+    goes `checkpoints` back, `rollbacks` times at most; then the job is FAILED.
+    """
+
+    action: OnDivergence = OnDivergence.HALT
+    explode_factor: float | None = Field(None, gt=1)
+    checkpoints: int = Field(1, ge=1, le=1000)
+    rollbacks: int = Field(1, ge=1, le=1000)
+
+
 class JobSpec(Model):
     """The whole spec of a job. Only `runtime.command` is required."""
 
@@ -156,6 +178,7 @@ class JobSpec(Model):
     preemptible: bool = True
     resume_from: str | None = Field(None, max_length=256)
     limits: Limits = Limits()
+    divergence: Divergence = Divergence()
     labels: dict[Label, str] = Field(default_factory=dict, max_length=64)
 
     @field_validator("gang", mode="before")
@@ -227,4 +250,5 @@ _LATER_FIELDS: Final = {
     "gang": ("roles", "min_ranks", "require", "prefer", "group_ranks"),
     "resources": ("device_memory_gib", "device_share"),
     "placement": ("node_labels", "spot"),
+    "divergence": ("action", "explode_factor", "checkpoints", "rollbacks"),
 }

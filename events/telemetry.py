@@ -23,8 +23,12 @@ class FileRange(Event):
 
 
 class StepMetrics(FileRange, type="trainhouse.metrics.step.v1"):
-    """Points of a rank, by column: `offsets[i]` is where point i begins in the spool; None in a metric means no value there."""
+    """Points of a rank, by column: `offsets[i]` is where point i begins in its stream; None in a metric means no value there.
 
+    `stream`: the rank's spool, or what else the points were cut from, such as one request that may come again (offsets count its points).
+    """
+
+    stream: str = Field("metrics", pattern=r"^[A-Za-z0-9._:-]{1,128}$")
     steps: tuple[int, ...]
     times_ms: tuple[int, ...]
     offsets: tuple[int, ...]

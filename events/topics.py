@@ -21,6 +21,7 @@ POLICIES = "trainhouse.policies"
 HEARTBEATS = "trainhouse.heartbeats"
 VERDICTS = "trainhouse.verdicts"
 METRICS = "trainhouse.metrics"
+TRACKING = "trainhouse.tracking"
 CHECKPOINTS = "trainhouse.checkpoints"
 LOGS = "trainhouse.logs"
 STATUS = "trainhouse.status"
@@ -32,6 +33,10 @@ MODELS = "trainhouse.models"
 STUDIES = "trainhouse.studies"
 OPERATIONS = "trainhouse.operations"
 OPERATION_REPLIES = "trainhouse.operation-replies"
+AUDIT = "trainhouse.audit"
+TOKENS = "trainhouse.tokens"
+TRACES = "trainhouse.traces"
+SERVICES = "trainhouse.services"
 DEAD_LETTERS = "trainhouse.dead-letters"
 
 
@@ -109,8 +114,18 @@ TOPICS: tuple[Topic, ...] = (
         single_partition=True,
     ),
     Topic(HEARTBEATS, "node", "NodeHeartbeat", retention_days=3),
-    Topic(VERDICTS, "node or job", "NodeSuspected, NodeLost, NodeRestricted"),
+    Topic(
+        VERDICTS,
+        "node or job",
+        "the detector's verdicts; NodeRestricted, NodeNoticed, NodeProbed, FailureBlamed",
+    ),
     Topic(METRICS, "job", "StepMetrics, many points in one record", retention_days=3),
+    Topic(
+        TRACKING,
+        "job, or experiment",
+        "runs that Trainhouse did not schedule, parameters, tags, artifacts, environments",
+        max_message_bytes=2 * 1024 * 1024,
+    ),
     Topic(CHECKPOINTS, "job", "CheckpointStarted, -Completed, -Failed, -Restored, -Pruned"),
     Topic(LOGS, "job", "LogLines", retention_days=3),
     Topic(
@@ -128,6 +143,10 @@ TOPICS: tuple[Topic, ...] = (
     Topic(STUDIES, "study", "studies"),
     Topic(OPERATIONS, "node", "DumpStacks, ExecuteCommand", retention_days=1),
     Topic(OPERATION_REPLIES, "request", "OperationReplied", retention_days=1),
+    Topic(AUDIT, "who asked", "AccessRefused, RequestAccepted: what was asked of the gateway, and by whom", retention_days=365),
+    Topic(TOKENS, "token", "TokenIssued, TokenRevoked", compacted=True, single_partition=True),
+    Topic(SERVICES, "service", "ServiceMeasured: how well a part of the platform answered"),
+    Topic(TRACES, "job", "JobTraced: how far the exporter has told of a job", compacted=True, single_partition=True),
     Topic(
         DEAD_LETTERS,
         "topic, partition and offset",

@@ -6,13 +6,14 @@ records in one batch fail in our own code, ingestion stops: then the fault is ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from trainhouse.events import topics
 from trainhouse.events.codec import decode
+from trainhouse.events.envelope import Envelope
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.projections.built import Built
 from trainhouse.projections.errors import ProjectionError
@@ -56,11 +57,14 @@ class FactsBuilder:
     def _rows(self, record: Record) -> list[Row]:
         if record.topic == topics.DEAD_LETTERS:
             return [letter_row(record)]
-        if record.value is None:
-            return []  # a tombstone of a compacted topic
-        envelope = decode(record.value, record.headers)
         source = {"source_topic": record.topic, "source_partition": record.partition, "source_offset": record.offset}
-        return [Row(r.table, r.values | source) for f in self._functions[record.topic] for r in f(envelope, record)]
+        functions = self._functions[record.topic]
+        return [Row(r.table, r.values | source) for e in self.envelopes(record) for f in functions for r in f(e, record)]
+
+    def envelopes(self, record: Record) -> Iterable[Envelope]:
+        """The events of one record. Raises InvalidEvent."""
+        # A tombstone of a compacted topic has none.
+        return () if record.value is None else (decode(record.value, record.headers),)
 
     def _tables(self, rows: dict[str, list[dict[str, Any]]], letters: list[Row]) -> Built:
         tables = {}

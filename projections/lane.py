@@ -14,9 +14,11 @@ from threading import Event
 import pyarrow as pa
 import structlog
 
+from trainhouse.projections import rollups
 from trainhouse.projections.built import Builder, Built
 from trainhouse.projections.clickhouse import ClickHouse
 from trainhouse.projections.marks import Marks
+from trainhouse.projections.meters import LaneMeters
 from trainhouse.projections.positions import Batch, Positions, Range
 from trainhouse.projections.reader import Source
 from trainhouse.projections.record import Record
@@ -41,21 +43,23 @@ class Pace:
 class Lane:
     """Owns its source and its ClickHouse connection; `run` blocks until `stop` is set."""
 
-    def __init__(self, name: str, source: Source, clickhouse: ClickHouse, builder: Builder, pace: Pace) -> None:
+    def __init__(
+        self, name: str, source: Source, clickhouse: ClickHouse, builder: Builder, pace: Pace, meters: LaneMeters | None = None
+    ) -> None:
         self.name = name
         self.records = 0
         self._source = source
         self._clickhouse = clickhouse
         self._builder = builder
         self._pace = pace
+        self._meters = meters or LaneMeters()
         self._positions = Positions(clickhouse, name)
         self._marks = Marks(clickhouse, name)
         self._next: dict[tuple[str, int], int] = {}
         self._number = 1
 
     def run(self, stop: Event) -> None:
-        """Replays what a crash left, then ingests for ever. Raises what it cannot get past; a restart goes on from there."""
-        self.recover()
+        """After `recover`: ingests for ever. Raises what it cannot get past; a restart goes on from there."""
         linger_s = self._pace.linger_s
         while not stop.is_set():
             records = self._source.poll(linger_s)
@@ -64,11 +68,16 @@ class Lane:
                 continue
             began = time.monotonic()
             self.ingest(records)
-            linger_s = self._pace.after(time.monotonic() - began)
+            took_s = time.monotonic() - began
+            self._meters.ingested(self.name, records, took_s)
+            linger_s = self._pace.after(took_s)
         self._positions.settle()
 
     def recover(self) -> None:
-        """Finishes the batch that a crash cut, if any, and moves the source to the stored positions."""
+        """Finishes the batch that a crash cut, if any, and moves the source to the stored positions. Blocks.
+
+        No other lane may insert into the same tables meanwhile (threads.py sees to that).
+        """
         standing = self._positions.load()
         if standing.pending is not None:
             records = self._source.read(standing.pending.ranges)
@@ -89,6 +98,15 @@ class Lane:
             self._next[(r.topic, r.partition)] = r.end
         self.records += len(records)
 
+    def settle(self) -> None:
+        """Writes the done of the newest batch, if it is due."""
+        self._positions.settle()
+
+    @property
+    def next_offsets(self) -> dict[tuple[str, int], int]:
+        """Where it reads on, by topic and partition; what was never read is not in it."""
+        return dict(self._next)
+
     def close(self) -> None:
         """Leaves the source and the connection."""
         self._source.close()
@@ -101,6 +119,7 @@ class Lane:
             log.warning("records became dead letters", lane=self.name, count=built.unreadable)
         for table, rows in built.tables.items():
             self._clickhouse.insert(table, rows, batch.token(table))
+        self._meters.wrote(self.name, built.tables, built.unreadable)
         if replay:
             self._count(batch, built)
         self._marks.store(batch, before, built.marks)
@@ -111,6 +130,8 @@ class Lane:
             rows: pa.Table = built.tables[table]
             if make_whole(self._clickhouse, table, rows, batch):
                 log.warning("a batch was incomplete after its replay and was made anew", lane=self.name, table=table)
+        if rollups.POINTS in built.tables:
+            rollups.make_anew(self._clickhouse, built.tables[rollups.POINTS])
 
     def _ranges(self, records: Sequence[Record]) -> tuple[Range, ...]:
         ends: dict[tuple[str, int], int] = {}

@@ -62,3 +62,24 @@ class MemorySource:
 
     def close(self) -> None:
         self._next = {}
+
+
+class MemoryHistory(MemorySource):
+    """Reads a MemoryLog up to given ends, and is finished then."""
+
+    def __init__(self, log: MemoryLog, ends: Mapping[tuple[str, int], int], max_records: int = 100) -> None:
+        super().__init__(log, max_records)
+        self._ends = ends
+
+    def poll(self, linger_s: float) -> list[Record]:
+        found = super().poll(linger_s)
+        while found and not (within := self._within(found)):
+            found = super().poll(linger_s)
+        return within if found else []
+
+    @property
+    def finished(self) -> bool:
+        return not any(r.offset >= self._next.get((r.topic, r.partition), 0) for r in self._within(self._log.records))
+
+    def _within(self, records: list[Record]) -> list[Record]:
+        return [r for r in records if r.offset < self._ends.get((r.topic, r.partition), 0)]

@@ -1,4 +1,4 @@
-"""Builds the rows of `step_metrics`, one a value, at the speed of the engine that takes them.
+"""Builds the rows of `step_metrics`, one a value, at the speed of the engine that takes them, and those of its seconds.
 
 Holds: a value is stored once, however its spool was cut; None means no value and makes no row, NaN is a value.
 """
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trainhouse.events.telemetry import StepMetrics
+from trainhouse.projections import seconds
 from trainhouse.projections.built import Built
 from trainhouse.projections.facts import DEAD_LETTERS_TABLE
 from trainhouse.projections.record import MAX_TIME_MS, Record, Row
@@ -48,7 +49,11 @@ class MetricsBuilder:
                 after[cut.stream] = max(mark, cut.data["end"])
             except DAMAGE as error:
                 letters.append(unreadable_row(cut.record, f"{type(error).__name__}: {error}", cut.data["job_id"]))
-        return Built(tables_of(TABLE, columns.table(), letters, self._letters), after, len(letters))
+        points = columns.table()
+        tables = tables_of(TABLE, points, letters, self._letters)
+        if points is not None and points.num_rows:
+            tables[seconds.TABLE] = seconds.by_second(points)
+        return Built(tables, after, len(letters))
 
 
 class _Columns:

@@ -47,6 +47,12 @@ class Standing:
     pending: Batch | None
     next_number: int
 
+    @property
+    def needed_from(self) -> dict[tuple[str, int], int]:
+        """The first offset of each partition that will be read: the batch that was cut is replayed."""
+        cut = self.pending.ranges if self.pending is not None else ()
+        return self.next_offsets | {(r.topic, r.partition): r.start for r in cut}
+
 
 class Positions:
     """The positions of one lane. Every call blocks on ClickHouse."""

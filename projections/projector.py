@@ -8,45 +8,44 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
 
 import numpy as np
 import pyarrow as pa
 import structlog
 
+from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.errors import EventError
+from trainhouse.events.metering import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.projections.catchup import CatchUpLane, plan
 from trainhouse.projections.clickhouse import ClickHouse, connect_embedded, connect_server, embedded_options
+from trainhouse.projections.ending import on_signal
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
-from trainhouse.projections.endpoint.server import Endpoint
+from trainhouse.projections.endpoint.server import Desk, Endpoint
 from trainhouse.projections.errors import ProjectionError
+from trainhouse.projections.history import KafkaHistory
 from trainhouse.projections.lane import Lane, Pace
+from trainhouse.projections.meters import LaneLag, LaneMeters, QueryMeters
 from trainhouse.projections.migrate import migrate
 from trainhouse.projections.reader import KafkaSource
 from trainhouse.projections.registry import LANES, TABLES
 from trainhouse.projections.schema import read_schemas
 from trainhouse.projections.settings import ClickHouseSettings, ProjectorSettings
+from trainhouse.projections.threads import LaneThreads
 
 log = structlog.get_logger(__name__)
 
 Connect = Callable[[], ClickHouse]
 
 
-def main(kafka: KafkaSettings, projector: ProjectorSettings, clickhouse: ClickHouseSettings) -> int:
+def main(kafka: KafkaSettings, projector: ProjectorSettings, clickhouse: ClickHouseSettings, archive: ArchiveStore | None = None) -> int:
     """Runs until a signal. Returns 0 after one, 1 when a lane could not go on. Blocks."""
-    stop = threading.Event()
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, end)
+    stop = on_signal()
     os.environ.setdefault("TZ", "UTC")
     try:
-        failures = run(kafka, projector, clickhouse, stop)
+        failures = run(kafka, projector, clickhouse, stop, archive=archive)
     except (ProjectionError, EventError) as reason:
         log.error("the projector cannot start", error=str(reason))
         return 1
@@ -61,15 +60,24 @@ def run(
     clickhouse: ClickHouseSettings,
     stop: threading.Event,
     ready: Callable[[int], None] | None = None,
+    archive: ArchiveStore | None = None,
 ) -> dict[str, BaseException]:
-    """Runs until `stop` is set or a lane fails; returns what failed. `ready` is told the endpoint's port (0 without one)."""
+    """Runs until `stop` is set or a lane fails; returns what failed. `ready` is told the endpoint's port (0 without one).
+
+    `archive`: where records of journals are that the topics no longer hold.
+    """
 
     def connect() -> ClickHouse:
         if projector.server:
             return connect_server(clickhouse)
         return connect_embedded(projector.data_dir, projector.memory_bytes, projector.merge_threads)
 
+    registry = new_registry()
+    meters, behind, queries = LaneMeters(registry), LaneLag(registry), QueryMeters(registry)
     with contextlib.ExitStack() as stack:
+        serving = serve(registry)
+        if serving is not None:
+            stack.callback(serving.close)
         writer = connect()
         stack.callback(writer.close)
         applied = migrate(writer)
@@ -77,18 +85,25 @@ def run(
             log.info("migrations applied", names=applied)
         schemas = read_schemas(writer, TABLES)
         healthy = threading.Event()
-        port = stack.enter_context(_endpoint(projector, healthy)) if not projector.server else 0
-        lanes = _Lanes(stop)
+        port = stack.enter_context(_endpoint(projector, healthy, queries)) if not projector.server else 0
+        lanes = LaneThreads(stop)
         stack.callback(lanes.join)
         for spec in LANES:
-            source = KafkaSource(kafka, spec.topics, projector.batch_max_records, projector.batch_max_bytes)
+            source = KafkaSource(kafka, spec.topics, projector.batch_max_records, projector.batch_max_bytes, archive)
             pace = Pace(projector.batch_linger_ms / 1000, projector.batch_max_linger_ms / 1000)
-            lanes.start(Lane(spec.name, source, connect(), spec.builder(schemas), pace))
+            lane = Lane(spec.name, source, connect(), spec.builder(schemas), pace, meters)
+            for missing in plan(writer, spec.name, spec.tables):
+                history = KafkaHistory(kafka, missing.ends, projector.batch_max_records, projector.batch_max_bytes, archive)
+                lanes.add(CatchUpLane(missing, history, connect(), spec.builder(schemas)))
+            behind.follow(spec.name, lambda source=source, lane=lane: source.lag_records(lane.next_offsets))  # type: ignore[misc]
+            lanes.add(lane)
         _warm_up()
-        healthy.set()
-        log.info("projecting", lanes=[s.name for s in LANES], port=port)
-        if ready is not None:
-            ready(port)
+        lanes.start()
+        if not stop.is_set():
+            healthy.set()
+            log.info("projecting", lanes=[s.name for s in LANES], port=port)
+            if ready is not None:
+                ready(port)
         stop.wait()
         lanes.join()
     return lanes.failures
@@ -100,42 +115,17 @@ def _warm_up() -> None:
 
 
 @contextlib.contextmanager
-def _endpoint(projector: ProjectorSettings, healthy: threading.Event) -> Iterator[int]:
+def _endpoint(projector: ProjectorSettings, healthy: threading.Event, meters: QueryMeters) -> Iterator[int]:
     limits = Limits(projector.query_time_s, projector.query_result_rows, projector.query_result_bytes, projector.query_memory_bytes)
     options = embedded_options(projector.memory_bytes, projector.merge_threads)
-    pool = ReadPool(projector.data_dir, options, limits, projector.query_connections)
-    try:
-        with Endpoint(
-            pool, projector.http_host, projector.http_port, projector.query_connections, projector.query_waiting, healthy
-        ) as endpoint:
-            yield endpoint.port
-    finally:
-        pool.close()
+    tighter = Limits(projector.guest_time_s, projector.guest_result_rows, projector.guest_result_bytes, projector.guest_memory_bytes)
+    with contextlib.ExitStack() as stack:
 
+        def desk(connections: int, waiting: int, bounds: Limits) -> Desk:
+            pool = ReadPool(projector.data_dir, options, bounds, connections)
+            stack.callback(pool.close)
+            return Desk(pool, connections, waiting)
 
-class _Lanes:
-    """The lanes' threads. The first failure stops all."""
-
-    def __init__(self, stop: threading.Event) -> None:
-        self.failures: dict[str, BaseException] = {}
-        self._stop = stop
-        self._threads: list[threading.Thread] = []
-
-    def start(self, lane: Lane) -> None:
-        thread = threading.Thread(target=self._run, args=(lane,), name=f"lane-{lane.name}")
-        self._threads.append(thread)
-        thread.start()
-
-    def join(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, lane: Lane) -> None:
-        try:
-            lane.run(self._stop)
-        except Exception as error:
-            self.failures[lane.name] = error
-            self._stop.set()
-        finally:
-            lane.close()
+        own = desk(projector.query_connections, projector.query_waiting, limits)
+        guests = desk(projector.guest_connections, projector.guest_waiting, tighter)
+        yield stack.enter_context(Endpoint(own, projector.http_host, projector.http_port, healthy, meters, guests)).port

@@ -1,26 +1,33 @@
 """Reads a lane's topics: all partitions, from given offsets, committed records only, in bounded batches.
 
-Holds: a batch is a contiguous range of each partition that it touches; a range that was read once can be read again.
+Holds: a batch is a contiguous range of each partition that it touches; a range that was read once can be read again. What is archived is
+read from the archive where the topic no longer has it.
 Never: commits offsets to Kafka, or skips a record.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from trainhouse.events.archive.log import NO_GAPS
+from trainhouse.events.archive.partition import ArchiveStore
+from trainhouse.events.archive.reading import ARCHIVED
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import consumer
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.projections.archived import OldRecords
 from trainhouse.projections.errors import BrokenPosition
 from trainhouse.projections.positions import Range
 from trainhouse.projections.record import Record
 
 PREFETCH_KIB = 16 * 1024
 CHUNK = 1000
+HEAR_S = 2.0
 IDLE_S = 0.2
 RANGE_TIMEOUT_S = 120.0
 ANSWER_S = 30.0
@@ -45,32 +52,43 @@ class Source(Protocol):
 
 
 class KafkaSource:
-    """The brokers as a source."""
+    """The brokers as a source, and the archive for what they no longer have."""
 
-    def __init__(self, settings: KafkaSettings, topics: Sequence[str], max_records: int, max_bytes: int) -> None:
+    def __init__(
+        self, settings: KafkaSettings, topics: Sequence[str], max_records: int, max_bytes: int, archive: ArchiveStore | None = None
+    ) -> None:
         self._settings = settings
-        self._topics = topics
+        self.topics = topics
+        self._archive = archive
+        self._old = OldRecords(settings, archive)
         self._max_records = max_records
         self._max_bytes = max_bytes
         self._consumer = self._new_consumer()
+        self._assigned: list[TopicPartition] = []
+        self._heard: dict[tuple[str, int], tuple[int, int]] = {}
+        self._heard_s = 0.0
 
     def start(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
         assigned = []
-        for topic in self._topics:
-            for partition in self._partitions(topic):
+        for topic in self.topics:
+            for partition in self.partitions(topic):
                 offset = next_offsets.get((topic, partition), 0)
-                low, high = self._ends(topic, partition)
+                low, high = self.ends(topic, partition)
                 if offset > high:
                     raise BrokenPosition(
                         f"{topic}-{partition} ends at {high}, but rows up to {offset} are stored: the topic was made anew, or this is "
                         "another cluster; give the projector an empty data folder to rebuild its tables from the topics"
                     )
-                assigned.append(TopicPartition(topic, partition, max(offset, low)))
+                assigned.append(TopicPartition(topic, partition, self._old.begin(self._consumer, topic, partition, offset, low)))
         self._consumer.assign(assigned)
+        self._assigned = assigned
 
     def poll(self, linger_s: float) -> list[Record]:
+        self._hear_ends()
+        if old := self._old.take(self._max_records, self._max_bytes):
+            return old
         chunk = min(CHUNK, self._max_records)
-        messages = _good(self._consumer.consume(chunk, timeout=0.0) or self._consumer.consume(1, timeout=IDLE_S))
+        messages = good_messages(self._consumer.consume(chunk, timeout=0.0) or self._consumer.consume(1, timeout=IDLE_S))
         if not messages:
             return []
         deadline = time.monotonic() + linger_s
@@ -79,10 +97,10 @@ class KafkaSource:
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            more = _good(self._consumer.consume(min(chunk, self._max_records - len(messages)), timeout=min(left, 0.02)))
+            more = good_messages(self._consumer.consume(min(chunk, self._max_records - len(messages)), timeout=min(left, 0.02)))
             size += sum(len(m.value() or b"") for m in more)
             messages += more
-        return [_record(m) for m in messages]
+        return [record_of(m) for m in messages]
 
     def read(self, ranges: Iterable[Range]) -> list[Record]:
         found: list[Record] = []
@@ -93,21 +111,41 @@ class KafkaSource:
     def close(self) -> None:
         self._consumer.close()
 
+    def lag_records(self, next_offsets: Mapping[tuple[str, int], int]) -> int:
+        """How far the topics' ends, as heard at the last look, are beyond these offsets. From any thread; asks nobody."""
+        return sum(max(0, high - max(low, next_offsets.get(place, 0))) for place, (low, high) in list(self._heard.items()))
+
+    def _hear_ends(self) -> None:
+        """Notes what the brokers said of the ends with the last records. In the reading thread alone: others would wait for it for ever."""
+        now_s = time.monotonic()
+        if now_s - self._heard_s < HEAR_S:
+            return
+        self._heard_s = now_s
+        for at in self._assigned:
+            low, high = self._consumer.get_watermark_offsets(at, cached=True)
+            if high >= 0:
+                self._heard[(at.topic, at.partition)] = (low, high)
+
     def _read_range(self, wanted: Range) -> list[Record]:
         reader = self._new_consumer(**{"enable.partition.eof": True})
-        found: list[Record] = []
         deadline = time.monotonic() + RANGE_TIMEOUT_S
         try:
-            reader.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
+            old = OldRecords(self._settings, self._archive)
+            low, _ = self.ends(wanted.topic, wanted.partition)
+            start = old.begin(reader, wanted.topic, wanted.partition, wanted.start, low, wanted.end)
+            found = old.take(sys.maxsize, sys.maxsize)
+            if start >= wanted.end:
+                return found
+            reader.assign([TopicPartition(wanted.topic, wanted.partition, start)])
             while time.monotonic() < deadline:
                 for message in reader.consume(CHUNK, timeout=0.5):
                     error = message.error()
                     if error is not None and error.code() == KafkaError._PARTITION_EOF:
                         return found
                     if error is not None or (message.offset() or 0) >= wanted.end:
-                        _good([message])
+                        good_messages([message])
                         return found
-                    found.append(_record(message))
+                    found.append(record_of(message))
                     if found[-1].offset == wanted.end - 1:
                         return found
         finally:
@@ -116,13 +154,15 @@ class KafkaSource:
             f"{wanted.topic}-{wanted.partition}: offsets {wanted.start} to {wanted.end} did not come in {RANGE_TIMEOUT_S:.0f} s"
         )
 
-    def _ends(self, topic: str, partition: int) -> tuple[int, int]:
+    def ends(self, topic: str, partition: int) -> tuple[int, int]:
+        """The first offset of a partition and the one after its last. Blocks on the brokers."""
         try:
             return self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)
         except KafkaException as error:
             raise BusUnavailable(f"the brokers at {self._settings.bootstrap} did not answer for {topic}-{partition}: {error}") from error
 
-    def _partitions(self, topic: str) -> list[int]:
+    def partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic. Blocks on the brokers."""
         try:
             found = self._consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
         except KafkaException as error:
@@ -132,10 +172,14 @@ class KafkaSource:
         return sorted(found.partitions)
 
     def _new_consumer(self, **more: object) -> Consumer:
-        return consumer(self._settings, group="trainhouse-projector", **({"queued.max.messages.kbytes": PREFETCH_KIB} | PATIENCE | more))
+        # A journal has no gap that may be read over; what expires goes on with what is left.
+        strict = NO_GAPS if set(self.topics) <= set(ARCHIVED) else {}
+        return consumer(
+            self._settings, group="trainhouse-projector", **({"queued.max.messages.kbytes": PREFETCH_KIB} | PATIENCE | strict | more)
+        )
 
 
-def _good(messages: list[Message]) -> list[Message]:
+def good_messages(messages: list[Message]) -> list[Message]:
     """Messages without errors. Raises BusUnavailable on an error that does not pass by itself."""
     for message in messages:
         error = message.error()
@@ -147,7 +191,8 @@ def _good(messages: list[Message]) -> list[Message]:
 _PASSING = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._PARTITION_EOF, KafkaError._TIMED_OUT})
 
 
-def _record(message: Message) -> Record:
+def record_of(message: Message) -> Record:
+    """A message without error as a record."""
     return Record(
         message.topic() or "",
         message.partition() or 0,

@@ -12,29 +12,59 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from trainhouse.events import topics
+from trainhouse.projections import seconds
 from trainhouse.projections.built import Builder
 from trainhouse.projections.facts import DEAD_LETTERS_TABLE, FactsBuilder
+from trainhouse.projections.journal import JournalBuilder
 from trainhouse.projections.loglines import LogsBuilder
 from trainhouse.projections.metrics import MetricsBuilder
 from trainhouse.projections.record import RowsFunction
-from trainhouse.projections.rows import attempts, checkpoints, explanations, jobs, nodes, pools, ranks, story
+from trainhouse.projections.rows import (
+    alerts,
+    artifacts,
+    attempts,
+    audit,
+    beats,
+    checkpoints,
+    decisions,
+    devices,
+    explanations,
+    jobs,
+    lineage,
+    minutes,
+    nodes,
+    pools,
+    ranks,
+    services,
+    specs,
+    story,
+    tracking,
+    verdicts,
+)
 
 FACTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.STATUS: (jobs.rows, story.rows),
     topics.JOBS: (story.rows,),
-    topics.CONTROL: (attempts.rows, ranks.rows, nodes.rows, checkpoints.rows, story.rows),
-    topics.ALLOCATIONS: (attempts.rows, ranks.rows, story.rows),
-    topics.CHECKPOINTS: (checkpoints.rows, story.rows),
-    topics.VERDICTS: (nodes.rows, pools.rows, story.rows),
+    topics.CONTROL: (attempts.rows, ranks.rows, nodes.rows, devices.rows, checkpoints.rows, lineage.rows, specs.rows, story.rows),
+    topics.ALLOCATIONS: (attempts.rows, ranks.rows, lineage.rows, tracking.rows, story.rows),
+    topics.CHECKPOINTS: (checkpoints.rows, lineage.rows, story.rows),
+    topics.VERDICTS: (nodes.rows, pools.rows, verdicts.rows, story.rows),
+    topics.ALERTS: (alerts.rows,),
     topics.POOLS: (pools.rows,),
     topics.POLICIES: (pools.rows,),
     topics.RESERVATIONS: (pools.rows,),
     topics.EXPLANATIONS: (explanations.rows,),
+    topics.TRACKING: (tracking.rows, artifacts.rows, lineage.rows, story.rows),
+    topics.AUDIT: (audit.rows,),
+    topics.SERVICES: (services.rows,),
+    topics.TOKENS: (audit.rows,),
     topics.DEAD_LETTERS: (),
 }
-BEATS: dict[str, tuple[RowsFunction, ...]] = {topics.HEARTBEATS: (ranks.rows, nodes.rows)}
+BEATS: dict[str, tuple[RowsFunction, ...]] = {topics.HEARTBEATS: (ranks.rows, nodes.rows, minutes.rows, beats.rows, devices.rows)}
+DECISIONS: dict[str, tuple[RowsFunction, ...]] = {topics.DECISIONS: (decisions.rows, jobs.history, lineage.rows, devices.rows, specs.rows)}
 
-# Every table that a lane writes rows to. Those in APPENDED are counted after a replay; the others collapse repeats by their key.
+# Every table whose rows a lane makes by its schema: all that lanes write to but the seconds of metrics (seconds.py). Those in APPENDED are
+# counted after a replay; the others collapse repeats by their key.
 TABLES = (
     "jobs_rows",
     "statuses_rows",
@@ -49,6 +79,27 @@ TABLES = (
     "node_restrictions_rows",
     "reservations_rows",
     "explanations_rows",
+    "verdicts_rows",
+    "alerts_rows",
+    "node_minutes_rows",
+    "attempt_minutes_rows",
+    "attempt_beats_rows",
+    "device_facts",
+    "device_minutes_rows",
+    "closed_devices_rows",
+    "decisions_rows",
+    "lineage_rows",
+    "artifacts_rows",
+    "audit_rows",
+    "tracked_runs_rows",
+    "tracked_changes_rows",
+    "parameters_rows",
+    "tags_rows",
+    "inputs_rows",
+    "job_environments_rows",
+    "job_specs_rows",
+    "experiments_rows",
+    "service_measures_rows",
     "events_rows",
     "step_metrics",
     "logs",
@@ -59,16 +110,24 @@ APPENDED = frozenset({"step_metrics", "logs"})
 
 @dataclass(frozen=True)
 class LaneSpec:
-    """A lane: its topics, and how its builder is made from the tables' schemas."""
+    """A lane: its topics, the tables that it may write (beside dead letters), and how its builder is made from the tables' schemas."""
 
     name: str
     topics: tuple[str, ...]
+    tables: frozenset[str]
     builder: Callable[[Mapping[str, pa.Schema]], Builder]
 
 
+OF_DECISIONS = frozenset({"decisions_rows", "statuses_rows", "lineage_rows", "closed_devices_rows", "job_specs_rows"})
+OF_METRICS = frozenset({"step_metrics", seconds.TABLE})
+_BEATS_ALONE = frozenset({"device_minutes_rows", "node_minutes_rows", "attempt_minutes_rows", "attempt_beats_rows"})
+OF_BEATS = _BEATS_ALONE | {"rank_facts", "node_facts", "device_facts"}
+OF_FACTS = frozenset(TABLES) - APPENDED - _BEATS_ALONE - {"decisions_rows", "closed_devices_rows"}
+
 LANES: tuple[LaneSpec, ...] = (
-    LaneSpec("facts", tuple(FACTS), lambda schemas: FactsBuilder(FACTS, schemas)),
-    LaneSpec("beats", tuple(BEATS), lambda schemas: FactsBuilder(BEATS, schemas)),
-    LaneSpec("metrics", (topics.METRICS,), lambda schemas: MetricsBuilder(schemas[DEAD_LETTERS_TABLE])),
-    LaneSpec("logs", (topics.LOGS,), lambda schemas: LogsBuilder(schemas[DEAD_LETTERS_TABLE])),
+    LaneSpec("facts", tuple(FACTS), OF_FACTS, lambda schemas: FactsBuilder(FACTS, schemas)),
+    LaneSpec("beats", tuple(BEATS), OF_BEATS, lambda schemas: FactsBuilder(BEATS, schemas)),
+    LaneSpec("decisions", tuple(DECISIONS), OF_DECISIONS, lambda schemas: JournalBuilder(DECISIONS, schemas)),
+    LaneSpec("metrics", (topics.METRICS,), OF_METRICS, lambda schemas: MetricsBuilder(schemas[DEAD_LETTERS_TABLE])),
+    LaneSpec("logs", (topics.LOGS,), frozenset({"logs"}), lambda schemas: LogsBuilder(schemas[DEAD_LETTERS_TABLE])),
 )

@@ -22,19 +22,23 @@ _SIMPLE: dict[str, pa.DataType] = {
     "UInt64": pa.uint64(),
     "Int32": pa.int32(),
     "Int64": pa.int64(),
+    "Float32": pa.float32(),
     "Float64": pa.float64(),
     "DateTime64(3, 'UTC')": TIME,
     "Array(String)": pa.list_(pa.string()),
+    "Array(UInt32)": pa.list_(pa.uint32()),
     "Map(String, String)": pa.map_(pa.string(), pa.string()),
+    "Map(UInt8, Float32)": pa.map_(pa.uint8(), pa.float32()),
+    "Map(UInt32, Float64)": pa.map_(pa.uint32(), pa.float64()),
 }
-_WRAPPED = re.compile(r"^(Nullable|LowCardinality)\((.*)\)$")
+_WRAPPED = re.compile(r"^(?:Nullable\(|LowCardinality\(|SimpleAggregateFunction\(\w+, )(.*)\)$")
 
 
 def arrow_type(column_type: str) -> pa.DataType:
     """The Arrow type of a ClickHouse type. Raises ProjectionError for one that no migration uses yet."""
     wrapped = _WRAPPED.match(column_type)
     if wrapped:
-        return arrow_type(wrapped[2])
+        return arrow_type(wrapped[1])
     if column_type not in _SIMPLE:
         raise ProjectionError(f"column type {column_type} has no Arrow type here; add it to schema.py")
     return _SIMPLE[column_type]

@@ -63,3 +63,11 @@ class ProjectorSettings(TomlSection):
     query_result_rows: int = Field(5_000_000, ge=1)
     query_result_bytes: int = Field(512 * 1024**2, ge=1024)
     query_memory_bytes: int = Field(1024**3, ge=16 * 1024**2)
+
+    # Of guests: whoever asks in raw SQL through the gateway. Connections of their own, and tighter limits.
+    guest_connections: int = Field(2, ge=1, le=64)
+    guest_waiting: int = Field(8, ge=0)
+    guest_time_s: float = Field(20.0, gt=0)
+    guest_result_rows: int = Field(1_000_000, ge=1)
+    guest_result_bytes: int = Field(64 * 1024**2, ge=1024)
+    guest_memory_bytes: int = Field(512 * 1024**2, ge=16 * 1024**2)

@@ -13,7 +13,7 @@ from trainhouse.scheduler.core.cluster.shape import WHOLE
 from trainhouse.scheduler.core.queue.order import in_order
 from trainhouse.scheduler.core.records import Job, Node, NodeHealth
 from trainhouse.scheduler.core.state import ScheduleState
-from trainhouse.scheduler.core.supply import free_of, is_open
+from trainhouse.scheduler.core.supply import free_of, is_open, shut_of
 from trainhouse.scheduler.core.transitions import state_of
 
 Row = dict[str, Any]
@@ -61,7 +61,7 @@ def pools(state: ScheduleState) -> Iterator[Row]:
 
 
 def nodes(state: ScheduleState) -> Iterator[Row]:
-    """Every node, by pool and id: its devices by type (total, held, free, closed), and who holds which."""
+    """Every node, by pool and id: its devices by type (total, held, free, closed), who holds which, and what is held against it."""
     for node in sorted(state.nodes.values(), key=lambda n: (n.pool, n.node_id)):
         yield {
             "node_id": str(node.node_id),
@@ -70,6 +70,9 @@ def nodes(state: ScheduleState) -> Iterator[Row]:
             "restriction": node.restriction.value,
             "restricted_by": node.restricted_by,
             "restricted_for": node.restricted_for,
+            "goes_away_at_ms": node.notice.deadline_ms if node.notice is not None else None,
+            "closed_devices": [str(d) for d in node.trust.closed_devices],
+            "blames": [b.model_dump(mode="json") for b in node.trust.blames],
             "labels": dict(sorted(node.labels.items())),
             "devices": _by_type([node]),
             "holds": [
@@ -167,13 +170,13 @@ def _by_type(nodes_: Iterable[Node]) -> dict[str, dict[str, float]]:
     milli: dict[str, dict[str, int]] = {}
     for node in nodes_:
         free_mask, shares, *_ = free_of(node)
-        rest = "free" if is_open(node) else "closed"
+        opened, shut = is_open(node), shut_of(node)
         for position, device in enumerate(node.offered):
             counts = milli.setdefault(device.type, dict.fromkeys(("total", "held", "free", "closed"), 0))
             left = WHOLE if free_mask >> position & 1 else shares.get(position, 0)
             counts["total"] += WHOLE
             counts["held"] += WHOLE - left
-            counts[rest] += left
+            counts["free" if opened and not shut >> position & 1 else "closed"] += left
     return {t: {what: _devices_of(count) for what, count in milli[t].items()} for t in sorted(milli)}
 
 

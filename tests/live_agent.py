@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 import subprocess
 import sys
@@ -12,9 +13,13 @@ from pathlib import Path
 
 from tests.live_stack import LiveStack
 from tests.waiting import until
+from trainhouse.client.clock import now_ms
 from trainhouse.deploy.local.client_config import exports
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.server import die_with_parent
+from trainhouse.events import PoolCreated, envelope_of
+from trainhouse.events.kafka import EventProducer
+from trainhouse.events.topics import JOBS
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,16 @@ class Agents:
     def told(self) -> str:
         """The last lines of every agent."""
         return "\n".join(f"{log.name}: {log.read_text()[-3000:]}" for log in self.logs)
+
+
+def a_pool(stack: LiveStack, prefix: str, partition: int) -> str:
+    """Asks for a pool of one's own; its name."""
+    name = f"{prefix}-{secrets.token_hex(4)}"
+    producer = EventProducer(stack.client().kafka)
+    event = PoolCreated.model_validate({"pool": name, "partition": partition})
+    producer.send(JOBS, envelope_of(event, id=f"pool:{name}", source="test", now_ms=now_ms()))
+    producer.flush()
+    return name
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainhouse.client import TrainhouseClient
+from trainhouse.client.by_kafka import ByKafka
 from trainhouse.client.code import PackedCode
 from trainhouse.client.sql import SqlEndpoint
 from trainhouse.deploy.local.layout import StackPorts, read_toml
@@ -64,7 +65,7 @@ class LiveStack:
         """A client of its own; it packs no code."""
         found = read_toml(self.data_dir / "trainhouse.toml")
         kafka = KafkaSettings.model_validate(found["kafka"])
-        return TrainhouseClient(kafka, SqlEndpoint(found["clickhouse"]["url"]), _no_code)
+        return TrainhouseClient(ByKafka(kafka, SqlEndpoint(found["clickhouse"]["url"]), _no_code))
 
     def part(self, name: str) -> PartRow:
         """One process of the stack, as it is now."""
@@ -93,11 +94,11 @@ class Done:
 
 
 @contextmanager
-def running_stack(data_dir: Path, slots: int) -> Iterator[LiveStack]:
-    """A whole stack on free ports; it ends with the block, and with its caller when that is killed."""
+def running_stack(data_dir: Path, slots: int, ports: StackPorts | None = None) -> Iterator[LiveStack]:
+    """A whole stack on free ports, or on these; it ends with the block, and with its caller when that is killed."""
     told: list[str] = []
     try:
-        up(data_dir, slots=slots, ports=StackPorts.free(), attached=True, say=told.append)
+        up(data_dir, slots=slots, ports=ports or StackPorts.free(), attached=True, say=told.append)
     except Exception as error:
         error.add_note("\n".join(told))
         raise

@@ -1,12 +1,13 @@
-"""The writer of a rank's spool: metrics, progress and checkpoint events, one JSON array a line, one write a line.
+"""The writer of a rank's spool: metrics, progress, signs of life and events, one JSON array a line, one write a line.
 
-Lines: `["m", step, time_ms, {name: value}]`, `["p", {fields of ProgressReported without ids}]`,
+Lines: `["m", step, time_ms, {name: value}]`, `["p", {fields of ProgressReported without ids}]`, `["a", {some of them, before training}]`,
 `["e", "CheckpointCompleted", {fields without ids}, event_id | null]`. NaN and infinities are the strings "NaN", "Infinity", "-Infinity".
 Holds: when a call returns, its line is in the file, whole: a SIGKILL right after it loses nothing. What is
 not shipped yet never passes the limit.
 Never: buffers, waits for a reader, or calls fsync (a machine that loses power loses the newest lines).
 """
 
+import contextlib
 import math
 import os
 from collections.abc import Mapping
@@ -43,19 +44,34 @@ class SpoolWriter:
         self._ceiling = self._size_at_limit()
         self._write = os.write
 
-    def metrics(self, step: int, time_ms: int, values: Mapping[str, Any]) -> None:
-        """Append one point of any number of metrics; values are numbers, or anything with `.item()`. Microseconds."""
+    def metrics(self, step: int, time_ms: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Append one point of any number of metrics; values are numbers, or anything with `.item()`. Microseconds.
+
+        Returns the values as numbers, so that nobody needs to ask a device for them again; NaN and infinities may come as their words.
+        """
         try:
             line = _dumps(("m", step, time_ms, values), None, _NEWLINE)
         except TypeError:
-            line = _dumps(("m", step, time_ms, plain_numbers(values)), None, _NEWLINE)
+            return self._plain(step, time_ms, values)
         if b"null" in line or b':"' in line or b":[" in line or b":{" in line:  # NaN and infinities become null; the rest is no number
-            line = _dumps(("m", step, time_ms, plain_numbers(values)), None, _NEWLINE)
+            return self._plain(step, time_ms, values)
         self._append(line)
+        return values
+
+    def _plain(self, step: int, time_ms: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        plain = plain_numbers(values)
+        self._append(_dumps(("m", step, time_ms, plain), None, _NEWLINE))
+        return plain
 
     def progress(self, fields: Mapping[str, Any]) -> None:
         """Append a progress report: the fields of ProgressReported, without ids."""
         self._append(_dumps(("p", _with_words(fields)), None, _NEWLINE))
+        self._count_again()
+
+    def life(self, fields: Mapping[str, Any]) -> None:
+        """Append a sign of life of a rank that does not train yet: fields as of a progress report."""
+        self._append(_dumps(("a", _with_words(fields)), None, _NEWLINE))
+        self._count_again()
 
     def event(self, name: str, fields: Mapping[str, Any], event_id: str | None = None) -> None:
         """Append an event by its class name and fields, without ids; `event_id` makes a repeat recognisable."""
@@ -78,6 +94,11 @@ class SpoolWriter:
         self._size = size
         if written != len(line):
             raise SpoolError(f"{self._path} took {written} of {len(line)} bytes; free space on its disk")
+
+    def _count_again(self) -> None:
+        """Two threads that append at once count one line for two; here the file says what is right."""
+        with contextlib.suppress(OSError):
+            self._size = os.fstat(self._fd).st_size
 
     def _size_at_limit(self) -> int:
         """How large the file may become by now: what the agent has shipped it gives back as holes, which take no space."""

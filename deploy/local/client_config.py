@@ -1,11 +1,15 @@
 """`trainhouse.toml`: what processes and clients of this stack read, and the same as shell exports.
 
-Always: tables and keys that a person added are kept; the keys of the store are made once.  Never: readable by others.
+Always: tables and keys that a person added are kept; the keys of the store, and of the gateway's tokens, are made once.
+Never: readable by others.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 import shlex
+from pathlib import Path
 from typing import Any
 
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, endpoint, read_toml, write_toml
@@ -19,6 +23,23 @@ def keys_of(folder: StackFolder) -> StoreKeys:
     if "access_key" in s3 and "secret_key" in s3:
         return StoreKeys(s3["access_key"], s3["secret_key"])
     return StoreKeys.new()
+
+
+def gateway_key(folder: StackFolder) -> Path:
+    """The file with the key that signs the gateway's tokens; made where there is none, for its owner alone."""
+    path = folder.part("gateway") / "key"
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        draft = path.with_suffix(".draft")
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
+        draft.replace(path)
+    return path
+
+
+def local_token(folder: StackFolder) -> Path:
+    """Where the gateway keeps the token of the user whose stack this is."""
+    return folder.part("gateway") / "token"
 
 
 def write(folder: StackFolder, choices: Choices, keys: StoreKeys) -> None:
@@ -47,6 +68,13 @@ def sections(folder: StackFolder, choices: Choices, keys: StoreKeys) -> dict[str
             "http_host": LOOPBACK,
             "http_port": ports.clickhouse,
         },
+        "gateway": {
+            "url": endpoint(ports.gateway, "http"),
+            "host": LOOPBACK,
+            "port": ports.gateway,
+            "key_file": str(gateway_key(folder)),
+            "token_file": str(local_token(folder)),
+        },
         "agent": {"slots": choices.slots, "address": LOOPBACK, "dir": str(folder.part("agent"))},
     }
 
@@ -54,6 +82,7 @@ def sections(folder: StackFolder, choices: Choices, keys: StoreKeys) -> dict[str
 def exports(folder: StackFolder) -> dict[str, str]:
     """The endpoints as environment variables."""
     found = read_toml(folder.client_config)
+    gateway, token = found.get("gateway", {}), local_token(folder)
     return {
         "TRAINHOUSE_KAFKA_BOOTSTRAP": found["kafka"]["bootstrap"],
         "TRAINHOUSE_S3_ENDPOINT": found["s3"]["endpoint"],
@@ -62,6 +91,8 @@ def exports(folder: StackFolder) -> dict[str, str]:
         "TRAINHOUSE_S3_ACCESS_KEY": found["s3"]["access_key"],
         "TRAINHOUSE_S3_SECRET_KEY": found["s3"]["secret_key"],
         "TRAINHOUSE_CLICKHOUSE_URL": found["clickhouse"]["url"],
+        **({"TRAINHOUSE_GATEWAY_URL": gateway["url"]} if "url" in gateway else {}),
+        **({"TRAINHOUSE_GATEWAY_TOKEN": token.read_text().strip()} if token.exists() else {}),
         "TRAINHOUSE_CONFIG": str(folder.client_config),
         "TRAINHOUSE_DATA_DIR": str(folder.root),
     }

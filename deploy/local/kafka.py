@@ -89,6 +89,11 @@ class KafkaServer(Server):
         return self.folder / "server.properties"
 
     @property
+    def own_settings_file(self) -> Path:
+        """Settings of the broker that a person adds, `name=value` lines; they win over ours and stay."""
+        return self.folder / "own.properties"
+
+    @property
     def data_folder(self) -> Path:
         return self.folder / "data"
 
@@ -107,7 +112,15 @@ class KafkaServer(Server):
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
             "controller.quorum.voters": f"1@{LOOPBACK}:{self.controller_port}",
             "log.dirs": str(self.data_folder),
+            **self._own_settings(),
         }
+
+    def _own_settings(self) -> dict[str, str]:
+        if not self.own_settings_file.exists():
+            return {}
+        lines = (line.strip() for line in self.own_settings_file.read_text().splitlines())
+        pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
+        return {name.strip(): value.strip() for name, _, value in pairs}
 
     def command(self) -> list[str]:
         """The broker's command line."""

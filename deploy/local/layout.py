@@ -22,7 +22,10 @@ from trainhouse.deploy.local.store import StorePorts
 
 BASE_PORT = 19_090
 # Offsets from the base: all ports of a stack, in one place.
-KAFKA, KAFKA_CONTROLLER, STORE, CLICKHOUSE, COUNT = 0, 1, 2, 10, 11
+KAFKA, KAFKA_CONTROLLER, STORE, CLICKHOUSE, GATEWAY, METRICS = 0, 1, 2, 10, 11, 12
+# Who serves its figures, in the order of their ports from METRICS on.
+METERED = ("intake", "scheduler", "detector", "projector", "alerts", "agent")
+COUNT = METRICS + len(METERED)
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,21 @@ class StackPorts:
     @property
     def clickhouse(self) -> int:
         return self.numbers[CLICKHOUSE]
+
+    @property
+    def gateway(self) -> int:
+        """0 in a folder that an older `up` made."""
+        return self.numbers[GATEWAY] if len(self.numbers) > GATEWAY else 0
+
+    def metrics(self, name: str) -> int:
+        """Where a part serves its figures; 0 where it serves none."""
+        at = METRICS + METERED.index(name) if name in METERED else COUNT
+        return self.numbers[at] if at < len(self.numbers) else 0
+
+    def complete(self) -> Self:
+        """With free ports for what a folder that an older `up` made has none."""
+        missing = COUNT - len(self.numbers)
+        return self if missing <= 0 else type(self)((*self.numbers, *free_ports(missing)))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainhouse.deploy.local.kafka import KafkaServer
@@ -16,8 +16,10 @@ from trainhouse.deploy.local.layout import StackFolder, StackPorts, endpoint
 from trainhouse.deploy.local.store import StoreKeys, StoreServer
 
 SERVERS = ("kafka", "store")
-PROCESSORS = ("intake", "scheduler", "detector", "projector")
+PROCESSORS = ("intake", "scheduler", "detector", "projector", "alerts", "gateway")
 AGENT = "agent"
+# What is only looked at leaves the processors to what jobs wait for, where one machine has both; who watches, to all others.
+NICENESS = {"projector": "5", "gateway": "5", "alerts": "10"}
 NAMES = (*SERVERS, *PROCESSORS, AGENT)
 
 
@@ -32,6 +34,8 @@ class Part:
     priority: int
     environment: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
+    # Where it serves its figures.
+    metrics: str = ""
     stop_signal: str = "TERM"
     stop_wait_s: int = 10
     # What the kernel sends it when the supervisor itself is killed.
@@ -54,17 +58,43 @@ def all_parts(folder: StackFolder, ports: StackPorts, keys: StoreKeys) -> list[P
     servers = [
         Part("kafka", "servers", kafka.command(), kafka.folder, 10, kafka.environment(), kafka.bootstrap, stop_wait_s=20),
         # SIGKILL for the reason that StoreServer.stop_timeout_s gives.
-        Part("store", "servers", store.command(), store.folder, 10, store.environment(), store.endpoint, "KILL", 5, "SIGKILL"),
+        Part(
+            "store",
+            "servers",
+            store.command(),
+            store.folder,
+            10,
+            store.environment(),
+            store.endpoint,
+            stop_signal="KILL",
+            stop_wait_s=5,
+            orphan_signal="SIGKILL",
+        ),
     ]
-    addresses = {"projector": endpoint(ports.clickhouse, "http")}
+    addresses = {"projector": endpoint(ports.clickhouse, "http"), "gateway": endpoint(ports.gateway, "http")}
     # The one process of its kind here: a restart takes its partitions back at once, without waiting for the session of
     # the one that was killed. Not in the settings file: a second scheduler started by hand must not share the name.
     instance = {"TRAINHOUSE_SCHEDULER_INSTANCE": "local"}
-    processors = [Part(name, "processors", run(name), folder.root, 20, instance, address=addresses.get(name, "")) for name in PROCESSORS]
+    processors = [
+        _metered(ports, Part(n, "processors", _polite(n), folder.root, 20, instance, address=addresses.get(n, ""))) for n in PROCESSORS
+    ]
     # The agent has the longest time to stop. If the supervisor is killed, so is the agent: its ranks go on, and the
     # agent of the next `up` adopts them.
-    agent = Part(AGENT, "agent", run(AGENT), folder.root, 30, stop_wait_s=45, orphan_signal="SIGKILL")
+    agent = _metered(ports, Part(AGENT, "agent", run(AGENT), folder.root, 30, stop_wait_s=45, orphan_signal="SIGKILL"))
     return [*servers, *processors, agent]
+
+
+def _metered(ports: StackPorts, part: Part) -> Part:
+    """The part, told where to serve its figures. Not in the settings file: two processes cannot share a port."""
+    port = ports.metrics(part.name)
+    if not port:
+        return part
+    environment = {**part.environment, "TRAINHOUSE_METRICS_PORT": str(port)}
+    return replace(part, environment=environment, metrics=f"{endpoint(port, 'http')}/metrics")
+
+
+def _polite(name: str) -> list[str]:
+    return ["nice", "-n", NICENESS[name], *run(name)] if name in NICENESS else run(name)
 
 
 def run(name: str) -> list[str]:

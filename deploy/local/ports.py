@@ -1,15 +1,19 @@
 """TCP ports on loopback: which are free, and who holds a busy one.
 
 Always: a free port lies below the kernel's ephemeral range, so that no outgoing connection takes it before its server
-binds it.  Never: a listening socket beyond 127.0.0.1.
+binds it; none is chosen twice within KEPT_S on this machine, so that no other server does.  Never: a listening socket beyond 127.0.0.1.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import secrets
 import socket
+import tempfile
+import time
 from collections.abc import Iterable
+from pathlib import Path
 
 import psutil
 
@@ -19,6 +23,8 @@ LOOPBACK = "127.0.0.1"
 FIRST_FREE_PORT = 20_000
 LAST_FREE_PORT = 32_000
 MAX_PICKS = 500
+KEPT_S = 120.0
+"""A server that is slow to start has bound its port by then."""
 
 
 def is_free(port: int) -> bool:
@@ -48,9 +54,26 @@ def free_ports(count: int) -> list[int]:
         if len(found) == count:
             return found
         port = FIRST_FREE_PORT + secrets.randbelow(LAST_FREE_PORT - FIRST_FREE_PORT)
-        if port not in found and is_free(port):
+        if port not in found and is_free(port) and _kept(port):
             found.append(port)
     raise OSError(f"no {count} free ports between {FIRST_FREE_PORT} and {LAST_FREE_PORT}: stop some servers")
+
+
+def _kept(port: int) -> bool:
+    """Whether the port is now kept for the caller: by a file, since whoever else looks for a port is another process."""
+    folder = Path(tempfile.gettempdir()) / f"trainhouse-ports-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    file = folder / str(port)
+    try:
+        if time.time() - file.stat().st_mtime > KEPT_S:
+            file.unlink(missing_ok=True)
+    except FileNotFoundError:
+        pass
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return False
+    return True
 
 
 def holder(port: int) -> str:

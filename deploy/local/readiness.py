@@ -43,6 +43,19 @@ def clickhouse(url: str) -> Check:
     return check
 
 
+def answers(url: str) -> Check:
+    """An HTTP server says 200 there."""
+
+    def check() -> bool:
+        try:
+            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as reply:
+                return bool(reply.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    return check
+
+
 def group(settings: KafkaSettings, name: str) -> Check:
     """From now on, a new member joined the consumer group, and it is stable: a stream processor has its partitions.
 

@@ -32,7 +32,7 @@ SUPERVISOR_TIMEOUT_S = 20.0
 PORT_PATIENCE_S = 2.0
 POLL_S = 0.05
 # What `up` decides by its file; an old export in the caller's shell must not overrule it.
-DECIDED_HERE = ("TRAINHOUSE_KAFKA_", "TRAINHOUSE_S3_", "TRAINHOUSE_CLICKHOUSE_", "TRAINHOUSE_PROJECTOR_")
+DECIDED_HERE = ("TRAINHOUSE_KAFKA_", "TRAINHOUSE_S3_", "TRAINHOUSE_CLICKHOUSE_", "TRAINHOUSE_PROJECTOR_", "TRAINHOUSE_GATEWAY_")
 
 Say = Callable[[str], None]
 
@@ -108,7 +108,7 @@ def ps(root: Path) -> list[PartRow]:
     if choices is None:
         raise NotRunning(f"no stack was ever started on {folder.root}: `trainhouse up --data-dir {folder.root}` starts one")
     listed = parts.all_parts(folder, StackPorts(choices.ports), client_config.keys_of(folder))
-    addresses = {part.name: [part.address] if part.address else [] for part in listed}
+    addresses = {part.name: [address for address in (part.address, part.metrics) if address] for part in listed}
     return [
         PartRow(
             each.name, each.pid, each.state, each.restarts, addresses.get(each.name, []), str(supervisor_config.log_file(folder, each.name))
@@ -139,7 +139,7 @@ def env(root: Path) -> str:
 def choose(folder: StackFolder, slots: int | None, ports: StackPorts | None) -> Choices:
     """What was asked for, else what the folder had before, else the defaults."""
     before = folder.read_choices() or Choices(StackPorts.from_base(BASE_PORT).numbers, DEFAULT_SLOTS)
-    return replace(before, slots=before.slots if slots is None else slots, ports=ports.numbers if ports else before.ports)
+    return replace(before, slots=before.slots if slots is None else slots, ports=(ports or StackPorts(before.ports).complete()).numbers)
 
 
 def refuse_full_disk(path: Path, min_free_bytes: int) -> None:

@@ -21,6 +21,7 @@ from trainhouse.events.settings import KafkaSettings
 READY_TIMEOUT_S = 300.0
 MAX_RESTARTS = 3
 GROUPS = ("intake", "scheduler", "detector")
+# `alerts` is not waited for: no job needs it, and it waits for the others itself.
 POLL_S = 0.05
 
 
@@ -53,6 +54,7 @@ class Startup:
             **groups,
             "intake": readiness.both(groups["intake"], readiness.pool_known(self._settings, str(POOL))),
             "projector": readiness.clickhouse(endpoint(self._ports.clickhouse, "http")),
+            "gateway": readiness.answers(f"{endpoint(self._ports.gateway, 'http')}/healthz"),
             "agent": readiness.node_answered(self._settings),
         }
 

@@ -18,6 +18,8 @@ from trainhouse.projections.errors import QueryRefused
 BAD_ARGUMENTS = 36
 DEFAULT_FORMAT = "TabSeparated"
 MAX_QUERY_BYTES = 1024 * 1024
+# A request with this header is a guest's: it has connections and limits of its own, so that it can take none of the others' time.
+GUEST_HEADER = "X-Trainhouse-Guest"
 
 
 @dataclass(frozen=True)

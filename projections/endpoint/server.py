@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -18,8 +19,9 @@ import structlog
 from aiohttp import web
 
 from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, Answer, ReadPool
-from trainhouse.projections.endpoint.request import MAX_QUERY_BYTES, Query, pack, read_query
+from trainhouse.projections.endpoint.request import GUEST_HEADER, MAX_QUERY_BYTES, Query, pack, read_query
 from trainhouse.projections.errors import ProjectionError, QueryRefused
+from trainhouse.projections.meters import QueryMeters
 
 log = structlog.get_logger(__name__)
 
@@ -42,17 +44,31 @@ _TYPES = {
 START_TIMEOUT_S = 30.0
 
 
-class Endpoint:
-    """The server in a thread of its own. `with Endpoint(...) as e:` serves until it leaves; `e.port` is the real port."""
+class Desk:
+    """Connections that serve some of the requests: so many at once, so many that wait."""
 
-    def __init__(self, pool: ReadPool, host: str, port: int, threads: int, waiting: int, healthy: threading.Event) -> None:
-        self._pool = pool
+    def __init__(self, pool: ReadPool, threads: int, waiting: int) -> None:
+        self.pool = pool
+        self.threads = ThreadPoolExecutor(threads, thread_name_prefix="query")
+        self.capacity = threads + waiting
+        self.admitted = 0
+
+
+class Endpoint:
+    """The server in a thread of its own. `with Endpoint(...) as e:` serves until it leaves; `e.port` is the real port.
+
+    Without a desk for `guests` they are served as everybody is.
+    """
+
+    def __init__(
+        self, own: Desk, host: str, port: int, healthy: threading.Event, meters: QueryMeters | None = None, guests: Desk | None = None
+    ) -> None:
+        self._own = own
+        self._guests = guests or own
         self._host = host
         self.port = port
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="query")
-        self._admitted = 0
-        self._capacity = threads + waiting
         self._healthy = healthy
+        self._meters = meters or QueryMeters()
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._ready = threading.Event()
@@ -71,7 +87,8 @@ class Endpoint:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for desk in (self._own, self._guests):
+            desk.threads.shutdown(wait=False, cancel_futures=True)
 
     def _main(self) -> None:
         try:
@@ -108,26 +125,39 @@ class Endpoint:
             return _error(QueryRefused(f"method {request.method} is not offered; use GET or POST", 164), query_id)
         if request.method != "POST" and not request.query.get("query"):
             return web.Response(text="Ok.\n")
-        if self._admitted >= self._capacity:
-            refused = QueryRefused(f"{self._admitted} queries run or wait already; try again later", TOO_MANY_QUERIES)
+        desk = self._guests if request.headers.get(GUEST_HEADER) else self._own
+        if desk.admitted >= desk.capacity:
+            refused = QueryRefused(f"{desk.admitted} queries run or wait already; try again later", TOO_MANY_QUERIES)
+            self._meters.seconds.labels("busy").observe(0)
             return _error(refused, query_id)
-        self._admitted += 1
+        desk.admitted += 1
+        self._meters.running.set(self._running())
+        began_s, outcome = time.monotonic(), "failed"
         try:
             query = await _read(request)
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, self._answer, query, query_id)
+            response = await loop.run_in_executor(desk.threads, _answer, desk.pool, query, query_id)
+            outcome = "answered"
+            return response
         except QueryRefused as refused:
+            outcome = "refused"
             return _error(refused, query_id)
         finally:
-            self._admitted -= 1
+            desk.admitted -= 1
+            self._meters.running.set(self._running())
+            self._meters.seconds.labels(outcome).observe(time.monotonic() - began_s)
 
-    def _answer(self, query: Query, query_id: str) -> web.Response:
-        answer = self._pool.query(query.sql, query.format, query.parameters, query.database)
-        body = pack(answer.body, query.encoding)
-        headers = _headers(query_id, answer)
-        if query.encoding:
-            headers["Content-Encoding"] = query.encoding
-        return web.Response(body=body, headers=headers)
+    def _running(self) -> int:
+        return sum(desk.admitted for desk in {self._own, self._guests})
+
+
+def _answer(pool: ReadPool, query: Query, query_id: str) -> web.Response:
+    answer = pool.query(query.sql, query.format, query.parameters, query.database)
+    body = pack(answer.body, query.encoding)
+    headers = _headers(query_id, answer)
+    if query.encoding:
+        headers["Content-Encoding"] = query.encoding
+    return web.Response(body=body, headers=headers)
 
 
 async def _read(request: web.Request) -> Query:

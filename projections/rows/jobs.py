@@ -1,4 +1,4 @@
-"""JobStatus and JobRejected to `jobs`, `statuses` and `rejections`.
+"""JobStatus and JobRejected to `jobs`, `job_status_history` and `rejections`.
 
 Holds: a status replaces an older one by status_seq; a rejection that is keyed by its event never replaces a status.
 """
@@ -38,6 +38,12 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             yield _transition(event, envelope, record)
 
 
+def history(envelope: Envelope, record: Record) -> Iterator[Row]:
+    """The row of one status as it was decided, for its job's history alone; nothing for other events."""
+    if isinstance(envelope.event, JobStatus):
+        yield _transition(envelope.event, envelope, record)
+
+
 def _is_keyed_rejection(event: JobStatus, record: Record) -> bool:
     key = (record.key or b"").decode("utf-8", "replace")
     return event.state is JobState.REJECTED and (event.job_id is None or key != event.job_id)
@@ -58,7 +64,13 @@ def _transition(event: JobStatus, envelope: Envelope, record: Record) -> Row:
             "state": event.state.value,
             "reason": event.reason,
             "attempt": int(event.attempt),
+            "epoch": int(event.epoch),
             "restarts": event.restarts,
+            "pool": str(event.pool or ""),
+            "priority": event.priority,
+            "world_size": event.world_size,
+            "node_ids": [str(p.node_id) for p in event.allocation],
+            "step": event.step,
         },
     )
 

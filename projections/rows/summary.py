@@ -17,6 +17,8 @@ from trainhouse.events.checkpoint import (
 from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobSubmitted
 from trainhouse.events.node import NodeLost, NodeRegistered, NodeSuspected
+from trainhouse.projections.rows.tracking_lines import TRACKED, tracking_line
+from trainhouse.projections.rows.verdict_lines import VERDICTS, verdict_line
 
 MAX_CHARS = 400
 
@@ -139,3 +141,9 @@ def _(event: NodeSuspected) -> str:
 @_line.register
 def _(event: NodeLost) -> str:
     return f"node {event.node_id} lost after {event.silent_s:.1f} s: {event.evidence}"
+
+
+for _verdict in VERDICTS:
+    _line.register(_verdict, verdict_line)
+for _tracked in TRACKED:
+    _line.register(_tracked, tracking_line)

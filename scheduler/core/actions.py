@@ -60,6 +60,7 @@ def allocate(draft: Draft, job_id: str, placement: Placement) -> None:
             placements=parts,
             master_address=master.address,
             master_port=master.port_of(parts[0].devices[0]),
+            restore_at_most=job.restore_at_most,
         )
     )
     draft.publish(job_id)

@@ -11,14 +11,15 @@ from trainhouse.events.phases import Allotment, Checkpointing, Pending, Stopping
 from trainhouse.events.policy import RunTimes
 from trainhouse.events.pool import ClaimedPart, DevicesClaimed, StartReserved
 from trainhouse.scheduler.core.cluster.shape import Part, Placement, Shape
+from trainhouse.scheduler.core.cycle.ends import expected_end_ms
 from trainhouse.scheduler.core.cycle.entries import Claim, Reservation, Running, Waiting
 from trainhouse.scheduler.core.demand import device_share, kin_of
 from trainhouse.scheduler.core.records import Job, Node
 from trainhouse.scheduler.core.supply import positions
 
 
-def waiting_of(job: Job, shape: Shape, run_times: RunTimes) -> Waiting:
-    """The job as one that waits."""
+def waiting_of(job: Job, shape: Shape, run_times: RunTimes, prefer: int = 0, shun: int = 0) -> Waiting:
+    """The job as one that waits. `prefer`, `shun`: masks of nodes."""
     phase = job.phase
     return Waiting(
         job_id=str(job.job_id),
@@ -33,6 +34,8 @@ def waiting_of(job: Job, shape: Shape, run_times: RunTimes) -> Waiting:
         ran_ms=job.tally.ran_ms,
         preemptible=job.spec.preemptible,
         kin=kin_of(job.spec),
+        prefer=prefer,
+        shun=shun,
     )
 
 
@@ -53,16 +56,10 @@ def running_of(job: Job, allotment: Allotment, shape: Shape, placement: Placemen
         job=entry,
         placement=placement,
         started_ms=began_ms,
-        ends_ms=_ends_ms(entry, allotment),
+        ends_ms=expected_end_ms(entry, sum(len(p.devices) for p in allotment.placements), began_ms),
         saved_ms=began_ms if saved_ms is None else max(began_ms, saved_ms),
         leaving_ms=_leaving_ms(job) if placement else began_ms,
     )
-
-
-def _ends_ms(entry: Waiting, allotment: Allotment) -> int | None:
-    """When it is expected to end; an elastic gang on fewer devices than it wants takes longer in proportion."""
-    ranks = sum(len(p.devices) for p in allotment.placements)
-    return None if entry.run_ms is None else allotment.allocated_at_ms + -(-entry.run_ms * entry.shape.ranks // ranks)
 
 
 def _leaving_ms(job: Job) -> int | None:

@@ -1,7 +1,8 @@
 """What people ask of a pool: another policy, or a node closed, emptied or opened.
 
 Holds: a change is judged against the pool's nodes before it counts; one that is refused says what to do, and changes nothing. Asking again
-for what is so already does nothing. A closed node stays closed until it is opened, however often it registers.
+for what is so already does nothing. A closed node stays closed until it is opened, however often it registers. Who opens a
+node forgives it whatever was held against it.
 """
 
 from collections.abc import Callable
@@ -23,12 +24,13 @@ from trainhouse.events import (
 )
 from trainhouse.events.phases import StopCause, StopKind, Stopping
 from trainhouse.events.policy import RunTimes
+from trainhouse.events.yaml_lines import line_of
 from trainhouse.scheduler.core.draft import Draft
-from trainhouse.scheduler.core.leaving import ask_to_leave
+from trainhouse.scheduler.core.leaving import all_leave, jobs_on
 from trainhouse.scheduler.core.life import stop
 from trainhouse.scheduler.core.queue.checking import check_against
-from trainhouse.scheduler.core.queue.lines import line_of
 from trainhouse.scheduler.core.records import Node
+from trainhouse.scheduler.core.trust import forget, leave_to_people
 
 E = TypeVar("E", bound=Event)
 MAX_TOLD: Final = 20
@@ -82,6 +84,7 @@ def on_uncordon(draft: Draft, envelope: Envelope) -> None:
     node = _node(draft, envelope, event.pool, event.node_id)
     if node is not None:
         _restrict(draft, node, Restriction.NONE, event.reason, event.user)
+        forget(draft, draft.state.node(node.node_id), f"opened{_told(event.reason, event.user)}")
 
 
 def on_drain(draft: Draft, envelope: Envelope) -> None:
@@ -93,8 +96,7 @@ def on_drain(draft: Draft, envelope: Envelope) -> None:
     deadline_ms = draft.now_ms + round(event.deadline_s * 1000)
     _restrict(draft, node, Restriction.DRAINING, event.reason, event.user, deadline_ms)
     cause = StopCause(kind=StopKind.DRAINED, reason=f"node {node.node_id} is drained{_told(event.reason, event.user)}")
-    for job_id in _jobs_on(draft, node):
-        ask_to_leave(draft, draft.state.job(job_id), cause, deadline_ms)
+    all_leave(draft, node, cause, deadline_ms)
 
 
 def on_quarantine(draft: Draft, envelope: Envelope) -> None:
@@ -105,14 +107,15 @@ def on_quarantine(draft: Draft, envelope: Envelope) -> None:
         return
     _restrict(draft, node, Restriction.QUARANTINED, event.reason, event.user)
     cause = StopCause(kind=StopKind.LOST, reason=f"node {node.node_id} is in quarantine{_told(event.reason, event.user)}")
-    for job_id in _jobs_on(draft, node):
+    for job_id in jobs_on(draft, node):
         job = draft.state.job(job_id)
         if not isinstance(job.phase, Stopping):
             stop(draft, job, cause)
 
 
 def _restrict(draft: Draft, node: Node, to: Restriction, reason: str, by: str, deadline_ms: int | None = None) -> None:
-    if node.restriction is to and (to is Restriction.NONE or (node.restricted_for, node.restricted_by) == (reason, by)):
+    as_it_is = not node.trust.closed_devices if to is Restriction.NONE else (node.restricted_for, node.restricted_by) == (reason, by)
+    if node.restriction is to and as_it_is:
         return
     draft.emit(
         NodeRestricted(
@@ -125,13 +128,8 @@ def _restrict(draft: Draft, node: Node, to: Restriction, reason: str, by: str, d
             deadline_ms=deadline_ms,
         )
     )
-
-
-def _jobs_on(draft: Draft, node: Node) -> list[str]:
-    """Jobs whose present attempt has a part there, sorted."""
-    held = sorted({(str(h.job_id), int(h.epoch)) for h in node.holds})
-    jobs = draft.state.jobs
-    return [j for j, epoch in held if j in jobs and (a := jobs[j].allotment) is not None and a.epoch == epoch]
+    if to is not Restriction.NONE:
+        leave_to_people(draft, draft.state.node(node.node_id))
 
 
 def _node(draft: Draft, envelope: Envelope, pool: str, node_id: str) -> Node | None:

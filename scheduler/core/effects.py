@@ -1,5 +1,5 @@
-"""What a record of the scheduler makes public: orders to agents, statuses to users, pools to agents, alerts to people, and what
-became of changes that people asked for.
+"""What a record of the scheduler makes public: orders to agents, statuses to users, pools to agents, alerts to people, whom failures are
+blamed on, and what became of changes that people asked for.
 
 Holds: an effect's id follows from its content, so that a repeat has the same one; orders go to the journal's own partition number.
 """
@@ -10,10 +10,14 @@ from trainhouse.events import (
     ChangeRefused,
     CheckpointRequested,
     Event,
+    FailureBlamed,
     GangAllocated,
     GangReleased,
     JobStatus,
     NodeDesiredState,
+    NodeNoticed,
+    NodeProbeAsked,
+    NodeProbed,
     NodeRestricted,
     PolicyApplied,
     PoolCreated,
@@ -39,6 +43,8 @@ def effects_of(seq: int, decisions: Iterable[Event]) -> Iterator[Effect]:
                 yield _order(decision, decision.pool, f"{decision.job_id}:save:{decision.epoch}:{seq}")
             case NodeDesiredState():
                 yield _order(decision, decision.pool, f"{decision.node_id}:desired:{decision.incarnation}:{seq}")
+            case NodeProbeAsked():
+                yield _order(decision, decision.pool, f"{decision.node_id}:probe:{decision.probe}:{seq}")
             case PoolCreated():
                 yield Effect(topics.POOLS, decision.pool, decision, f"pool:{decision.pool}:{decision.partition}")
             case PolicyApplied():
@@ -47,6 +53,10 @@ def effects_of(seq: int, decisions: Iterable[Event]) -> Iterator[Effect]:
                 yield Effect(topics.POLICIES, decision.event_id, decision, f"{decision.event_id[:480]}:refused")
             case NodeRestricted():
                 yield Effect(topics.VERDICTS, decision.node_id, decision, f"{decision.node_id}:restricted:{seq}.{place}")
+            case NodeNoticed() | NodeProbed():
+                yield Effect(topics.VERDICTS, decision.node_id, decision, f"{decision.event_type}:{decision.node_id}:{seq}.{place}")
+            case FailureBlamed():
+                yield Effect(topics.VERDICTS, decision.job_id, decision, f"{decision.job_id}:blamed:{decision.epoch}")
             case StartReserved() | StartUnreserved():
                 yield Effect(topics.RESERVATIONS, decision.job_id, decision, f"{decision.job_id}:reservation:{seq}.{place}")
             case PlacementFrozen():

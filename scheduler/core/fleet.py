@@ -5,11 +5,14 @@ without it. A node that only was silent, and comes back with its ranks alive, st
 """
 
 from trainhouse.events import Epoch, GangAllocated, JobId, NodeDesiredState, NodeLost, NodeRegistered
-from trainhouse.events.decisions import DevicesFreed, Hold, NodeGivenUp, NodeJoined
+from trainhouse.events.decisions import DevicesFreed, Hold, NodeGivenUp, NodeJoined, TrustChanged
 from trainhouse.events.phases import PartEnd, StopCause, StopKind, Stopping
+from trainhouse.scheduler.core import probes
 from trainhouse.scheduler.core.draft import Draft
+from trainhouse.scheduler.core.evidence import note_launch, note_lost
 from trainhouse.scheduler.core.life import end_part, stop
 from trainhouse.scheduler.core.records import Job, Node, NodeHealth
+from trainhouse.scheduler.core.trust import is_ours
 
 
 def on_registered(draft: Draft, event: NodeRegistered) -> None:
@@ -22,6 +25,13 @@ def on_registered(draft: Draft, event: NodeRegistered) -> None:
     fields = {name: getattr(event, name) for name in NodeJoined.model_fields if name != "holds"}
     merged = tuple(sorted((*holds, *strangers), key=lambda h: (h.job_id, h.epoch)))
     draft.emit(NodeJoined(**fields, holds=merged))
+    if old is not None and old.boot_id != event.boot_id and old.trust.closed_devices:
+        # A reset maps bad rows of a device's memory out: it is tried again.
+        probe = old.trust.probe if is_ours(old) else None
+        trust = old.trust.model_copy(update={"closed_devices": (), "probe": probe})
+        draft.emit(TrustChanged(node_id=event.node_id, trust=trust, reason="it was rebooted"))
+    if old is not None:
+        probes.came_back(draft, old)
     for hold in holds:
         if (hold.job_id, hold.epoch) not in runs:
             _not_running(draft, old, event, hold)
@@ -37,7 +47,8 @@ def _not_running(draft: Draft, old: Node | None, event: NodeRegistered, hold: Ho
         # nobody asks again: its release is in the log, before whatever comes next for these devices, so they are free.)
         if _store_moved(draft, job, event):
             reason = f"node {event.node_id}, which hosts the rendezvous, restarted its agent before the ranks began"
-            stop(draft, job, StopCause(kind=StopKind.LOST, reason=reason))
+            note_launch(draft, job, event.node_id, reason)
+            stop(draft, draft.state.job(job.job_id), StopCause(kind=StopKind.LOST, reason=reason))
         return
     draft.emit(DevicesFreed(node_id=event.node_id, job_id=hold.job_id, epoch=hold.epoch))
     if job is None:
@@ -106,6 +117,7 @@ def order_of(job: Job) -> GangAllocated:
         placements=a.placements,
         master_address=a.master_address,
         master_port=a.master_port,
+        restore_at_most=a.restore_at_most,
     )
 
 
@@ -136,7 +148,8 @@ def lose_part(draft: Draft, job: Job, node_id: str, reason: str) -> None:
     if not _clean(job, part.ranks):
         cause = _cause_of_loss(job, reason)
         if cause is not None:
-            stop(draft, job, cause)
+            note_lost(draft, job, node_id)
+            stop(draft, draft.state.job(job.job_id), cause)
     end_part(draft, draft.state.job(job.job_id), node_id, PartEnd.LOST)
 
 
@@ -146,6 +159,6 @@ def _clean(job: Job, ranks: range) -> bool:
 
 def _cause_of_loss(job: Job, reason: str) -> StopCause | None:
     """What the loss of a part ends the attempt for; None when it is ending for something that stands."""
-    if isinstance(job.phase, Stopping) and job.phase.cause.kind is not StopKind.RANK_FAILED:
+    if isinstance(job.phase, Stopping) and job.phase.cause.kind not in (StopKind.RANK_FAILED, StopKind.HUNG):
         return None
     return StopCause(kind=StopKind.LOST, reason=reason)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from trainhouse.events import Event, GangAllocated, JobStatus, PoolCreated
+from trainhouse.events import Event, FailureBlamed, GangAllocated, JobStatus, PoolCreated
 from trainhouse.events.decisions import (
     CheckpointNoted,
-    DevicesFreed,
+    EvidenceFound,
     Hold,
     JobForgotten,
     JobMoved,
@@ -20,14 +20,13 @@ from trainhouse.events.decisions import (
     JobQueued,
     JobRequeued,
     JobRetuned,
-    NodeGivenUp,
-    NodeJoined,
     PartEnded,
     PartStarted,
     PlacementResumed,
     RankFinished,
     TokenSeen,
 )
+from trainhouse.events.evidence import MAX_DEGRADED, MAX_ENDS, MAX_PAST, JobFailure
 from trainhouse.events.journal import PlacementFrozen
 from trainhouse.events.phases import (
     Allotment,
@@ -55,8 +54,13 @@ from trainhouse.events.pool import (
     StartUnreserved,
 )
 from trainhouse.scheduler.core.demand import device_share, host_needs, kin_of, shape_of
-from trainhouse.scheduler.core.records import Job, Node, NodeHealth
+from trainhouse.scheduler.core.fold_nodes import NODE_STEPS
+from trainhouse.scheduler.core.records import Job
 from trainhouse.scheduler.core.state import Freeze, ScheduleState
+
+MAX_COMMITS = 32
+"""Checkpoints of a job that are remembered by number: as far back as it can be sent."""
+_TOLD_ONCE = ("launch_error", "launch_node", "lost_node", "hung", "diverged")
 
 # What people ask for: after a freeze, placement is tried again.
 _BY_PERSON = (JobQueued, JobRetuned, PolicyApplied, NodeRestricted)
@@ -133,6 +137,9 @@ def _cause_of(phase: Phase) -> StopKind | None:
 
 def _requeued(state: ScheduleState, now_ms: int, d: JobRequeued) -> None:
     fields = {"phase": Pending(not_before_ms=d.not_before_ms), "attempt": d.attempt, "tally": d.tally, "reason": d.reason}
+    fields |= {"prefer_nodes": d.prefer_nodes, "avoid_nodes": d.avoid_nodes, "restore_at_most": d.restore_at_most}
+    if d.restore_at_most is not None:
+        fields["commits"] = tuple(c for c in state.job(d.job_id).commits if c <= d.restore_at_most)
     expected_ms = state.book.estimates.expected(kin_of(state.job(d.job_id).spec), d.tally.ran_ms)
     _change(state, now_ms, d.job_id, **fields, allotment=None, running_at_ms=None, waits_since_ms=now_ms, expected_ms=expected_ms)
 
@@ -149,6 +156,7 @@ def _allocated(state: ScheduleState, now_ms: int, d: GangAllocated) -> None:
         master_address=d.master_address,
         master_port=d.master_port,
         allocated_at_ms=now_ms,
+        restore_at_most=d.restore_at_most,
     )
     # Its holds come first: what the book says of a running job is where its devices are.
     for part in d.placements:
@@ -187,39 +195,31 @@ def _part_ended(state: ScheduleState, now_ms: int, d: PartEnded) -> None:
     _change(state, now_ms, d.job_id, allotment=a.model_copy(update={"ended": tuple(ended)}))
 
 
-def _freed(state: ScheduleState, now_ms: int, d: DevicesFreed) -> None:
-    node = state.node(d.node_id)
-    holds = tuple(h for h in node.holds if not (h.job_id == d.job_id and h.epoch == d.epoch))
-    state.put_node(node.model_copy(update={"holds": holds}), now_ms)
-
-
 def _progressed(state: ScheduleState, now_ms: int, d: JobProgressed) -> None:
     _change(state, now_ms, d.job_id, progress=d.progress)
 
 
 def _checkpoint(state: ScheduleState, now_ms: int, d: CheckpointNoted) -> None:
-    tally = state.job(d.job_id).tally.model_copy(update={"streak": 0})
-    _change(state, now_ms, d.job_id, last_checkpoint=d.checkpoint, tally=tally, saved_at_ms=now_ms)
+    job = state.job(d.job_id)
+    fields = {"tally": job.tally.model_copy(update={"streak": 0, "hangs": 0}), "restore_at_most": d.restore_at_most}
+    commits = (*job.commits, d.checkpoint.commit)[-MAX_COMMITS:]
+    _change(state, now_ms, d.job_id, **fields, last_checkpoint=d.checkpoint, saved_at_ms=now_ms, commits=commits)
 
 
-def _joined(state: ScheduleState, now_ms: int, d: NodeJoined) -> None:
-    old = state.nodes.get(d.node_id)
-    had = {x.device_id for x in old.devices} if old is not None and old.pool == d.pool else set()
-    pool = state.pool(d.pool)
-    grown = now_ms if any(x.device_id not in had for x in d.devices) else pool.grown_at_ms
-    state.pools[d.pool] = replace(pool, grown_at_ms=grown, judged=False)
-    fields = {name: getattr(d, name) for name in NodeJoined.model_fields}
-    joined = Node(**fields, index=len(state.nodes)) if old is None else old.model_copy(update=fields | {"health": NodeHealth.UP})
-    state.put_node(joined, now_ms)
+def _evidence(state: ScheduleState, now_ms: int, d: EvidenceFound) -> None:
+    allotment = _allotment(state, d.job_id)
+    old = allotment.evidence
+    told: dict[str, Any] = {name: value for name in _TOLD_ONCE if (value := getattr(d, name))}
+    told["ends"] = (*old.ends, d.end)[:MAX_ENDS] if d.end is not None else old.ends
+    told["degraded"] = (*old.degraded, d.degraded)[:MAX_DEGRADED] if d.degraded is not None else old.degraded
+    if d.degraded is None and old.failed_at_ms is None:
+        told["failed_at_ms"] = d.at_ms
+    _change(state, now_ms, d.job_id, allotment=allotment.model_copy(update={"evidence": old.model_copy(update=told)}))
 
 
-def _given_up(state: ScheduleState, now_ms: int, d: NodeGivenUp) -> None:
-    state.put_node(state.node(d.node_id).model_copy(update={"health": NodeHealth.LOST}), now_ms)
-
-
-def _restricted(state: ScheduleState, now_ms: int, d: NodeRestricted) -> None:
-    fields = {"restriction": d.restriction, "restricted_by": d.by, "restricted_for": d.reason}
-    state.put_node(state.node(d.node_id).model_copy(update=fields), now_ms)
+def _blamed(state: ScheduleState, now_ms: int, d: FailureBlamed) -> None:
+    failure = JobFailure(at_ms=d.at_ms, category=d.category, fingerprint=d.fingerprint, node_id=d.node_id, mine=d.mine)
+    _change(state, now_ms, d.job_id, past=(*state.job(d.job_id).past, failure)[-MAX_PAST:])
 
 
 def _policy(state: ScheduleState, now_ms: int, d: PolicyApplied) -> None:
@@ -290,12 +290,10 @@ _STEPS: dict[type[Event], Callable[[ScheduleState, int, Any], None]] = {
     PartStarted: _part_started,
     RankFinished: _rank_finished,
     PartEnded: _part_ended,
-    DevicesFreed: _freed,
     JobProgressed: _progressed,
     CheckpointNoted: _checkpoint,
-    NodeJoined: _joined,
-    NodeGivenUp: _given_up,
-    NodeRestricted: _restricted,
+    EvidenceFound: _evidence,
+    FailureBlamed: _blamed,
     PolicyApplied: _policy,
     ChangeRefused: _refused,
     DevicesClaimed: _claimed,
@@ -307,4 +305,5 @@ _STEPS: dict[type[Event], Callable[[ScheduleState, int, Any], None]] = {
     PlacementFrozen: _frozen,
     PlacementResumed: _resumed,
     JobStatus: _status,
+    **NODE_STEPS,
 }

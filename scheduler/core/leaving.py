@@ -1,6 +1,7 @@
 """A running gang that is asked to leave its devices: it saves first if it can, and ends.
 
-Holds: a gang is asked once; what it was asked for stands, whatever goes wrong while it saves.
+Holds: a gang is asked once; what it was asked for stands, whatever goes wrong while it saves. A later deadline than it has changes nothing,
+an earlier one counts.
 Never: frees a device; its nodes say when nothing is left.
 """
 
@@ -8,13 +9,18 @@ from trainhouse.events import CheckpointRequested
 from trainhouse.events.phases import Checkpointing, Running, StopCause, Stopping
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.life import stop
-from trainhouse.scheduler.core.records import Job
+from trainhouse.scheduler.core.records import Job, Node
 
 
 def ask_to_leave(draft: Draft, job: Job, cause: StopCause, deadline_ms: int) -> None:
-    """Asks a job that talks to us to save until `deadline_ms` and end; releases any other at once. One that is leaving is left alone."""
+    """Asks a job that talks to us to save until `deadline_ms` and end; releases any other at once. One that is asked already is hurried."""
     allotment = job.allotment
-    if allotment is None or isinstance(job.phase, Checkpointing | Stopping):
+    if allotment is None or isinstance(job.phase, Stopping):
+        return
+    if isinstance(job.phase, Checkpointing):
+        if deadline_ms < job.phase.deadline_ms:
+            hurried = f"saves, because {job.phase.cause.reason}; less time is left, because {cause.reason}"
+            draft.move(job.job_id, Checkpointing(deadline_ms=deadline_ms, cause=job.phase.cause), hurried)
         return
     talks = isinstance(job.phase, Running) and job.progress is not None and job.progress.epoch == job.epoch
     if not talks or deadline_ms <= draft.now_ms:
@@ -33,3 +39,16 @@ def ask_to_leave(draft: Draft, job: Job, cause: StopCause, deadline_ms: int) -> 
             then_stop=True,
         )
     )
+
+
+def all_leave(draft: Draft, node: Node, cause: StopCause, deadline_ms: int) -> None:
+    """Asks every gang with a part on a node to save and leave."""
+    for job_id in jobs_on(draft, node):
+        ask_to_leave(draft, draft.state.job(job_id), cause, deadline_ms)
+
+
+def jobs_on(draft: Draft, node: Node, device_id: str | None = None) -> list[str]:
+    """Jobs whose present attempt has a part there (on one of its devices), sorted."""
+    held = sorted({(str(h.job_id), int(h.epoch)) for h in node.holds if device_id is None or device_id in h.devices})
+    jobs = draft.state.jobs
+    return [j for j, epoch in held if j in jobs and (a := jobs[j].allotment) is not None and a.epoch == epoch]

@@ -1,24 +1,25 @@
-"""The end of an attempt: release its gang, wait until every node says so, then retry or finish its job.
+"""The end of an attempt: release its gang, and wait until every node says that nothing is left of it.
 
 Holds: a job's next attempt is queued only when each node of the last one has said that nothing is left there, or was given up.
-Never: frees a device (only its node can, see reports and fleet).
+Never: frees a device (only its node can, see reports and fleet); says what becomes of the job (`conclude` does).
 """
 
 from typing import Final
 
-from trainhouse.events import AttemptNumber, GangReleased, JobState
-from trainhouse.events.decisions import JobRequeued, PartEnded
-from trainhouse.events.phases import Allotment, Cancelled, Checkpointing, Failed, PartEnd, Pending, StopCause, StopKind, Stopping, Succeeded
+from trainhouse.events import GangReleased, JobState
+from trainhouse.events.decisions import PartEnded
+from trainhouse.events.phases import Checkpointing, PartEnd, StopCause, StopKind, Stopping, Succeeded
+from trainhouse.scheduler.core.conclude import all_clean, conclude
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.records import Job
-from trainhouse.scheduler.core.transitions import check_move, state_of
+from trainhouse.scheduler.core.returning import hold_on
+from trainhouse.scheduler.core.transitions import state_of
 
-MAX_LOSSES: Final = 100
 REMIND_MS: Final = 20_000
 FAILED_GRACE_S: Final = 2.0
-BACKOFF_MS: Final = 500
-MAX_BACKOFF_MS: Final = 30_000
-LONG_ENOUGH_MS: Final = 60_000
+HUNG_GRACE_S: Final = 0.5
+"""Ranks that hang seldom hear SIGTERM; what they could still do in time is write down their stacks."""
+_SUDDEN: Final = (StopKind.LOST, StopKind.RANK_FAILED, StopKind.HUNG)
 
 
 def stop(draft: Draft, job: Job, cause: StopCause) -> None:
@@ -26,16 +27,37 @@ def stop(draft: Draft, job: Job, cause: StopCause) -> None:
 
     What a save was for stands, whatever goes wrong while it lasts.
     """
-    if isinstance(job.phase, Checkpointing) and cause.kind in (StopKind.LOST, StopKind.RANK_FAILED):
+    hung = cause.kind is StopKind.HUNG
+    if isinstance(job.phase, Checkpointing) and (cause.kind in _SUDDEN or cause.kind is StopKind.DIVERGED):
         cause = job.phase.cause
-    asked = cause.kind in (StopKind.CANCELLED, StopKind.RUN_TIME) or cause.kind.makes_way
-    grace_s = job.limits.grace_s if asked else min(job.limits.grace_s, FAILED_GRACE_S)
+    grace_s = _grace_s(draft, job, StopKind.HUNG if hung else cause.kind)
     remind_at_ms = draft.now_ms + round(grace_s * 1000) + REMIND_MS
     shown = JobState.PREEMPTED if cause.kind.makes_way else state_of(job.phase)
-    phase = Stopping(shown=shown, cause=cause, grace_s=grace_s, remind_at_ms=remind_at_ms)
+    since_ms = job.phase.since_ms if isinstance(job.phase, Stopping) else draft.now_ms
+    phase = Stopping(shown=shown, cause=cause, grace_s=grace_s, remind_at_ms=remind_at_ms, since_ms=since_ms)
     draft.move(job.job_id, phase, cause.reason)
+    if cause.kind in _SUDDEN:
+        hold_on(draft, draft.state.job(job.job_id))
     release(draft, draft.state.job(job.job_id))
     settle(draft, job.job_id)
+
+
+def _grace_s(draft: Draft, job: Job, kind: StopKind) -> float:
+    """As long as the spec says where somebody asked for it; little where there is nothing left to wait for.
+
+    A rank that can save for those that died takes the time that the policy gives for it; ranks with nothing to save are gone at once.
+    """
+    if _for_survivors(job, kind):
+        return draft.state.book.policy(job.pool).failures.recovery.survivors_save_s
+    if kind in (StopKind.CANCELLED, StopKind.RUN_TIME, StopKind.DIVERGED) or kind.makes_way:
+        return job.limits.grace_s
+    return min(job.limits.grace_s, HUNG_GRACE_S if kind is StopKind.HUNG else FAILED_GRACE_S)
+
+
+def _for_survivors(job: Job, kind: StopKind) -> bool:
+    """Whether this end may be followed by a save of the ranks that are left."""
+    told = job.progress
+    return kind is StopKind.RANK_FAILED and told is not None and told.epoch == job.epoch and bool(told.saved_alone)
 
 
 def release(draft: Draft, job: Job) -> None:
@@ -52,6 +74,7 @@ def release(draft: Draft, job: Job) -> None:
             node_ids=tuple(p.node_id for p in job.allotment.placements if p.node_id not in stopped),
             reason=job.phase.cause.reason,
             grace_s=job.phase.grace_s,
+            for_survivors=_for_survivors(job, job.phase.cause.kind),
         )
     )
 
@@ -74,67 +97,9 @@ def settle(draft: Draft, job_id: str) -> None:
     if allotment is None or len(allotment.ended) < len(allotment.placements):
         return
     if isinstance(job.phase, Stopping):
-        _conclude(draft, job, allotment, job.phase.cause)
-    elif _all_clean(job, allotment):
+        conclude(draft, job, allotment, job.phase.cause)
+    elif all_clean(allotment):
         if isinstance(job.phase, Checkpointing):
-            _conclude(draft, job, allotment, job.phase.cause)
+            conclude(draft, job, allotment, job.phase.cause)
         else:
             draft.move(job_id, Succeeded(), "every rank exited with code 0")
-
-
-def _all_clean(job: Job, allotment: Allotment) -> bool:
-    return len(allotment.clean_ranks) == sum(len(p.devices) for p in allotment.placements)
-
-
-def _conclude(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:
-    if cause.kind is StopKind.CANCELLED:
-        draft.move(job.job_id, Cancelled(), cause.reason)
-    elif cause.kind in (StopKind.FATAL, StopKind.RUN_TIME):
-        draft.move(job.job_id, Failed(), cause.reason)
-    elif (cause.kind is StopKind.LOST or cause.kind.makes_way) and _all_clean(job, allotment):
-        draft.move(job.job_id, Succeeded(), "every rank exited with code 0")
-    elif cause.kind is StopKind.LOST and job.tally.losses >= MAX_LOSSES:
-        draft.move(job.job_id, Failed(), f"{cause.reason}; given up after {MAX_LOSSES} losses that were not the job's fault")
-    elif cause.kind is StopKind.RANK_FAILED and job.tally.failures >= job.limits.restarts:
-        draft.move(job.job_id, Failed(), f"{cause.reason}{_exhausted(job.limits.restarts)}")
-    else:
-        _requeue(draft, job, cause)
-
-
-def _exhausted(restarts: int) -> str:
-    return "" if restarts == 0 else f"\nAll {restarts} restarts that limits.restarts allows are used."
-
-
-def _requeue(draft: Draft, job: Job, cause: StopCause) -> None:
-    ran_ms = job.ran_ms(draft.now_ms)
-    limit_s = job.limits.run_time_s
-    if limit_s is not None and ran_ms >= limit_s * 1000:
-        draft.move(job.job_id, Failed(), f"its run time reached limits.run_time_s = {limit_s:g}; and then: {cause.reason}")
-        return
-    got_somewhere = ran_ms - job.tally.ran_ms >= LONG_ENOUGH_MS
-    streak = 0 if got_somewhere else job.tally.streak
-    kind = cause.kind
-    check_move(job.job_id, job.phase, Pending())
-    tally = job.tally.model_copy(
-        update={
-            "failures": job.tally.failures + (kind is StopKind.RANK_FAILED),
-            "losses": job.tally.losses + (kind is StopKind.LOST),
-            "streak": streak + (not kind.makes_way),
-            "ran_ms": ran_ms,
-        }
-    )
-    draft.emit(
-        JobRequeued(
-            job_id=job.job_id,
-            attempt=AttemptNumber(job.attempt + 1),
-            tally=tally,
-            not_before_ms=draft.now_ms + (0 if kind.makes_way else backoff_ms(streak)),
-            reason=f"{'waits again' if kind.makes_way else 'restarting'}: {cause.reason}",
-        )
-    )
-    draft.publish(job.job_id)
-
-
-def backoff_ms(streak: int) -> int:
-    """The wait before a retry, after `streak` attempts in a row that got nowhere: none at first, then doubling up to a bound."""
-    return 0 if streak == 0 else min(MAX_BACKOFF_MS, BACKOFF_MS * 2 ** min(streak - 1, 16))

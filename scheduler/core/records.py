@@ -18,10 +18,12 @@ from trainhouse.events import (
     Limits,
     Model,
     NodeId,
+    NodeNoticed,
     PoolName,
     Restriction,
 )
 from trainhouse.events.decisions import Hold
+from trainhouse.events.evidence import JobFailure, Trust
 from trainhouse.events.phases import Allotment, Pending, Phase, Progress, Tally
 
 
@@ -30,6 +32,8 @@ class Job(Model):
 
     `queued_at_ms`, `waits_since_ms` and `saved_at_ms` are times of the journal: no clock of an outsider or an agent decides anything.
     `expected_ms`: the remaining run time that was expected from history when it began to wait; None: nothing was known.
+    `commits`: its newest checkpoints, oldest first; `past`: its last failures. The next attempt goes to `prefer_nodes` if it can, keeps
+    away from `avoid_nodes` if it can, and begins from no newer commit than `restore_at_most`.
     """
 
     job_id: JobId
@@ -56,6 +60,11 @@ class Job(Model):
     running_at_ms: int | None = None
     status_seq: int = 0
     status_at_ms: int = 0
+    commits: tuple[int, ...] = ()
+    past: tuple[JobFailure, ...] = ()
+    prefer_nodes: tuple[NodeId, ...] = ()
+    avoid_nodes: tuple[NodeId, ...] = ()
+    restore_at_most: int | None = None
 
     @property
     def pool(self) -> PoolName:
@@ -75,9 +84,9 @@ class NodeHealth(StrEnum):
 
 
 class Node(Model):
-    """A node as it registered last, what holds its devices, and what a person closed it for.
+    """A node as it registered last, what holds its devices, what it is closed for, and what is held against it.
 
-    `index` is its place in the order of joining.
+    `index` is its place in the order of joining. `notice`: it goes away; another start of its agent knows nothing of that any more.
     """
 
     node_id: NodeId
@@ -96,6 +105,8 @@ class Node(Model):
     restriction: Restriction = Restriction.NONE
     restricted_by: str = ""
     restricted_for: str = ""
+    notice: NodeNoticed | None = None
+    trust: Trust = Trust()
 
     def hold_of(self, job_id: str, epoch: int) -> Hold | None:
         """What one attempt holds here, if anything."""

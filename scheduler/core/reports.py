@@ -18,12 +18,14 @@ from trainhouse.events.attempt import AttemptReport
 from trainhouse.events.decisions import CheckpointNoted, DevicesFreed, JobProgressed, PartStarted, RankFinished
 from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Progress, Running, Scheduled, StopCause, StopKind, Stopping
 from trainhouse.scheduler.core.draft import Draft
+from trainhouse.scheduler.core.evidence import note_end, note_launch
 from trainhouse.scheduler.core.life import end_part, settle, stop
 from trainhouse.scheduler.core.records import Job
 
 STATUS_EVERY_MS: Final = 900
 MAX_REASON_CHARS: Final = 6000
 NO_PROGRESS: Final = "runs; it reports no progress"  # until it does
+EXIT_STOPPED: Final = 75  # of a session that was asked to save and stop, and did
 _SIGNALS: Final = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 
 
@@ -52,11 +54,14 @@ def on_launch_failed(draft: Draft, report: LaunchFailed) -> None:
     if job is None or isinstance(job.phase, Stopping):
         return
     kind = StopKind.LOST if report.retryable else StopKind.FATAL
-    stop(draft, job, StopCause(kind=kind, reason=f"node {report.node_id} could not start its ranks: {report.reason}"))
+    note_launch(draft, job, report.node_id, report.reason)
+    stop(
+        draft, draft.state.job(job.job_id), StopCause(kind=kind, reason=f"node {report.node_id} could not start its ranks: {report.reason}")
+    )
 
 
 def on_rank_exited(draft: Draft, report: RankExited) -> None:
-    """A clean exit is noted; any other one ends the attempt."""
+    """A clean exit is noted; any other one ends the attempt, and is kept for its judgement, also when it is ending already."""
     job = _current(draft, report)
     if job is None or job.allotment is None:
         return
@@ -67,14 +72,17 @@ def on_rank_exited(draft: Draft, report: RankExited) -> None:
         if report.rank not in job.allotment.clean_ranks:
             draft.emit(RankFinished(job_id=job.job_id, epoch=report.epoch, rank=report.rank))
             settle(draft, job.job_id)
-    elif not isinstance(job.phase, Stopping):
-        stop(draft, job, StopCause(kind=_kind_of_exit(report), reason=_exit_reason(report)))
+        return
+    note_end(draft, job, part, report)
+    if not isinstance(job.phase, Stopping):
+        stop(draft, draft.state.job(job.job_id), StopCause(kind=_kind_of_exit(report), reason=_exit_reason(report)))
 
 
 def _kind_of_exit(report: RankExited) -> StopKind:
-    """An end that could not be learnt, or SIGTERM that nobody here asked for (a node shuts down), is no failure of the job's own."""
+    """An end that could not be learnt, or that nobody here asked for (a node shuts down: SIGTERM, or its agent asked the ranks to save
+    and leave, and could not tell us) is no failure of the job's own."""
     unknown = report.exit_code is None and report.signal is None
-    return StopKind.LOST if unknown or report.signal == 15 else StopKind.RANK_FAILED
+    return StopKind.LOST if unknown or report.signal == 15 or report.exit_code == EXIT_STOPPED else StopKind.RANK_FAILED
 
 
 def _exit_reason(report: RankExited) -> str:
@@ -119,7 +127,9 @@ def on_checkpoint(draft: Draft, report: CheckpointCompleted) -> None:
     if job is None or (job.last_checkpoint is not None and report.commit <= job.last_checkpoint.commit):
         return
     noted = LastCheckpoint(commit=report.commit, step=report.step, uri=report.uri, completed_at_ms=report.at_ms)
-    draft.emit(CheckpointNoted(job_id=job.job_id, checkpoint=noted))
+    # One that began within the bound saved: from here on its own line is what counts.
+    bound = None if report.epoch == job.epoch else job.restore_at_most
+    draft.emit(CheckpointNoted(job_id=job.job_id, checkpoint=noted, restore_at_most=bound))
     if isinstance(job.phase, Checkpointing) and report.epoch == job.epoch:
         stop(draft, job, job.phase.cause)
     else:

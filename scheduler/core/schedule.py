@@ -14,17 +14,22 @@ from trainhouse.events import (
     CancelJob,
     ChangeJob,
     CheckpointCompleted,
+    DeviceDegraded,
     Event,
+    GangHung,
     JobAdmitted,
     LaunchFailed,
+    LossDiverged,
     NodeLost,
+    NodeNoticed,
+    NodeProbed,
     NodeRegistered,
     PoolCreated,
     ProgressReported,
     RankExited,
 )
 from trainhouse.events.journal import ClockTicked
-from trainhouse.scheduler.core import fleet, reports, requests
+from trainhouse.scheduler.core import fleet, probes, reports, requests, verdicts
 from trainhouse.scheduler.core.changes import CHANGES
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
 from trainhouse.scheduler.core.draft import Draft
@@ -52,6 +57,11 @@ _REPORTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     AttemptStopped: reports.on_stopped,
     ProgressReported: reports.on_progress,
     CheckpointCompleted: reports.on_checkpoint,
+    LossDiverged: verdicts.on_diverged,
+    GangHung: verdicts.on_hung,
+    DeviceDegraded: verdicts.on_degraded,
+    NodeNoticed: verdicts.on_noticed,
+    NodeProbed: probes.on_probed,
 }
 
 
@@ -59,8 +69,8 @@ class ScheduleMachine:
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
-    decide_version = 2
-    fold_version = 2
+    decide_version = 4
+    fold_version = 3
 
     def __init__(self, cycle: Cycle = run_cycle) -> None:
         self._cycle = cycle

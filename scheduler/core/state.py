@@ -19,7 +19,7 @@ from trainhouse.scheduler.core.demand import shape_of
 from trainhouse.scheduler.core.due import due_ms
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.records import Job, Node
-from trainhouse.scheduler.core.supply import free_of, is_of_same_registration, is_open, positions, slots_of
+from trainhouse.scheduler.core.supply import free_of, is_of_same_registration, is_open, positions, shut_of, slots_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ class ScheduleState:
     active: dict[str, int] = field(default_factory=dict)  # jobs with devices, and when time next asks for something about them
     nodes_of_pool: dict[str, tuple[str, ...]] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+    probing: dict[str, int] = field(default_factory=dict)  # nodes whose self test is due, and when
 
     def fork(self) -> "ScheduleState":
         """A copy to decide on: changing one leaves the other as it was. Cost: one shallow copy of each table."""
@@ -79,6 +80,7 @@ class ScheduleState:
             active=dict(self.active),
             nodes_of_pool=dict(self.nodes_of_pool),
             names=list(self.names),
+            probing=dict(self.probing),
         )
 
     def job(self, job_id: str) -> Job:
@@ -139,7 +141,15 @@ class ScheduleState:
         shape = entry.shape if entry is not None and same_needs else shape_of(job.spec, prefer)
         if job.allotment is not None:
             return running_of(job, job.allotment, shape, self._placement(job, job.allotment, known), run_times)
-        return waiting_of(job, shape, run_times) if isinstance(job.phase, Pending) else None
+        if not isinstance(job.phase, Pending):
+            return None
+        return waiting_of(job, shape, run_times, self._mask(job.prefer_nodes), self._mask(job.avoid_nodes))
+
+    def _mask(self, node_ids: tuple[str, ...]) -> int:
+        mask = 0
+        for node_id in node_ids:
+            mask |= 1 << self.nodes[node_id].index
+        return mask
 
     def _placement(self, job: Job, allotment: Allotment, known: Running | None) -> Placement:
         """Where an attempt still has devices: a part that has ended has none, though others go on."""
@@ -196,11 +206,17 @@ class ScheduleState:
         if old is None or old.pool != node.pool:
             self._index_pool(old, node)
         self.nodes[node.node_id] = node
+        if node.trust.probe is not None:
+            self.probing[node.node_id] = node.trust.probe.due_ms
+        else:
+            self.probing.pop(node.node_id, None)
         if old is None:
             self.names.append(node.node_id)
         told_anew = old is None or not is_of_same_registration(old, node)
         if old is None or told_anew or is_open(old) != is_open(node):
             self.book.put_node(slots_of(node))
+        if old is None or told_anew or old.trust is not node.trust:
+            self.book.cluster.shut_devices(node.index, shut_of(node))
         self.book.cluster.set_free(node.index, *free_of(node))
         self.book.marks.change(str(node.pool))
         if old is not None and told_anew and positions(old) != positions(node):

@@ -29,7 +29,7 @@ def status_of(job: Job, now_ms: int) -> JobStatus:
         spec_sha256=job.spec_sha256,
         attempt=job.attempt,
         epoch=job.epoch,
-        restarts=int(job.attempt),
+        restarts=job.tally.restarts,
         world_size=sum(len(p.devices) for p in allotment.placements) if allotment is not None else spec.gang.ranks,
         allocation=allotment.placements if allotment is not None and not state.final else (),
         step=progress.step if progress else None,

@@ -1,7 +1,7 @@
 """What a node offers, as placement sees it: from its record to slots, and to what is free of them.
 
 Holds: a function of the record alone; a device's position is its place in the registration, and only one with a rendezvous port has one.
-A node that is lost, closed by a person, or runs what nobody here gave it, is not open.
+A node that is lost, restricted, about to go away, or runs what nobody here gave it, is not open.
 Never: knows jobs.
 """
 
@@ -37,7 +37,9 @@ def slots_of(node: Node) -> NodeSlots:
 
 def is_open(node: Node) -> bool:
     """Whether devices of the node may be given at all."""
-    return node.health is NodeHealth.UP and node.restriction is Restriction.NONE and all(h.devices for h in node.holds)
+    if node.health is not NodeHealth.UP or node.restriction is not Restriction.NONE or node.notice is not None:
+        return False
+    return all(h.devices for h in node.holds)
 
 
 def is_of_same_registration(one: Node, other: Node) -> bool:
@@ -60,6 +62,14 @@ def free_of(node: Node) -> tuple[int, dict[int, int], float, int]:
                 shares[at] = shares.get(at, WHOLE) - hold.device_share
     cpus = node.cpus - sum(h.cpus for h in node.holds)
     return free, shares, cpus, node.memory_bytes - sum(h.memory_bytes for h in node.holds)
+
+
+def shut_of(node: Node) -> int:
+    """Positions that get no new ranks though the node is open (a bit mask)."""
+    if not node.trust.closed_devices:
+        return 0
+    position = positions(node)
+    return sum(1 << position[d] for d in node.trust.closed_devices if d in position)
 
 
 def positions(node: Node) -> dict[str, int]:

@@ -1,13 +1,17 @@
-"""What happens because time went by, on a tick: limits of run time, saves that take too long, ends that nobody explained.
+"""What happens because time went by, on a tick: limits of run time, saves that take too long, ends that nobody explained, self
+tests of nodes.
 
-Holds: a pass looks only at jobs with devices whose time has come; what is due is handled in order of job id.
+Holds: a pass looks only at jobs with devices, and at nodes, whose time has come; what is due is handled in order of their ids.
 """
 
 from typing import Final
 
+from trainhouse.events import NodePlacement
 from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Running, StopCause, StopKind, Stopping
+from trainhouse.scheduler.core import probes
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.due import EXIT_REPORT_MS, QUIET_START_MS
+from trainhouse.scheduler.core.evidence import note_unexplained
 from trainhouse.scheduler.core.leaving import ask_to_leave
 from trainhouse.scheduler.core.life import REMIND_MS, release, stop
 from trainhouse.scheduler.core.records import Job
@@ -22,6 +26,7 @@ def on_tick(draft: Draft) -> None:
     due = sorted(job_id for job_id, at_ms in draft.state.active.items() if at_ms <= now_ms)
     for job_id in [j for j in due if _is_due(draft.state.jobs[j], now_ms)]:
         _handle(draft, draft.state.jobs[job_id])
+    probes.on_due(draft)
 
 
 def _is_due(job: Job, now_ms: int) -> bool:
@@ -41,25 +46,28 @@ def _handle(draft: Draft, job: Job) -> None:
         release(draft, job)
     elif isinstance(phase, Checkpointing):
         stop(draft, job, phase.cause)
-    elif (reason := _unexplained(job, now_ms)) is not None:
-        stop(draft, job, StopCause(kind=StopKind.LOST, reason=reason))
+    elif (left := _unexplained(job, now_ms)) is not None:
+        part, rank = left
+        note_unexplained(draft, job, part, rank)
+        reason = f"node {part.node_id} runs nothing of the attempt any more, and did not say how rank {rank} ended"
+        stop(draft, draft.state.job(job.job_id), StopCause(kind=StopKind.LOST, reason=reason))
     elif _out_of_time(job, now_ms):
         _end_for_run_time(draft, job)
     else:
         draft.move(job.job_id, Running(since_ms=now_ms), NO_PROGRESS)
 
 
-def _unexplained(job: Job, now_ms: int) -> str | None:
-    """A node says that its part is over, and some time later still not how its ranks ended: why the attempt counts as lost."""
+def _unexplained(job: Job, now_ms: int) -> tuple[NodePlacement, int] | None:
+    """A node says that its part is over, and some time later still not how this rank ended: the attempt counts as lost."""
     a = job.allotment
     if a is None:
         return None
     for ended in a.ended:
         if ended.how is PartEnd.STOPPED and now_ms - ended.at_ms >= EXIT_REPORT_MS:
-            ranks = next(p.ranks for p in a.placements if p.node_id == ended.node_id)
-            left = [r for r in ranks if r not in a.clean_ranks]
+            part = next(p for p in a.placements if p.node_id == ended.node_id)
+            left = [r for r in part.ranks if r not in a.clean_ranks]
             if left:
-                return f"node {ended.node_id} runs nothing of the attempt any more, and did not say how rank {left[0]} ended"
+                return part, left[0]
     return None
 
 

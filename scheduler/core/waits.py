@@ -31,6 +31,8 @@ def _reason(draft: Draft, job: Job) -> str:
     if not draft.state.nodes_of_pool.get(job.pool):
         return f"waiting: pool {job.pool} has no node yet"
     claim = draft.state.claims.get(job.job_id)
+    if claim is not None and not claim.victims:
+        return "waiting for its own devices, on which it starts again"
     if claim is not None:
         return f"waiting for {len(claim.victims)} jobs to save and leave its devices"
     wanted, cluster = job.spec.resources.device_type, draft.state.book.cluster

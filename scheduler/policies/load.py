@@ -17,8 +17,8 @@ from pydantic_core import ErrorDetails
 
 from trainhouse.events.policy import SchedulingPolicy
 from trainhouse.events.pool import MAX_TEXT_CHARS
+from trainhouse.events.yaml_lines import line_in, node_of, repeated_keys
 from trainhouse.scheduler.core.queue.checking import PolicyFault, field_path
-from trainhouse.scheduler.core.queue.lines import line_in, node_of, repeated_keys
 
 MAX_BYTES = MAX_TEXT_CHARS
 """Of one policy file: what an event can carry."""

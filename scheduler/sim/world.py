@@ -7,7 +7,7 @@ before work goes on.
 Holds: the book's devices are those of running gangs; work is whole device-seconds; nothing here chooses (the cycle does).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from trainhouse.events.policy import RunTimes, SchedulingPolicy
 from trainhouse.scheduler.core.cluster.shape import Placement, Shape, ranks_of
@@ -36,8 +36,8 @@ class SimJob:
     restart_s: int = 0
     placement: Placement = ()
     ranks: int = 0
-    kin: tuple[str, ...] = ()
     failed: bool = False
+    kin: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self.kin = self.trace.kin or (self.trace.tenant, self.trace.user, str(self.trace.gpus))

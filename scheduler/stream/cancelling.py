@@ -5,6 +5,9 @@ Holds: a loop that calls `still_wanted` each round ends after a cancellation, wh
 
 import asyncio
 from collections.abc import Awaitable
+from typing import Any
+
+ASK_AGAIN_S = 1.0
 
 
 def still_wanted() -> None:
@@ -17,3 +20,12 @@ def still_wanted() -> None:
 async def apart(work: Awaitable[None]) -> None:
     """Awaits in a task of its own: a cancellation reaches the caller at once and never `work`."""
     await asyncio.shield(asyncio.ensure_future(work))
+
+
+async def ended(task: asyncio.Task[Any]) -> None:
+    """Cancels a task until it has ended: once is not enough for one whose client swallowed the first. Raises what it had raised."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=ASK_AGAIN_S)
+    if not task.cancelled():
+        task.result()

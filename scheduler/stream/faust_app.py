@@ -5,7 +5,9 @@ Never: trusted for exactness (it acks a batch even when its agent raises): see t
 """
 
 from collections.abc import Callable, Sequence
-from tempfile import mkdtemp
+from os import getuid
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import faust
@@ -21,7 +23,7 @@ MAX_FETCH_BYTES = 4 * 1024 * 1024
 
 
 def make_app(name: str, kafka: KafkaSettings, settings: StreamSettings) -> Any:
-    """The app of one group. Makes a temporary folder; opens no connection yet."""
+    """The app of one group; opens no connection yet."""
     app = faust.App(
         f"trainhouse-{name}",
         broker=faust_broker(kafka),
@@ -29,7 +31,8 @@ def make_app(name: str, kafka: KafkaSettings, settings: StreamSettings) -> Any:
         store="memory://",
         autodiscover=False,
         web_enabled=False,
-        datadir=mkdtemp(prefix=f"trainhouse-{name}-"),
+        # Faust makes it at its start and, without tables, keeps nothing there: one for all starts.
+        datadir=Path(gettempdir()) / f"trainhouse-{getuid()}-{name}",
         broker_session_timeout=settings.group_session_s,
         broker_heartbeat_interval=settings.group_session_s / 3,
         broker_commit_interval=0.5,

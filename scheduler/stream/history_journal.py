@@ -1,4 +1,4 @@
-"""The past as the scheduler's journal has it: reads the topic from its first record to its end, for a history.
+"""The past as the scheduler's journal has it: reads archive and topic from the first record to the end, for a history.
 
 Holds: reads only; a record counts by the rule of the journal (the next seq, and it names the hash of the one before).
 Never: joins a group; folds a machine's state, so that journals of any version can be read.
@@ -6,23 +6,25 @@ Never: joins a group; folds a machine's state, so that journals of any version c
 
 from collections.abc import Iterable, Iterator
 
+from trainhouse.events.archive.log import journal_reader, partitions_of
+from trainhouse.events.archive.partition import ArchiveStore
+from trainhouse.events.archive.reading import journal_records
 from trainhouse.events.base import event_class
 from trainhouse.events.journal import NO_HASH, InvalidRecord, record_hash, record_head
-from trainhouse.events.kafka import TO_END, consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import DECISIONS
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.replay import LogEntry
 from trainhouse.scheduler.sim.history import KINDS, Happening, History, history_of
+from trainhouse.scheduler.stream.replay_journal import entry_of
 
 
-def recorded_history(kafka: KafkaSettings) -> History:
-    """The history of all partitions; blocks until they are read. Raises BusUnavailable, BrokenInvariant."""
-    reader = consumer(kafka, **TO_END)
+def recorded_history(kafka: KafkaSettings, archive: ArchiveStore | None = None) -> History:
+    """The history of all partitions; blocks until they are read. Raises BusUnavailable, BrokenInvariant, ArchiveError."""
+    reader = journal_reader(kafka)
     try:
-        partitions = sorted(reader.list_topics(DECISIONS, timeout=30).topics[DECISIONS].partitions)
-        messages = read_to_end(reader, DECISIONS, partitions)
-        return history_of(happenings(LogEntry(m.partition() or 0, m.offset() or 0, m.value() or b"") for m in messages))
+        records = journal_records(kafka, reader, DECISIONS, partitions_of(reader, DECISIONS), archive)
+        return history_of(happenings(map(entry_of, records)))
     finally:
         reader.close()
 

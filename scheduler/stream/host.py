@@ -1,30 +1,36 @@
 """All partitions of one journal in one process: one tail that folds them all, and an owner or stand-by for each.
 
-Holds: the tail has read every partition to its end before any owner may decide; when anything breaks an invariant, `run` raises.
+Holds: the tail has read every partition to its end before any owner may decide; when anything breaks an invariant, `run` raises; so it
+does when an owner hangs, since a call of a client that never comes back ends with its process alone.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import structlog
 
 from trainhouse.scheduler.core.batch import Limits, Proposer
-from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.core.ownership import Ownership
 from trainhouse.scheduler.stream.cancelling import still_wanted
 from trainhouse.scheduler.stream.feed import InputFeed
 from trainhouse.scheduler.stream.follower import Follower
+from trainhouse.scheduler.stream.meters import JournalMeters, measure_lag
 from trainhouse.scheduler.stream.owner import Owner, Pace
 from trainhouse.scheduler.stream.ports import Clock, Entry, Log, Tail
 from trainhouse.scheduler.stream.snapshots import Snapshots, hold_unpublished
+from trainhouse.scheduler.stream.telling import tell
 
 S = TypeVar("S")
 Observer = Callable[[Follower[S]], Awaitable[None]]
 TAIL_WAIT_S = 0.5
 RETRY_S = 0.5
+WATCH_S = 1.0
+# Much longer than any round takes that comes to an end: appends, reads and answers have limits of 15 s each.
+HUNG_TURNS = 120
 log_ = structlog.get_logger(__name__)
 
 
@@ -52,6 +58,7 @@ class JournalHost(Generic[S]):
         snapshots: Snapshots[S],
         clock: Clock,
         observers: Sequence[Observer[S]] = (),
+        meters: JournalMeters | None = None,
     ) -> None:
         self._settings = settings
         self._log = log
@@ -59,6 +66,7 @@ class JournalHost(Generic[S]):
         self._snapshots = snapshots
         self._clock = clock
         self._observers = (snapshots.after_record, *observers)
+        self._meters = meters or JournalMeters("journal")
         self._assigned: set[int] = set()
         self.followers: dict[int, Follower[S]] = {}
         self.feeds: dict[int, InputFeed] = {}
@@ -67,11 +75,14 @@ class JournalHost(Generic[S]):
     async def run(self) -> None:
         """Recovers, then follows and decides until cancelled. Raises BrokenInvariant."""
         tail = await self._recovered()
+        owners = {partition: self._owner(partition) for partition in self.followers}
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow(tail))
-                for partition in self.followers:
-                    tasks.create_task(self._owner(partition).run())
+                for owner in owners.values():
+                    tasks.create_task(owner.run())
+                tasks.create_task(self._watch(owners))
+                tasks.create_task(measure_lag(self._log, self._settings.input_topic, self._cursors, self._meters.lag))
         except* Exception as group:
             raise group.exceptions[0] from None
         finally:
@@ -145,9 +156,35 @@ class JournalHost(Generic[S]):
             still_wanted()
             self._fold(await tail.take(TAIL_WAIT_S))
 
+    async def _watch(self, owners: Mapping[int, Owner[S]]) -> None:
+        """Raises BrokenInvariant when an owner makes no round. Counts its own turns, so that a process that was paused accuses nobody."""
+        seen = dict.fromkeys(owners, (-1, 0))
+        while True:
+            still_wanted()
+            await asyncio.sleep(WATCH_S)
+            for partition, owner in owners.items():
+                rounds, turns = seen[partition]
+                seen[partition] = (owner.rounds, turns + 1 if owner.rounds == rounds else 0)
+                if turns >= HUNG_TURNS:
+                    raise BrokenInvariant(
+                        f"the owner of {self._settings.journal}-{partition} hangs: no round in {HUNG_TURNS * WATCH_S:g} s; "
+                        "a new start goes on from what the journal says"
+                    )
+
+    def _cursors(self) -> dict[int, int]:
+        """The last handled offset of each partition; on the way, what is read off each follower."""
+        now_s = self._clock.steady_s()
+        for partition, follower in self.followers.items():
+            self._meters.deciding.labels(partition).set(follower.ownership.decides(now_s))
+            self._meters.unpublished.labels(partition).set(len(follower.unpublished))
+            self._meters.seq.labels(partition).set(follower.folded.seq)
+        return {partition: follower.folded.cursor for partition, follower in self.followers.items()}
+
     def _fold(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            self.followers[entry.partition].take(entry)
+            record = self.followers[entry.partition].take(entry)
+            if record is not None and record.owner == self._settings.owner:
+                tell(record, entry.partition)
 
     async def _after_record(self, follower: Follower[S]) -> None:
         for observe in self._observers:
@@ -164,4 +201,5 @@ class JournalHost(Generic[S]):
             transactional=self._settings.transactional,
             pace=self._settings.pace,
             after_record=self._after_record,
+            meters=self._meters,
         )

@@ -6,35 +6,50 @@ Holds: everything is wired here and nowhere else. Never: does work at import.
 import asyncio
 from typing import Any
 
+from trainhouse.events.archive.partition import ArchiveStore
+from trainhouse.events.logs import configure_logs
+from trainhouse.events.metering import new_registry
+from trainhouse.events.metering import serve as serve_figures
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ADMISSION, DIRECTORY, JOBS
 from trainhouse.scheduler.core.machine import Machine
+from trainhouse.scheduler.stream.archived import ArchivedJournals
 from trainhouse.scheduler.stream.clock import SystemClock
 from trainhouse.scheduler.stream.faust_app import add_agent, add_batches, make_app, on_assignment
 from trainhouse.scheduler.stream.kafka_log import KafkaLog
-from trainhouse.scheduler.stream.logs import configure_logs
-from trainhouse.scheduler.stream.ports import SnapshotStore
+from trainhouse.scheduler.stream.meters import JournalMeters, ScreeningMeters, measure_lag
+from trainhouse.scheduler.stream.ports import JournalArchive, SnapshotStore
 from trainhouse.scheduler.stream.process import serve
 from trainhouse.scheduler.stream.screening_agent import ScreeningAgent
 from trainhouse.scheduler.stream.settings import StreamSettings
 from trainhouse.scheduler.stream.wiring import journal_host
 
 
-def intake_main(kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSettings | None = None) -> None:
+def intake_main(
+    kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSettings | None = None, archive: ArchiveStore | None = None
+) -> None:
     """Runs intake until SIGTERM; blocks, and ends the process. Crashes it (status 70) when an invariant is broken."""
     from trainhouse.scheduler.core.directory import DirectoryMachine
 
     settings = settings or StreamSettings()
     configure_logs(settings.log_level, "intake")
-    asyncio.run(run_intake(kafka, snapshots, settings, DirectoryMachine(control_partitions=kafka.partitions)))
+    archived = ArchivedJournals(kafka, archive) if archive is not None else None
+    asyncio.run(run_intake(kafka, snapshots, settings, DirectoryMachine(control_partitions=kafka.partitions), archived))
 
 
-async def run_intake(kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSettings, directory: Machine[Any]) -> None:
+async def run_intake(
+    kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSettings, directory: Machine[Any], archive: JournalArchive | None = None
+) -> None:
     """The same on a running loop, with a given machine."""
-    log, clock = KafkaLog(kafka), SystemClock()
-    host = journal_host(DIRECTORY, ADMISSION, log, directory, snapshots, clock, settings, transactional=False)
+    log, clock, registry = KafkaLog(kafka), SystemClock(), new_registry()
+    serve_figures(registry)
+    meters = JournalMeters("intake", registry)
+    host = journal_host(
+        DIRECTORY, ADMISSION, log, directory, snapshots, clock, settings, transactional=False, meters=meters, archive=archive
+    )
     app = make_app("intake", kafka, settings)
-    add_agent(app, JOBS, settings, ScreeningAgent(log, clock).take)
+    screening = ScreeningAgent(log, clock, meters=ScreeningMeters(registry))
+    add_agent(app, JOBS, settings, screening.take)
     add_batches(app, ADMISSION, host.offer_all)
     on_assignment(app, ADMISSION, host.on_assigned)
-    await serve(app, [host.run()])
+    await serve(app, [host.run(), measure_lag(log, JOBS, lambda: screening.handled, screening.meters.lag)])

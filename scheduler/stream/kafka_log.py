@@ -11,9 +11,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, OffsetOutOfRangeError, RecordListTooLargeError
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
 
+from trainhouse.events.admin import topic_id
+from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge
 from trainhouse.scheduler.stream.cancelling import apart
@@ -26,6 +26,7 @@ MAX_REQUEST_BYTES = 9 * 1024 * 1024
 FETCH_WAIT_MS = 500
 SEND_TIMEOUT_MS = 10_000
 ANSWER_TIMEOUT_S = 15.0
+CLOSE_TIMEOUT_S = 1.0
 
 
 class KafkaTail:
@@ -45,8 +46,9 @@ class KafkaTail:
         return [Entry(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for records in found.values() for r in records]
 
     async def close(self) -> None:
-        """Gives the connections back."""
-        await apart(self._consumer.stop())
+        """Gives the connections back; does not wait long for a client that cannot end itself."""
+        with contextlib.suppress(KafkaError, TimeoutError):
+            await asyncio.wait_for(apart(self._consumer.stop()), CLOSE_TIMEOUT_S)
 
 
 class KafkaLog:
@@ -111,7 +113,10 @@ class KafkaLog:
 
     async def topic_id(self, topic: str) -> str:
         """Kafka's topic id."""
-        return await asyncio.to_thread(self._topic_id, topic)
+        try:
+            return await asyncio.to_thread(topic_id, self._settings, topic, ANSWER_TIMEOUT_S)
+        except BusUnavailable as error:
+            raise self._away(error) from error
 
     async def open_publisher(self, transactional_id: str | None, marks: str = "") -> KafkaPublisher:
         """A producer of its own; with an id it fences every earlier one."""
@@ -178,7 +183,7 @@ class KafkaLog:
         producer, self._producer = self._producer, None
         if producer is not None:
             with contextlib.suppress(KafkaError, TimeoutError):
-                await asyncio.wait_for(apart(producer.stop()), 1.0)
+                await asyncio.wait_for(apart(producer.stop()), CLOSE_TIMEOUT_S)
 
     async def _asking_consumer(self) -> AIOKafkaConsumer:
         async with self._starting:
@@ -202,14 +207,6 @@ class KafkaLog:
             max_partition_fetch_bytes=MAX_REQUEST_BYTES,
             request_timeout_ms=SEND_TIMEOUT_MS,
         )
-
-    def _topic_id(self, topic: str) -> str:
-        try:
-            admin = AdminClient(self._settings.client_config())
-            described = admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_TIMEOUT_S)[topic].result()
-        except KafkaException as error:
-            raise self._away(error) from error
-        return str(described.topic_id)
 
     def _away(self, error: BaseException) -> LogUnavailable:
         return LogUnavailable(f"the brokers at {self._settings.bootstrap} did not do it: {error!r}; are they up?")

@@ -8,10 +8,12 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import IllegalOperation, InvalidProducerEpoch, KafkaError, ProducerFenced
 from aiokafka.producer import sender
 
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.kafka import committed
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.scheduler.core.errors import Fenced, LogUnavailable
 from trainhouse.scheduler.core.outgoing import Outgoing
@@ -72,18 +74,19 @@ class KafkaPublisher:
         self._marks = TopicPartition(marks, MARKS_PARTITION) if marks else None
 
     async def mark(self) -> int:
-        """The last committed mark of this id."""
+        """The last committed mark of this id.
+
+        Asked by librdkafka: a coordinator that is still loading, as just after a broker's start, says so for the group as a whole, and
+        aiokafka takes that for a group that has committed nothing. Everything since the journal's own mark would go out twice.
+        """
         if self._transactional_id is None or self._marks is None:
             return 0
-        asking = AIOKafkaConsumer(**aiokafka_config(self._settings), group_id=self._transactional_id, enable_auto_commit=False)
+        at = self._marks
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await asking.start()
-                return int(await asking.committed(self._marks) or 0)
-        except (KafkaError, TimeoutError) as error:
-            raise LogUnavailable(f"the mark of {self._transactional_id} could not be read: {error!r}") from error
-        finally:
-            await apart(asking.stop())
+            found = await asyncio.to_thread(committed, self._settings, self._transactional_id, at.topic, at.partition, ANSWER_TIMEOUT_S)
+        except BusUnavailable as error:
+            raise LogUnavailable(f"the mark of {self._transactional_id} could not be read: {error}") from error
+        return found or 0
 
     async def send(self, batch: Sequence[Outgoing], mark: int = 0) -> None:
         """Returns when all is acked, or the transaction is committed."""

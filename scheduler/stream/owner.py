@@ -7,7 +7,6 @@ Never: skips an input; decides before its tail has read what its own append foll
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -19,9 +18,10 @@ from trainhouse.events.topics import MAX_JOURNAL_RECORD_BYTES
 from trainhouse.scheduler.core.batch import Pending, Proposer
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge
 from trainhouse.scheduler.core.logtime import LogTime
-from trainhouse.scheduler.stream.cancelling import still_wanted
+from trainhouse.scheduler.stream.cancelling import ended, still_wanted
 from trainhouse.scheduler.stream.feed import InputFeed
 from trainhouse.scheduler.stream.follower import Follower
+from trainhouse.scheduler.stream.meters import JournalMeters
 from trainhouse.scheduler.stream.ports import Appended, Clock, Log
 from trainhouse.scheduler.stream.publishing import Publishing
 
@@ -59,6 +59,7 @@ class Owner(Generic[S]):
         transactional: bool,
         pace: Pace | None = None,
         after_record: Callable[[Follower[S]], Awaitable[None]] | None = None,
+        meters: JournalMeters | None = None,
     ) -> None:
         self._log = log
         self._journal = journal
@@ -69,6 +70,7 @@ class Owner(Generic[S]):
         self._pace = pace or Pace()
         self._transactional = transactional
         self._after_record = after_record
+        self._meters = meters or JournalMeters("journal")
         self._time = LogTime()
         self._limits = proposer.limits
         self._waiting: list[Pending] = []
@@ -76,11 +78,13 @@ class Owner(Generic[S]):
         self._owes_tick = False
         self._busy_pause_s = self._pace.busy_tick_s
         self._publishing: Publishing[S] | None = None
+        self.rounds = 0
 
     async def run(self) -> None:
-        """Runs until cancelled. Raises BrokenInvariant: then the process must end."""
+        """Runs until cancelled. Raises BrokenInvariant: then the process must end. `rounds` grows as long as it does not hang."""
         while True:
             still_wanted()
+            self.rounds += 1
             if not self._decides():
                 await self._follower.until(self._decides, self._pace.role_check_s)
                 continue
@@ -103,20 +107,20 @@ class Owner(Generic[S]):
         try:
             while self._decides():
                 still_wanted()
+                self.rounds += 1
                 if task.done():
                     task.result()
                 await self._step()
         finally:
             self._publishing = None
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await ended(task)
             await self._feed.close()
             log_.info("standing by", journal=self._journal, partition=self._follower.partition, seq=self._follower.folded.seq)
 
     async def _claimed(self) -> bool:
         while self._decides():
             still_wanted()
+            self.rounds += 1
             record = self._proposer.claim(self._follower.folded, 0)
             await self._append(record)
             if self._follower.own_seq >= record.seq:
@@ -137,15 +141,18 @@ class Owner(Generic[S]):
         tick = now_s - self._ticked_at_s >= (self._busy_pause_s if waiting or self._owes_tick else self._pace.idle_tick_s)
         published = self._publishing.advance() if self._publishing else 0
         now_ms = self._time.now_ms(self._clock.now_ms())
+        began_s = self._clock.steady_s()
         record = self._proposer.propose(folded, now_ms, waiting, published, tick=tick, limits=self._limits)
         if record is None:
             return
+        self._meters.proposed(record, self._clock.steady_s() - began_s)
         if tick:
             self._ticked_at_s = now_s
             self._busy_pause_s = min(self._pace.busy_tick_s, max(LEAST_PAUSE_S, TICK_PAUSE * (self._clock.steady_s() - now_s)))
         # What came in is acted on at a tick alone: a proposal that had to leave its tick out must not wait for an idle one.
         self._owes_tick = bool(record.inputs) and all(i.offset is not None for i in record.inputs)
-        await self._append(record)
+        with self._meters.append.time():
+            await self._append(record)
         if self._after_record is not None:
             await self._after_record(self._follower)
 

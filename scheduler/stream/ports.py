@@ -3,7 +3,7 @@
 Holds: `append` returns once the entry is in the log for good; when it raises LogUnavailable, the entry may or may not be there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -95,6 +95,13 @@ class SnapshotStore(Protocol):
 
     def get(self, key: str) -> bytes | None:
         """The object, None when there is none."""
+
+
+class JournalArchive(Protocol):
+    """Where the journals' records are that the log no longer holds. Blocks, and runs in a thread."""
+
+    def archived(self, journal: str, partition: int) -> tuple[Iterator[bytes | None], int]:
+        """The values of a partition's archived entries from offset 0 on, and the offset at which the log goes on."""
 
 
 class Clock(Protocol):

@@ -54,6 +54,7 @@ class Publishing(Generic[S]):
             except LogUnavailable as error:
                 log_.warning("publisher failed", journal=self._journal, partition=self._follower.partition, error=str(error))
             await asyncio.sleep(RETRY_S)
+            still_wanted()
             # A new publisher fences others, so ownership is proven again first.
             await self._follower.until(lambda seen=seen: self._follower.own_seq > seen)  # type: ignore[misc]
 

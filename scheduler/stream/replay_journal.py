@@ -1,6 +1,6 @@
-"""Replay's shell: reads a journal from Kafka, from its first record to its end, and verifies it.
+"""Replay's shell: reads a journal from its archive and from Kafka, from its first record to its end, and verifies it.
 
-Holds: reads only. Never: joins a group.
+Holds: reads only; the archive is asked only where the topic no longer begins with its first record. Never: joins a group.
 """
 
 import hashlib
@@ -9,6 +9,11 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer
 
+from trainhouse.events.archive.log import journal_reader, partitions_of
+from trainhouse.events.archive.partition import ArchiveStore
+from trainhouse.events.archive.reading import journal_records
+from trainhouse.events.archive.segments import LogRecord
+from trainhouse.events.errors import RecordsGone
 from trainhouse.events.journal import SnapshotPointer, record_hash
 from trainhouse.events.kafka import TO_END, consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
@@ -32,16 +37,15 @@ def machines(kafka: KafkaSettings) -> dict[str, Machine[Any]]:
     return {DIRECTORY: DirectoryMachine(control_partitions=kafka.partitions), DECISIONS: ScheduleMachine()}
 
 
-def verify_journal(kafka: KafkaSettings, journal: str, machine: Machine[S]) -> ReplayReport:
-    """Verifies one journal with one machine; blocks until it is read. Raises BusUnavailable."""
-    reader = consumer(kafka, **TO_END)
+def verify_journal(kafka: KafkaSettings, journal: str, machine: Machine[S], archive: ArchiveStore | None = None) -> ReplayReport:
+    """Verifies one journal with one machine; blocks until it is read. Raises BusUnavailable, ArchiveError."""
+    reader = journal_reader(kafka)
     try:
         # A snapshot of an older fold says the same in other bytes: it cannot be compared.
-        comparable = (p for p in _snapshots(kafka, journal) if p.fold_version == machine.fold_version)
+        comparable = (p for p in snapshots_of(kafka, journal) if p.fold_version == machine.fold_version)
         snapshots = {(p.partition, p.seq): p.state_sha256 for p in comparable}
-        partitions = sorted(reader.list_topics(journal, timeout=30).topics[journal].partitions)
-        messages = read_to_end(reader, journal, partitions)
-        return verify((LogEntry(m.partition() or 0, m.offset() or 0, m.value() or b"") for m in messages), machine, snapshots)
+        records = journal_records(kafka, reader, journal, partitions_of(reader, journal), archive)
+        return verify(map(entry_of, records), machine, snapshots)
     finally:
         reader.close()
 
@@ -54,22 +58,27 @@ def past_of(
     *,
     partitions: Iterable[int] | None = None,
     store: SnapshotStore | None = None,
+    archive: ArchiveStore | None = None,
 ) -> Past[S]:
     """One journal as of a moment; blocks until it is read. `store`: where snapshots are; without it all is folded.
 
-    Raises NoSuchMoment, BrokenInvariant, BusUnavailable.
+    Raises NoSuchMoment, BrokenInvariant, BusUnavailable, ArchiveError.
     """
-    reader = consumer(kafka, **TO_END)
+    reader = journal_reader(kafka)
     try:
-        chosen = sorted(reader.list_topics(journal, timeout=30).topics[journal].partitions if partitions is None else partitions)
-        pointers = {p.partition: p for p in _snapshots(kafka, journal) if p.partition in chosen} if store is not None else {}
+        chosen = sorted(partitions_of(reader, journal) if partitions is None else partitions)
+        pointers = {p.partition: p for p in snapshots_of(kafka, journal) if p.partition in chosen} if store is not None else {}
         known = _usable(reader, journal, machine, at_ms, pointers, store)
         starts = {p: pointers[p].offset + 1 for p in known}
-        messages = read_to_end(reader, journal, chosen, starts=starts)
-        entries = (LogEntry(m.partition() or 0, m.offset() or 0, m.value() or b"") for m in messages)
+        entries = map(entry_of, journal_records(kafka, reader, journal, chosen, archive, starts))
         return past(entries, machine, at_ms, known.values())
     finally:
         reader.close()
+
+
+def entry_of(record: LogRecord) -> LogEntry:
+    """A record as replay takes it."""
+    return LogEntry(record.partition, record.offset, record.value or b"")
 
 
 def _usable(
@@ -91,13 +100,17 @@ def _usable(
             folded = load(machine, pointer, blob).folded
         except BrokenInvariant:
             continue  # of another format: the journal itself is read
-        last = next(iter(read_to_end(reader, journal, [partition], starts={partition: pointer.offset})), None)
+        try:
+            last = next(iter(read_to_end(reader, journal, [partition], starts={partition: pointer.offset}, whole=True)), None)
+        except RecordsGone:
+            continue  # a newer snapshot lets the topic begin later: all is read, from the archive on
         if last is not None and record_hash(last.value() or b"") == pointer.record_hash and folded.now_ms <= at_ms:
             found[partition] = folded
     return found
 
 
-def _snapshots(kafka: KafkaSettings, journal: str) -> Iterator[SnapshotPointer]:
+def snapshots_of(kafka: KafkaSettings, journal: str) -> Iterator[SnapshotPointer]:
+    """The pointers to a journal's snapshots, the newest of a partition last. Blocks. Raises BusUnavailable."""
     reader = consumer(kafka, **TO_END)
     try:
         for message in read_to_end(reader, SNAPSHOTS, [0]):

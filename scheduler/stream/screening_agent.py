@@ -9,10 +9,11 @@ from typing import NoReturn
 
 import structlog
 
-from trainhouse.events.topics import ADMISSION
+from trainhouse.events.topics import ADMISSION, DEAD_LETTERS
 from trainhouse.scheduler.core.errors import LogUnavailable, SchedulerError
 from trainhouse.scheduler.core.outgoing import Outgoing
 from trainhouse.scheduler.core.screening import Arrived, BurstGuard, screen
+from trainhouse.scheduler.stream.meters import ScreeningMeters
 from trainhouse.scheduler.stream.ports import Clock, Entry, Log, Publisher
 from trainhouse.scheduler.stream.process import crash
 
@@ -23,14 +24,16 @@ log_ = structlog.get_logger(__name__)
 
 
 class ScreeningAgent:
-    """Screens batches. One plain publisher, replaced when it fails."""
+    """Screens batches. One plain publisher, replaced when it fails. `handled`: the last offset that is out, by partition."""
 
-    def __init__(self, log: Log, clock: Clock, guard: BurstGuard | None = None) -> None:
+    def __init__(self, log: Log, clock: Clock, guard: BurstGuard | None = None, meters: ScreeningMeters | None = None) -> None:
         self._log = log
         self._clock = clock
         self._guard = guard or BurstGuard()
         self._publisher: Publisher | None = None
         self._admission_partitions = 0
+        self.meters = meters or ScreeningMeters()
+        self.handled: dict[int, int] = {}
 
     async def take(self, by_partition: dict[int, list[Entry]]) -> None:
         """Handles a batch to its end; crashes the process when the brokers stay away."""
@@ -46,6 +49,10 @@ class ScreeningAgent:
         if self._guard.exceeded(sum(s.own_failure for s in screened), self._clock.steady_s()):
             await self._stand_still()
         await self._send([o for s in screened for o in s.outgoing])
+        self.handled |= {e.partition: e.offset for e in entries}
+        self.meters.screened.inc(len(entries))
+        self.meters.dead.inc(sum(o.topic == DEAD_LETTERS for s in screened for o in s.outgoing))
+        self.meters.own_failures.inc(sum(s.own_failure for s in screened))
 
     async def _send(self, batch: list[Outgoing]) -> None:
         give_up_s = self._clock.steady_s() + GIVE_UP_S

@@ -2,13 +2,15 @@
 
 Holds: a snapshot is used only if it belongs to this very topic (its id), its bytes have the hash that the pointer names, and the log
 holds the record that it includes last; otherwise SnapshotMismatch: the process refuses to append rather than fork history. Only where
-the object alone is missing or damaged and the log is whole, the log is folded from its beginning.
+the object alone is missing, damaged or of another fold, the journal is folded from its beginning: from its archive, where the log was
+trimmed.
 Never: deletes the log.
 """
 
 import asyncio
 import base64
 import hashlib
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -19,10 +21,10 @@ import structlog
 from trainhouse.events.journal import JournalRecord, SnapshotPointer, record_hash
 from trainhouse.events.topics import SNAPSHOTS
 from trainhouse.scheduler.core.errors import LogUnavailable, SnapshotMismatch
-from trainhouse.scheduler.core.journal import Folded, begin
+from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.stream.follower import Follower
-from trainhouse.scheduler.stream.ports import Log, SnapshotStore
+from trainhouse.scheduler.stream.ports import JournalArchive, Log, SnapshotStore
 
 S = TypeVar("S")
 EVERY_RECORDS = 2_000
@@ -52,6 +54,7 @@ class Snapshots(Generic[S]):
         *,
         every_records: int = EVERY_RECORDS,
         offload: Offload = asyncio.to_thread,
+        archive: JournalArchive | None = None,
     ) -> None:
         self._log = log
         self._store = store
@@ -59,33 +62,54 @@ class Snapshots(Generic[S]):
         self._machine = machine
         self._every_records = every_records
         self._offload = offload
+        self._archive = archive
         self._taken: dict[int, int] = {}
         self._saving: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def recover(self, partition: int) -> Recovered[S]:
-        """The newest snapshot's state, or the empty one. Raises SnapshotMismatch, LogUnavailable."""
+        """The newest snapshot's state, or that of what is archived, or the empty one. Raises SnapshotMismatch, LogUnavailable."""
         start, end = await self._log.bounds(self._journal, partition)
         key = f"{self._journal}/{partition}".encode()
         value = (await self._log.newest(SNAPSHOTS, [key])).get(key)
         if value is None:
-            if start > 0:
-                raise SnapshotMismatch(
-                    f"{self._journal}-{partition} begins at offset {start} and no snapshot covers what is gone; restore it from its archive"
-                )
-            return Recovered(begin(self._machine, partition), 0)
+            return await self._from_the_beginning(
+                partition,
+                start,
+                SnapshotMismatch(f"{self._journal}-{partition} begins at offset {start} and no snapshot covers what is gone"),
+            )
         pointer = SnapshotPointer.decode(value)
         await self._belongs(pointer, start, end)
         try:
             recovered = await self._load(pointer)
         except SnapshotMismatch as error:
-            if start > 0:
-                raise
             # The whole journal is still there, and it is the truth: only time is lost.
             log_.error("snapshot unusable; folding the whole journal", error=str(error))
-            return Recovered(begin(self._machine, partition), 0)
+            return await self._from_the_beginning(partition, start, error)
         self._taken[partition] = pointer.seq
         return recovered
+
+    async def _from_the_beginning(self, partition: int, start: int, why: SnapshotMismatch) -> Recovered[S]:
+        """Nothing is folded yet, but for what the log no longer holds: that comes from the archive. Raises `why` where there is none."""
+        if not start:
+            return Recovered(begin(self._machine, partition), 0)
+        if self._archive is None:
+            raise SnapshotMismatch(f"{why}; restore the journal from its archive") from why
+        log_.warning("folding the archived journal", journal=self._journal, partition=partition, log_begins=start)
+        recovered: Recovered[S] = await self._offload(self._fold_archived, partition, self._archive)
+        return recovered
+
+    def _fold_archived(self, partition: int, archive: JournalArchive) -> Recovered[S]:
+        """The archived part of a partition, folded. Blocks."""
+        folded, unpublished = begin(self._machine, partition), deque[tuple[int, bytes]]()
+        entries, end = archive.archived(self._journal, partition)
+        for value in entries:
+            folded, record = fold_bytes(self._machine, folded, value)
+            if record is not None and value is not None:
+                unpublished.append((record.seq, value))
+            while unpublished and unpublished[0][0] <= folded.published_up_to:
+                unpublished.popleft()
+        return Recovered(folded, end, tuple(value for _, value in unpublished))
 
     async def after_record(self, follower: Follower[S]) -> None:
         """Starts a snapshot when enough records were folded since the last one; the saving itself goes on in the background."""

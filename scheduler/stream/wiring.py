@@ -7,7 +7,8 @@ from trainhouse.events.topics import MAX_INPUT_BYTES
 from trainhouse.scheduler.core.batch import Limits
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.stream.host import HostSettings, JournalHost, Observer
-from trainhouse.scheduler.stream.ports import Clock, Log, SnapshotStore
+from trainhouse.scheduler.stream.meters import JournalMeters
+from trainhouse.scheduler.stream.ports import Clock, JournalArchive, Log, SnapshotStore
 from trainhouse.scheduler.stream.settings import StreamSettings
 from trainhouse.scheduler.stream.snapshots import Snapshots
 
@@ -27,10 +28,13 @@ def journal_host(
     *,
     transactional: bool,
     observers: Sequence[Observer[S]] = (),
+    meters: JournalMeters | None = None,
+    archive: JournalArchive | None = None,
 ) -> JournalHost[S]:
     """A host of one journal.
 
-    `transactional`: its effects go through a producer that fences the one before it. `observers` see each own folded record.
+    `transactional`: its effects go through a producer that fences the one before it. `observers` see each own folded record. `archive`:
+    where records are that the log no longer holds.
     """
     host_settings = HostSettings(
         journal=journal,
@@ -40,5 +44,5 @@ def journal_host(
         takeover_s=settings.takeover_s,
         limits=Limits(batch_count=settings.batch_count, input_bytes=INTERNAL_INPUT_BYTES),
     )
-    keeper = Snapshots(log, snapshots, journal, machine, every_records=settings.snapshot_every_records)
-    return JournalHost(host_settings, log, machine, keeper, clock, observers)
+    keeper = Snapshots(log, snapshots, journal, machine, every_records=settings.snapshot_every_records, archive=archive)
+    return JournalHost(host_settings, log, machine, keeper, clock, observers, meters)

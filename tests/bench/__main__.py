@@ -10,13 +10,23 @@ BENCHES = (
     "log_metric",
     "allocation",
     "first_step",
+    "recovery",
     "freshness",
     "ingest",
+    "rebuild",
+    "questions",
     "placements",
     "decision_batch",
     "philly",
     "fragmentation",
     "fleet",
+    "mttr",
+    "blame",
+    "detector",
+    "takeover",
+    "handover",
+    "sse",
+    "pages",
 )
 LONG = ("policies",)
 """Half an hour and more: run when they are named."""

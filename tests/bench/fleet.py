@@ -6,12 +6,7 @@ Holds: waits are measured in this process, by a reader of its own; the fleet is 
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,6 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tests.bench import report
 from tests.bench.allocation import broker_alone
+from tests.bench.fleet_process import SUMMARY, running_fleet
 from tests.bench.stack import BenchStack, bench_stack
 from trainhouse.events import GangAllocated, PoolCreated, decode
 from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end, watermarks
@@ -42,7 +38,8 @@ def run() -> None:
     with bench_stack(slots=1) as stack, TemporaryDirectory() as folder:
         # The agent's warm process imports torch when the stack has just started; that is not what is measured.
         time.sleep(SETTLE_S)
-        with _fleet(stack, Path(folder)) as (fleet, registered_s):
+        arguments = ["--nodes", str(NODES), "--gpus-per-node", str(GPUS), "--pool", POOL, "--durations", DURATIONS]
+        with running_fleet(stack, Path(folder), arguments, TIMEOUT_S, TIMEOUT_S) as (fleet, registered_s):
             broker_ms = broker_alone(stack.kafka)
             parts = _parts(stack) | {"fleet": psutil.Process(fleet.pid), "load": psutil.Process()}
             before, busy_s, begin = {name: _cpu_s(p) for name, p in parts.items()}, _busy_s(), time.monotonic()
@@ -50,7 +47,7 @@ def run() -> None:
             passed_s = time.monotonic() - begin
             shares = {name: (_cpu_s(p) - before[name]) / passed_s for name, p in parts.items()}
             others = (_busy_s() - busy_s) / passed_s - sum(shares.values())
-        summary = json.loads((Path(folder) / "fleet.json").read_text())
+        summary = json.loads((Path(folder) / SUMMARY).read_text())
     report.line(
         "fleet_submit_to_gang_allocated",
         unit="ms",
@@ -79,29 +76,6 @@ def _summary(waits_ms: list[float]) -> dict[str, float]:
         return {}
     over = sum(w > AIM_P99_MS for w in waits_ms) / len(waits_ms)
     return {"p50": report.percentile(waits_ms, 50), "p99": report.percentile(waits_ms, 99), "share_over_aim": over}
-
-
-@contextmanager
-def _fleet(stack: BenchStack, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
-    """The fleet, once the scheduler has answered all its nodes, and how long that took; stopped as by Ctrl-C."""
-    arguments = ["fleet", "--nodes", str(NODES), "--gpus-per-node", str(GPUS), "--pool", POOL, "--durations", DURATIONS, "--json"]
-    words = folder / "fleet.err"
-    with words.open("wb") as err, (folder / "fleet.json").open("wb") as out:
-        command = [sys.executable, "-m", "trainhouse.cli.main", *arguments]
-        process = subprocess.Popen(command, env=stack.environment, stdout=out, stderr=err, cwd=folder)
-    begin = time.monotonic()
-    try:
-        while "has answered" not in words.read_text():
-            if process.poll() is not None or time.monotonic() > begin + TIMEOUT_S:
-                raise RuntimeError(f"the fleet did not come up: {words.read_text()[-2000:]}")
-            time.sleep(0.05)
-        yield process, time.monotonic() - begin
-        process.send_signal(signal.SIGINT)
-        process.wait(TIMEOUT_S)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
 
 
 def _waits_ms(stack: BenchStack) -> list[float]:

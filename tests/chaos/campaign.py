@@ -1,22 +1,27 @@
-"""A whole campaign: an undisturbed run, disturbed ones with the same spec, and the verdict over all of them.
+"""A whole campaign: an undisturbed run, disturbed ones with the same spec beside jobs of other kinds, and the verdict over all of them.
 
-Holds: the disturbed runs must end with the undisturbed one's weights, bit for bit, and every rule of the judge must hold.
+Holds: the disturbed runs must end with the undisturbed one's weights, bit for bit; every job must end as its kind says once all is healed;
+every rule of the judge must hold.
 """
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from tests.chaos import judge
-from tests.chaos.drive import Done, Training, carry_out
-from tests.chaos.evidence import Evidence, gather
-from tests.chaos.faults import Fault
-from tests.chaos.stack import SUCCEEDED, ChaosStack
-from trainhouse.events import JobSpec, LogLines, topics
+from tests.chaos import judge, judge_journal, judge_store
+from tests.chaos.drive import Done, Driver, Training
+from tests.chaos.evidence import Evidence, gather, stored
+from tests.chaos.faults import BLINDING, Fault
+from tests.chaos.hands import Hands
+from tests.chaos.jobs import COMPANIONS, MUST_END, Asked, JobKind, spec_of
+from tests.chaos.stack import ChaosStack
+from trainhouse.events import JobStatus, LogLines, topics
 
 WEIGHTS = re.compile(r"weights sha256 ([0-9a-f]{64})")
+Points = dict[tuple[str, int, int, str], int]
 SETTLE_S = 60.0
+END_S = 420.0
 
 
 @dataclass
@@ -24,67 +29,131 @@ class Verdict:
     """What was done and what the judge says."""
 
     done: list[Done] = field(default_factory=list)
+    jobs: list[Asked] = field(default_factory=list)
     weights: dict[str, str] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
     wall_s: float = 0.0
 
 
-def spec_of(steps: int) -> JobSpec:
-    """The example job, small, with checkpoints often enough to be caught in one, and restarts without end."""
-    arguments = ("--steps", str(steps), "--width", "64", "--checkpoint-every", "20")
-    return JobSpec.model_validate(
-        {
-            "name": "chaos",
-            "gang": 2,
-            "seed": 1,
-            "runtime": {"command": ("python", "-m", "trainhouse.workers.examples.gpt", *arguments)},
-            "limits": {"restarts": 1000},
-        }
-    )
+@dataclass
+class Campaign:
+    """One campaign on a running stack. `say` is told what is done as it is done."""
+
+    stack: ChaosStack
+    steps: int
+    name: str = "chaos"
+    say: Callable[[str], None] = print
+    verdict: Verdict = field(default_factory=Verdict)
+
+    def run(self, plan: list[list[Fault]]) -> Verdict:
+        """Carries the plan out, round by round. Blocks for minutes."""
+        begin = time.monotonic()
+        hands = Hands(self.stack)
+        try:
+            for number, faults in enumerate([[], *plan]):
+                self._round(number, faults, hands)
+        finally:
+            hands.heal()
+        evidence = self._settled()
+        self._said("the evidence is gathered")
+        examples = [asked.job_id for asked in self.verdict.jobs if asked.kind is JobKind.EXAMPLE]
+        self.verdict.weights = {job: found for job in examples if (found := last_weights(evidence, job))}
+        self.verdict.complaints += list(_complaints(self.stack, evidence, self.verdict.weights, examples))
+        self.verdict.wall_s = time.monotonic() - begin
+        return self.verdict
+
+    def _round(self, number: int, faults: list[Fault], hands: Hands) -> None:
+        """The example under these faults, with a companion of another kind; then everything is healed, and all must end."""
+        example = Asked(f"{self.name}-{number}", JobKind.EXAMPLE)
+        asked = [example]
+        if number:
+            asked.append(Asked(f"{example.job_id}-beside", COMPANIONS[number % len(COMPANIONS)]))
+        for each in asked:
+            self.stack.submit(each.job_id, spec_of(each.kind, self.steps))
+        self.verdict.jobs += asked
+        training = Training(self.stack.attempts, example.job_id)
+        driver = Driver(hands, training, self.stack.pid, self.stack.ended(example.job_id), self._said)
+        try:
+            driver.carry_out(faults)
+        except TimeoutError as stuck:
+            self.verdict.complaints.append(str(stuck))
+        self.verdict.done += driver.done
+        for each in asked:
+            if each.kind is JobKind.CANCELLED:
+                self.stack.cancel(each.job_id)
+        hands.settle()
+        blind = all(done.fault.target in BLINDING for done in driver.done)
+        for each in asked:
+            self._must_end(each, needless=blind)
+            self._said(f"{each.job_id} ({each.kind}) has been waited for")
+
+    def _said(self, what: str) -> None:
+        self.say(f"{time.strftime('%H:%M:%S')} {what}")
+
+    def _must_end(self, asked: Asked, needless: bool) -> None:
+        """As its kind says; `needless`: nothing happened that could be a reason to restart it."""
+        try:
+            status = self.stack.wait(asked.job_id, END_S)
+        except TimeoutError as late:
+            self.verdict.complaints.append(f"{asked.job_id} ({asked.kind}): {late}")
+            return
+        self.verdict.complaints += ended_as_it_must(asked, status, needless)
+
+    def _settled(self) -> Evidence:
+        """The evidence once logs and metrics have stopped coming: the judge's file rules hold, or the time to settle is over."""
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            evidence = gather(self.stack.kafka, self.stack.kafka.partitions)
+            whole = not any(_files(self.stack, evidence)) and not any(judge_journal.inputs_once(evidence))
+            if whole or time.monotonic() > deadline:
+                evidence.stored = stored(self.stack.objects())
+                return evidence
+            time.sleep(1.0)
 
 
-def run(stack: ChaosStack, plan: list[list[Fault]], steps: int, name: str = "chaos") -> Verdict:
-    """Carries the plan out, job by job. Blocks for minutes."""
-    begin = time.monotonic()
-    verdict = Verdict()
-    spec = spec_of(steps)
-    jobs = [f"{name}-calm", *(f"{name}-{i}" for i in range(len(plan)))]
-    for job_id, faults in zip(jobs, [[], *plan], strict=True):
-        stack.submit(job_id, spec)
-        training = Training(stack.attempts, job_id)
-        verdict.done += carry_out(faults, training, stack.pid, stack.ended(job_id))
-        status = stack.wait(job_id, 300)
-        if status.state is not SUCCEEDED:
-            verdict.complaints.append(f"{job_id} ended {status.state}: {status.reason}")
-    evidence = _settled(stack)
-    verdict.weights = {job: found for job in jobs if (found := _weights(evidence, job))}
-    verdict.complaints += list(_complaints(stack, evidence, verdict.weights, jobs))
-    verdict.wall_s = time.monotonic() - begin
-    return verdict
+def run(stack: ChaosStack, plan: list[list[Fault]], steps: int) -> Verdict:
+    """A campaign with the usual jobs. Blocks for minutes."""
+    return Campaign(stack, steps).run(plan)
 
 
-def _settled(stack: ChaosStack) -> Evidence:
-    """The evidence once logs and metrics have stopped coming: the judge's file rules hold, or the time to settle is over."""
-    deadline = time.monotonic() + SETTLE_S
-    while True:
-        evidence = gather(stack.kafka, stack.kafka.partitions)
-        whole = not any(judge.spools_whole(evidence, stack.attempts)) and not any(judge.logs_whole(evidence, stack.attempts))
-        if whole or time.monotonic() > deadline:
-            return evidence
-        time.sleep(1.0)
+def _files(stack: ChaosStack, evidence: Evidence) -> Iterable[str]:
+    for attempts in stack.attempts:
+        yield from judge.spools_whole(evidence, attempts)
+        yield from judge.logs_whole(evidence, attempts)
 
 
-def _complaints(stack: ChaosStack, evidence: Evidence, weights: dict[str, str], jobs: list[str]) -> Iterable[str]:
-    calm = weights.get(jobs[0])
-    for job in jobs:
+def ended_as_it_must(asked: Asked, status: JobStatus, needless: bool) -> Iterable[str]:
+    """A final status is that of the job's kind; `needless`: nothing happened that could be a reason to restart it."""
+    if status.state is not MUST_END[asked.kind]:
+        told = f"ended {status.state}, a job of its kind must end {MUST_END[asked.kind]}: {status.reason}"
+        yield f"{asked.job_id} ({asked.kind}) {told}"
+    if needless and asked.kind is JobKind.EXAMPLE and status.attempt != 0:
+        told = "was restarted, though nothing befell its ranks, their agents or the store (blindness is not death)"
+        yield f"{asked.job_id} {told}: attempt {int(status.attempt or 0)}, {status.reason}"
+
+
+def same_weights(weights: dict[str, str], examples: list[str]) -> Iterable[str]:
+    """Every example ends with the weights of the first one, which nothing disturbed."""
+    calm = weights.get(examples[0])
+    for job in examples:
         if weights.get(job) is None or weights[job] != calm:
             yield f"{job} ended with weights {weights.get(job)}, undisturbed they are {calm}"
+
+
+def _complaints(stack: ChaosStack, evidence: Evidence, weights: dict[str, str], examples: list[str]) -> Iterable[str]:
+    yield from same_weights(weights, examples)
     yield from judge.final_states(evidence)
     yield from judge.effects_once(evidence)
-    yield from judge.one_gang_per_device(evidence)
-    yield from judge.spools_whole(evidence, stack.attempts)
-    yield from judge.logs_whole(evidence, stack.attempts)
-    yield from judge.checkpoints_stand(evidence, stack.object_exists)
+    yield from _files(stack, evidence)
+    yield from judge.steps_without_gap(evidence, examples)
+    yield from judge.commits_agree(evidence)
+    yield from judge_journal.one_chain(evidence)
+    yield from judge_journal.inputs_once(evidence)
+    yield from judge_journal.one_gang_per_device(evidence)
+    yield from judge_journal.stale_progress_is_ignored(evidence)
+    yield from judge_store.one_committer(evidence)
+    yield from judge_store.epochs_were_allocated(evidence)
+    yield from judge_store.checkpoints_whole(evidence)
     yield from _sql_agrees(stack, evidence)
     replay = stack.live.run("replay", "--verify")
     if replay.code != 0:
@@ -103,6 +172,11 @@ def _sql_agrees(stack: ChaosStack, evidence: Evidence) -> Iterable[str]:
         if (found == expected and states == said) or time.monotonic() > deadline:
             break
         time.sleep(1.0)
+    yield from sql_differs(found, expected, states, said)
+
+
+def sql_differs(found: Points, expected: Points, states: dict[str, str], said: dict[str, str]) -> Iterable[str]:
+    """SQL has as many points as the topic, and says of each job what its status says."""
     for key in sorted(set(expected) | set(found)):
         if expected.get(key) != found.get(key):
             yield f"SQL has {found.get(key)} points of {key}, the topic {expected.get(key)}"
@@ -111,7 +185,7 @@ def _sql_agrees(stack: ChaosStack, evidence: Evidence) -> Iterable[str]:
             yield f"SQL says that {job_id} is {states.get(job_id)}, its status {said.get(job_id)}"
 
 
-def _weights(evidence: Evidence, job_id: str) -> str | None:
+def last_weights(evidence: Evidence, job_id: str) -> str | None:
     """What the job printed last about its weights."""
     found = None
     for record in evidence.of(topics.LOGS, LogLines):

@@ -1,19 +1,19 @@
-"""Carries out a run's faults: watches training from the ranks' own spools, and kills with SIGKILL when a fault is due.
+"""Carries out a run's faults: watches training from the ranks' own spools, and strikes when a fault is due.
 
-Holds: every fault of the plan is carried out, late ones as soon as there is something to kill; what was done is returned.
+Holds: every fault of the plan is carried out, late ones as soon as there is something to strike; what was done is returned.
 """
 
 import os
-import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from tests.chaos.faults import Fault
+from tests.chaos.faults import Fault, Kind
+from tests.chaos.hands import Hands
 
 POLL_S = 0.01
 WAIT_FOR_STEP_S = 240.0
@@ -35,14 +35,14 @@ class Done:
 
 @dataclass
 class Training:
-    """What the ranks of one job say on this machine's disk."""
+    """What the ranks of one job say on this machine's disk. `attempts`: one folder for each node."""
 
-    attempts: Path
+    attempts: tuple[Path, ...]
     job_id: str
 
     def spool(self) -> Path | None:
         """Rank 0's spool of the newest epoch."""
-        found = [(int(p.parts[-3]), p) for p in self.attempts.glob(f"{self.job_id}/*/rank-0/spool.jsonl")]
+        found = [(int(p.parts[-3]), p) for folder in self.attempts for p in folder.glob(f"{self.job_id}/*/rank-0/spool.jsonl")]
         return max(found)[1] if found else None
 
     def step(self) -> int:
@@ -64,7 +64,9 @@ class Training:
         spool = self.spool()
         if spool is None:
             return []
-        ranks = [d for d in sorted(spool.parents[1].glob("rank-*")) if not (d / "exit.json").exists() and (d / "pid.json").exists()]
+        epoch = spool.parts[-3]
+        folders = sorted(d for folder in self.attempts for d in folder.glob(f"{self.job_id}/{epoch}/rank-*"))
+        ranks = [d for d in folders if not (d / "exit.json").exists() and (d / "pid.json").exists()]
         return [int(orjson.loads((d / "pid.json").read_bytes())["pid"]) for d in ranks]
 
     def _tail(self) -> list[list[Any]]:
@@ -80,42 +82,58 @@ class Training:
         return [orjson.loads(line) for line in whole]
 
 
-def carry_out(faults: list[Fault], training: Training, part_pid: Callable[[str], int | None], ended: Callable[[], bool]) -> list[Done]:
-    """Kills as planned; stops early when the job has ended. Blocks until the last fault is done."""
-    done: list[Done] = []
-    for fault in faults:
+@dataclass
+class Driver:
+    """Strikes as planned while a job trains. `part_pid`: of a part that runs now; `ended`: whether the job has."""
+
+    hands: Hands
+    training: Training
+    part_pid: Callable[[str], int | None]
+    ended: Callable[[], bool]
+    say: Callable[[str], None] = print
+    done: list[Done] = field(default_factory=list)
+
+    def carry_out(self, faults: list[Fault]) -> None:
+        """Blocks until the last fault is done (those that last may still do so); stops early when the job has ended.
+
+        Raises TimeoutError when training stands still; `done` says how far it came.
+        """
+        for fault in faults:
+            if not self._reached(fault):
+                return
+            time.sleep(fault.delay_s)
+            pid = self._struck(fault, {d.pid for d in self.done if d.fault.kind is Kind.KILL})
+            if pid is None:
+                return
+            self.done.append(Done(fault, pid, self.training.step()))
+            self.say(str(self.done[-1]))
+
+    def _reached(self, fault: Fault) -> bool:
+        """Waits for the fault's instant; False when the job ended first."""
         deadline = time.monotonic() + WAIT_FOR_STEP_S
-        while training.step() < fault.step:
-            if ended():
-                return done
+        while self.training.step() < fault.step:
+            if self.ended():
+                return False
             if time.monotonic() > deadline:
-                raise TimeoutError(f"training did not reach step {fault.step} in {WAIT_FOR_STEP_S:.0f} s after {[str(d) for d in done]}")
+                raise TimeoutError(f"{self.training.job_id} did not reach step {fault.step} in {WAIT_FOR_STEP_S:.0f} s")
             time.sleep(POLL_S)
-        if fault.mid_commit:
-            until = time.monotonic() + WAIT_FOR_SAVE_S
-            while not training.saving() and time.monotonic() < until and not ended():
-                time.sleep(0.001)
-        time.sleep(fault.delay_s)
-        pid = _victim(fault, training, part_pid, ended, {d.pid for d in done})
-        if pid is None:
-            return done
-        done.append(Done(fault, pid, training.step()))
-    return done
+        until = time.monotonic() + WAIT_FOR_SAVE_S
+        while fault.mid_commit and not self.training.saving() and time.monotonic() < until and not self.ended():
+            time.sleep(0.001)
+        return True
 
-
-def _victim(
-    fault: Fault, training: Training, part_pid: Callable[[str], int | None], ended: Callable[[], bool], dead: set[int]
-) -> int | None:
-    """Kills the fault's target as soon as a process of it lives that is not in `dead`; None when the job ended first."""
-    deadline = time.monotonic() + WAIT_FOR_STEP_S
-    while time.monotonic() < deadline and not ended():
-        ranks = training.rank_pids()
-        pid = (ranks[fault.step % len(ranks)] if ranks else None) if fault.target == "rank" else part_pid(fault.target)
-        if pid is not None and pid not in dead:
-            try:
-                os.kill(pid, signal.SIGKILL)
+    def _struck(self, fault: Fault, dead: set[int]) -> int | None:
+        """Strikes the fault's target as soon as a process of it lives that is not in `dead`; None when the job ended first."""
+        deadline = time.monotonic() + WAIT_FOR_STEP_S
+        while time.monotonic() < deadline and not self.ended():
+            pid = self._target(fault)
+            if pid is not None and pid not in dead and self.hands.strike(fault, pid):
                 return pid
-            except ProcessLookupError:
-                pass
-        time.sleep(POLL_S)
-    return None
+            time.sleep(POLL_S)
+        return None
+
+    def _target(self, fault: Fault) -> int | None:
+        if fault.target != "rank":
+            return self.part_pid(fault.target)
+        ranks = self.training.rank_pids()
+        return ranks[fault.step % len(ranks)] if ranks else None

@@ -1,40 +1,111 @@
-"""Which process is killed when: a plan drawn from a seed.
+"""What happens to which process when: a plan drawn from a seed.
 
-Holds: the same seed gives the same plan. An instant is a training step (read from the rank's own spool) plus a delay, or the
-moment at which a checkpoint's commit is under way.
+Holds: the same seed gives the same plan. An instant is a training step (read from the rank's own spool) plus a delay, or the moment at
+which a checkpoint's commit is under way.
 """
 
+import math
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
 
-TARGETS = ("rank", "agent", "scheduler", "intake", "projector", "kafka", "store")
 
+class Kind(StrEnum):
+    """KILL: SIGKILL. PAUSE: SIGSTOP, later SIGCONT. PARTITION: no byte between an agent and the brokers for a while.
+
+    CLOCK: the wall clock of one process is off for a while (see `clock`). RESTART: a server is stopped, and started again later.
+    SLOW: a server runs a tenth of its time for a while, as on a disk that is an order slower (see `slow`).
+    """
+
+    KILL = "kill"
+    PAUSE = "pause"
+    PARTITION = "partition"
+    CLOCK = "clock"
+    RESTART = "restart"
+    SLOW = "slow"
+
+
+PROCESSES: Final = ("rank", "agent", "beside", "scheduler", "standby", "intake", "detector", "projector", "kafka", "store")
+# `beside` is the agent behind the proxy; ranks start without the shifted clock, and the servers are no Python programs.
+TARGETS: Final = {
+    Kind.KILL: PROCESSES,
+    Kind.PAUSE: PROCESSES,
+    Kind.PARTITION: ("beside",),
+    Kind.CLOCK: ("agent", "beside", "scheduler", "standby", "intake", "detector", "projector"),
+    Kind.RESTART: ("kafka", "store"),
+    Kind.SLOW: ("kafka", "store"),
+}
+# Nobody trains or saves through these: whatever befalls them, a healthy gang goes on.
+BLINDING: Final = frozenset({"scheduler", "standby", "intake", "detector", "projector", "kafka"})
+# How many of a hundred faults are of which kind.
+SHARES: Final = {Kind.KILL: 36, Kind.PAUSE: 30, Kind.PARTITION: 10, Kind.CLOCK: 10, Kind.RESTART: 6, Kind.SLOW: 8}
 # Faults that come later than this share of the steps might find the job at its end.
-LATEST = 0.7
+LATEST: Final = 0.7
+LONGEST_S: Final = 60.0
+LONGEST_AWAY_S: Final = 15.0
+LARGEST_JUMP_S: Final = 600.0
+
+What = tuple[Kind, str]
 
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """Kill -9 of `target` once training has reached `step`, `delay_s` later; `mid_commit`: as soon as a save after it begins."""
+    """`kind` befalls `target` once training has reached `step`, `delay_s` later; `mid_commit`: as soon as a save after it begins.
+
+    `lasts_s`: how long it lasts (0: at once over). `jump_s`: how far a clock is off meanwhile.
+    """
 
     step: int
+    kind: Kind
     target: str
     delay_s: float
+    lasts_s: float = 0.0
+    jump_s: float = 0.0
     mid_commit: bool = False
 
     def __str__(self) -> str:
         moment = "the commit after step" if self.mid_commit else "step"
-        return f"kill -9 {self.target} at {moment} {self.step} + {self.delay_s * 1000:.0f} ms"
+        how = f" by {self.jump_s:+.0f} s" if self.kind is Kind.CLOCK else ""
+        lasts = f" for {self.lasts_s:.1f} s" if self.lasts_s else ""
+        return f"{self.kind} {self.target}{how}{lasts} at {moment} {self.step} + {self.delay_s * 1000:.0f} ms"
 
 
-def plan(seed: int, targets: tuple[str, ...], each: int, steps: int, jobs: int) -> list[list[Fault]]:
-    """`each` faults of every target, dealt over `jobs` runs of `steps` steps; every third of a rank's or store's is mid-commit."""
+def mixed(seed: int, count: int, only: Collection[str] = PROCESSES) -> list[What]:
+    """`count` faults of all kinds in the usual shares; each kind goes through its targets in `only` before it comes to one again."""
+    rng = random.Random(f"mix {seed}")
+    targets = {kind: [target for target in TARGETS[kind] if target in only] for kind in SHARES}
+    whole = sum(share for kind, share in SHARES.items() if targets[kind])
+    found: list[What] = []
+    for kind, share in SHARES.items():
+        wanted = max(1, round(share * count / whole)) if targets[kind] else 0
+        deck: list[str] = []
+        while len(deck) < wanted:
+            deck += rng.sample(targets[kind], len(targets[kind]))
+        found += [(kind, target) for target in deck[:wanted]]
+    return found
+
+
+def plan(seed: int, whats: list[What], steps: int, jobs: int, longest_s: float = LONGEST_S) -> list[list[Fault]]:
+    """These faults, dealt over `jobs` runs of `steps` steps; every third of a rank's or store's is mid-commit."""
     rng = random.Random(seed)
-    runs: list[list[Fault]] = [[] for _ in range(jobs)]
-    deck = [(target, n) for n in range(each) for target in targets]
+    deck = list(enumerate(whats))
     rng.shuffle(deck)
-    for i, (target, n) in enumerate(deck):
-        mid_commit = target in ("rank", "store") and n % 3 == 0
+    runs: list[list[Fault]] = [[] for _ in range(jobs)]
+    for i, (n, (kind, target)) in enumerate(deck):
+        mid_commit = target in ("rank", "store") and kind is not Kind.CLOCK and n % 3 == 0
         delay_s = rng.uniform(0, 0.03 if mid_commit else 0.3)
-        runs[i % jobs].append(Fault(rng.randrange(2, int(steps * LATEST)), target, delay_s, mid_commit))
+        step = rng.randrange(2, int(steps * LATEST))
+        runs[i % jobs].append(Fault(step, kind, target, delay_s, _lasts_s(rng, kind, longest_s), _jump_s(rng, kind), mid_commit))
     return [sorted(run) for run in runs]
+
+
+def _lasts_s(rng: random.Random, kind: Kind, longest_s: float) -> float:
+    """From one second to the longest, short ones as likely as long ones on a scale of ratios."""
+    longest_s = min(longest_s, LONGEST_AWAY_S) if kind is Kind.RESTART else longest_s
+    return 0.0 if kind is Kind.KILL else math.exp(rng.uniform(0.0, math.log(longest_s)))
+
+
+def _jump_s(rng: random.Random, kind: Kind) -> float:
+    return rng.choice((-1, 1)) * math.exp(rng.uniform(0.0, math.log(LARGEST_JUMP_S))) if kind is Kind.CLOCK else 0.0

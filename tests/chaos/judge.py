@@ -1,11 +1,12 @@
 """The judge: separate rules over the evidence. Each returns complaints; none means that the rule holds.
 
-Rules: one final state a job and none after it; effects never doubled or out of order; one gang per device; metrics and logs
-whole, without gap or double, as the ranks' files say; committed checkpoints exist, their epochs never go back.
+Rules: one final state a job and none after it; effects never doubled or out of order; metrics and logs whole, without gap or double, as
+the ranks' files say, and by the topic alone; commits are told once and their epochs never go back. Beside these: `judge_journal`,
+`judge_store`.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,13 +14,10 @@ import orjson
 
 from tests.chaos.evidence import Evidence, Record
 from trainhouse.events import (
-    AttemptStopped,
     CheckpointCompleted,
-    GangAllocated,
     JobStatus,
     JobSubmitted,
     LogLines,
-    NodeRegistered,
     StepMetrics,
     topics,
 )
@@ -63,39 +61,6 @@ def effects_once(evidence: Evidence) -> Iterable[str]:
             if before is not None and before.envelope.order is not None and order <= before.envelope.order:
                 yield f"{topic}[{record.partition}]@{record.offset}: order {order} follows {before.envelope.order}"
             last[journal] = record
-
-
-def one_gang_per_device(evidence: Evidence) -> Iterable[str]:
-    """A device goes to another attempt only after its node reported that the older one stopped, or registered without it."""
-    freed: dict[tuple[str, str, int], int] = {}
-    for record in evidence.of(topics.CONTROL, AttemptStopped):
-        event = record.envelope.event
-        assert isinstance(event, AttemptStopped)
-        freed.setdefault((event.node_id, event.job_id, event.epoch), record.at_ms)
-    registrations: dict[str, list[tuple[int, set[tuple[str, int]]]]] = defaultdict(list)
-    for record in evidence.of(topics.CONTROL, NodeRegistered):
-        registered = record.envelope.event
-        assert isinstance(registered, NodeRegistered)
-        registrations[registered.node_id].append((record.at_ms, {(a.job_id, a.epoch) for a in registered.running}))
-    holder: dict[tuple[str, str], tuple[str, int, int]] = {}
-    for record in evidence.of(topics.ALLOCATIONS, GangAllocated):
-        event = record.envelope.event
-        assert isinstance(event, GangAllocated)
-        for placement in event.placements:
-            for device in placement.devices:
-                place = (str(placement.node_id), str(device))
-                before = holder.get(place)
-                holder[place] = (event.job_id, event.epoch, record.at_ms)
-                if before is None:
-                    continue
-                job_id, epoch, since_ms = before
-                stopped = freed.get((placement.node_id, job_id, epoch))
-                gone = any(
-                    since_ms <= at_ms <= record.at_ms and (job_id, epoch) not in running
-                    for at_ms, running in registrations[placement.node_id]
-                )
-                if not gone and (stopped is None or stopped > record.at_ms):
-                    yield f"device {place}: given to {event.job_id}/{event.epoch} while {job_id}/{epoch} held it"
 
 
 def spools_whole(evidence: Evidence, attempts: Path) -> Iterable[str]:
@@ -161,8 +126,8 @@ def logs_whole(evidence: Evidence, attempts: Path) -> Iterable[str]:
             yield f"{key}: {reached} of {file.stat().st_size} bytes of {file.name} were shipped"
 
 
-def checkpoints_stand(evidence: Evidence, exists: Callable[[str], bool]) -> Iterable[str]:
-    """What was said to be committed is there; the epochs of a job's commits never go back; a repeat says the same."""
+def commits_agree(evidence: Evidence) -> Iterable[str]:
+    """The epochs of a job's commits never go back as they were told; a repeat says the same."""
     by_job: dict[str, dict[int, CheckpointCompleted]] = defaultdict(dict)
     for record in evidence.of(topics.CHECKPOINTS, CheckpointCompleted):
         event = record.envelope.event
@@ -170,9 +135,25 @@ def checkpoints_stand(evidence: Evidence, exists: Callable[[str], bool]) -> Iter
         first = by_job[event.job_id].setdefault(event.commit, event)
         if (first.step, first.uri) != (event.step, event.uri):
             yield f"job {event.job_id}: commit {event.commit} was said to be step {first.step} and step {event.step}"
-        if not exists(event.uri):
-            yield f"job {event.job_id}: commit {event.commit} has no manifest at {event.uri}"
     for job_id, commits in by_job.items():
         for (n, older), (m, newer) in pairwise(sorted(commits.items())):
             if newer.epoch < older.epoch:
                 yield f"job {job_id}: commit {m} of epoch {newer.epoch} follows commit {n} of epoch {older.epoch}"
+
+
+def steps_without_gap(evidence: Evidence, jobs: Iterable[str]) -> Iterable[str]:
+    """Each metric that a rank of these jobs logs at every step has one value for every step of its attempt, by the topic alone."""
+    wanted = set(jobs)
+    steps: dict[tuple[str, int, int, str], dict[int, int]] = defaultdict(dict)
+    for record in evidence.of(topics.METRICS, StepMetrics):
+        event = record.envelope.event
+        assert isinstance(event, StepMetrics)
+        if event.job_id in wanted and "loss" in event.metrics:
+            for offset, step, value in zip(event.offsets, event.steps, event.metrics["loss"], strict=True):
+                if value is not None:
+                    steps[(event.job_id, event.epoch, event.rank, "loss")][offset] = step
+    for (job_id, epoch, rank, name), points in sorted(steps.items()):
+        in_order = [step for _, step in sorted(points.items())]
+        for older, newer in pairwise(in_order):
+            if newer != older + 1:
+                yield f"{job_id}/{epoch} rank {rank}: {name} of step {newer} follows that of step {older}"

@@ -1,41 +1,50 @@
 """The stack under fault: pids of its parts and the clients that the driver needs, by the public command line and topics."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.chaos.clock import Clocks
+from tests.chaos.kept import Kept
+from tests.chaos.proxy import Proxy
 from tests.live_stack import LiveStack
-from trainhouse.checkpointing.objects import exists
 from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.deploy.local.errors import StackError
 from trainhouse.deploy.local.layout import read_toml
-from trainhouse.events import JobSpec, JobState, JobStatus, JobSubmitted, decode, envelope_of, topics
+from trainhouse.events import CancelJob, Event, JobSpec, JobStatus, JobSubmitted, decode, envelope_of, topics
 from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
 
 
 @dataclass(frozen=True)
 class ChaosStack:
-    """A running stack, seen from outside."""
+    """A running stack, seen from outside, and the processes beside it. `attempts`: where each node's ranks have their files."""
 
     live: LiveStack
     kafka: KafkaSettings
     store: StoreSettings
-    attempts: Path
+    attempts: tuple[Path, ...]
+    wire: Proxy
+    clocks: Clocks
+    kept: dict[str, Kept]
 
     @classmethod
-    def of(cls, live: LiveStack) -> "ChaosStack":
-        """A stack that runs."""
+    def of(cls, live: LiveStack, wire: Proxy, clocks: Clocks, kept: dict[str, Kept], *agents: Path) -> "ChaosStack":
+        """A stack that runs, with agents of one's own in these folders."""
         settings = read_toml(live.data_dir / "trainhouse.toml")
         kafka, store = KafkaSettings.model_validate(settings["kafka"]), StoreSettings.model_validate(settings["s3"])
-        return cls(live, kafka, store, Path(settings["agent"]["dir"]) / "attempts")
+        attempts = tuple(folder / "attempts" for folder in (Path(settings["agent"]["dir"]), *agents))
+        return cls(live, kafka, store, attempts, wire, clocks, kept)
 
     def pid(self, part: str) -> int | None:
         """The pid of a part that runs now, else None."""
+        if part in self.kept:
+            return self.kept[part].pid
         try:
             row = self.live.part(part)
         except StackError:
@@ -51,20 +60,22 @@ class ChaosStack:
             time.sleep(0.5)
         raise RuntimeError(f"no answer to {query!r}: {done.err[-2000:]}")
 
-    def object_exists(self, uri: str) -> bool:
-        """Whether the object store has what an s3:// URI names."""
-        key = uri.removeprefix("s3://").partition("/")[2]
-        return exists(S3ObjectStore(self.store), key)
+    def objects(self) -> S3ObjectStore:
+        """The object store."""
+        return S3ObjectStore(self.store)
 
     def submit(self, job_id: str, spec: JobSpec) -> None:
         """Produces the submission and waits for its ack."""
+        self._produce(job_id, JobSubmitted.model_validate({"job_id": job_id, "spec": spec}))
+
+    def cancel(self, job_id: str) -> None:
+        """Produces the request and waits for its ack."""
+        self._produce(f"{job_id}-cancel", CancelJob.model_validate({"job_id": job_id, "reason": "the campaign cancels it"}))
+
+    def _produce(self, event_id: str, event: Event) -> None:
         producer = EventProducer(self.kafka)
-        now_ms = int(time.time() * 1000)
-        producer.send(
-            topics.JOBS,
-            envelope_of(JobSubmitted.model_validate({"job_id": job_id, "spec": spec}), id=job_id, source="chaos", now_ms=now_ms),
-        )
-        producer.flush(60)
+        producer.send(topics.JOBS, envelope_of(event, id=event_id, source="chaos", now_ms=int(time.time() * 1000)))
+        producer.flush(150)
 
     def statuses(self) -> dict[str, JobStatus]:
         """The newest status of every job, from the topic."""
@@ -80,20 +91,20 @@ class ChaosStack:
         return newest
 
     def ended(self, job_id: str) -> Callable[[], bool]:
-        """A cheap question whether the job has ended: asked of the topic at most once a second, False while the broker is away."""
-        last = {"asked": 0.0, "answer": False}
+        """A question whether the job has ended that never blocks: a thread asks the topic once a second until it has."""
+        over = threading.Event()
 
-        def ask() -> bool:
-            if time.monotonic() - last["asked"] > 1.0 and not last["answer"]:
-                last["asked"] = time.monotonic()
+        def ask() -> None:
+            while not over.wait(1.0):
                 try:
                     status = self.statuses().get(job_id)
-                    last["answer"] = status is not None and status.state.final
                 except Exception:
-                    last["answer"] = False
-            return bool(last["answer"])
+                    continue  # the broker is away: nobody knows
+                if status is not None and status.state.final:
+                    over.set()
 
-        return ask
+        threading.Thread(target=ask, name=f"asks-{job_id}", daemon=True).start()
+        return over.is_set
 
     def wait(self, job_id: str, timeout_s: float) -> JobStatus:
         """The final status of a job. Raises TimeoutError with the last one seen."""
@@ -108,6 +119,3 @@ class ChaosStack:
                 return status
             time.sleep(0.5)
         raise TimeoutError(f"{job_id} has not ended in {timeout_s:.0f} s; last status: {status}")
-
-
-SUCCEEDED = JobState.SUCCEEDED

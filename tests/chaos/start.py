@@ -1,15 +1,103 @@
-"""Starts a stack for a campaign, in a folder and on ports of its own."""
+"""Starts a stack for a campaign, in a folder and on ports of its own, and beside it: a second node whose agent reaches the brokers through
+a proxy alone, and a standby scheduler.
 
+Holds: the brokers have a listener for that node, advertised at the proxy's port, so that its agent knows no other way to them.
+"""
+
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.chaos.clock import Clocks
+from tests.chaos.kept import Kept
+from tests.chaos.proxy import Proxy
 from tests.chaos.stack import ChaosStack
-from tests.live_stack import running_stack
+from tests.live_stack import LiveStack, running_stack
+from tests.waiting import until
+from trainhouse.deploy.local.client_config import exports
+from trainhouse.deploy.local.layout import StackFolder, StackPorts
+from trainhouse.deploy.local.ports import LOOPBACK, free_port
+
+BESIDE = "beside"
+STANDBY = "standby"
+# Such an agent is given up after seven seconds and a half of silence, so that a partition of some seconds moves its gangs elsewhere.
+BEAT_S = 0.5
 
 
 @contextmanager
-def started(data_dir: Path, slots: int = 2) -> Iterator[ChaosStack]:
-    """A running stack; it ends with the block, or with its caller."""
-    with running_stack(data_dir, slots) as live:
-        yield ChaosStack.of(live)
+def started(data_dir: Path, slots: int = 2, listeners: dict[str, str] | None = None) -> Iterator[ChaosStack]:
+    """A running stack of two nodes with so many slots each; all of it ends with the block, or with its caller.
+
+    `listeners`: more of them of the brokers, name -> address.
+    """
+    clocks = Clocks(data_dir.parent / "clocks")
+    ports, behind = StackPorts.free(), free_port()
+    with ExitStack() as until_the_end:
+        wire = until_the_end.enter_context(Proxy(behind))
+        more = {name: (address, address) for name, address in (listeners or {}).items()}
+        more["BESIDE"] = (f"{LOOPBACK}:{behind}", f"{LOOPBACK}:{wire.port}")
+        write_listeners(StackFolder(data_dir), ports, more)
+        with environment(clocks.environment()):
+            live = until_the_end.enter_context(running_stack(data_dir, slots, ports))
+        base = outside(live)
+        standby = Kept("scheduler", base | own(clocks, STANDBY) | {"TRAINHOUSE_SCHEDULER_INSTANCE": STANDBY}, data_dir / "standby.log")
+        until_the_end.callback(standby.close)
+        settings = agent_settings(data_dir, BESIDE, f"{LOOPBACK}:{wire.port}", slots)
+        agent = Kept("agent", base | own(clocks, BESIDE) | settings, data_dir / "beside.log")
+        until_the_end.callback(agent.close)
+        until_the_end.callback(wire.heal)
+        alive = "SELECT node_id FROM nodes WHERE state = 'ALIVE'"
+        until(lambda: len(live.rows(alive)) == 2, agent.log.read_text)
+        until(lambda: "recovered" in standby.log.read_text(), standby.log.read_text)
+        yield ChaosStack.of(live, wire, clocks, {BESIDE: agent, STANDBY: standby}, data_dir / BESIDE)
+
+
+def write_listeners(folder: StackFolder, ports: StackPorts, more: dict[str, tuple[str, str]]) -> None:
+    """Gives the brokers of a stack to be more listeners: name -> where it listens, where clients are told to find it."""
+    file = folder.part("kafka") / "own.properties"
+    file.parent.mkdir(parents=True)
+    plain, controller = f"PLAINTEXT://{LOOPBACK}:{ports.kafka}", f"CONTROLLER://{LOOPBACK}:{ports.kafka_controller}"
+    listens = [plain, controller, *(f"{name}://{at}" for name, (at, _) in more.items())]
+    told = [plain, *(f"{name}://{at}" for name, (_, at) in more.items())]
+    protocols = [f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "CONTROLLER", *more)]
+    file.write_text(
+        f"listeners={','.join(listens)}\nadvertised.listeners={','.join(told)}\nlistener.security.protocol.map={','.join(protocols)}\n"
+    )
+
+
+def outside(live: LiveStack) -> dict[str, str]:
+    """The environment of a process that finds the stack's servers by settings alone."""
+    base = {k: v for k, v in live.environment.items() if not k.startswith("TRAINHOUSE_")}
+    told = exports(StackFolder(live.data_dir))
+    return base | {k: v for k, v in told.items() if k not in ("TRAINHOUSE_CONFIG", "TRAINHOUSE_DATA_DIR")}
+
+
+def agent_settings(data_dir: Path, node_id: str, bootstrap: str, slots: int) -> dict[str, str]:
+    """The settings of an agent of one's own that reaches the brokers there."""
+    settings = {"NODE_ID": node_id, "DIR": str(data_dir / node_id), "SLOTS": str(slots), "ACCELERATORS": "none"}
+    settings["HEARTBEAT_INTERVAL_S"] = str(BEAT_S)
+    return {f"TRAINHOUSE_AGENT_{k}": v for k, v in settings.items()} | {"TRAINHOUSE_KAFKA_BOOTSTRAP": bootstrap}
+
+
+def own(clocks: Clocks, name: str) -> dict[str, str]:
+    """A clock of its own for a process."""
+    return joined(clocks.environment(name))
+
+
+def joined(more: dict[str, str]) -> dict[str, str]:
+    """With what PYTHONPATH holds already."""
+    path = os.pathsep.join(filter(None, (more["PYTHONPATH"], os.environ.get("PYTHONPATH", ""))))
+    return more | {"PYTHONPATH": path}
+
+
+@contextmanager
+def environment(more: dict[str, str]) -> Iterator[None]:
+    """This process's own environment with more in it, for what is started meanwhile."""
+    before = dict(os.environ)
+    os.environ.update(joined(more))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -19,6 +19,7 @@ class FakeNvml:
     NVML_TEMPERATURE_GPU = pynvml.NVML_TEMPERATURE_GPU
     NVML_CLOCK_SM = pynvml.NVML_CLOCK_SM
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    NVML_MEMORY_ERROR_TYPE_CORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED
     NVML_VOLATILE_ECC = pynvml.NVML_VOLATILE_ECC
 
     def __init__(self, count: int = 2, links: str = "direct") -> None:
@@ -77,8 +78,12 @@ class FakeNvml:
     def nvmlDeviceGetClockInfo(self, handle: int, clock: int) -> int:
         return 1980
 
+    def nvmlDeviceGetMaxClockInfo(self, handle: int, clock: int) -> int:
+        self._only_first(handle)
+        return 2010
+
     def nvmlDeviceGetTotalEccErrors(self, handle: int, kind: int, counter: int) -> int:
-        return 0
+        return 7 if kind == self.NVML_MEMORY_ERROR_TYPE_CORRECTED else 0
 
     def _only_first(self, handle: int) -> None:
         if handle:
@@ -127,6 +132,7 @@ def test_what_the_driver_says() -> None:
     assert first.nvlink_peers == (second.device_id,)
     one, two = found.health()
     assert (one.power_w, two.power_w) == (123.456, None) and (one.throttled, two.throttled) == (False, True)
+    assert (one.max_sm_clock_mhz, two.max_sm_clock_mhz, one.ecc_corrected) == (2010.0, None, 7)
     assert (one.utilization_pct, one.temperature_c, one.sm_clock_mhz, one.ecc_uncorrected) == (87.0, 61.0, 1980.0, 0)
 
 

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 
 from trainhouse.projections.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded, embedded_options
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
-from trainhouse.projections.endpoint.server import Endpoint
+from trainhouse.projections.endpoint.request import GUEST_HEADER
+from trainhouse.projections.endpoint.server import Desk, Endpoint
 from trainhouse.projections.errors import ClickHouseFailed
 
 MEMORY = 1024**3
@@ -61,11 +63,13 @@ def embedded(folder: Path) -> Iterator[ConnectClickHouse]:
 def endpoint(folder: Path, embedded: ConnectClickHouse) -> Iterator[Endpoint]:
     limits = Limits(time_s=3.0, result_rows=200_000, result_bytes=64 * 1024**2, memory_bytes=256 * 1024**2)
     pool = ReadPool(folder, embedded_options(MEMORY, 2), limits, 3)
+    guests = ReadPool(folder, embedded_options(MEMORY, 2), replace(limits, result_rows=1000), 1)
     healthy = threading.Event()
     healthy.set()
-    with Endpoint(pool, "127.0.0.1", 0, 3, 8, healthy) as served:
+    with Endpoint(Desk(pool, 3, 8), "127.0.0.1", 0, healthy, guests=Desk(guests, 1, 0)) as served:
         yield served
-    pool.close()
+    for each in (pool, guests):
+        each.close()
 
 
 @pytest.fixture(scope="module")
@@ -257,3 +261,26 @@ def test_requests_beyond_the_bound_get_503(endpoint: Endpoint) -> None:
         thread.join()
     assert codes.count(200) <= 11
     assert codes.count(503) >= 5
+
+
+def test_a_guest_has_limits_and_connections_of_its_own(endpoint: Endpoint) -> None:
+    guest, much = {GUEST_HEADER: "1"}, "SELECT number FROM numbers(2000)"
+    with pytest.raises(urllib.error.HTTPError) as failed:
+        get(endpoint, much, headers=guest)
+    assert failed.value.headers["X-ClickHouse-Exception-Code"] == "396"
+    assert get(endpoint, much).status == 200
+    codes: list[int] = []
+
+    def ask() -> None:
+        try:
+            codes.append(get(endpoint, "SELECT sleep(1)", headers=guest).status)
+        except urllib.error.HTTPError as error:
+            codes.append(error.code)
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    assert get(endpoint, "SELECT 1").read() == b"1\n"  # nobody else waits for guests
+    for thread in threads:
+        thread.join()
+    assert codes.count(200) >= 1 and codes.count(503) >= 1

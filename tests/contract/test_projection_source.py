@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from trainhouse.events.kafka import producer_config
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.errors import BrokenPosition
-from trainhouse.projections.memory import MemoryLog, MemorySource
+from trainhouse.projections.history import History, KafkaHistory
+from trainhouse.projections.memory import MemoryHistory, MemoryLog, MemorySource
 from trainhouse.projections.positions import Range
 from trainhouse.projections.reader import KafkaSource, Source
 from trainhouse.projections.record import Record
@@ -28,6 +29,7 @@ class Log:
     append: Callable[[bytes], None]
     gap: Callable[[], None]
     source: Callable[[], Source]
+    history: Callable[[int], History]
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.stack)])
@@ -35,7 +37,13 @@ def log(request: pytest.FixtureRequest) -> Iterator[Log]:
     topic = f"source-{uuid.uuid4().hex[:8]}"
     if request.param == "memory":
         memory = MemoryLog()
-        yield Log(topic, lambda v: void(memory.append(topic, v)), lambda: memory.skip(topic), lambda: MemorySource(memory, 4))
+        yield Log(
+            topic,
+            lambda v: void(memory.append(topic, v)),
+            lambda: memory.skip(topic),
+            lambda: MemorySource(memory, 4),
+            lambda end: MemoryHistory(memory, {(topic, 0): end}, 4),
+        )
         return
     settings = KafkaSettings(bootstrap=request.getfixturevalue("kafka"))
     admin = AdminClient(settings.client_config())
@@ -50,7 +58,13 @@ def log(request: pytest.FixtureRequest) -> Iterator[Log]:
         producer.flush(30)
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
 
-    yield Log(topic, lambda v: write(v, True), lambda: write(b"aborted", False), lambda: KafkaSource(settings, [topic], 4, 10_000))
+    yield Log(
+        topic,
+        lambda v: write(v, True),
+        lambda: write(b"aborted", False),
+        lambda: KafkaSource(settings, [topic], 4, 10_000),
+        lambda end: KafkaHistory(settings, {(topic, 0): end}, 4, 10_000),
+    )
 
 
 def void(_: object) -> None:
@@ -116,3 +130,31 @@ def test_a_poll_is_bounded_in_records(log: Log) -> None:
     assert len(found) <= 4
     assert len(found) + len(take(source, 12 - len(found))) == 12
     source.close()
+
+
+def test_a_history_ends_where_it_is_told_to_also_where_no_record_is(log: Log) -> None:
+    for n in range(10):
+        log.append(b"%d" % n)
+        log.gap()
+    whole = log.source()
+    whole.start({})
+    offsets = [r.offset for r in take(whole, 10)]
+    whole.close()
+    for end, expected in ((offsets[6] + 1, 7), (offsets[6], 6), (offsets[9] + 2, 10), (0, 0)):
+        history = log.history(end)
+        history.start({})
+        assert len(ended(history)) == expected
+        assert history.finished
+        history.close()
+    later = log.history(offsets[8])
+    later.start({(log.topic, 0): offsets[3]})
+    assert [r.value for r in ended(later)] == [b"3", b"4", b"5", b"6", b"7"]
+    later.close()
+
+
+def ended(history: History) -> list[Record]:
+    found: list[Record] = []
+    deadline = time.monotonic() + 60
+    while not history.finished and time.monotonic() < deadline:
+        found += history.poll(0.05)
+    return found

@@ -70,6 +70,7 @@ class Stage:
     folder: Path
     heard: list[Heard] = field(default_factory=list)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._producer = EventProducer(self.kafka)
@@ -96,11 +97,11 @@ class Stage:
         self._say(POOLS, PoolCreated(pool=self.pool, partition=PARTITION), partition=0)
 
     def start_agent(self, node: str = "n1", folder: Path | None = None, **settings: object) -> subprocess.Popen[bytes]:
-        """Starts a real agent process."""
+        """Starts a real agent process. `environment` has what it gets beside its own settings."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("TRAINHOUSE_")}
         chosen = {"node_id": node, "pool": self.pool, "dir": folder or self.folder / node, "slots": 4, "accelerators": "none"} | settings
         env |= {f"TRAINHOUSE_AGENT_{k.upper()}": str(v) for k, v in chosen.items()}
-        env |= {"TRAINHOUSE_KAFKA_BOOTSTRAP": self.kafka.bootstrap}
+        env |= {"TRAINHOUSE_KAFKA_BOOTSTRAP": self.kafka.bootstrap} | self.environment
         log = (self.folder / f"{node}.log").open("ab")
         process = subprocess.Popen(
             [sys.executable, "-c", "from trainhouse.workers.agent.main import main; main()"], env=env, stdout=log, stderr=log

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -111,10 +110,10 @@ class Pool:
 
     def states(self, job: Job) -> list[str]:
         """The states that the job went through, as its story tells."""
-        query = f"SELECT summary FROM events WHERE job_id = '{job.id}' AND type LIKE '%.job.status.%' ORDER BY source_offset"
+        query = f"SELECT state FROM job_status_history WHERE job_id = '{job.id}' ORDER BY status_seq"
 
         def told() -> list[str]:
-            found = [re.split("[:,]", str(row["summary"]))[0] for row in self.rows(query)]
+            found = [str(row["state"]) for row in self.rows(query)]
             return [state for at, state in enumerate(found) if at == 0 or found[at - 1] != state]
 
         until(lambda: "SUCCEEDED" in told(), told)

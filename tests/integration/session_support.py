@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,3 +77,33 @@ class JobRun(Attempt):
         found = re.search(r"weights sha256 ([0-9a-f]{64})", self.stdout())
         assert found, self.stdout() + self.stderr()
         return found.group(1)
+
+
+class Runs:
+    """Attempts of one test, started by a warm launcher; all are ended with it."""
+
+    def __init__(self, folder: Path, launcher: Launcher, store: "StoreServer") -> None:
+        self.folder, self.launcher, self.store = folder, launcher, store
+        self.all: list[JobRun] = []
+
+    def start(
+        self,
+        script: str,
+        arguments: Sequence[str],
+        epoch: int = 0,
+        ranks: int = 2,
+        name: str = "job",
+        environment: Mapping[str, str] | None = None,
+        **spec: object,
+    ) -> JobRun:
+        """An attempt of the job `name` with `script` as its program. `environment`: what the agent would set beside the usual."""
+        command = ("python", "train.py", *arguments)
+        run = JobRun(self.folder / name, f"{name}-{self.folder.name}", epoch, command, ranks, self.store, **spec)
+        run._more |= environment or {}
+        (run.paths.code / "train.py").write_text(script)
+        self.all.append(run)
+        return run.start(self.launcher)
+
+    def close(self) -> None:
+        for run in self.all:
+            run.close()

@@ -1,7 +1,7 @@
-"""A short, seeded campaign of kills over the whole real stack; the long one is `make chaos`.
+"""A short, seeded campaign of faults over the whole real stack; the long one is `make chaos`.
 
-Every part is killed with SIGKILL while the example job trains, in the middle of a commit too. The job must end with the weights of a run
-that nobody disturbed, and the judge, who reads only topics, files, objects and SQL, must have nothing to complain about.
+Kills, a pause, a partition and a clock jump while the example job trains beside other jobs. It must end with the weights of a run that
+nobody disturbed, and the judge, who reads only topics, objects, the ranks' files and SQL, must have nothing to complain about.
 """
 
 from pathlib import Path
@@ -9,25 +9,37 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.campaign import run
-from tests.chaos.faults import TARGETS, plan
+from tests.chaos.faults import TARGETS, Kind, mixed, plan
 from tests.chaos.start import started
 
 pytestmark = [pytest.mark.stack, pytest.mark.chaos, pytest.mark.timeout(900)]
 SEED = 20261
-STEPS = 300
+STEPS = 160
+LONGEST_S = 4.0
+SHORT = [
+    (Kind.KILL, "rank"),
+    (Kind.KILL, "scheduler"),
+    (Kind.KILL, "kafka"),
+    (Kind.PAUSE, "agent"),
+    (Kind.PARTITION, "beside"),
+    (Kind.CLOCK, "standby"),
+    (Kind.KILL, "store"),
+]
 
 
-def test_a_plan_comes_from_its_seed_and_names_every_target() -> None:
-    first = plan(SEED, TARGETS, 10, STEPS, 14)
-    assert first == plan(SEED, TARGETS, 10, STEPS, 14) != plan(SEED + 1, TARGETS, 10, STEPS, 14)
+def test_a_plan_comes_from_its_seed_and_has_every_kind_and_target() -> None:
+    whats = mixed(SEED, 100)
+    first = plan(SEED, whats, STEPS, 14)
+    assert first == plan(SEED, whats, STEPS, 14) != plan(SEED + 1, whats, STEPS, 14)
     faults = [fault for job in first for fault in job]
-    assert all(sum(f.target == target for f in faults) == 10 for target in TARGETS)
-    assert any(f.mid_commit for f in faults)
+    assert len(faults) == 100 and {(f.kind, f.target) for f in faults} == {(kind, target) for kind in Kind for target in TARGETS[kind]}
+    assert any(f.mid_commit for f in faults) and all((f.lasts_s > 0) is (f.kind is not Kind.KILL) for f in faults)
+    assert max(f.lasts_s for f in faults) > 20 and {f.jump_s > 0 for f in faults if f.kind is Kind.CLOCK} == {True, False}
 
 
-def test_every_part_is_killed_and_nothing_is_lost_doubled_or_invented(tmp_path: Path) -> None:
+def test_after_faults_of_many_kinds_nothing_is_lost_doubled_or_invented(tmp_path: Path) -> None:
     with started(tmp_path / "data") as stack:
-        verdict = run(stack, plan(SEED, TARGETS, 1, STEPS, 2), STEPS)
+        verdict = run(stack, plan(SEED, SHORT, STEPS, 1, LONGEST_S), STEPS)
     told = "\n".join([f"seed {SEED}", *map(str, verdict.done), *verdict.complaints])
     assert not verdict.complaints, told
-    assert len(verdict.done) == len(TARGETS), told
+    assert {done.fault.kind for done in verdict.done} >= {Kind.KILL, Kind.PAUSE, Kind.PARTITION}, told

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from trainhouse.client import NoReply, NotReachable, SqlEndpoint, TrainhouseClient, UnknownJob, spec_of
-from trainhouse.client.client import now_ms
+from trainhouse.client.by_kafka import ByKafka
+from trainhouse.client.clock import now_ms
 from trainhouse.client.code import PackedCode
 from trainhouse.client.operations import dump_stacks, execute
 from trainhouse.client.story import spec_of_job, story
@@ -51,7 +52,7 @@ def settings(kafka: str) -> KafkaSettings:
 
 @pytest.fixture
 def client(settings: KafkaSettings) -> TrainhouseClient:
-    return TrainhouseClient(settings, NO_SQL, no_code)
+    return TrainhouseClient(ByKafka(settings, NO_SQL, no_code))
 
 
 @dataclass
@@ -150,7 +151,7 @@ def test_a_story_tells_each_event_once(client: TrainhouseClient, settings: Kafka
 
 
 def test_no_broker_is_said_in_time() -> None:
-    away = TrainhouseClient(KafkaSettings(bootstrap="127.0.0.1:1"), NO_SQL, no_code)
+    away = TrainhouseClient(ByKafka(KafkaSettings(bootstrap="127.0.0.1:1"), NO_SQL, no_code))
     with pytest.raises(NotReachable, match="trainhouse up"):
         away.submit(SPEC)
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.live_agent import Agents, agents
+from tests.live_agent import Agents, a_pool, agents
 from tests.live_stack import LiveStack
-from trainhouse.client.client import now_ms
-from trainhouse.events import PoolCreated, envelope_of
-from trainhouse.events.kafka import EventProducer
-from trainhouse.events.topics import JOBS
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
@@ -30,12 +25,7 @@ print(os.environ["RANK"], os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE
 @pytest.fixture(scope="module")
 def pool(stack: LiveStack) -> str:
     """A pool of its own on the shared stack."""
-    name = f"two-{secrets.token_hex(4)}"
-    producer = EventProducer(stack.client().kafka)
-    event = PoolCreated.model_validate({"pool": name, "partition": 1})
-    producer.send(JOBS, envelope_of(event, id=f"pool:{name}", source="test", now_ms=now_ms()))
-    producer.flush()
-    return name
+    return a_pool(stack, "two", 1)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,15 +17,6 @@ if TYPE_CHECKING:
 STEPS = 30
 COMMAND = (*GPT, *SMALL, "--steps", str(STEPS), "--checkpoint-every", "4")
 KILLS = 4
-
-
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[Launcher]:
-    launcher = Launcher(warm_wait_s=120)
-    launcher.prepare()
-    until(launcher.warm_ready)
-    yield launcher
-    launcher.close()
 
 
 def finished(run: JobRun) -> str:

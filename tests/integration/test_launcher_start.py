@@ -29,15 +29,6 @@ from trainhouse.workers.launcher.processes import read_process
 COLD = {"PYTHONOPTIMIZE": "1"}
 
 
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[Launcher]:
-    launcher = Launcher(warm_wait_s=120)
-    launcher.prepare()
-    until(launcher.warm_ready)
-    yield launcher
-    launcher.close()
-
-
 @pytest.fixture
 def attempt(tmp_path: Path) -> Iterator[Attempt]:
     attempt = Attempt(tmp_path / "attempt")

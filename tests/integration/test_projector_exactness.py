@@ -5,154 +5,36 @@ Each hazard has a test that shows the harm without its counter-measure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from tests.projecting import NOW, Killed, Killing, append, drain, lines, metrics, three_records
 from trainhouse.events import topics
-from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import CheckpointCompleted
 from trainhouse.events.codec import encode
 from trainhouse.events.envelope import envelope_of
 from trainhouse.events.job import JobState, JobStatus
-from trainhouse.events.telemetry import LogLines, StepMetrics
 from trainhouse.projections import lane as lane_module
-from trainhouse.projections.clickhouse import EXACT_INSERT, ClickHouse, ConnectClickHouse, connect_embedded
+from trainhouse.projections.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded
 from trainhouse.projections.errors import BrokenMigration
-from trainhouse.projections.lane import Lane, Pace
+from trainhouse.projections.lane import Pace
 from trainhouse.projections.marks import Marks
-from trainhouse.projections.memory import MemoryLog, MemorySource
+from trainhouse.projections.memory import MemoryLog
 from trainhouse.projections.migrate import Migration, migrate, migrations
 from trainhouse.projections.positions import Batch, Positions, Range, Standing
-from trainhouse.projections.registry import LANES, TABLES
+from trainhouse.projections.registry import TABLES
 from trainhouse.projections.schema import read_schemas
 
 pytestmark = pytest.mark.stack
-NOW = 1_800_000_000_000
-
-
-class Killed(Exception):
-    """Stands for the end of the process."""
-
-
-class Killing:
-    """A connection that ends at its nth insert: before it, after it, or in the middle of it."""
-
-    def __init__(self, inner: ConnectClickHouse, at: int, how: str) -> None:
-        self._inner = inner
-        self._left = at
-        self._how = how
-
-    def command(self, sql: str) -> None:
-        self._inner.command(sql)
-
-    def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        return self._inner.rows(sql, parameters)
-
-    def insert(self, table: str, data: pa.Table, token: str) -> None:
-        self._left -= 1
-        if self._left != 0:
-            self._inner.insert(table, data, token)
-            return
-        if self._how == "after":
-            self._inner.insert(table, data, token)
-        if self._how == "inside":
-            insert_a_part(self._inner, table, data, token)
-        raise Killed
-
-    def close(self) -> None:
-        pass
-
-
-def insert_a_part(clickhouse: ConnectClickHouse, table: str, data: pa.Table, token: str) -> None:
-    """A real insert of several blocks whose input ends in the middle: the engine keeps the blocks before that."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, data.schema) as writer:
-        writer.write_table(data, max_chunksize=2)
-    whole = sink.getvalue().to_pybytes()
-    settings = EXACT_INSERT | {"insert_deduplication_token": token, "min_insert_block_size_rows": "1", "max_insert_block_size": "2"}
-    settings |= {"min_insert_block_size_bytes": "1", "input_format_parallel_parsing": "0"}
-    with pytest.raises(Exception):  # noqa: B017
-        clickhouse._client.raw_insert(table, insert_block=whole[: len(whole) * 2 // 3], fmt="ArrowStream", settings=settings)
-
-
-@pytest.fixture
-def clickhouse(tmp_path: Path) -> Iterator[ConnectClickHouse]:
-    made = connect_embedded(tmp_path / "clickhouse", 1024**3, 2)
-    migrate(made)
-    yield made
-    made.close()
-
-
-def lane_of(name: str, clickhouse: ClickHouse, log: MemoryLog, max_records: int = 4) -> Lane:
-    spec = next(s for s in LANES if s.name == name)
-    wanted = MemoryLog()
-    wanted.records = [r for r in log.records if r.topic in spec.topics]
-    wanted.ends = log.ends
-    builder = spec.builder(read_schemas(clickhouse, TABLES))
-    return Lane(name, MemorySource(wanted, max_records), clickhouse, builder, Pace(0, 0))
-
-
-def drain(name: str, clickhouse: ClickHouse, log: MemoryLog, max_records: int = 4) -> None:
-    """One life of a lane: recovers, then ingests all that is there."""
-    lane = lane_of(name, clickhouse, log, max_records)
-    lane.recover()
-    while records := lane._source.poll(0):
-        lane.ingest(records)
-    lane._positions.settle()
-
-
-def append(log: MemoryLog, topic: str, event: Event, event_id: str) -> None:
-    envelope = envelope_of(event, id=event_id, source="test", now_ms=NOW)
-    log.append(topic, encode(envelope), key=envelope.subject.encode(), timestamp_ms=NOW)
-
-
-def metrics(start: int, count: int, **more: Any) -> StepMetrics:
-    """Points [start, start + count), ten bytes of spool each."""
-    points = range(start, start + count)
-    fields: dict[str, Any] = {"job_id": "job", "attempt": 0, "epoch": 0, "rank": 0, "node_id": "node"} | more
-    return StepMetrics(
-        start=start * 10,
-        end=(start + count) * 10,
-        steps=tuple(points),
-        times_ms=tuple(NOW + p for p in points),
-        offsets=tuple(p * 10 for p in points),
-        metrics={"loss": tuple(1 / (p + 1) for p in points), "lr": tuple(0.1 for _ in points)},
-        **fields,
-    )
-
-
-def lines(start: int, count: int) -> LogLines:
-    numbers = range(start, start + count)
-    return LogLines(
-        job_id="job",
-        attempt=0,
-        epoch=0,
-        rank=0,
-        node_id="node",
-        start=start * 10,
-        end=(start + count) * 10,
-        stream="stdout",
-        lines=tuple(f"line {n}" for n in numbers),
-        offsets=tuple(n * 10 for n in numbers),
-        read_at_ms=NOW,
-    )
 
 
 def steps_of(clickhouse: ClickHouse, metric: str = "loss") -> list[int]:
     sql = "SELECT step FROM step_metrics WHERE metric = {m:String} ORDER BY step"
     return [r[0] for r in clickhouse.rows(sql, {"m": metric})]
-
-
-def three_records() -> MemoryLog:
-    log = MemoryLog()
-    for n in range(3):
-        append(log, topics.METRICS, metrics(n * 7, 7), f"m{n}")
-        log.skip(topics.METRICS)
-    return log
 
 
 @pytest.mark.parametrize("how", ["before", "after", "inside"])

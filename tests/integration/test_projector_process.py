@@ -13,15 +13,16 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from tests.projecting import CURVES, lines, metrics
 from tests.waiting import until
 from trainhouse.deploy.local.ports import free_port
 from trainhouse.deploy.local.server import die_with_parent
 from trainhouse.events import topics
-from trainhouse.events.admin import create_topics
 from trainhouse.events.base import Event
 from trainhouse.events.codec import HEADERS, encode
 from trainhouse.events.envelope import envelope_of
@@ -29,7 +30,7 @@ from trainhouse.events.job import JobState, JobStatus
 from trainhouse.events.kafka import EventProducer, producer_config
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.telemetry import LogLines, StepMetrics
-from trainhouse.projections.queries import JobFilter, Queries
+from trainhouse.projections.clickhouse import ConnectClickHouse, connect_server
 from trainhouse.projections.settings import ClickHouseSettings
 
 pytestmark = pytest.mark.stack
@@ -81,15 +82,8 @@ class Process:
         self._process.send_signal(number)
         return self._process.wait(60)
 
-    def queries(self) -> Queries:
-        return Queries(ClickHouseSettings(url=f"http://127.0.0.1:{self.port}"))
-
-
-@pytest.fixture
-def settings(kafka: str) -> KafkaSettings:
-    found = KafkaSettings(bootstrap=kafka)
-    create_topics(found)
-    return found
+    def clickhouse(self) -> ConnectClickHouse:
+        return connect_server(ClickHouseSettings(url=f"http://127.0.0.1:{self.port}"))
 
 
 @pytest.fixture
@@ -102,36 +96,11 @@ def projector(settings: KafkaSettings, tmp_path: Path) -> Iterator[Process]:
 
 
 def points(job: str, n: int) -> StepMetrics:
-    numbers = range(n * POINTS, (n + 1) * POINTS)
-    return StepMetrics(
-        job_id=job,
-        attempt=0,
-        epoch=0,
-        rank=0,
-        node_id="node",
-        start=numbers.start * 10,
-        end=numbers.stop * 10,
-        steps=tuple(numbers),
-        times_ms=tuple(1_800_000_000_000 + i for i in numbers),
-        offsets=tuple(i * 10 for i in numbers),
-        metrics={"loss": tuple(1.0 / (i + 1) for i in numbers)},
-    )
+    return metrics(n * POINTS, POINTS, curves={"loss": CURVES["loss"]}, job_id=job)
 
 
-def lines(job: str, n: int) -> LogLines:
-    return LogLines(
-        job_id=job,
-        attempt=0,
-        epoch=0,
-        rank=0,
-        node_id="node",
-        start=n * 10,
-        end=n * 10 + 10,
-        stream="stdout",
-        lines=(f"line {n}",),
-        offsets=(n * 10,),
-        read_at_ms=1_800_000_000_000,
-    )
+def line(job: str, n: int) -> LogLines:
+    return lines(n, 1, job_id=job)
 
 
 @pytest.mark.chaos
@@ -147,7 +116,7 @@ def test_killed_under_load_it_loses_and_doubles_nothing(settings: KafkaSettings,
         nonlocal sent
         producer = EventProducer(settings)
         while not stop.is_set():
-            for event in (points(job, sent), lines(job, sent), JobStatus(job_id=job, status_seq=sent, state=JobState.RUNNING, step=sent)):
+            for event in (points(job, sent), line(job, sent), JobStatus(job_id=job, status_seq=sent, state=JobState.RUNNING, step=sent)):
                 topic = {StepMetrics: topics.METRICS, LogLines: topics.LOGS, JobStatus: topics.STATUS}[type(event)]
                 producer.send(topic, envelope_of(event, id=f"{job}:{type(event).__name__}:{sent}", source="test", now_ms=1))
             # A spool that is cut again: the repeat must vanish.
@@ -170,18 +139,19 @@ def test_killed_under_load_it_loses_and_doubles_nothing(settings: KafkaSettings,
         stop.set()
         thread.join()
     projector.wait_ready()
-    queries = projector.queries()
+    clickhouse = projector.clickhouse()
     count = "SELECT (SELECT count() FROM step_metrics WHERE job_id = {j:String}), (SELECT count() FROM logs WHERE job_id = {j:String})"
+    step = "SELECT step FROM jobs WHERE job_id = {j:String}"
     until(
-        lambda: queries.sql(count, {"j": job})[1][0] >= (sent * POINTS, sent) and queries.job(job)["step"] == sent - 1,
-        lambda: (sent, queries.sql(count, {"j": job})[1], queries.job(job)),
+        lambda: clickhouse.rows(count, {"j": job})[0] >= (sent * POINTS, sent) and clickhouse.rows(step, {"j": job}) == [(sent - 1,)],
+        lambda: (sent, clickhouse.rows(count, {"j": job}), clickhouse.rows(step, {"j": job})),
     )
-    assert queries.sql(count, {"j": job})[1] == [(sent * POINTS, sent)], f"seed {seed}"
+    assert clickhouse.rows(count, {"j": job}) == [(sent * POINTS, sent)], f"seed {seed}"
     distinct = "SELECT uniqExact(step), min(step), max(step), sum(value) FROM step_metrics WHERE job_id = {j:String}"
-    assert queries.sql(distinct, {"j": job})[1][0][:3] == (sent * POINTS, 0, sent * POINTS - 1)
-    assert queries.sql("SELECT uniqExact(offset) FROM logs WHERE job_id = {j:String}", {"j": job})[1] == [(sent,)]
-    assert queries.sql("SELECT count() FROM statuses_rows FINAL WHERE job_id = {j:String}", {"j": job})[1] == [(sent,)]
-    queries.close()
+    assert clickhouse.rows(distinct, {"j": job})[0][:3] == (sent * POINTS, 0, sent * POINTS - 1)
+    assert clickhouse.rows("SELECT uniqExact(offset) FROM logs WHERE job_id = {j:String}", {"j": job}) == [(sent,)]
+    assert clickhouse.rows("SELECT count() FROM statuses_rows FINAL WHERE job_id = {j:String}", {"j": job}) == [(sent,)]
+    clickhouse.close()
 
 
 def test_only_committed_records_of_transactions_count(settings: KafkaSettings, projector: Process) -> None:
@@ -201,15 +171,15 @@ def test_only_committed_records_of_transactions_count(settings: KafkaSettings, p
         producer.flush(30)
         producer.abort_transaction(30) if seq % 3 == 2 else producer.commit_transaction(30)
     projector.wait_ready()
-    queries = projector.queries()
+    clickhouse = projector.clickhouse()
     seen = "SELECT groupArray(status_seq) FROM (SELECT status_seq FROM statuses_rows FINAL WHERE job_id = {j:String} ORDER BY status_seq)"
     expected = [n for n in range(12) if n % 3 != 2]
-    until(lambda: queries.sql(seen, {"j": job})[1][0][0] == expected, timeout_s=60)
+    until(lambda: clickhouse.rows(seen, {"j": job})[0][0] == expected, timeout_s=60)
     projector.kill()
     projector.start()
     projector.wait_ready()
-    assert queries.sql(seen, {"j": job})[1][0][0] == expected
-    queries.close()
+    assert clickhouse.rows(seen, {"j": job})[0][0] == expected
+    clickhouse.close()
 
 
 def test_a_signal_ends_it_well_and_questions_are_answered(settings: KafkaSettings, projector: Process) -> None:
@@ -220,26 +190,31 @@ def test_a_signal_ends_it_well_and_questions_are_answered(settings: KafkaSetting
         (topics.STATUS, JobStatus(job_id=job, status_seq=1, state=JobState.RUNNING, user="ada", team="t1", step=1, submitted_at_ms=5)),
         (topics.STATUS, JobStatus(job_id=job, status_seq=2, state=JobState.RUNNING, user="ada", team="t1", step=2, submitted_at_ms=5)),
         (topics.METRICS, points(job, 0)),
-        (topics.LOGS, lines(job, 0)),
-        (topics.LOGS, lines(job, 1)),
+        (topics.LOGS, line(job, 0)),
+        (topics.LOGS, line(job, 1)),
     ]
     for n, (topic, event) in enumerate(events):
         producer.send(topic, envelope_of(event, id=f"{job}:{n}", source="test", now_ms=1000 + n))
     producer.flush()
     projector.wait_ready()
-    queries = projector.queries()
-    until(lambda: len(queries.logs(job)) == 2 and len(queries.metrics(job, "loss")) == POINTS, timeout_s=60)
-    until(lambda: (queries.job(job) or {}).get("step") == 2, timeout_s=60)
-    assert [j["job_id"] for j in queries.jobs(JobFilter(user="ada", team="t1", states=("running",), since_ms=1)) if j["job_id"] == job] == [
-        job
-    ]
-    assert queries.jobs(JobFilter(user="ada'; DROP TABLE jobs_rows --")) == []
-    assert [line["line"] for line in queries.logs(job, rank=0)] == ["line 0", "line 1"]
-    assert [line["line"] for line in queries.logs(job, after=queries.logs(job)[0])] == ["line 1"]
-    assert [e["summary"] for e in queries.events(job)] == ["PENDING", "RUNNING"]
-    for empty in (queries.attempts, queries.checkpoints, queries.ranks, queries.allocations):
-        assert empty(job) == []
-    assert all(r["job_id"] != job for r in queries.rejections())
-    assert queries.nodes(pool="none") == []
-    queries.close()
+    clickhouse = projector.clickhouse()
+
+    def asked(query: str, **more: str) -> list[tuple[Any, ...]]:
+        return clickhouse.rows(query, {"j": job} | more)
+
+    output = "SELECT line FROM logs WHERE job_id = {j:String} AND rank = 0 ORDER BY source_offset, offset"
+    curve = "SELECT count() FROM step_metrics WHERE job_id = {j:String} AND metric = 'loss'"
+    until(lambda: len(asked(output)) == 2 and asked(curve) == [(POINTS,)])
+    until(lambda: asked("SELECT step FROM jobs WHERE job_id = {j:String}") == [(2,)])
+    whose = "user = {u:String} AND team = 't1' AND state = 'RUNNING'"
+    of_user = f"SELECT job_id FROM jobs WHERE {whose} AND submitted_at >= fromUnixTimestamp64Milli(toInt64(1))"
+    assert [j for (j,) in asked(of_user, u="ada") if j == job] == [job]
+    assert asked(of_user, u="ada'; DROP TABLE jobs_rows --") == []
+    assert asked(output) == [("line 0",), ("line 1",)]
+    told = "SELECT summary FROM events WHERE job_id = {j:String} ORDER BY time, source_topic, source_partition, source_offset"
+    assert asked(told) == [("PENDING",), ("RUNNING",)]
+    for view in ("attempts", "checkpoints", "ranks", "allocations", "rejections"):
+        assert asked(f"SELECT * FROM {view} WHERE job_id = {{j:String}}") == []
+    assert asked("SELECT * FROM nodes WHERE pool = 'none'") == []
+    clickhouse.close()
     assert projector.kill(signal.SIGTERM) == 0

@@ -4,20 +4,15 @@ import json
 import math
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.integration.launcher_support import Attempt
-from tests.integration.session_support import GPT, SMALL, JobRun
+from tests.integration.session_support import GPT, SMALL, JobRun, Runs
 from tests.waiting import until
 from trainhouse.workers.launcher import Launcher, terminate
 from trainhouse.workers.session import EXIT_STOPPED
-
-if TYPE_CHECKING:
-    from trainhouse.deploy.local.store import StoreServer
 
 pytestmark = pytest.mark.stack
 
@@ -45,36 +40,8 @@ if sys.argv[2] == "linger": time.sleep(600)
 """
 
 
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[Launcher]:
-    launcher = Launcher(warm_wait_s=120)
-    launcher.prepare()
-    until(launcher.warm_ready)
-    yield launcher
-    launcher.close()
-
-
-class Runs:
-    """Attempts of one test; all are ended with it."""
-
-    def __init__(self, folder: Path, launcher: Launcher, store: "StoreServer") -> None:
-        self.folder, self.launcher, self.store = folder, launcher, store
-        self.all: list[Attempt] = []
-
-    def tiny(self, epoch: int = 0, steps: int = 100_000, then: str = "go", ranks: int = 2, **spec: object) -> JobRun:
-        command = ("python", "train.py", str(steps), then)
-        run = JobRun(self.folder, f"job-{self.folder.name}", epoch, command, ranks, self.store, **spec)
-        (run.paths.code / "train.py").write_text(TINY)
-        self.all.append(run)
-        return run.start(self.launcher)
-
-
-@pytest.fixture
-def runs(tmp_path: Path, launcher: Launcher, object_store_endpoint: "StoreServer") -> Iterator[Runs]:
-    runs = Runs(tmp_path, launcher, object_store_endpoint)
-    yield runs
-    for run in runs.all:
-        run.close()
+def tiny(runs: Runs, epoch: int = 0, steps: int = 100_000, then: str = "go", ranks: int = 2, **spec: object) -> JobRun:
+    return runs.start(TINY, (str(steps), then), epoch, ranks, **spec)
 
 
 def ask(run: JobRun, **fields: object) -> None:
@@ -89,7 +56,7 @@ def last_progress(run: JobRun, rank: int = 0) -> dict[str, object]:
 
 
 def test_all_ranks_save_and_stop_when_asked_and_the_next_attempt_goes_on(runs: Runs) -> None:
-    first = runs.tiny()
+    first = tiny(runs)
     until(lambda: len(first.losses()) > 3)
     ask(first, then_stop=True)
     assert [first.exit_of(r).exit_code for r in (0, 1)] == [EXIT_STOPPED, EXIT_STOPPED], first.stderr()
@@ -97,7 +64,7 @@ def test_all_ranks_save_and_stop_when_asked_and_the_next_attempt_goes_on(runs: R
     step = saved[2]["step"]  # type: ignore[index, call-overload]
     assert step > 3 and saved[3] == f"job-{runs.folder.name}:commit:{saved[2]['commit']}"  # type: ignore[index, call-overload]
     assert last_progress(first, 0)["step"] == last_progress(first, 1)["step"] == step
-    second = runs.tiny(epoch=1, steps=step + 3)
+    second = tiny(runs, epoch=1, steps=step + 3)
     assert [second.exit_of(r).exit_code for r in (0, 1)] == [0, 0], second.stderr()
     assert sorted(second.losses()) == [step, step + 1, step + 2]
     assert second.stdout() == f"finished at {step + 3}\n"
@@ -106,7 +73,7 @@ def test_all_ranks_save_and_stop_when_asked_and_the_next_attempt_goes_on(runs: R
 
 
 def test_a_request_without_a_stop_is_answered_once(runs: Runs) -> None:
-    run = runs.tiny()
+    run = tiny(runs)
     until(lambda: len(run.losses()) > 3)
     ask(run)
     until(lambda: run.events("CheckpointCompleted"))
@@ -118,14 +85,14 @@ def test_a_request_without_a_stop_is_answered_once(runs: Runs) -> None:
 
 
 def test_the_clock_asks_for_saves_too(runs: Runs) -> None:
-    run = runs.tiny(checkpoint={"every_s": 0.3})
+    run = tiny(runs, checkpoint={"every_s": 0.3})
     until(lambda: len(run.events("CheckpointCompleted")) >= 2)
     stalled = last_progress(run)
     assert float(stalled["save_stall_s"]) > 0 and float(stalled["data_wait_s"]) > 0  # type: ignore[arg-type]
 
 
 def test_sigterm_ends_at_a_step_boundary_without_a_save(runs: Runs) -> None:
-    run = runs.tiny()
+    run = tiny(runs)
     until(lambda: len(run.losses()) > 3)
     terminate(run.paths)
     codes = [run.exit_of(r).exit_code for r in (0, 1)]
@@ -134,30 +101,30 @@ def test_sigterm_ends_at_a_step_boundary_without_a_save(runs: Runs) -> None:
 
 
 def test_sigterm_after_the_last_step_ends_at_once(runs: Runs) -> None:
-    run = runs.tiny(steps=2, then="linger", ranks=1)
+    run = tiny(runs, steps=2, then="linger", ranks=1)
     until(lambda: "finished" in run.stdout())
     terminate(run.paths)
     assert run.exit_of().exit_code == 128 + signal.SIGTERM
 
 
 def test_a_logged_metric_survives_a_sigkill_right_after_the_call(runs: Runs) -> None:
-    run = runs.tiny(then="die", ranks=1)
+    run = tiny(runs, then="die", ranks=1)
     assert run.exit_of().signal == signal.SIGKILL
     assert sorted(run.losses()) == [0, 1, 2, 3, 4, 5]
     assert all(math.isfinite(loss) for loss in run.losses().values())
 
 
 def test_an_exception_leaves_the_last_progress_and_the_traceback(runs: Runs) -> None:
-    run = runs.tiny(then="raise", ranks=1)
+    run = tiny(runs, then="raise", ranks=1)
     assert run.exit_of().exit_code == 1
     assert last_progress(run)["step"] == 5
     assert "ValueError: of its own making" in run.stderr()
 
 
 def test_an_older_attempt_cannot_begin_after_a_newer_one(runs: Runs) -> None:
-    newer = runs.tiny(epoch=3, steps=2)
+    newer = tiny(runs, epoch=3, steps=2)
     assert [newer.exit_of(r).exit_code for r in (0, 1)] == [0, 0], newer.stderr()
-    older = runs.tiny(epoch=2, steps=2)
+    older = tiny(runs, epoch=2, steps=2)
     assert [older.exit_of(r).exit_code for r in (0, 1)] == [1, 1]
     assert "StaleEpoch" in older.stderr(0) and "StaleEpoch" in older.stderr(1)
     assert older.losses() == {}

@@ -15,6 +15,7 @@ from trainhouse.events import (
     Event,
     GangAllocated,
     JobStatus,
+    NodeNoticed,
     NodeRegistered,
     NodeRestricted,
     Restriction,
@@ -29,6 +30,7 @@ from trainhouse.events.decisions import (
     NodeJoined,
     PartEnded,
     RankFinished,
+    TrustChanged,
 )
 from trainhouse.events.journal import ClockTicked, InputRefused, JournalRecord, PlacementFrozen
 from trainhouse.events.phases import Checkpointing, Phase, StopKind, Stopping
@@ -195,9 +197,12 @@ def _wrong_gang(gang: GangAllocated, nodes: dict[str, NodeJoined]) -> Iterator[s
 
 
 def closed_nodes_get_nothing(records: Records) -> Iterator[str]:
-    """Nothing new is placed on a node that is cordoned, draining, quarantined, or given up and not back."""
+    """Nothing new is placed on a node that is cordoned, draining, quarantined, about to go away, or given up and not back, nor on a bad
+    device."""
     closed: dict[str, Restriction] = {}
     lost: set[str] = set()
+    leaving: dict[str, tuple[str, str]] = {}
+    bad: dict[str, set[str]] = {}
     for record, decision in decided(records):
         match decision:
             case NodeRestricted():
@@ -206,8 +211,16 @@ def closed_nodes_get_nothing(records: Records) -> Iterator[str]:
                 lost.add(decision.node_id)
             case NodeJoined():
                 lost.discard(decision.node_id)
+                if leaving.get(decision.node_id) != (decision.boot_id, decision.incarnation):
+                    leaving.pop(decision.node_id, None)
+            case NodeNoticed():
+                leaving[decision.node_id] = (decision.boot_id, decision.incarnation)
+            case TrustChanged():
+                bad[decision.node_id] = set(decision.trust.closed_devices)
             case GangAllocated():
                 for part in decision.placements:
+                    if part.node_id in leaving or bad.get(part.node_id, set()) & set(part.devices):
+                        yield f"seq {record.seq}: {decision.job_id} is placed on {part.node_id}, which goes away, or on a bad device of it"
                     if part.node_id in lost or closed.get(part.node_id, Restriction.NONE) is not Restriction.NONE:
                         yield f"seq {record.seq}: {decision.job_id} is placed on {part.node_id}, which is closed"
 

@@ -7,8 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.simulation.checkers import FOR_OTHERS, WHOLE, Records, cause_of, decided, share_of
-from trainhouse.events import Event, GangAllocated, NodeRestricted, PolicyApplied, Restriction, SchedulingPolicy
-from trainhouse.events.decisions import JobForgotten, JobMoved, JobQueued, JobRequeued, JobRetuned, NodeGivenUp, NodeJoined, PartEnded
+from trainhouse.events import Event, GangAllocated, NodeNoticed, NodeRestricted, PolicyApplied, Restriction, SchedulingPolicy
+from trainhouse.events.decisions import (
+    JobForgotten,
+    JobMoved,
+    JobQueued,
+    JobRequeued,
+    JobRetuned,
+    NodeGivenUp,
+    NodeJoined,
+    PartEnded,
+    TrustChanged,
+)
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.phases import StopKind
 from trainhouse.events.policy import Blocking, Order, RunTimes, Team
@@ -98,7 +108,7 @@ def _over_quota(teams: _Teams, team: str) -> Iterator[str]:
 def preemptors_start(records: Records) -> Iterator[str]:
     """Who is asked to leave is asked for a claim; a claim ends with its job's start on exactly its devices, or when a node of it closed.
 
-    Nobody else gets claimed devices.
+    Nobody else gets claimed devices. What a failed gang holds on to for its restart has no victims, and may be let go.
     """
     claims: dict[str, DevicesClaimed] = {}
     spoilt: set[str] = set()
@@ -126,11 +136,12 @@ def preemptors_start(records: Records) -> Iterator[str]:
                 case ClaimDropped(job_id=job_id):
                     claim = claims.pop(job_id, None)
                     nodes = {p.node_id for p in claim.parts} if claim is not None else set()
-                    if job_id not in spoilt and all(closed.get(n, Restriction.NONE) is Restriction.NONE for n in nodes):
+                    for_others = claim is None or claim.victims
+                    if for_others and job_id not in spoilt and all(closed.get(n, Restriction.NONE) is Restriction.NONE for n in nodes):
                         yield f"seq {record.seq}: the claim of {job_id} is dropped though its nodes are as they were"
                 case JobForgotten(job_id=job_id):
                     claims.pop(job_id, None)
-                case NodeGivenUp() | NodeJoined() | NodeRestricted():
+                case NodeGivenUp() | NodeJoined() | NodeRestricted() | NodeNoticed() | TrustChanged():
                     if isinstance(decision, NodeRestricted):
                         closed[decision.node_id] = decision.restriction
                     spoilt |= {j for j, c in claims.items() if decision.node_id in {p.node_id for p in c.parts}}
@@ -208,7 +219,7 @@ def promises_kept(records: Records, *, exact: bool = False, pool: str = "default
                     policy = decision.policy
                     judged = (policy.order, policy.blocking, policy.run_times) == (Order.SUBMIT, Blocking.BACKFILL, RunTimes.LIMITS)
                     upset = True
-                case NodeGivenUp() | NodeJoined() | NodeRestricted() | JobRequeued() | JobRetuned():
+                case NodeGivenUp() | NodeJoined() | NodeRestricted() | NodeNoticed() | TrustChanged() | JobRequeued() | JobRetuned():
                     upset = True
                 case StartReserved(job_id=job_id):
                     excused = not exact and (not judged or upset or max(upset_ms, ends.late_ms) >= made.get(job_id, 0))

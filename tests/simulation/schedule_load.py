@@ -96,7 +96,9 @@ def draw_job(world: World, number: int) -> None:
         "run_time_s": rng.choice([None, 20.0 * work_s, 60.0 * work_s, 20.0]),
     }
     more |= {"gang": gang, "resources": resources, "team": rng.choice(TEAMS), "priority": rng.choice([5, 30, 50, 50, 80]), "limits": limits}
-    world.submit(admitted(job_id, **more), job_id, work_s * 1000, fail=rng.choice([0, 0, 0.3]))
+    if rng.random() < 0.5:
+        more["divergence"] = {"action": "rollback", "checkpoints": rng.choice([1, 2]), "rollbacks": 2}
+    world.submit(admitted(job_id, **more), job_id, work_s * 1000, fail=rng.choice([0, 0.2, 0.6]))
 
 
 def people(world: World, jobs: int, step_ms: int) -> None:
@@ -163,6 +165,8 @@ def _one(world: World, node: Any) -> None:
         lambda: _outage(world, node, keep=keep, told=False),
         lambda: _outage(world, node, keep=keep, told=True),
         lambda: _outage(world, node, keep=keep, told=True),
+        lambda: node.notice(rng.choice([4, 10, 30])),
+        lambda: world.degrades(node),
     ]
     rng.choice(acts)()
 

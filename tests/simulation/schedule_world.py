@@ -14,7 +14,18 @@ from typing import Any
 
 from tests.simulation.virtual_nodes import EXIT_SAVED, Key, VirtualNode
 from tests.unit.core_world import progress
-from trainhouse.events import CheckpointCompleted, Event, GangAllocated, NodeRegistered, Order, envelope_of, topics
+from trainhouse.events import (
+    CheckpointCompleted,
+    DeviceDegraded,
+    Event,
+    GangAllocated,
+    GangHung,
+    LossDiverged,
+    NodeRegistered,
+    Order,
+    envelope_of,
+    topics,
+)
 from trainhouse.events.codec import HEADERS, encode
 from trainhouse.events.decisions import JobForgotten
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, pending
@@ -224,5 +235,36 @@ class World:
         run = self.runs[key]
         if not run.over:
             run.over = True
+            dice = self.rng.random()
+            if dice < 0.25:
+                self._hangs(key)
+                return
+            if dice < 0.45:
+                self._diverges(key)
+                return
             part = self.rng.choice(run.gang.placements)
             self.nodes[part.node_id].exit(key, self.rng.choice(part.ranks), 1)
+
+    def _hangs(self, key: Key) -> None:
+        """It stands still, and the detector says so some time later."""
+        gang = self.runs[key].gang
+        about = {"pool": gang.pool, "job_id": key[0], "attempt": gang.attempt, "epoch": key[1], "silent_s": 6.0, "limit_s": 5.0}
+        at_ms = self.now_ms + self.rng.randrange(5_000, 15_000)
+        self.at(at_ms, lambda: self.arrives(GangHung.model_validate(about | {"at_ms": at_ms, "ranks": [0]})))
+
+    def _diverges(self, key: Key) -> None:
+        """Its loss is no number: the session says so, and its ranks end."""
+        run = self.runs[key]
+        first, commit = run.gang.placements[0], self.commits.get(key[0])
+        about = {"job_id": key[0], "attempt": run.gang.attempt, "epoch": key[1], "node_id": first.node_id, "pool": run.gang.pool}
+        told = {"rank": 0, "step": 7, "loss": "nan", "good_commit": commit, "at_ms": self.now_ms}
+        self.nodes[first.node_id].say(LossDiverged.model_validate(about | told))
+        for part in run.gang.placements:
+            for rank in part.ranks:
+                self.nodes[part.node_id].exit(key, rank, 1)
+
+    def degrades(self, node: VirtualNode) -> None:
+        """The detector finds new memory errors of one device of a node."""
+        device = f"{node.name}-{self.rng.randrange(node.slots)}"
+        about = {"pool": node.pool, "node_id": node.name, "boot_id": f"boot-{node.boot}", "device_id": device}
+        self.arrives(DeviceDegraded.model_validate(about | {"fault": "ECC", "value": 2, "since_ms": self.now_ms, "at_ms": self.now_ms}))

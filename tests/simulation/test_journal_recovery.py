@@ -1,13 +1,14 @@
 """Recovery from snapshots: what is refused, and that nothing is lost either way."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pytest
 
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from tests.journal_support import CountingMachine, Counts, cancel
-from trainhouse.events.topics import CONTROL, DECISIONS, STATUS
+from trainhouse.events.topics import CONTROL, DECISIONS, SNAPSHOTS, STATUS
 from trainhouse.scheduler.core.errors import SnapshotMismatch
 from trainhouse.scheduler.stream.host import HostSettings, JournalHost
 from trainhouse.scheduler.stream.snapshots import Snapshots
@@ -15,10 +16,23 @@ from trainhouse.scheduler.stream.snapshots import Snapshots
 INPUTS = 40
 
 
-def host(broker: FakeBroker, store: MemoryStore, owner: str, machine: CountingMachine | None = None) -> JournalHost[Counts]:
+@dataclass
+class Archive:
+    """What lies before `end`, as an archive gives it."""
+
+    broker: FakeBroker
+    end: int
+
+    def archived(self, journal: str, partition: int) -> tuple[Iterator[bytes | None], int]:
+        return iter([e.value for e in self.broker.committed(journal, partition) if e.offset < self.end]), self.end
+
+
+def host(
+    broker: FakeBroker, store: MemoryStore, owner: str, machine: CountingMachine | None = None, archive: Archive | None = None
+) -> JournalHost[Counts]:
     machine = machine or CountingMachine()
     log = FakeLog(broker)
-    snapshots = Snapshots(log, store, DECISIONS, machine, every_records=10, offload=call_directly)
+    snapshots = Snapshots(log, store, DECISIONS, machine, every_records=10, offload=call_directly, archive=archive)
     return JournalHost(HostSettings(DECISIONS, CONTROL, owner, transactional=True), log, machine, snapshots, LoopClock())
 
 
@@ -34,8 +48,10 @@ async def a_life(broker: FakeBroker, store: MemoryStore) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def recovered(broker: FakeBroker, store: MemoryStore, machine: CountingMachine | None = None) -> JournalHost[Counts]:
-    again = host(broker, store, "again", machine)
+async def recovered(
+    broker: FakeBroker, store: MemoryStore, machine: CountingMachine | None = None, archive: Archive | None = None
+) -> JournalHost[Counts]:
+    again = host(broker, store, "again", machine, archive)
     task = asyncio.create_task(again.run())
     await asyncio.wait([task, asyncio.create_task(again.ready.wait())], return_when=asyncio.FIRST_COMPLETED)
     if task.done():
@@ -108,6 +124,53 @@ def test_an_unusable_object_costs_time_while_the_log_is_whole_and_is_refused_oth
     run_virtually(run())
 
 
+class NewFold(CountingMachine):
+    """The same machine, a version later."""
+
+    fold_version = 2
+
+
+def forget_the_snapshots(broker: FakeBroker, store: MemoryStore) -> None:
+    broker.logs[SNAPSHOTS, 0].clear()
+
+
+def keep_them(broker: FakeBroker, store: MemoryStore) -> None:
+    pass
+
+
+@pytest.mark.parametrize("machine", [CountingMachine, NewFold])
+@pytest.mark.parametrize("harm", [drop_objects, damage_objects, forget_the_snapshots, keep_them])
+def test_without_a_snapshot_that_fits_what_the_log_no_longer_holds_comes_from_the_archive(
+    harm: Callable[[FakeBroker, MemoryStore], None], machine: type[CountingMachine]
+) -> None:
+    async def run() -> None:
+        broker, store = FakeBroker(), MemoryStore()
+        await a_life(broker, store)
+        harm(broker, store)
+        broker.starts[DECISIONS, 0] = 15
+        again = await recovered(broker, store, machine(), Archive(broker, 20))
+        follower = again.followers[0]
+        assert sum(follower.folded.state.counts.values()) == INPUTS
+        assert follower.position == len(broker.logs[DECISIONS, 0])
+        assert not follower.unpublished, "its effects were out"
+
+    run_virtually(run())
+
+
+def test_effects_that_were_not_out_are_published_by_who_recovers_from_the_archive() -> None:
+    async def run() -> None:
+        broker, store = FakeBroker(), MemoryStore()
+        await a_life_that_publishes_nothing(broker, store)
+        store.clear()
+        broker.starts[DECISIONS, 0] = 12
+        second = asyncio.create_task(host(broker, store, "second", archive=Archive(broker, 15)).run())
+        await asyncio.sleep(5)
+        second.cancel()
+        assert len(broker.committed(STATUS, 0)) == INPUTS
+
+    run_virtually(run())
+
+
 def test_a_log_that_lost_its_beginning_without_any_snapshot_is_refused() -> None:
     async def run() -> None:
         broker = FakeBroker()
@@ -118,25 +181,29 @@ def test_a_log_that_lost_its_beginning_without_any_snapshot_is_refused() -> None
     run_virtually(run())
 
 
+async def a_life_that_publishes_nothing(broker: FakeBroker, store: MemoryStore) -> None:
+    first = host(broker, store, "first")
+
+    async def never_publish(step: str) -> None:
+        if step == "publish":
+            await asyncio.Event().wait()
+
+    assert isinstance(first._log, FakeLog)
+    first._log.hook = never_publish
+    task = asyncio.create_task(first.run())
+    for number in range(INPUTS):
+        broker.land(CONTROL, 0, b"k", cancel(number))
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert store and not broker.committed(STATUS, 0)
+
+
 def test_effects_that_were_not_out_at_the_snapshot_are_published_after_it() -> None:
     async def run() -> None:
         broker, store = FakeBroker(), MemoryStore()
-        first = host(broker, store, "first")
-
-        async def never_publish(step: str) -> None:
-            if step == "publish":
-                await asyncio.Event().wait()
-
-        assert isinstance(first._log, FakeLog)
-        first._log.hook = never_publish
-        task = asyncio.create_task(first.run())
-        for number in range(INPUTS):
-            broker.land(CONTROL, 0, b"k", cancel(number))
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(2)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert store and not broker.committed(STATUS, 0)
+        await a_life_that_publishes_nothing(broker, store)
         broker.starts[DECISIONS, 0] = 12
         second = asyncio.create_task(host(broker, store, "second").run())
         await asyncio.sleep(5)

@@ -32,7 +32,7 @@ from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.core.state import ScheduleState
 from trainhouse.scheduler.replay import LogEntry, verify
 
-SEEDS = range(int(os.environ.get("TRAINHOUSE_SIM_SEEDS", "4")))
+SEEDS = range(1, 1 + int(os.environ.get("TRAINHOUSE_SIM_SEEDS", "4")))
 JOBS = 60
 MOST_EVICTIONS = 12
 SEEN: Counter[str] = Counter()

@@ -21,7 +21,10 @@ from trainhouse.events import (
     GangReleased,
     NodeDesiredState,
     NodeLost,
+    NodeNoticed,
     NodePlacement,
+    NodeProbeAsked,
+    NodeProbed,
     NodeRegistered,
 )
 
@@ -82,6 +85,15 @@ class VirtualNode:
         return lost(self.registration())
 
     # ---- faults
+
+    def notice(self, seconds: int) -> None:
+        """It is told that it goes away, and so it does, unless something happened to it meanwhile; another boot of it comes back."""
+        boot, incarnation, world = self.boot, self.incarnation, self.world
+        about = {"node_id": self.name, "boot_id": f"boot-{boot}", "incarnation": f"inc-{incarnation}", "pool": self.pool}
+        deadline_ms = world.now_ms + 1000 * seconds
+        more = {"source": "file", "reason": "spot", "deadline_ms": deadline_ms, "at_ms": world.now_ms}
+        self.say(NodeNoticed.model_validate(about | more))
+        world.at(deadline_ms, lambda: self.reboot() if (self.boot, self.incarnation) == (boot, incarnation) and not self.cut else None)
 
     def restart(self, *, keep: bool = True) -> None:
         """The agent's process dies and comes back; the ranks live on, or (not `keep`) it finds them dead and says so."""
@@ -167,6 +179,13 @@ class VirtualNode:
                 self.world.saves((str(order.job_id), int(order.epoch)))
             case GangReleased() if self.name in order.node_ids:
                 self._released(order)
+            case NodeProbeAsked() if order.node_id == self.name and order.boot_id == f"boot-{self.boot}":
+                tried = set(order.devices)
+                busy = sorted(k for k, local in self.attempts.items() if not tried or tried & set(local.part.devices))
+                assert not busy, f"{self.name} is asked for a self test of {sorted(tried) or 'all'} while it runs {busy}"
+                passed = not self.world.faulty or self.world.rng.random() < 0.6
+                about = order.model_dump(include={"node_id", "boot_id", "pool", "probe"})
+                self.say(NodeProbed.model_validate(about | {"passed": passed, "at_ms": self.world.now_ms}))
             case NodeDesiredState() if order.node_id == self.name and order.incarnation == f"inc-{self.incarnation}":
                 wanted = {(str(g.job_id), int(g.epoch)) for g in order.allocations}
                 self._end([k for k in self.attempts if k not in wanted])

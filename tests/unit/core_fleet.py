@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tests.unit.core_world import exited, lost, progress, registered, started, stopped
+from tests.unit.core_world import exited, lost, noticed, probed, progress, registered, started, stopped
 from trainhouse.events import (
     AttemptRef,
     AttemptStopped,
@@ -18,6 +18,7 @@ from trainhouse.events import (
     GangReleased,
     NodeDesiredState,
     NodeLost,
+    NodeProbeAsked,
     NodeRegistered,
 )
 
@@ -63,6 +64,10 @@ class SimAgent:
         self.outbox.clear()
         self.restart()
 
+    def notice(self, deadline_ms: int) -> None:
+        """It is told that it goes away, and says so."""
+        self.outbox.append(noticed(self.registration(), deadline_ms))
+
     def verdict(self) -> NodeLost:
         """What a detector says of its present registration."""
         return lost(self.registration())
@@ -76,6 +81,8 @@ class SimAgent:
                 self._saves_and_ends((str(order.job_id), int(order.epoch)))
             case GangReleased() if self.name in order.node_ids:
                 self._released(order)
+            case NodeProbeAsked() if order.node_id == self.name and order.boot_id == f"boot-{self.boot}":
+                self.outbox.append(probed(order, order.probe > 1))
             case NodeDesiredState() if order.node_id == self.name and order.incarnation == f"inc-{self.incarnation}":
                 wanted = {(str(g.job_id), int(g.epoch)) for g in order.allocations}
                 for key in [k for k in self.running if k not in wanted]:

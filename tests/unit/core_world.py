@@ -8,15 +8,22 @@ from typing import Any, TypeVar
 from trainhouse.events import (
     AttemptStarted,
     AttemptStopped,
+    CheckpointCompleted,
     Device,
+    DeviceDegraded,
     Envelope,
     Event,
     EventId,
     GangAllocated,
+    GangHung,
     JobAdmitted,
     JobSpec,
     JobStatus,
+    LossDiverged,
     NodeLost,
+    NodeNoticed,
+    NodeProbeAsked,
+    NodeProbed,
     NodeRegistered,
     Order,
     PolicyChanged,
@@ -169,3 +176,64 @@ def run_through(driver: Driver, gang: GangAllocated, codes: Sequence[int] = ()) 
         driver.feed(exited(gang, rank, codes[rank] if codes else 0))
     for node in nodes:
         driver.feed(stopped(gang, node))
+
+
+def saved(gang: GangAllocated, commit: int, **more: Any) -> CheckpointCompleted:
+    """An attempt made a checkpoint."""
+    base = {"job_id": gang.job_id, "attempt": gang.attempt, "epoch": gang.epoch, "at_ms": 5, "commit": commit, "step": 10 * commit}
+    return CheckpointCompleted.model_validate(base | {"uri": "s3://x", "bytes_total": 1, "bytes_new": 1} | more)
+
+
+def hung(gang: GangAllocated, **more: Any) -> GangHung:
+    """The detector's verdict on an attempt."""
+    about = {"pool": gang.pool, "at_ms": 1, "job_id": gang.job_id, "attempt": gang.attempt, "epoch": gang.epoch}
+    return GangHung.model_validate(about | {"ranks": [1], "step": 7, "silent_s": 6.5, "limit_s": 5.0} | more)
+
+
+def noticed(node: NodeRegistered, deadline_ms: int, **more: Any) -> NodeNoticed:
+    """A node is told that it goes away."""
+    about = {"node_id": node.node_id, "boot_id": node.boot_id, "incarnation": node.incarnation, "pool": node.pool}
+    return NodeNoticed.model_validate(about | {"source": "file", "reason": "spot", "deadline_ms": deadline_ms, "at_ms": 1} | more)
+
+
+def degraded(device_id: str, fault: str = "ECC", since_ms: int = 1, **more: Any) -> DeviceDegraded:
+    """A device of node `device_id[0]` is not what it should be."""
+    about = {"pool": "default", "at_ms": 1, "node_id": device_id.partition("-")[0], "boot_id": "boot-1", "device_id": device_id}
+    return DeviceDegraded.model_validate(about | {"fault": fault, "value": 2, "since_ms": since_ms} | more)
+
+
+def diverged(gang: GangAllocated, good_commit: int | None = None, **more: Any) -> LossDiverged:
+    """A session stopped training: its loss is no number."""
+    told = {"rank": 0, "step": 55, "loss": "nan", "good_commit": good_commit, "at_ms": 1}
+    return LossDiverged.model_validate(_about(gang, gang.placements[0].node_id) | told | more)
+
+
+def probed(asked: NodeProbeAsked, passed: bool, **more: Any) -> NodeProbed:
+    """What a self test found."""
+    checks = [{"name": "memory", "passed": passed, "found": "fine" if passed else "a bit is stuck"}]
+    about = asked.model_dump(include={"node_id", "boot_id", "pool", "probe"})
+    return NodeProbed.model_validate(about | {"passed": passed, "checks": checks, "at_ms": 1} | more)
+
+
+def running(driver: Driver, job_id: str, **fields: Any) -> GangAllocated:
+    """Job `job_id` is submitted, starts, and has made a step."""
+    driver.feed(admitted(job_id, **fields))
+    return going(driver, job_id)
+
+
+def going(driver: Driver, job_id: str) -> GangAllocated:
+    """The newest gang of a job is up, and makes a step."""
+    gang = driver.last(GangAllocated, job_id=job_id)
+    driver.feed(*(started(gang, p.node_id) for p in gang.placements))
+    driver.feed(progress(gang, 1, at_ms=driver.now_ms))
+    return gang
+
+
+def gone(gang: GangAllocated) -> list[Event]:
+    """All nodes of a gang say that nothing is left of it."""
+    return [stopped(gang, p.node_id) for p in gang.placements]
+
+
+def nodes_of(gang: GangAllocated) -> list[str]:
+    """Where it is."""
+    return [str(p.node_id) for p in gang.placements]

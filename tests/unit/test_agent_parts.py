@@ -67,6 +67,16 @@ def test_torchruns_contract() -> None:
     assert env["TRAINHOUSE_BACKEND"] == "gloo" and "CUDA_VISIBLE_DEVICES" not in env and env["OMP_NUM_THREADS"] == "1"
 
 
+def test_a_job_that_brings_a_token_is_its_own_run_for_mlflow() -> None:
+    url = {"gateway_url": "http://gateway:8080"}
+    told = {"MLFLOW_TRACKING_URI": "http://gateway:8080", "MLFLOW_RUN_ID": "j"}
+    assert told.items() <= environment(gang(secrets=["MLFLOW_TRACKING_TOKEN"]), 0, **url).items()
+    assert told.items() <= environment(gang(env={"MLFLOW_TRACKING_TOKEN": "t"}), 0, **url).items()
+    elsewhere = {"MLFLOW_TRACKING_TOKEN": "t", "MLFLOW_TRACKING_URI": "http://other"}
+    for spec, node in ((gang(), url), (gang(env=elsewhere), url), (gang(env={"MLFLOW_TRACKING_TOKEN": "t"}), {})):
+        assert "MLFLOW_RUN_ID" not in environment(spec, 0, **node)
+
+
 def test_ranks_of_roles_know_their_role_and_run_its_command() -> None:
     learner = {"name": "learner", "ranks": 1}
     actor = {"name": "actor", "ranks": 2, "command": ["python", "act.py", "{lr}"], "resources": {"cpus_per_device": 3}}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
-from tests.chaos import judge
-from tests.chaos.evidence import Evidence, Record
+import orjson
+
+from tests.chaos import judge, judge_journal, judge_store
+from tests.chaos.evidence import Evidence, Record, Stored
 from trainhouse.events import (
     AttemptStopped,
     CheckpointCompleted,
@@ -68,13 +71,6 @@ def test_a_doubled_or_late_effect_is_seen() -> None:
         assert "follows" in complaints(judge.effects_once(evidence(status("PENDING", 2), status("RUNNING", wrong))))[0]
 
 
-def test_a_device_in_two_gangs_is_seen() -> None:
-    stopped = AttemptStopped.model_validate(IDS | {"node_id": "n", "pool": "p", "boot_id": "b", "stopped_at_ms": 1})
-    given_back = evidence(allocated("j", 1, 1), (topics.CONTROL, stopped, None), allocated("other", 1, 2))
-    assert not complaints(judge.one_gang_per_device(given_back))
-    assert "while j/1 held it" in complaints(judge.one_gang_per_device(evidence(allocated("j", 1, 1), allocated("other", 1, 2))))[0]
-
-
 def metrics(*points: tuple[int, int]) -> tuple[str, Event, Order | None]:
     """Points as (byte offset, step)."""
     fields = {"rank": 0, "node_id": "n", "start": 0, "end": 100, "offsets": [p[0] for p in points], "steps": [p[1] for p in points]}
@@ -116,10 +112,138 @@ def commit(n: int, epoch: int, step: int) -> tuple[str, Event, Order | None]:
     return topics.CHECKPOINTS, CheckpointCompleted.model_validate(IDS | fields | {"epoch": epoch}), None
 
 
-def test_a_lost_stale_or_contradictory_checkpoint_is_seen() -> None:
-    good = evidence(commit(1, 1, 10), commit(2, 2, 20), commit(1, 1, 10))
-    assert not complaints(judge.checkpoints_stand(good, lambda uri: True))
-    assert "has no manifest" in complaints(judge.checkpoints_stand(good, lambda uri: uri != "s3://b/2"))[0]
-    assert "step 10 and step 11" in complaints(judge.checkpoints_stand(evidence(commit(1, 1, 10), commit(1, 1, 11)), lambda uri: True))[0]
+def test_a_stale_or_contradictory_commit_is_seen() -> None:
+    assert not complaints(judge.commits_agree(evidence(commit(1, 1, 10), commit(2, 2, 20), commit(1, 1, 10))))
+    assert "step 10 and step 11" in complaints(judge.commits_agree(evidence(commit(1, 1, 10), commit(1, 1, 11))))[0]
     stale = evidence(commit(1, 2, 10), commit(2, 1, 20))
-    assert "epoch 1 follows commit 1 of epoch 2" in complaints(judge.checkpoints_stand(stale, lambda uri: True))[0]
+    assert "epoch 1 follows commit 1 of epoch 2" in complaints(judge.commits_agree(stale))[0]
+
+
+def test_a_step_that_is_missing_or_doubled_on_the_topic_is_seen() -> None:
+    assert not complaints(judge.steps_without_gap(evidence(metrics((0, 3), (9, 4)), metrics((9, 4), (18, 5))), ["j"]))
+    assert "of step 5 follows that of step 3" in complaints(judge.steps_without_gap(evidence(metrics((0, 3), (18, 5))), ["j"]))[0]
+    assert "of step 3 follows that of step 3" in complaints(judge.steps_without_gap(evidence(metrics((0, 3), (18, 3))), ["j"]))[0]
+    assert not complaints(judge.steps_without_gap(evidence(metrics((0, 3), (18, 5))), ["another"]))
+
+
+def stored(*entries: dict[str, Any], chunks: tuple[str, ...] = ("c",)) -> Evidence:
+    """The chain of job j in a store, and allocations of its epochs 1 and 2."""
+    found = evidence(allocated("j", 1, 1), allocated("j", 2, 2))
+    found.stored = Stored({"j": {n: {"step": 10, "chunks": []} | entry for n, entry in enumerate(entries)}}, frozenset(chunks))
+    return found
+
+
+def entry(kind: str, epoch: int, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "epoch": epoch} | more
+
+
+def test_a_commit_of_one_who_has_not_the_chain_is_seen() -> None:
+    good = (entry("claim", 1), entry("checkpoint", 1), entry("pruned", 1), entry("claim", 2), entry("claim", 2), entry("checkpoint", 2))
+    assert not complaints(judge_store.one_committer(stored(*good)))
+    assert "epoch 2 had the chain" in complaints(judge_store.one_committer(stored(entry("claim", 2), entry("checkpoint", 1))))[0]
+    unclaimed = stored(entry("claim", 1), entry("checkpoint", 2))
+    assert "epoch 1 had the chain" in complaints(judge_store.one_committer(unclaimed))[0]
+    assert "after one of epoch 2" in complaints(judge_store.one_committer(stored(entry("claim", 2), entry("claim", 1))))[0]
+    holes = stored(entry("claim", 1), entry("checkpoint", 1), entry("checkpoint", 1))
+    del holes.stored.chains["j"][1]
+    assert "holes" in complaints(judge_store.one_committer(holes))[0]
+
+
+def test_an_epoch_in_the_chain_that_nobody_allocated_is_seen() -> None:
+    assert not complaints(judge_store.epochs_were_allocated(stored(entry("claim", 1), entry("claim", 2))))
+    assert "epoch 3" in complaints(judge_store.epochs_were_allocated(stored(entry("claim", 3))))[0]
+
+
+def test_a_checkpoint_that_was_lost_altered_or_stripped_is_seen() -> None:
+    def told(n: int, epoch: int, step: int, *entries: dict[str, Any], chunks: tuple[str, ...] = ("c",)) -> list[str]:
+        found = stored(*entries, chunks=chunks)
+        found.records |= evidence(commit(n, epoch, step)).records
+        return complaints(judge_store.checkpoints_whole(found))
+
+    whole = entry("checkpoint", 1, chunks=[{"sha256": "c"}])
+    assert not told(1, 1, 10, entry("claim", 1), whole)
+    assert not told(1, 1, 10, entry("claim", 1), entry("pruned", 1)), "retention may take it"
+    assert "has nothing there" in told(1, 1, 10, entry("claim", 1))[0]
+    assert "has a claim there" in told(0, 1, 10, entry("claim", 1))[0]
+    assert "it is epoch 1, step 10" in told(1, 1, 11, entry("claim", 1), whole)[0]
+    assert "it is epoch 1, step 10" in told(1, 2, 10, entry("claim", 1), whole)[0]
+    assert "1 chunks that are not in the store" in told(1, 1, 10, entry("claim", 1), whole, chunks=("d",))[0]
+
+
+def order(job: str, epoch: int, device: str = "d") -> tuple[str, dict[str, Any]]:
+    places = [{"node_id": "n", "devices": [device]}]
+    return judge_journal.ALLOCATED, {"job_id": job, "epoch": epoch, "placements": places}
+
+
+def says(kind: str, **data: Any) -> tuple[str, dict[str, Any]]:
+    return kind, data
+
+
+def journal(*records: tuple[list[tuple[str, dict[str, Any]]], list[tuple[str, dict[str, Any]]]], control: int | None = None) -> Evidence:
+    """Records of (inputs, decisions) in a chain, and a topic of control that holds what they took in (or so many records)."""
+    values: list[bytes] = []
+    offset = 0
+    for seq, (inputs, decisions) in enumerate(records, 1):
+        taken = [{"offset": offset + n, "event": {"type": kind, "data": data}} for n, (kind, data) in enumerate(inputs)]
+        offset += len(inputs)
+        previous = hashlib.sha256(values[-1]).hexdigest() if values else "0" * 64
+        decided = [{"type": kind, "data": data} for kind, data in decisions]
+        values.append(orjson.dumps({"seq": seq, "previous_hash": previous, "inputs": taken, "decisions": decided}))
+    stopped = AttemptStopped.model_validate(IDS | {"node_id": "n", "pool": "p", "boot_id": "b", "stopped_at_ms": 1})
+    found = evidence(*[(topics.CONTROL, stopped, None)] * (offset if control is None else control))
+    found.journal[0] = values
+    return found
+
+
+STOPPED = says(judge_journal.STOPPED, node_id="n", job_id="j", epoch=1)
+GIVEN = ([], [order("j", 1)])
+GIVEN_ON = ([], [order("other", 1)])
+
+
+def test_a_device_in_two_gangs_is_seen() -> None:
+    elsewhere = says(judge_journal.STOPPED, node_id="m", job_id="j", epoch=1)
+    empty, still = (says(judge_journal.REGISTERED, node_id="n", running=r) for r in ([], [{"job_id": "j", "epoch": 1}]))
+    for frees in (STOPPED, empty):
+        assert not complaints(judge_journal.one_gang_per_device(journal(GIVEN, ([frees], []), GIVEN_ON)))
+        assert not complaints(judge_journal.one_gang_per_device(journal(GIVEN, ([frees], [order("other", 1)]))))
+    for keeps in (elsewhere, still):
+        assert "while j/1 held it" in complaints(judge_journal.one_gang_per_device(journal(GIVEN, ([keeps], []), GIVEN_ON)))[0]
+    assert "while j/1 held it" in complaints(judge_journal.one_gang_per_device(journal(GIVEN, ([], [order("j", 2)]))))[0]
+    assert not complaints(judge_journal.one_gang_per_device(journal(GIVEN, ([], [order("other", 1, "e")]))))
+
+
+def test_an_input_that_is_skipped_doubled_or_never_taken_is_seen() -> None:
+    good = journal(([STOPPED], []), ([STOPPED, STOPPED], []))
+    assert not complaints(judge_journal.inputs_once(good))
+    assert "2 inputs were never taken, the first is 3" in complaints(judge_journal.inputs_once(journal(([STOPPED] * 3, []), control=5)))[0]
+    for wrong, told in (({0: 1}, "input 1 was taken where [0] was next"), ({1: 0}, "input 0 was taken where [1] was next")):
+        bad = journal(([STOPPED], []), ([STOPPED], []), control=3)
+        raw = [orjson.loads(value) for value in bad.journal[0]]
+        for at, offset in wrong.items():
+            raw[at]["inputs"][0]["offset"] = offset
+        bad.journal[0] = [orjson.dumps(value) for value in raw]
+        assert told in complaints(judge_journal.inputs_once(bad))[0]
+
+
+def test_a_record_that_lost_the_race_does_not_count_and_a_broken_chain_is_seen() -> None:
+    raced = journal(GIVEN, ([STOPPED], []))
+    raced.journal[0].insert(1, raced.journal[0][0])
+    assert [step.seq for step in judge_journal.counted(raced)[0]] == [1, 2] and not complaints(judge_journal.one_chain(raced))
+    altered = journal(GIVEN, ([STOPPED], []))
+    altered.journal[0][0] = altered.journal[0][0].replace(b'"epoch":1', b'"epoch":2')
+    assert "seq 2 does not follow" in complaints(judge_journal.one_chain(altered))[0]
+
+
+def test_progress_of_a_stale_epoch_and_an_epoch_that_goes_back_are_seen() -> None:
+    def reported(epoch: int, step: int) -> tuple[str, dict[str, Any]]:
+        return says(judge_journal.REPORTED, job_id="j", epoch=epoch, step=step)
+
+    def counts(step: int) -> tuple[str, dict[str, Any]]:
+        return says(judge_journal.PROGRESSED, job_id="j", progress={"step": step})
+
+    newer = ([STOPPED], [order("j", 2)])
+    good = journal(GIVEN, ([reported(1, 5)], [counts(5)]), newer, ([reported(1, 9)], []), ([reported(2, 6)], [counts(6)]))
+    assert not complaints(judge_journal.stale_progress_is_ignored(good))
+    stale = journal(GIVEN, newer, ([reported(1, 9)], [counts(9)]))
+    assert "step 9 counted as progress of epoch 2" in complaints(judge_journal.stale_progress_is_ignored(stale))[0]
+    assert "was allocated after 2" in complaints(judge_journal.stale_progress_is_ignored(journal(newer, GIVEN)))[0]

@@ -15,7 +15,7 @@ from trainhouse.checkpointing.checkpointer import Checkpointer
 from trainhouse.checkpointing.chunks import CHUNK_PREFIX, chunk_key
 from trainhouse.checkpointing.commits import commit_key, read_entry
 from trainhouse.checkpointing.errors import ChainConflict, InvalidState, NoCheckpoint, ObjectStoreUnavailable, StaleEpoch
-from trainhouse.checkpointing.manifest import Manifest
+from trainhouse.checkpointing.manifest import Claim, Manifest
 from trainhouse.checkpointing.memory import MemoryObjectStore
 from trainhouse.checkpointing.objects import Body
 from trainhouse.checkpointing.retention import RetentionPolicy
@@ -432,3 +432,100 @@ def test_pruning_keeps_the_chain_dense_and_fenced() -> None:
     assert resumed(objects, 2)[1].step == 4
     with pytest.raises(StaleEpoch):
         save(at, training)
+
+
+def from_at_most(objects: Any, epoch: int, at_most: int) -> tuple[Checkpointer, Training, Any]:
+    at = Checkpointer(objects, "j1", epoch, epoch - 1, "spec", clock=lambda: 1000.0 + epoch, restore_at_most=at_most)
+    training = Training(seed=epoch * 1000)
+    return at, training, at.restore(training.state, training.take)
+
+
+def grown(objects: MemoryObjectStore, saves: int) -> Training:
+    """Commits 1, 2, … at steps 1, 2, …, after a claim at 0."""
+    at, training = checkpointer(objects), Training()
+    for _ in range(saves):
+        training.train(1)
+        save(at, training)
+    return training
+
+
+def test_an_attempt_begins_from_no_newer_commit_than_it_is_told() -> None:
+    objects = MemoryObjectStore()
+    grown(objects, 4)
+    at, training, report = from_at_most(objects, 2, 2)
+    assert (report.restored, report.step, at.newest_commit) == (2, 2, 2)
+    training.train(1)
+    assert save(at, training) == 6  # the claim is commit 5: the chain goes on behind what was passed over
+    assert isinstance(read_entry(objects, "j1", 4), Manifest)
+    _, later = resumed(objects, 3)
+    assert (later.restored, later.step) == (6, 3)
+
+
+def test_what_was_passed_over_stays_so_for_an_attempt_that_is_told_nothing() -> None:
+    objects = MemoryObjectStore()
+    grown(objects, 4)
+    from_at_most(objects, 2, 2)  # it ends without a save
+    assert resumed(objects, 3)[1].restored == 2
+    at, training, report = from_at_most(objects, 4, 3)  # a later bound does not bring back what an earlier one passed over
+    assert report.restored == 2
+    training.train(2)
+    newest = save(at, training)
+    assert resumed(objects, 5)[1].restored == newest
+
+
+def test_a_bound_below_everything_begins_anew_and_one_above_changes_nothing() -> None:
+    objects = MemoryObjectStore()
+    grown(objects, 2)
+    assert from_at_most(objects, 2, 99)[2].restored == 2
+    assert from_at_most(objects, 3, 0)[2].restored is None
+    assert resumed(objects, 4)[1].restored is None
+
+
+def test_another_job_resumes_from_what_was_not_passed_over_unless_it_names_it() -> None:
+    objects = MemoryObjectStore()
+    grown(objects, 4)
+    from_at_most(objects, 2, 2)
+    for wanted, found in (("j1", 2), ("j1/commit/4", 4)):
+        training = Training(seed=5)
+        at = checkpointer(objects, 1, job=f"other-{found}")
+        assert at.restore(training.state, training.take, wanted).restored == found
+
+
+def test_retention_counts_no_commit_that_was_passed_over_and_keeps_what_it_is_told() -> None:
+    objects = MemoryObjectStore()
+    grown(objects, 4)
+    at, training, _ = from_at_most(objects, 2, 2)
+    assert at.prune(RetentionPolicy(keep_last=1)).commits == (1,), "2 is the newest that counts"
+    training.train(1)
+    newest = save(at, training)
+    assert at.prune(RetentionPolicy(keep_last=1), frozenset({2})).commits == (3, 4)
+    assert at.prune(RetentionPolicy(keep_last=1)).commits == (2,)
+    assert resumed(objects, 3)[1].restored == newest
+
+
+def test_without_a_bound_a_claim_is_as_before() -> None:
+    objects = MemoryObjectStore()
+    grown(objects, 1)
+    entry = read_entry(objects, "j1", 0)
+    assert isinstance(entry, Claim) and entry.restore_at_most is None
+
+
+def test_one_rank_saves_for_all_when_the_others_are_gone_and_no_second_one_does() -> None:
+    objects, told = MemoryObjectStore(), list[tuple[str, dict[str, Any]]]()
+    first, gone = Training(), Training(seed=8)
+    writer = checkpointer(objects, 1, told)
+    first.train(3)
+    save(writer, first)
+    first.train(2)
+    survivor, late = checkpointer(objects, 1, told), checkpointer(objects, 1, told)  # other processes of the same attempt
+    saved = survivor.save_for_all(first.state, [first.own(), gone.own()], first.step, 0.0)
+    assert (saved.commit, saved.step) == (2, 5)
+    entry = read_entry(objects, "j1", 2)
+    assert isinstance(entry, Manifest) and entry.world_size == 2
+    with pytest.raises(ChainConflict):  # the process that had claimed is not gone after all
+        save(writer, first)
+    checkpointer(objects, 2, told).claim()
+    with pytest.raises(StaleEpoch):
+        late.save_for_all(first.state, [first.own(), gone.own()], first.step, 0.0)
+    with pytest.raises(ChainConflict, match="nothing to take over"):
+        checkpointer(objects, 3, told).save_for_all(first.state, [first.own(), gone.own()], first.step, 0.0)

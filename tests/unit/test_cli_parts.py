@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 from trainhouse.cli import locate
 from trainhouse.cli.exits import MEANINGS, CliError, Exit, exit_of_state, explain
 from trainhouse.cli.jobs import unknown
-from trainhouse.cli.nodes import query_of as nodes_query
 from trainhouse.cli.output import duration
 from trainhouse.cli.secret import path_of, write
-from trainhouse.cli.story import summary
 from trainhouse.client.errors import NotReachable, QueryFailed
 from trainhouse.client.feed import concerns
-from trainhouse.client.jobids import RANDOM_BITS, job_id_of
 from trainhouse.client.lines import query_of as lines_query
 from trainhouse.client.sql import clean_error, literal
+from trainhouse.client.story import summary_of
 from trainhouse.events import JobState, JobStatus, RankExited
+from trainhouse.events.jobids import RANDOM_BITS, job_id_of
 
 
 @given(st.text(max_size=200), st.integers(0, 2**44), st.integers(0, 2**RANDOM_BITS - 1))
@@ -98,7 +97,6 @@ def test_text_in_sql_is_escaped() -> None:
     assert literal("a'b\\") == "'a\\'b\\\\'"
     assert literal(3) == "3"
     assert "'x\\' OR 1'" in lines_query("x' OR 1", None, None, None, {})
-    assert "'x\\' OR 1'" in nodes_query(0, pool="x' OR 1", state=None, user=None, team=None, project=None, since=None, until=None, limit=5)
 
 
 def test_log_queries_read_on_from_what_was_read() -> None:
@@ -137,7 +135,7 @@ def test_a_story_line_holds_the_facts_and_no_noise() -> None:
         reason="line one\nline two",
         exited_at_ms=5,
     )
-    text = summary(event)
+    text = summary_of(event)
     assert "3" in text
     assert "line one line two" in text
     assert "\n" not in text

@@ -13,7 +13,7 @@ from trainhouse.cli.changes import limits_asked
 from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.main import build
 from trainhouse.cli.replay import moment_of, too_early
-from trainhouse.client import Table
+from trainhouse.client import Table, pool_view
 from trainhouse.client.errors import NotReachable
 from trainhouse.client.pools import outcome_of
 from trainhouse.events import ChangeRefused, NodeRestricted, SchedulingPolicy
@@ -156,5 +156,5 @@ def test_replay_must_be_told_what_to_do() -> None:
 
 
 def test_a_pool_without_nodes_is_told_like_any_other() -> None:
-    details = dict(pool_rows.details({"pool": "p", "partition": 1} | pool_rows.EMPTY))
+    details = dict(pool_rows.details({"pool": "p", "partition": 1} | pool_view.EMPTY))
     assert (details["pool"], details["nodes"], details["policy"]) == ("p, on partition 1", "0", "default, never changed")

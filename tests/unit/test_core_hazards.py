@@ -23,7 +23,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.decisions import PlacementResumed
 from trainhouse.events.journal import PlacementFrozen
-from trainhouse.scheduler.core import impossible, life
+from trainhouse.scheduler.core import budget, impossible
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
 from trainhouse.scheduler.core.cycle.entries import Action
@@ -228,16 +228,16 @@ def test_a_launch_that_no_node_could_do_fails_the_job_and_another_is_tried_again
 
 
 def test_losses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(life, "MAX_LOSSES", 2)
+    monkeypatch.setattr(budget, "MAX_LOSSES", 2)
     d, _gang = placed()
     for _ in range(3):
         d.feed(exited(d.last(GangAllocated), 0, None), stopped(d.last(GangAllocated), "a"))
         d.tick(60_000)
-    assert d.status("j").state is JobState.FAILED and "given up after 2 losses" in d.status("j").reason
+    assert d.status("j").state is JobState.FAILED and "Given up after 2 losses" in d.status("j").reason
 
 
 def test_retries_wait_longer_and_longer_but_the_first_does_not() -> None:
-    assert [life.backoff_ms(s) for s in range(9)] == [0, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]
+    assert [budget.backoff_ms(s) for s in range(9)] == [0, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]
     d, gang = placed(limits={"restarts": 9})
     d.feed(exited(gang, 0, 1), stopped(gang, "a"))
     second = d.last(GangAllocated)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.unit.core_fleet import SimAgent
-from tests.unit.core_world import Driver, admitted, ending_with_a_tick, policy_changed, token
+from tests.unit.core_world import Driver, admitted, degraded, diverged, ending_with_a_tick, hung, policy_changed, token
 from trainhouse.events import (
     CancelJob,
     CordonNode,
@@ -81,6 +81,9 @@ class Fleet(RuleBasedStateMachine):
         self.one_attempt_at_a_time(self.fresh)
         closed = {n.node_id for n in d.state.nodes.values() if n.restriction is not Restriction.NONE}
         assert not closed & {p.node_id for g in self.fresh for p in g.placements}, "a closed node got a gang"
+        given = {device for g in self.fresh for p in g.placements for device in p.devices}
+        bad = {device for n in d.state.nodes.values() for device in n.trust.closed_devices}
+        assert not given & bad, "a bad device got a rank"
         self.dumps.append(m.dump(d.state))
         assert m.dump(single) == self.dumps[-1]
 
@@ -191,6 +194,22 @@ class Fleet(RuleBasedStateMachine):
             self.feed(agent.verdict())
             agent.restart()
 
+    @rule(n=pick, seconds=st.sampled_from([0, 5, 60]))
+    def node_goes_away(self, n: int, seconds: int) -> None:
+        self.agent(n).notice(self.driver.now_ms + 1000 * seconds)
+
+    @rule(n=pick, m=pick)
+    def device_degrades(self, n: int, m: int) -> None:
+        agent = self.agent(n)
+        self.feed(degraded(f"{agent.name}-{m % agent.slots}", since_ms=self.driver.now_ms, boot_id=f"boot-{agent.boot}"))
+
+    @rule(n=pick, loss=st.booleans())
+    def gang_hangs_or_diverges(self, n: int, loss: bool) -> None:
+        gangs = [g for a in self.agents.values() for g in a.running.values()]
+        if gangs:
+            gang = gangs[n % len(gangs)]
+            self.feed(diverged(gang) if loss else hung(gang))
+
     @rule(n=pick)
     @precondition(lambda self: self.jobs)
     def cancel(self, n: int) -> None:
@@ -245,6 +264,8 @@ class Fleet(RuleBasedStateMachine):
         self._any_prefix_folds_to_its_snapshot()
 
     def _faults_stop_and_every_job_ends(self) -> None:
+        for agent in self.agents.values():
+            agent.restart()
         for name in NODES:
             self.feed(UncordonNode.model_validate({"pool": "default", "node_id": name}))
         for _ in range(80):
@@ -322,6 +343,9 @@ def one_step(fleet: Fleet, dice: Random) -> None:
         lambda: fleet.agent_restarts(n),
         lambda: fleet.node_reboots(n),
         lambda: fleet.node_is_given_up(n),
+        lambda: fleet.node_goes_away(n, dice.choice([0, 5, 60])),
+        lambda: fleet.device_degrades(n, m),
+        lambda: fleet.gang_hangs_or_diverges(n, dice.random() < 0.3),
         lambda: fleet.cancel(n) if fleet.jobs else None,
         lambda: fleet.repeat(n) if fleet.said else None,
         lambda: fleet.change_policy(dice.choice(POLICIES)),

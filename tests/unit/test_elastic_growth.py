@@ -19,9 +19,9 @@ from tests.unit.preempt_world import (
     waiting,
 )
 from trainhouse.events.policy import Elastic, Team
-from trainhouse.scheduler.core.cycle.applying import expected_end_ms
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.elastic import plan_elastic
+from trainhouse.scheduler.core.cycle.ends import expected_end_ms
 from trainhouse.scheduler.core.cycle.entries import Action, Eviction, Reservation
 
 
@@ -98,7 +98,7 @@ def test_run_times_scale_with_ranks() -> None:
     book = fleet(2)
     job = waiting(1, 16, min_ranks=4, run_ms=HOUR_MS)
     quarter = run(book, job, ranks=4)
-    assert expected_end_ms(job, quarter.placement, NOW_MS) == NOW_MS + 4 * HOUR_MS
+    assert expected_end_ms(job, quarter.ranks, NOW_MS) == NOW_MS + 4 * HOUR_MS
 
 
 @settings(max_examples=150)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.unit.fleet_stage import stage
-from trainhouse.events import AttemptStarted, AttemptStopped, LaunchFailed, NodeRegistered, RankExited
+from trainhouse.events import AttemptStarted, AttemptStopped, LaunchFailed, NodeHeartbeat, NodeRegistered, RankExited
+from trainhouse.workers.fleet.scripts import Defaults
 
 WIDE = {0: [0, 1, 2, 3], 1: [0, 1]}
 
@@ -107,3 +108,33 @@ def test_a_fault_of_a_node_in_trouble_is_passed_over() -> None:
     s.strike(0, "die", 10.0)
     s.strike(0, "silent", 10.0)
     assert s.fleet.tally.faults == {"die": 1} and s.fleet.tally.passed_over == 1
+
+
+def test_a_failed_device_ends_one_rank_with_what_its_program_says() -> None:
+    s = stage(durations="100")
+    s.strike(0, "device", None)
+    assert s.fleet.tally.passed_over == 1  # nothing runs there yet
+    s.allocate("j", WIDE)
+    s.run(1_000)
+    s.strike(0, "device", None)
+    s.run(5_000)
+    assert [(e.rank, e.exit_code, "uncorrectable ECC" in e.reason) for e in s.told(RankExited)] == [(0, 1, True)]
+    assert s.fleet.up() == 4 and [(f.kind, f.hit) for f in s.fleet.tally.struck] == [("device", (("j", 1),))]
+
+
+def test_a_stopped_rank_shows_no_life_holds_its_gang_up_and_hears_only_sigkill() -> None:
+    s = stage(durations="100", heartbeat_s=1.0, defaults=Defaults(step_s=1.0))
+    s.allocate("j", WIDE)
+    s.run(3_500)
+    s.strike(1, "hang", None)
+    struck_ms = s.now_ms
+    s.run(6_000)
+    newest = {b.event.node_id: b.event for b in s.records.beats if isinstance(b.event, NodeHeartbeat) and b.event.attempts}
+    ranks = {r.rank: r for beat in newest.values() for r in beat.attempts[0].ranks}
+    assert {r.step for r in ranks.values()} == {3}
+    assert ranks[4].pulse_at_ms == struck_ms and all(ranks[n].pulse_at_ms > struck_ms + 4_000 for n in (0, 1, 2, 3, 5))
+    s.release("j", grace_s=5.0)
+    s.run(3_000)
+    assert sorted(e.rank for e in s.told(RankExited)) == [0, 1, 2, 3, 5]
+    s.run(5_000)
+    assert [(e.rank, e.signal) for e in s.told(RankExited)][-1] == (4, 9)

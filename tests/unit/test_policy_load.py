@@ -57,6 +57,8 @@ def faults(text: str) -> list[tuple[int, str, str]]:
         ("teams:\n- name: a\n- name: b\n- name: a\n", 4, "teams[2].name", "a is named twice"),
         ("teams:\n- name: a\n  parent: x\n", 3, "teams[0].parent", "x of a is no team"),
         ("teams:\n- name: a\n  guaranteed: {any: 4}\n  limit: {any: 2}\n", 2, "teams[0]", "raise the limit"),
+        ("prices:\n  currency: dollars\n  devices: {any: {reserved: 2}}\n", 2, "prices.currency", "not 'dollars'"),
+        ("prices:\n  devices:\n    h100: {reserved: -2.4}\n", 3, "prices.devices.h100.reserved", "not -2.4"),
         ("order: submit\nname: x\norder: fair\n", 3, "order", "stands twice (first in line 1)"),
         ("score:\n  wait_bonus_max: 1\n  wait_bonus_max: 2\n", 3, "wait_bonus_max", "stands twice"),
         ("order: submit\nteams: [\n", 3, "policy", "no YAML"),

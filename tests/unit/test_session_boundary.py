@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from trainhouse.events.spec import CheckpointPolicy
 from trainhouse.workers import Session
 from trainhouse.workers.session import EXIT_STOPPED, Context, InvalidUse, Stopped
 from trainhouse.workers.session.gang import Gang
+from trainhouse.workers.session.others import Elsewhere
 from trainhouse.workers.session.saver import Saver
 from trainhouse.workers.session.sink import open_sink
 from trainhouse.workers.session.tracked import Tracked
@@ -25,6 +27,7 @@ class SavedInMemory:
     def __init__(self, restored: int = 0) -> None:
         self.restored = restored
         self.steps: list[int] = []
+        self.good_commit: int | None = None
         self.fails = False
 
     def restore(self, tracked: Tracked) -> int:
@@ -33,6 +36,16 @@ class SavedInMemory:
     def save(self, tracked: Tracked, step: int) -> bool:
         self.steps.append(step)
         return not self.fails
+
+    def save_for_all(self, state: dict[str, Any], own: list[dict[str, Any]], step: int) -> bool:
+        return False
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        return None
+
+    def proved(self) -> None:
+        self.good_commit = self.steps[-1] if self.steps else None
 
 
 def session_of(folder: Path, saver: Saver, **policy: object) -> Session:
@@ -150,8 +163,28 @@ def test_sigterm_waits_for_the_step_to_end_but_not_outside_of_the_steps(tmp_path
                     os.kill(os.getpid(), signal.SIGTERM)
                 ended.append(step)
         assert ended == [0, 1, 2] and caught.value.code == 143
+        os.kill(os.getpid(), signal.SIGTERM)  # it leaves already
+        signal.signal(signal.SIGTERM, session_of(tmp_path, SavedInMemory())._boundary.on_sigterm)
         with pytest.raises(Stopped):
             os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_does_not_interrupt_what_is_done_about_an_exception(tmp_path: Path) -> None:
+    session = session_of(tmp_path, SavedInMemory())
+    before = signal.signal(signal.SIGTERM, session._boundary.on_sigterm)
+    told: list[BaseException] = []
+
+    def tell(kind: object, error: BaseException, trace: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        told.append(error)
+
+    try:
+        next(session.steps(10))
+        failed = RuntimeError("Connection closed by peer")
+        session._on_uncaught(tell)(RuntimeError, failed, None)
+        assert told == [failed]
     finally:
         signal.signal(signal.SIGTERM, before)
 

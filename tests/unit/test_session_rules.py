@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainhouse.checkpointing.interval import Measured
-from trainhouse.events import JobSpec
+from trainhouse.events import Divergence, JobSpec
 from trainhouse.events.spec import CheckpointPolicy, Runtime
 from trainhouse.workers.session import Context
 from trainhouse.workers.session.due import MAX_STRIDE, Wishes, interval_s, save_by_step, stride_for
@@ -39,8 +39,15 @@ def test_the_stride_is_bounded_and_shrinks_with_slow_steps() -> None:
 
 
 def test_wishes_survive_the_numbers() -> None:
-    for wishes in (Wishes(), Wishes(save=True, stride=7), Wishes(stop=True, stride=MAX_STRIDE)):
+    known = Wishes(proved=True, doubted=True, diverged=0, work_ms=0.25)
+    for wishes in (Wishes(), Wishes(save=True, stride=7), Wishes(stop=True, stride=MAX_STRIDE), known, Wishes(diverged=5)):
         assert Wishes.of(list(wishes.numbers())) == wishes
+
+
+def test_of_many_the_first_that_diverged_and_the_fastest_count() -> None:
+    ranks = [Wishes(work_ms=3.5), Wishes(diverged=3, work_ms=1.25), Wishes(diverged=1), Wishes(save=True, proved=True)]
+    joined = Wishes.of([max(column) for column in zip(*(r.numbers() for r in ranks), strict=True)])
+    assert joined == Wishes(save=True, proved=True, diverged=1, work_ms=1.25)
 
 
 class TestRequests:
@@ -111,26 +118,32 @@ class TestContext:
         context = Context.from_env(environ)
         assert (context.job_id, context.attempt, context.epoch, context.seed) == ("j", 2, 5, 9)
         assert context.hyperparameters == {"lr": 0.1} and context.resume_from == "other/step/4"
+        assert context.divergence == Divergence() and context.restore_at_most is None and context.alike
+        assert Context.from_env(environ | {"TRAINHOUSE_RESTORE_AT_MOST": "0"}).restore_at_most == 0
         assert context.request == tmp_path / "request.json" and context.spool == tmp_path / "rank-3" / "spool.jsonl"
 
 
 class TestProgress:
-    """Reports at most twice a second, and the first two at once."""
+    """Steps cost no report but the first, which comes at once: the pulse tells of the others."""
 
-    def test_reports_are_bounded(self) -> None:
+    def test_only_the_first_step_reports_by_itself(self) -> None:
         written: list[dict[str, object]] = []
-        progress = Progress(0, lambda fields: written.append(dict(fields)))
+        life: list[dict[str, object]] = []
+        progress = Progress(0, lambda fields: written.append(dict(fields)), lambda fields: life.append(dict(fields)))
+        progress.report(-1.0, 0)
+        assert [(w["activity"], w["step"]) for w in life] == [("STARTING", 0)] and written == []
         progress.begin(0, 1000, now=0.0, now_ms=0)
         for step in range(1, 1001):
-            progress.tick(step, step * 0.01, step * 10)
-        assert [w["step"] for w in written[:2]] == [0, 1]
-        assert 10 <= len(written) - 2 <= 20
-        assert all(abs(float(w["steps_per_s"]) - 100) < 1 for w in written[1:])  # type: ignore[arg-type]
+            progress.stepped(step, step * 0.01, step * 10)
+            progress.tick(step * 0.01, step * 10)
+        progress.report(20.0, 20_000)
+        assert [(w["step"], w["step_at_ms"]) for w in written] == [(0, 0), (1, 10), (1000, 10_000)]
+        assert all(abs(float(w["steps_per_s"]) - 100) < 1e-6 for w in written[1:])  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("name", ["learning_rate", "lr"])
     def test_both_names_of_the_learning_rate(self, name: str) -> None:
         written: list[dict[str, object]] = []
         progress = Progress(0, lambda fields: written.append(dict(fields)))
-        progress.latest[name] = 0.25
-        progress.report(1, 0.0, 0)
+        progress.fresh[name] = 0.25
+        progress.begin(1, None, 0.0, 0)
         assert written[0]["learning_rate"] == 0.25

@@ -1,16 +1,13 @@
 """`cancel`, `change` and `rerun`: what a person may ask of a job."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
+from trainhouse.cli import complete
 from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.options import DataDir, Json, Timeout
-
-if TYPE_CHECKING:
-    from trainhouse.client import TrainhouseClient
-    from trainhouse.events import Limits
+from trainhouse.cli.options import DataDir, JobArgument, Json, Timeout
 
 
 def register(app: typer.Typer) -> None:
@@ -21,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 
 def cancel(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Job ids.", show_default=False)],
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Job ids.", show_default=False, autocompletion=complete.jobs)],
     reason: Annotated[str, typer.Option(help="Kept in the job's story.")] = "cancelled by its user",
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Until they ended.")] = False,
     data_dir: DataDir = None,
@@ -31,9 +28,8 @@ def cancel(
     \b
     trainhouse cancel gpt-1k7x3m9qp2f8d --reason "wrong learning rate"
     """
-    from trainhouse.cli.jobs import unknown
+    from trainhouse.cli.jobs import known_ids, unknown
     from trainhouse.client import TrainhouseClient, UnknownJob
-    from trainhouse.client.story import spec_of_job
 
     client = TrainhouseClient.from_settings()
     for job in jobs:
@@ -41,8 +37,8 @@ def cancel(
             state = client.status(job).state
         except UnknownJob:
             # Submitted a moment ago, perhaps: a cancellation may overtake its job.
-            if spec_of_job(client.kafka, job) is None:
-                raise unknown(job, client.statuses()) from None
+            if client.spec(job) is None:
+                raise unknown(job, known_ids(client)) from None
             continue
         if state.final:
             raise CliError(f"{job} is {state} already: there is nothing to cancel", Exit.USAGE)
@@ -55,7 +51,7 @@ def cancel(
 
 
 def change(
-    job: Annotated[str, typer.Argument(help="Job id.", show_default=False)],
+    job: JobArgument,
     priority: Annotated[Optional[int], typer.Option(min=0, max=100, help="0 is the highest, 100 the lowest.")] = None,  # noqa: UP045
     restarts: Annotated[Optional[int], typer.Option(min=0, help="How often it may restart, in all.")] = None,  # noqa: UP045
     run_time: Annotated[Optional[str], typer.Option(help="90s, 15m, 2h in all, or `none`: checkpoint, then FAILED.")] = None,  # noqa: UP045
@@ -73,7 +69,6 @@ def change(
     from trainhouse.cli import output
     from trainhouse.cli.jobs import find
     from trainhouse.client import RefusedChange, TrainhouseClient
-    from trainhouse.events import ChangeJob, JobId
 
     asked = limits_asked(restarts, run_time, grace)
     if priority is None and not asked:
@@ -82,16 +77,14 @@ def change(
     status = find(client, job)
     if status.state.final:
         raise CliError(f"{job} is {status.state} already: nothing of it can change", Exit.USAGE)
-    limits = limits_now(client, job, str(status.pool)).model_copy(update=asked) if asked else None
-    event = ChangeJob(job_id=JobId(job), priority=priority, limits=limits)
     try:
-        told = client.fleet().change(ChangeJob.model_validate(event.model_dump()), timeout)
+        told = client.change(job, priority=priority, timeout_s=timeout, **asked)
     except RefusedChange as refused:
         raise CliError(f"{job} was not changed: {refused}", Exit.REJECTED) from refused
     if told is None:
         raise CliError(f"{job} was not changed: it has these values already, or has ended", Exit.USAGE)
     if json:
-        output.json_lines([told.model_dump(mode="json")])
+        output.json_lines([{"job_id": job, "priority": told.priority, "limits": told.limits.model_dump(mode="json")}])
         return
     run = "no limit of run time" if told.limits.run_time_s is None else f"run time {output.duration(told.limits.run_time_s)}"
     sys.stdout.write(f"{job}: priority {told.priority}, {told.limits.restarts} restarts, {run}, grace {told.limits.grace_s:g} s\n")
@@ -109,20 +102,8 @@ def limits_asked(restarts: int | None, run_time: str | None, grace: str | None) 
     return asked
 
 
-def limits_now(client: "TrainhouseClient", job: str, pool: str) -> "Limits":
-    """A job's limits as its scheduler has them. Blocks. Raises CliError for a job that has ended meanwhile."""
-    from trainhouse.cli.pools import known
-    from trainhouse.cli.present import schedule_at
-
-    now = schedule_at(client.kafka, partitions=[known(client, pool)])
-    found = next((f.state.jobs[job] for f in now.partitions.values() if job in f.state.jobs), None)
-    if found is None:
-        raise CliError(f"{job} has ended: nothing of it can change", Exit.USAGE)
-    return found.limits
-
-
 def rerun(
-    job: Annotated[str, typer.Argument(help="Job id.", show_default=False)],
+    job: JobArgument,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Follow the new job; exit with its code.")] = False,
     json: Json = False,
     data_dir: DataDir = None,
@@ -132,17 +113,16 @@ def rerun(
     \b
     trainhouse rerun gpt-1k7x3m9qp2f8d --wait
     """
-    from trainhouse.cli.jobs import unknown
+    from trainhouse.cli.jobs import known_ids, unknown
     from trainhouse.cli.submit import send
     from trainhouse.client import TrainhouseClient
-    from trainhouse.client.story import spec_of_job
 
     client = TrainhouseClient.from_settings()
-    spec = spec_of_job(client.kafka, job)
+    spec = client.spec(job)
     if spec is None:
-        raise unknown(job, client.statuses())
-    labelled = spec.model_copy(update={"labels": {**spec.labels, "rerun-of": job}})
-    client, submitted = send([labelled], None, None, json=json)
+        raise unknown(job, known_ids(client))
+    labelled = spec.model_copy(update={"labels": {**spec.labels, "rerun-of": job}, "user": client.way.user})
+    submitted = send(client, [labelled], None, None, json=json)
     if wait:
         from trainhouse.cli.follow import follow_all
 

@@ -29,12 +29,12 @@ def sql(
     trainhouse sql "SELECT job_id, state, loss FROM jobs ORDER BY submitted_at DESC LIMIT 5"
     trainhouse sql --format CSVWithNames "SELECT step, value FROM step_metrics WHERE metric = 'loss'" > loss.csv
     """
-    from trainhouse.client.wiring import sql_of_settings
+    from trainhouse.client import TrainhouseClient
 
     text = sys.stdin.read() if query == "-" else query
     if not text.strip():
         raise CliError("the query is empty", Exit.USAGE)
-    endpoint = sql_of_settings()
+    endpoint = TrainhouseClient.from_settings().sql
     if format or json:
         sys.stdout.buffer.write(endpoint.raw(text, format or "JSONEachRow"))
         sys.stdout.buffer.flush()

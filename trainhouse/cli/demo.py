@@ -15,7 +15,8 @@ from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.stack import PANEL, Folder
 
 if TYPE_CHECKING:
-    from trainhouse.client import SqlEndpoint, TrainhouseClient
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.way import Sql
 
 COMMAND = ("python", "-m", "trainhouse.workers.examples.gpt", "--steps", "{steps}")
 EVERY_STEPS = 100
@@ -77,7 +78,7 @@ def _spec(steps: int) -> Any:
     return specs_of(fields_of(typed, {}, getpass.getuser()), None)[0]
 
 
-def settle(sql: "SqlEndpoint", job: str) -> None:
+def settle(sql: "Sql", job: str) -> None:
     """Blocks until the tables have the job's end. Raises CliError after SETTLE_S."""
     deadline = time.monotonic() + SETTLE_S
     query = (
@@ -128,7 +129,9 @@ def _next_steps(job: str, root: Path) -> str:
     run = f"{Path(sys.executable).parent.name}/trainhouse" if Path(sys.executable).with_name("trainhouse").exists() else "trainhouse"
     prefix = f".venv/{run}" if run.startswith("bin/") else run
     return (
-        f"go on:  {prefix} events {job}      its whole story\n"
+        f"go on:  {prefix} open {job}        its page: curves, logs, checkpoints; `open` alone shows the fleet\n"
+        f"        {prefix} top                 jobs, nodes and queue, live in this terminal\n"
+        f"        {prefix} events {job}      its whole story\n"
         f"        {prefix} logs {job}        what it wrote\n"
         f"        {prefix} rerun {job} --wait\n"
         f"        {prefix} submit --gang 2 --wait -- python your_script.py\n"

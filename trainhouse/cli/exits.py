@@ -62,8 +62,10 @@ def explain(error: BaseException) -> CliError | None:
     from pydantic import ValidationError
     from pydantic_settings import SettingsError
 
+    from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailable
     from trainhouse.client import errors as client
     from trainhouse.deploy.local.errors import StackError
+    from trainhouse.events.archive.errors import ArchiveError
     from trainhouse.events.errors import BusUnavailable, EventError
 
     if isinstance(error, ValidationError | SettingsError):
@@ -74,11 +76,18 @@ def explain(error: BaseException) -> CliError | None:
         (client.NotReachable, Exit.UNAVAILABLE),
         (client.NoReply, Exit.UNAVAILABLE),
         (BusUnavailable, Exit.UNAVAILABLE),
+        (ObjectStoreUnavailable, Exit.UNAVAILABLE),
+        (CheckpointError, Exit.CONFIG),
         (StackError, Exit.UNAVAILABLE),
         (client.QueryFailed, Exit.DATA),
+        (client.NeedsKafka, Exit.CONFIG),
+        (client.BadSettings, Exit.CONFIG),
+        (client.Denied, Exit.CONFIG),
+        (client.JournalBroken, Exit.FAILED),
         (client.UnknownJob, Exit.NOT_FOUND),
         (client.RefusedChange, Exit.REJECTED),
         (client.ClientError, Exit.USAGE),
+        (ArchiveError, Exit.FAILED),
         (EventError, Exit.USAGE),
         (TimeoutError, Exit.TIMEOUT),
     )

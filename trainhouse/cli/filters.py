@@ -4,12 +4,10 @@ Holds: pure; the same filter means the same for rows in memory and for SQL.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from trainhouse.cli.exits import CliError, Exit
+from trainhouse.client.filters import JobFilter
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 STATES = (
@@ -46,30 +44,6 @@ def parse_states(names: list[str] | None) -> tuple[str, ...]:
         if state not in STATES:
             raise CliError(f"{state!r} is no state; there are {', '.join(STATES)}", Exit.USAGE)
     return found
-
-
-@dataclass(frozen=True)
-class JobFilter:
-    """What a listing of jobs keeps; None and () keep all. Times are of submission."""
-
-    user: str | None = None
-    team: str | None = None
-    project: str | None = None
-    pool: str | None = None
-    states: tuple[str, ...] = ()
-    since_ms: int | None = None
-    until_ms: int | None = None
-
-    def keeps(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row of names and values passes."""
-        for name in ("user", "team", "project", "pool"):
-            wanted = getattr(self, name)
-            if wanted is not None and row.get(name) != wanted:
-                return False
-        if self.states and row.get("state") not in self.states:
-            return False
-        at = row.get("submitted_at_ms") or row.get("updated_at_ms") or 0
-        return (self.since_ms is None or at >= self.since_ms) and (self.until_ms is None or at < self.until_ms)
 
 
 def job_filter(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.options import DataDir
+from trainhouse.cli.options import KafkaDir
 
 if TYPE_CHECKING:
     from trainhouse.workers.fleet.fleet import Plan
@@ -52,7 +52,8 @@ def fleet(
         str, typer.Option(help="Run times: 30 | 10..600 | exp:120 | lognormal:60,1.5 | trace:FILE[,SCALE].", rich_help_panel=BEHAVIOUR)
     ] = "60",
     faults: Annotated[
-        str, typer.Option(help="die=2/h:120s,silent=4/h:30s,restart=10/h:3s,crash=1%,slow=2%:30s", rich_help_panel=BEHAVIOUR)
+        str,
+        typer.Option(help="die=2/h:120s,notice=2/h:120s,silent=4/h:30s,restart=10/h:3s,crash=1%,slow=2%:30s", rich_help_panel=BEHAVIOUR),
     ] = "",
     script: Annotated[
         Optional[Path],  # noqa: UP045
@@ -76,7 +77,7 @@ def fleet(
         typer.Option("--for-s", min=0, help="Stop by itself after so many seconds."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")] = False,
-    data_dir: DataDir = None,
+    data_dir: KafkaDir = None,
 ) -> None:
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.workers.fleet.durations import parse_durations
@@ -128,7 +129,9 @@ def _show(found: "Summary", as_json: bool) -> None:
     if as_json:
         output.json_lines([found.as_dict()])
         return
-    output.table(("what", "value"), ((name, _text(value)) for name, value in found.as_dict().items() if value is not None))
+    output.table(
+        ("what", "value"), ((name, _text(value)) for name, value in found.as_dict().items() if value is not None and name != "struck")
+    )
 
 
 def _text(value: object) -> object:

@@ -14,14 +14,14 @@ from trainhouse.cli.output import duration, json_lines, one_line, remark
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from trainhouse.client import Submitted, TrainhouseClient
+    from trainhouse.client import Job, TrainhouseClient
     from trainhouse.events import JobStatus
 
 PROGRESS_EVERY_S = 5.0
 SEVERITY = (Exit.OK, Exit.CANCELLED, Exit.NEEDS_REVIEW, Exit.REJECTED, Exit.FAILED, Exit.TIMEOUT)
 
 
-def follow_all(client: "TrainhouseClient", jobs: list["Submitted"], timeout_s: float | None, *, json: bool = False) -> Exit:
+def follow_all(client: "TrainhouseClient", jobs: list["Job"], timeout_s: float | None, *, json: bool = False) -> Exit:
     """Follows jobs one after the other; gives the worst of their codes. Blocks."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     worst = Exit.OK
@@ -33,7 +33,7 @@ def follow_all(client: "TrainhouseClient", jobs: list["Submitted"], timeout_s: f
     return worst
 
 
-def follow(client: "TrainhouseClient", job: "Submitted", timeout_s: float | None, *, json: bool = False) -> "JobStatus | None":
+def follow(client: "TrainhouseClient", job: "Job", timeout_s: float | None, *, json: bool = False) -> "JobStatus | None":
     """Follows one job; gives its last status. Blocks."""
     statuses = client.watch(job, timeout_s=timeout_s)
     try:

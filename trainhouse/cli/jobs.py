@@ -1,4 +1,4 @@
-"""`status`: jobs as they are now.
+"""`status` and `checkpoints`: jobs as they are now, and what they saved.
 
 Holds: an unknown job is told with its nearest names.
 """
@@ -9,23 +9,29 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from trainhouse.cli import complete
 from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.options import DataDir, Json, Limit, Pool, Project, Since, State, Team, Until, User
+from trainhouse.cli.options import DataDir, JobArgument, Json, Limit, Pool, Project, Since, State, Team, Until, User
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from trainhouse.client import TrainhouseClient
     from trainhouse.events import JobStatus
 
-WATCH_S = 2.0
+# The list is asked for again when something changed, but not more often than that; and now and then anyway.
+WATCH_S, ANYWAY_S = 1.0, 15.0
+MAX_HINTED = 1000
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command("status")(status)
+    app.command("checkpoints")(checkpoints)
 
 
 def status(
-    job: Annotated[Optional[str], typer.Argument(help="Job id; none: list jobs.", show_default=False)] = None,  # noqa: UP045
+    job: Annotated[Optional[str], typer.Argument(help="Job id; none: list jobs.", show_default=False, autocompletion=complete.jobs)] = None,  # noqa: UP045
     watch: Annotated[bool, typer.Option("--watch", help="Follow the job; without a job: refresh the list.")] = False,
     user: User = None,
     team: Team = None,
@@ -54,20 +60,60 @@ def status(
     if job is not None:
         _one(client, job, watch=watch, json=json)
         return
-    while True:
+    for _ in _moments(client) if watch else (None,):
         now_ms = time.time_ns() // 1_000_000
         keep = job_filter(now_ms, user=user, team=team, project=project, pool=pool, state=state, since=since, until=until)
-        rows = listing.list_jobs(client, keep, limit)
+        rows = client.jobs(keep, limit)
         if watch and sys.stdout.isatty():
             sys.stdout.write("\x1b[2J\x1b[H")
         if json:
             output.json_lines(rows)
         else:
             listing.show(rows)
-        if not watch:
-            return
         sys.stdout.flush()
-        time.sleep(WATCH_S)
+
+
+def checkpoints(job: JobArgument, json: Json = False, data_dir: DataDir = None) -> None:
+    """What a job saved, oldest first: a restart begins from the newest good one; PRUNED ones were removed by retention.
+
+    \b
+    trainhouse checkpoints gpt-1k7x3m9qp2f8d
+    trainhouse submit --resume-from gpt-1k7x3m9qp2f8d -- python train.py
+    """
+    from trainhouse.cli import output
+    from trainhouse.client import TrainhouseClient
+
+    client = TrainhouseClient.from_settings()
+    rows = client.checkpoints(job)
+    if json:
+        output.json_lines(rows)
+    elif rows:
+        right = ("commit", "step", "attempt", "MiB", "new MiB", "upload")
+        output.table(
+            ("commit", "step", "attempt", "state", "MiB", "new MiB", "upload", "completed", "uri"), map(_checkpoint, rows), right=right
+        )
+    else:
+        find(client, job)
+        output.remark(f"{job} has saved nothing")
+
+
+def _checkpoint(row: dict[str, Any]) -> tuple[Any, ...]:
+    from trainhouse.cli.output import clock, duration
+
+    sizes = (round(row["bytes_total"] / 2**20, 1), round(row["bytes_new"] / 2**20, 1))
+    about = (row["commit"], row["step"], row["attempt"], row["state"])
+    return (*about, *sizes, duration(row["upload_s"]), clock(row["completed_at_ms"]), row["uri"])
+
+
+def _moments(client: "TrainhouseClient") -> "Iterator[None]":
+    """Yields when the list is worth asking for again: at once, and when some job changed. Blocks between."""
+    yield None
+    shown_at, changed = time.monotonic(), False
+    for status in client.watch_all():
+        changed = changed or status is not None
+        if time.monotonic() >= shown_at + (WATCH_S if changed else ANYWAY_S):
+            yield None
+            shown_at, changed = time.monotonic(), False
 
 
 def find(client: "TrainhouseClient", job: str) -> "JobStatus":
@@ -77,7 +123,12 @@ def find(client: "TrainhouseClient", job: str) -> "JobStatus":
     try:
         return client.status(job)
     except UnknownJob:
-        raise unknown(job, client.statuses()) from None
+        raise unknown(job, known_ids(client)) from None
+
+
+def known_ids(client: "TrainhouseClient") -> list[str]:
+    """Ids of the newest jobs, for a hint."""
+    return [str(row["job_id"]) for row in client.jobs(limit=MAX_HINTED)]
 
 
 def unknown(job: str, known: Any) -> CliError:
@@ -93,10 +144,8 @@ def _one(client: "TrainhouseClient", job: str, *, watch: bool, json: bool) -> No
     found = find(client, job)
     if watch:
         from trainhouse.cli.follow import follow_all
-        from trainhouse.client import Submitted
-        from trainhouse.events import JobId
 
-        raise typer.Exit(follow_all(client, [Submitted(JobId(job), "", None)], None, json=json))
+        raise typer.Exit(follow_all(client, [client.job(job)], None, json=json))
     if json:
         from trainhouse.cli.output import json_lines
 

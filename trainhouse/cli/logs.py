@@ -1,20 +1,16 @@
 """`logs JOB`: what its ranks wrote, and what they write."""
 
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from trainhouse.cli.options import DataDir, Json
+from trainhouse.cli.options import DataDir, JobArgument, Json
 
 if TYPE_CHECKING:
-    from trainhouse.client import TrainhouseClient
-    from trainhouse.client.lines import Line, LogReader
+    from collections.abc import Iterable
 
-POLL_S = 0.5
-# The agent ships the last lines, and the projector inserts them, before this much time is over.
-SETTLE_S = 3.0
+    from trainhouse.client import Line, TrainhouseClient
 
 
 def register(app: typer.Typer) -> None:
@@ -23,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def logs(
-    job: Annotated[str, typer.Argument(help="Job id.", show_default=False)],
+    job: JobArgument,
     rank: Annotated[Optional[int], typer.Option("--rank", min=0, help="Only of this rank.")] = None,  # noqa: UP045
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ended.")] = False,
     tail: Annotated[Optional[int], typer.Option("--tail", "-n", min=1, max=100_000, help="Only the last lines of each rank.")] = None,  # noqa: UP045
@@ -40,40 +36,26 @@ def logs(
     trainhouse logs gpt-1k7x3m9qp2f8d --stream stderr --tail 50
     """
     from trainhouse.client import TrainhouseClient
-    from trainhouse.client.lines import LogReader
+    from trainhouse.client.job import batches, followed
 
     client = TrainhouseClient.from_settings()
-    reader = LogReader(client.sql, job, rank, stream, attempt)
-    if tail is not None:
-        reader.skip_to_last(tail)
-    anything = _drain(reader, rank, times=times, json=json)
-    if not anything and not follow:
+    reader = client.lines(job, rank=rank, stream=stream, attempt=attempt, tail=tail)
+    anything = _show(batches(reader), rank, times=times, json=json)
+    if follow or not anything:
         _must_exist(client, job)
     if follow:
-        _must_exist(client, job)
-        _follow(client, reader, job, rank, times=times, json=json)
+        _show(followed(client.watch(job), reader), rank, times=times, json=json)
 
 
-def _drain(reader: "LogReader", rank: int | None, *, times: bool, json: bool) -> bool:
-    """Prints all that is new; whether there was anything."""
+def _show(found: "Iterable[list[Line]]", rank: int | None, *, times: bool, json: bool) -> bool:
+    """Prints lines batch by batch; whether there were any."""
     anything = False
-    while batch := list(reader.more()):
+    for batch in found:
         anything = True
         for line in batch:
             _print(line, times=times, ranks=rank is None, json=json)
         sys.stdout.flush()
     return anything
-
-
-def _follow(client: "TrainhouseClient", reader: "LogReader", job: str, rank: int | None, *, times: bool, json: bool) -> None:
-    ended_at: float | None = None
-    for status in client.watch(job):
-        _drain(reader, rank, times=times, json=json)
-        if status is not None and status.state.final:
-            ended_at = time.monotonic()
-    while ended_at is not None and time.monotonic() < ended_at + SETTLE_S:
-        if not _drain(reader, rank, times=times, json=json):
-            time.sleep(POLL_S)
 
 
 def _print(line: "Line", *, times: bool, ranks: bool, json: bool) -> None:

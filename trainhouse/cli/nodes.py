@@ -1,12 +1,15 @@
-"""`nodes`: the machines of the fleet."""
+"""`nodes`: the machines of the fleet, or the page of one of them."""
 
-from typing import Annotated, Optional
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Optional
 
 import typer
 
+from trainhouse.cli import complete
 from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.options import FILTERS, DataDir, Json, Limit, Pool, Since, Until
 
+MAX_JOBS = 100_000
 STATES = ("ALIVE", "SUSPECTED", "LOST")
 
 
@@ -16,6 +19,10 @@ def register(app: typer.Typer) -> None:
 
 
 def nodes(
+    node: Annotated[
+        str | None,
+        typer.Argument(metavar="[NODE]", help="Only this one, and all of it.", show_default=False, autocompletion=complete.nodes),
+    ] = None,
     pool: Pool = None,
     state: Annotated[Optional[list[str]], typer.Option("--state", help="ALIVE, SUSPECTED or LOST.", rich_help_panel=FILTERS)] = None,  # noqa: UP045
     user: Annotated[Optional[str], typer.Option("--user", help="With jobs of this user.", rich_help_panel=FILTERS)] = None,  # noqa: UP045
@@ -27,66 +34,101 @@ def nodes(
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Machines, their devices and what runs there. Times are of the last heartbeat.
+    """Machines, their devices and what runs there; times are of the last heartbeat. Of one NODE: its state, why it is closed, faults of its
+    devices, failures, and its history since --since (7d).
 
     \b
     trainhouse nodes
     trainhouse nodes --state LOST --since 1d --json
+    trainhouse nodes n17
     """
     import time
 
     from trainhouse.cli import output
-    from trainhouse.client.wiring import sql_of_settings
+    from trainhouse.client import TrainhouseClient
 
-    query = query_of(
-        time.time_ns() // 1_000_000, pool=pool, state=state, user=user, team=team, project=project, since=since, until=until, limit=limit
-    )
-    found = sql_of_settings().table(query)
-    if json:
-        output.json_lines(found.dicts())
+    if node is not None:
+        no_filters(node, (pool, state, user, team, project, until))
+        one(node, since or "7d", min(limit, 50), json, time.time_ns() // 1_000_000)
         return
-    if not found.rows:
+    now_ms = time.time_ns() // 1_000_000
+    wanted = keeper(now_ms, pool=pool, state=state, since=since, until=until)
+    client = TrainhouseClient.from_settings()
+    known = [row for row in client.way.nodes() if wanted(row)]
+    if user or team or project:
+        from trainhouse.client import JobFilter
+
+        jobs = client.jobs(JobFilter(user=user, team=team, project=project), MAX_JOBS)
+        theirs = {name for job in jobs for name in job["node_ids"]}
+        known = [row for row in known if row["node_id"] in theirs]
+    found = [shown(row, now_ms) for row in known[:limit]]
+    if json:
+        output.json_lines(found)
+        return
+    if not found:
         output.remark("no nodes: is an agent up? `trainhouse ps` shows it")
         return
-    output.table(found.columns, found.rows, right=("devices", "ranks", "cpus", "memory_gib", "silent_s"))
+    output.table(tuple(found[0]), (tuple(row.values()) for row in found), right=("devices", "ranks", "cpus", "memory_gib", "silent_s"))
 
 
-def query_of(
-    now_ms: int,
-    *,
-    pool: str | None,
-    state: list[str] | None,
-    user: str | None,
-    team: str | None,
-    project: str | None,
-    since: str | None,
-    until: str | None,
-    limit: int,
-) -> str:
-    """The query; pure. Raises CliError for a filter that says nothing."""
+def no_filters(node: str, filters: Iterable[object]) -> None:
+    """Raises CliError if any is given."""
+    if any(filters):
+        raise CliError(f"filters are for the list; `trainhouse nodes {node}` takes --since, --limit and --json", Exit.USAGE)
+
+
+def one(node: str, since: str, limit: int, json: bool, now_ms: int) -> None:
+    """The page of one node, with `limit` failures and things that happened at most."""
+    from trainhouse.cli import node_page, output
     from trainhouse.cli.filters import parse_time
-    from trainhouse.client.sql import literal
+    from trainhouse.client import TrainhouseClient
 
-    where = ["1"]
+    endpoint = TrainhouseClient.from_settings().sql
+    page = node_page.gather(lambda sql, values: endpoint.table(sql, values).dicts(), node, parse_time(since, now_ms), limit)
+    if json:
+        output.json_lines([page])
+    else:
+        node_page.show(page, now_ms)
+
+
+def keeper(
+    now_ms: int, *, pool: str | None, state: list[str] | None, since: str | None, until: str | None
+) -> Callable[[Mapping[str, Any]], bool]:
+    """What keeps a row of a node. Raises CliError for a filter that says nothing."""
+    from trainhouse.cli.filters import parse_time
+
     states = [s.upper() for each in state or () for s in each.split(",")]
     for each in states:
         if each not in STATES:
             raise CliError(f"{each!r} is no state of a node; there are {', '.join(STATES)}", Exit.USAGE)
-    if states:
-        where.append(f"state IN ({', '.join(map(literal, states))})")
-    if pool:
-        where.append(f"pool = {literal(pool)}")
-    for text, sign in ((since, ">="), (until, "<")):
-        if text:
-            where.append(f"coalesce(last_heartbeat_at, registered_at) {sign} fromUnixTimestamp64Milli({parse_time(text, now_ms)})")
-    owners = [f"{n} = {literal(v)}" for n, v in (("user", user), ("team", team), ("project", project)) if v]
-    if owners:
-        where.append(f"node_id IN (SELECT arrayJoin(node_ids) FROM jobs WHERE {' AND '.join(owners)})")
-    return (
-        "SELECT node_id AS node, state, if(restriction = 'NONE', '', restriction) AS closed, pool, address, devices, "
-        "device_type AS type, ranks_running AS ranks, cpus, "
-        "round(memory_bytes / 1073741824, 1) AS memory_gib, "
-        "round(dateDiff('millisecond', coalesce(last_heartbeat_at, registered_at), now64(3)) / 1000, 1) AS silent_s, "
-        "toString(last_heartbeat_at) AS last_heartbeat, if(state = 'LOST', lost_reason, restriction_reason) AS reason "
-        f"FROM nodes WHERE {' AND '.join(where)} ORDER BY pool, node_id LIMIT {limit}"
-    )
+    since_ms = parse_time(since, now_ms) if since else None
+    until_ms = parse_time(until, now_ms) if until else None
+
+    def keeps(row: Mapping[str, Any]) -> bool:
+        at_ms = row["last_heartbeat_at_ms"] or row["registered_at_ms"] or 0
+        in_time = (since_ms is None or at_ms >= since_ms) and (until_ms is None or at_ms < until_ms)
+        return in_time and (not states or row["state"] in states) and pool in (None, row["pool"])
+
+    return keeps
+
+
+def shown(row: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+    """A node as the list shows it. Pure."""
+    from trainhouse.cli.output import clock
+
+    at_ms = row["last_heartbeat_at_ms"] or row["registered_at_ms"]
+    return {
+        "node": row["node_id"],
+        "state": row["state"],
+        "closed": "" if row["restriction"] == "NONE" else row["restriction"],
+        "pool": row["pool"],
+        "address": row["address"],
+        "devices": row["devices"],
+        "type": row["device_type"],
+        "ranks": row["ranks_running"],
+        "cpus": row["cpus"],
+        "memory_gib": round((row["memory_bytes"] or 0) / 2**30, 1),
+        "silent_s": round((now_ms - at_ms) / 1000, 1) if at_ms else None,
+        "last_heartbeat": clock(row["last_heartbeat_at_ms"]) or None,
+        "reason": row["lost_reason"] if row["state"] == "LOST" else row["restriction_reason"],
+    }

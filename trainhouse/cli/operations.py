@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.options import DataDir, Json
+from trainhouse.cli.options import JobArgument, Json, KafkaDir
 
 if TYPE_CHECKING:
     from trainhouse.client import TrainhouseClient
@@ -20,10 +20,10 @@ def register(app: typer.Typer) -> None:
 
 
 def stack(
-    job: Annotated[str, typer.Argument(help="Job id.", show_default=False)],
+    job: JobArgument,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the agents.")] = 30.0,
     json: Json = False,
-    data_dir: DataDir = None,
+    data_dir: KafkaDir = None,
 ) -> None:
     """Every rank's Python stack, now. The ranks go on.
 
@@ -45,11 +45,11 @@ def stack(
 
 
 def execute(
-    job: Annotated[str, typer.Argument(help="Job id.", show_default=False)],
+    job: JobArgument,
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND ...", help="What to run.", show_default=False)],
     rank: Annotated[int, typer.Option("--rank", min=0, help="Beside which rank.")] = 0,
     timeout: Annotated[float, typer.Option(min=1, max=3600, help="Seconds that it may run.")] = 60.0,
-    data_dir: DataDir = None,
+    data_dir: KafkaDir = None,
 ) -> None:
     """Runs a command beside a rank: in its folder, with its environment, as its user. Exits with the command's code.
 

@@ -5,11 +5,21 @@ from typing import Annotated, Optional
 
 import typer
 
+from trainhouse.cli import complete
+
 
 def _use(given: Path | None) -> Path | None:
     from trainhouse.cli import locate
 
     locate.use(given)
+    return given
+
+
+def _use_kafka(context: typer.Context, given: Path | None) -> Path | None:
+    from trainhouse.cli import locate
+
+    locate.use(given)
+    locate.need_kafka(context.command_path)
     return given
 
 
@@ -22,13 +32,24 @@ DataDir = Annotated[
         rich_help_panel="Where",
     ),
 ]
+# Of commands that need Kafka or the object store themselves: they say so where only a gateway is known.
+KafkaDir = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "--data-dir",
+        help="Folder of the stack; default: TRAINHOUSE_DATA_DIR, or the nearest .trainhouse upward.",
+        callback=_use_kafka,
+        rich_help_panel="Where",
+    ),
+]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Job id.", show_default=False, autocompletion=complete.jobs)]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs: one object a line.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait for the scheduler's answer.")]
 FILTERS = "Filters"
 User = Annotated[Optional[str], typer.Option("--user", help="Only of this user.", rich_help_panel=FILTERS)]  # noqa: UP045
 Team = Annotated[Optional[str], typer.Option("--team", help="Only of this team.", rich_help_panel=FILTERS)]  # noqa: UP045
 Project = Annotated[Optional[str], typer.Option("--project", help="Only of this project.", rich_help_panel=FILTERS)]  # noqa: UP045
-Pool = Annotated[Optional[str], typer.Option("--pool", help="Only of this pool.", rich_help_panel=FILTERS)]  # noqa: UP045
+Pool = Annotated[Optional[str], typer.Option("--pool", help="Only of this pool.", rich_help_panel=FILTERS, autocompletion=complete.pools)]  # noqa: UP045
 State = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option("--state", help="Only in this state; may be repeated.", rich_help_panel=FILTERS),

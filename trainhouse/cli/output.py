@@ -18,6 +18,13 @@ STATE_STYLES = {
 }
 
 
+def logs_aside() -> None:
+    """For commands that run parts of the platform: what those log goes to standard error, warnings and worse, as lines for people."""
+    from trainhouse.events.logs import configure_logs
+
+    configure_logs("WARNING", "trainhouse", "console")
+
+
 def json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
     """One object a line."""
     import orjson

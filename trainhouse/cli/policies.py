@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainhouse.cli import complete
 from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.options import DataDir, Json, Timeout
+from trainhouse.cli.options import Json, KafkaDir, Timeout
 
 if TYPE_CHECKING:
     from trainhouse.client import TrainhouseClient
     from trainhouse.events import PolicyApplied, SchedulingPolicy
 
-PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="Name of the pool.", show_default=False)]
+PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="Name of the pool.", show_default=False, autocompletion=complete.pools)]
 FileArgument = Annotated[
     str,
     typer.Argument(metavar="POLICY.yaml", help="A file, or the name of a policy that comes with Trainhouse.", show_default=False),
@@ -31,7 +32,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="policy")
 
 
-def show(pool: PoolArgument, json: Json = False, data_dir: DataDir = None) -> None:
+def show(pool: PoolArgument, json: Json = False, data_dir: KafkaDir = None) -> None:
     """The policy that decides about a pool now: the file as it was applied; its version and who applied it, on standard error.
 
     \b
@@ -58,7 +59,7 @@ def show(pool: PoolArgument, json: Json = False, data_dir: DataDir = None) -> No
     sys.stdout.write(applied.text if applied.text.strip() else as_yaml(applied.policy))
 
 
-def diff(pool: PoolArgument, file: FileArgument, json: Json = False, data_dir: DataDir = None) -> None:
+def diff(pool: PoolArgument, file: FileArgument, json: Json = False, data_dir: KafkaDir = None) -> None:
     """What a file would change of a pool's policy: each field with its old and its new value. Exits with 1 when anything differs.
 
     \b
@@ -89,7 +90,7 @@ def apply(
     reason: Annotated[str, typer.Option(help="Kept with the policy.")] = "",
     timeout: Timeout = 30.0,
     json: Json = False,
-    data_dir: DataDir = None,
+    data_dir: KafkaDir = None,
 ) -> None:
     """Gives a pool another policy, and waits until it counts. One that the scheduler refuses changes nothing: the old one stays.
 

@@ -1,52 +1,12 @@
-"""`pool show`: what a pool has, who uses it, and how that is told.
-
-Holds: the rows are the scheduler's own state as of its newest record.
-"""
+"""`pool show`: what a pool has, who uses it, as a person reads it."""
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainhouse.cli import output
 
-if TYPE_CHECKING:
-    from trainhouse.client import TrainhouseClient
-
 Row = dict[str, Any]
-
-
-def overview(client: "TrainhouseClient", pools: Mapping[str, int]) -> list[Row]:
-    """One row for each of these pools (by partition), with the use of each team in it. Blocks."""
-    from trainhouse.cli.present import schedule_at
-    from trainhouse.scheduler.past import NoSuchMoment
-    from trainhouse.scheduler.view import cluster
-
-    try:
-        now = schedule_at(client.kafka, partitions=sorted(set(pools.values())))
-    except NoSuchMoment:
-        return [{"pool": pool, "partition": pools[pool]} | EMPTY for pool in sorted(pools)]
-    found = cluster((f.state for f in now.partitions.values()), now.last_ms)
-    rows = {row["pool"]: row for row in found["pools"]}
-    return [
-        rows.get(pool, {"pool": pool, "partition": pools[pool]} | EMPTY) | {"teams": [t for t in found["teams"] if t["pool"] == pool]}
-        for pool in sorted(pools)
-    ]
-
-
-# A pool of which its scheduler has said nothing yet.
-EMPTY: Row = {
-    "nodes": 0,
-    "nodes_open": 0,
-    "nodes_lost": 0,
-    "nodes_closed": 0,
-    "devices": {},
-    "levels": [],
-    "policy": "default",
-    "policy_version": 0,
-    "waiting": 0,
-    "running": 0,
-    "teams": [],
-}
 
 
 def print_pool(row: Row) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from trainhouse.cli import complete
 from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.options import DataDir, Json, Timeout
+from trainhouse.cli.options import DataDir, Json, KafkaDir, Timeout
 
 if TYPE_CHECKING:
     from trainhouse.client import TrainhouseClient
@@ -32,7 +33,7 @@ def create(
     ] = None,
     timeout: Timeout = 30.0,
     json: Json = False,
-    data_dir: DataDir = None,
+    data_dir: KafkaDir = None,
 ) -> None:
     """Creates a pool, and waits until its scheduler knows it. Repeating the command is harmless.
 
@@ -93,7 +94,9 @@ def unknown(name: str, pools: Iterable[str]) -> CliError:
 
 
 def show(
-    name: Annotated[Optional[str], typer.Argument(metavar="NAME", help="Only this pool.", show_default=False)] = None,  # noqa: UP045
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Only this pool.", show_default=False, autocompletion=complete.pools)
+    ] = None,
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -105,14 +108,13 @@ def show(
     trainhouse pool show --json | jq .devices
     """
     from trainhouse.cli import output
-    from trainhouse.cli.pool_rows import overview, print_pool
+    from trainhouse.cli.pool_rows import print_pool
     from trainhouse.client import TrainhouseClient
 
     client = TrainhouseClient.from_settings()
-    pools = client.fleet().pools()
-    if name is not None and name not in pools:
-        raise unknown(name, pools)
-    rows = overview(client, {name: pools[name]} if name is not None else pools)
+    rows = client.way.pools_in_full(name)
+    if not rows and name is not None:
+        raise unknown(name, [row["pool"] for row in client.way.pools()])
     if json:
         output.json_lines(rows)
     elif not rows:

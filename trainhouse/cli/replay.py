@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.options import DataDir, Json
+from trainhouse.cli.options import Json, KafkaDir
 
 if TYPE_CHECKING:
     from trainhouse.scheduler.replay import ReplayReport
@@ -31,7 +31,7 @@ def replay(
         typer.Option("--topic", help="Verify only this journal: trainhouse.decisions or trainhouse.directory."),
     ] = None,
     json: Json = False,
-    data_dir: DataDir = None,
+    data_dir: KafkaDir = None,
 ) -> None:
     """Reads the journals again: recomputes every decision (exits with 1 where one differs), or shows the cluster as it was.
 
@@ -50,16 +50,18 @@ def replay(
 
 
 def _verify(topic: str | None, *, json: bool) -> None:
+    from trainhouse.checkpointing.topic_archive import ObjectArchive
     from trainhouse.cli import output
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.scheduler.stream import replay_journal
 
+    output.logs_aside()
     machines = replay_journal.machines(KafkaSettings())
     if topic is not None and topic not in machines:
         raise CliError(f"{topic!r} is no journal; there are {', '.join(machines)}", Exit.USAGE)
     same = True
     for name in [topic] if topic else list(machines):
-        report = replay_journal.verify_journal(KafkaSettings(), name, machines[name])
+        report = replay_journal.verify_journal(KafkaSettings(), name, machines[name], ObjectArchive())
         same = same and report.same
         if json:
             output.json_lines([replay_row(name, report)])
@@ -98,11 +100,12 @@ def _show(at: str, *, json: bool) -> None:
 
     from trainhouse.cli import output
     from trainhouse.cli.past_rows import print_cluster
-    from trainhouse.cli.present import schedule_at
+    from trainhouse.client.present import schedule_at
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.scheduler.past import NoSuchMoment
     from trainhouse.scheduler.view import cluster
 
+    output.logs_aside()
     at_ms = moment_of(at, time.time_ns() // 1_000_000)
     try:
         found = schedule_at(KafkaSettings(), at_ms)

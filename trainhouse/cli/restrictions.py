@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from trainhouse.cli import complete
 from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.options import DataDir, Json, Timeout
+from trainhouse.cli.options import Json, KafkaDir, Timeout
 
 if TYPE_CHECKING:
-    from trainhouse.client import SqlEndpoint
     from trainhouse.client.pools import NodeRequest
+    from trainhouse.client.way import Sql
     from trainhouse.events import NodeRestricted
 
-NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Id of the node; `trainhouse nodes` lists them.", show_default=False)]
+NodeArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NODE", help="Id of the node; `trainhouse nodes` lists them.", show_default=False, autocompletion=complete.nodes
+    ),
+]
 Reason = Annotated[str, typer.Option("--reason", help="Why; people see it beside the node.")]
 # Requests that end what runs on the node.
 MOVES = ("DrainNode", "QuarantineNode")
@@ -32,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 
 def cordon(
-    node: NodeArgument, reason: Reason = "", pool: OfPool = None, timeout: Timeout = 30.0, json: Json = False, data_dir: DataDir = None
+    node: NodeArgument, reason: Reason = "", pool: OfPool = None, timeout: Timeout = 30.0, json: Json = False, data_dir: KafkaDir = None
 ) -> None:
     """Nothing new is placed on the node; what runs there goes on.
 
@@ -45,7 +51,7 @@ def cordon(
 
 
 def uncordon(
-    node: NodeArgument, reason: Reason = "", pool: OfPool = None, timeout: Timeout = 30.0, json: Json = False, data_dir: DataDir = None
+    node: NodeArgument, reason: Reason = "", pool: OfPool = None, timeout: Timeout = 30.0, json: Json = False, data_dir: KafkaDir = None
 ) -> None:
     """The node is used again, whatever it was closed for.
 
@@ -64,7 +70,7 @@ def drain(
     pool: OfPool = None,
     timeout: Timeout = 30.0,
     json: Json = False,
-    data_dir: DataDir = None,
+    data_dir: KafkaDir = None,
 ) -> None:
     """Empties the node: its gangs save, leave, and start elsewhere; nothing new comes. Tells which gangs leave.
 
@@ -77,7 +83,7 @@ def drain(
 
 
 def quarantine(
-    node: NodeArgument, reason: Reason = "", pool: OfPool = None, timeout: Timeout = 30.0, json: Json = False, data_dir: DataDir = None
+    node: NodeArgument, reason: Reason = "", pool: OfPool = None, timeout: Timeout = 30.0, json: Json = False, data_dir: KafkaDir = None
 ) -> None:
     """The node is faulty: its gangs are stopped at once and start elsewhere, and nothing new comes.
 
@@ -130,7 +136,7 @@ def lines_of(told: "NodeRestricted", leaving: list[dict[str, Any]]) -> list[str]
     return [first, *rest]
 
 
-def pool_of(sql: "SqlEndpoint", node: str) -> str:
+def pool_of(sql: "Sql", node: str) -> str:
     """The pool where a node registered last. Raises CliError with the nearest names."""
     import difflib
 
@@ -149,7 +155,7 @@ def pool_of(sql: "SqlEndpoint", node: str) -> str:
     raise CliError(f"there is no node {node!r}; {hint}", Exit.NOT_FOUND)
 
 
-def gangs_on(sql: "SqlEndpoint", node: str) -> list[dict[str, Any]]:
+def gangs_on(sql: "Sql", node: str) -> list[dict[str, Any]]:
     """The gangs that hold devices of a node; none where the tables do not answer."""
     from trainhouse.client import NotReachable
     from trainhouse.client.sql import literal

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from trainhouse.scheduler.stream.ports import SnapshotStore
 
 HELP = """
-Runs one process of the platform in the foreground, by settings alone: `intake`, `scheduler`, `detector`, `projector` or `agent`.
+Runs one process of the platform in the foreground, by settings alone: `intake`, `scheduler`, `detector`, `projector`, `alerts`,
+`gateway`, `exporter` or `agent`.
 
 \b
 TRAINHOUSE_KAFKA_BOOTSTRAP=kafka:9092 trainhouse run scheduler
 TRAINHOUSE_CONFIG=/etc/trainhouse.toml trainhouse run agent
 
-Settings: environment first (TRAINHOUSE_KAFKA_…, TRAINHOUSE_S3_…, TRAINHOUSE_CLICKHOUSE_…, TRAINHOUSE_AGENT_…), then the
-sections of the TOML file that TRAINHOUSE_CONFIG names. SIGTERM ends it cleanly.
+Settings: environment first (TRAINHOUSE_KAFKA_…, TRAINHOUSE_S3_…, TRAINHOUSE_CLICKHOUSE_…, TRAINHOUSE_ALERTS_…,
+TRAINHOUSE_GATEWAY_…, TRAINHOUSE_AGENT_…), then the sections of the TOML file that TRAINHOUSE_CONFIG names. SIGTERM ends it cleanly.
 """
 
 
@@ -48,29 +49,34 @@ def run(
 
 
 def configure(level: str, role: str) -> None:
-    """One JSON object a line on standard error. Raises CliError for an unknown level."""
+    """One JSON object a line on standard error, or lines for people (TRAINHOUSE_LOG_FORMAT=console). Raises CliError."""
     if level.upper() not in logging.getLevelNamesMapping():
         raise CliError(f"{level!r} is no log level; there are debug, info, warning, error", Exit.USAGE)
-    from trainhouse.scheduler.stream.logs import configure_logs
+    from trainhouse.events.logs import configure_logs
 
-    configure_logs(level, role)
+    try:
+        configure_logs(level, role)
+    except ValueError as error:
+        raise CliError(str(error), Exit.USAGE) from error
 
 
 def _intake(level: str) -> int:
+    from trainhouse.checkpointing.topic_archive import ObjectArchive
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.scheduler.stream.intake import intake_main
     from trainhouse.scheduler.stream.settings import StreamSettings
 
-    intake_main(KafkaSettings(), _snapshots(), StreamSettings(log_level=level))
+    intake_main(KafkaSettings(), _snapshots(), StreamSettings(log_level=level), ObjectArchive())
     return 0
 
 
 def _scheduler(level: str) -> int:
+    from trainhouse.checkpointing.topic_archive import ObjectArchive
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.scheduler.stream.scheduler import scheduler_main
     from trainhouse.scheduler.stream.settings import StreamSettings
 
-    scheduler_main(KafkaSettings(), _snapshots(), StreamSettings(log_level=level))
+    scheduler_main(KafkaSettings(), _snapshots(), StreamSettings(log_level=level), ObjectArchive())
     return 0
 
 
@@ -84,11 +90,44 @@ def _detector(level: str) -> int:
 
 
 def _projector(_: str) -> int:
+    from trainhouse.checkpointing.topic_archive import ObjectArchive
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.projections.projector import main
     from trainhouse.projections.settings import ClickHouseSettings, ProjectorSettings
 
-    return main(KafkaSettings(), ProjectorSettings(), ClickHouseSettings())
+    return main(KafkaSettings(), ProjectorSettings(), ClickHouseSettings(), ObjectArchive())
+
+
+def _alerts(_: str) -> int:
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.projections.alerts.run import main
+    from trainhouse.projections.alerts.settings import AlertsSettings
+    from trainhouse.projections.settings import ClickHouseSettings
+
+    return main(KafkaSettings(), ClickHouseSettings(), AlertsSettings())
+
+
+def _gateway(level: str) -> int:
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.gateway.main import main
+    from trainhouse.gateway.settings import GatewaySettings
+    from trainhouse.projections.settings import ClickHouseSettings
+
+    return main(GatewaySettings(), KafkaSettings(), ClickHouseSettings(), level)
+
+
+def _exporter(_: str) -> int:
+    from pydantic import ValidationError
+
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.projections.exporter.run import main
+    from trainhouse.projections.exporter.settings import ExporterSettings
+
+    try:
+        settings = ExporterSettings()
+    except ValidationError as error:
+        raise CliError("; ".join(e["msg"].removeprefix("Value error, ") for e in error.errors()), Exit.USAGE) from error
+    return main(KafkaSettings(), settings)
 
 
 def _agent(_: str) -> int:
@@ -104,7 +143,7 @@ def _agent(_: str) -> int:
 def _snapshots() -> "SnapshotStore":
     from trainhouse.checkpointing.s3 import S3ObjectStore
     from trainhouse.checkpointing.settings import StoreSettings
-    from trainhouse.cli.snapshots import ObjectSnapshots
+    from trainhouse.client.snapshots import ObjectSnapshots
 
     return ObjectSnapshots(S3ObjectStore(StoreSettings()))
 
@@ -114,5 +153,8 @@ ROLES: dict[str, Callable[[str], int]] = {
     "scheduler": _scheduler,
     "detector": _detector,
     "projector": _projector,
+    "alerts": _alerts,
+    "gateway": _gateway,
+    "exporter": _exporter,
     "agent": _agent,
 }

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.options import DataDir, Json
+from trainhouse.cli.options import Json, KafkaDir
 
 NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 MAX_SECRET_BYTES = 64 * 1024
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="secrets")
 
 
-def set_(name: Annotated[str, typer.Argument(help="As the environment variable.")], data_dir: DataDir = None) -> None:
+def set_(name: Annotated[str, typer.Argument(help="As the environment variable.")], data_dir: KafkaDir = None) -> None:
     """Reads a value from standard input (one final newline is dropped) and keeps it.
 
     \b
@@ -50,7 +50,7 @@ def set_(name: Annotated[str, typer.Argument(help="As the environment variable."
     sys.stderr.write(f"kept {name}; a spec names it by `secrets: [{name}]`, `submit` by --secret {name}\n")
 
 
-def list_(json: Json = False, data_dir: DataDir = None) -> None:
+def list_(json: Json = False, data_dir: KafkaDir = None) -> None:
     """Names of the secrets, never their values."""
     from trainhouse.cli.output import json_lines
 
@@ -63,7 +63,7 @@ def list_(json: Json = False, data_dir: DataDir = None) -> None:
         sys.stdout.write(name + "\n")
 
 
-def remove(name: Annotated[str, typer.Argument(help="Which one.")], data_dir: DataDir = None) -> None:
+def remove(name: Annotated[str, typer.Argument(help="Which one.")], data_dir: KafkaDir = None) -> None:
     """Forgets a secret. Ranks that run keep what they got."""
     path = path_of(folder(), name)
     if not path.is_file():

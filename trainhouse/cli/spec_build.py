@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trainhouse.cli import sweep
 from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.spec_file import SpecFile
+from trainhouse.client.names import default_name
 
 if TYPE_CHECKING:
     from trainhouse.events import JobSpec
@@ -93,18 +94,6 @@ def _part(fields: dict[str, Any], name: str) -> dict[str, Any]:
     """A mapping of the spec, made where it is not there. Something else in its place is left for validation to name."""
     part = fields.setdefault(name, {})
     return part if isinstance(part, dict) else {}
-
-
-def default_name(command: Any) -> str:
-    """`python train.py --x` -> `train`; `python -m pkg.gpt` -> `gpt`; else the program's name."""
-    words = [str(w) for w in command] if isinstance(command, list | tuple) else []
-    rest = words[1:] if words and re.fullmatch(r"python[0-9.]*", words[0].rpartition("/")[2]) else words
-    if rest[:1] == ["-m"] and len(rest) > 1:
-        return rest[1].rpartition(".")[2]
-    if rest[:1] == ["-c"]:
-        return "python"
-    script = next((w for w in rest if not w.startswith("-")), words[0] if words else "job")
-    return script.rpartition("/")[2].removesuffix(".py") or "job"
 
 
 def parse_data(text: str) -> dict[str, str]:

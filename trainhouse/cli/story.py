@@ -1,11 +1,14 @@
 """`events JOB`: the whole story of a job, one line an event."""
 
 import sys
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from trainhouse.cli.options import DataDir, Json, Since, Until
+from trainhouse.cli.options import DataDir, JobArgument, Json, Since, Until
+
+if TYPE_CHECKING:
+    from trainhouse.client import Happening
 
 
 def register(app: typer.Typer) -> None:
@@ -14,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def events(
-    job: Annotated[str, typer.Argument(help="Job id.", show_default=False)],
+    job: JobArgument,
     kind: Annotated[Optional[str], typer.Option("--type", help="Only types that contain this, such as `checkpoint`.")] = None,  # noqa: UP045
     log: Annotated[bool, typer.Option("--log", help="Read Kafka itself, not the tables: also each progress report, no delay.")] = False,
     since: Since = None,
@@ -32,88 +35,29 @@ def events(
     import time
 
     from trainhouse.cli.filters import parse_time
-    from trainhouse.client import NotReachable, TrainhouseClient
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.story import happenings
 
     now_ms = time.time_ns() // 1_000_000
     begin = parse_time(since, now_ms) if since else None
     end = parse_time(until, now_ms) if until else None
     client = TrainhouseClient.from_settings()
-    if not log:
-        try:
-            if _from_tables(client, job, kind, begin, end, json=json):
-                return
-        except NotReachable as error:
-            from trainhouse.cli.output import remark
+    told = happenings(client.kafka, job, kind, begin, end) if log else client.events(job, kind=kind, since_ms=begin, until_ms=end)
+    if not told and kind is None and begin is None and end is None:
+        from trainhouse.cli.jobs import find
 
-            remark(f"{error}; reading Kafka instead")
-    _from_log(client, job, kind, begin, end, json=json)
-
-
-def _from_tables(client: Any, job: str, kind: str | None, begin: int | None, end: int | None, *, json: bool) -> bool:
-    """Prints the story as the tables have it; False when they have none."""
-    from trainhouse.cli.output import json_lines
-
-    rows = client.sql.table(tables_query(job, kind, begin, end)).dicts()
-    for row in rows:
-        if json:
-            json_lines([row])
-        else:
-            sys.stdout.write(one_line(row["at_ms"], row["type"], row["summary"]) + "\n")
-    return bool(rows)
-
-
-def tables_query(job: str, kind: str | None, begin: int | None, end: int | None) -> str:
-    """The query; pure."""
-    from trainhouse.client.sql import literal
-
-    where = [f"job_id = {literal(job)}"]
-    if kind:
-        where.append(f"position(type, {literal(kind)}) > 0")
-    if begin is not None:
-        where.append(f"time >= fromUnixTimestamp64Milli({begin})")
-    if end is not None:
-        where.append(f"time < fromUnixTimestamp64Milli({end})")
-    return (
-        "SELECT toUnixTimestamp64Milli(time) AS at_ms, type, summary, event_id, node_id, epoch, json, "
-        "source_topic, source_partition, source_offset "
-        f"FROM events WHERE {' AND '.join(where)} ORDER BY time, source_topic, source_partition, source_offset"
-    )
-
-
-def _from_log(client: Any, job: str, kind: str | None, begin: int | None, end: int | None, *, json: bool) -> None:
-    from trainhouse.cli.jobs import unknown
-    from trainhouse.client.story import story
-
-    told = story(client.kafka, job, begin)
-    if not told and begin is None:
-        raise unknown(job, client.statuses())
+        find(client, job)
     for each in told:
-        if (kind is None or kind in type_of(each)) and (end is None or each.at_ms < end):
-            sys.stdout.write((as_json(each) if json else line_of(each)) + "\n")
+        sys.stdout.write((as_json(each, whole=log) if json else one_line(each.at_ms, each.type, each.summary)) + "\n")
 
 
-def type_of(told: Any) -> str:
-    """The event's type without its prefix; `dead-letter` for what could not be read."""
-    kind = getattr(told.what, "type", "trainhouse.dead-letter.v1")
-    return str(kind).removeprefix("trainhouse.")
-
-
-def as_json(told: Any) -> str:
-    """The event as it lies on Kafka; a dead letter as its reason and place."""
+def as_json(told: "Happening", *, whole: bool) -> str:
+    """An event as one object a line; `whole`: as it lies on Kafka."""
     import dataclasses
 
     import orjson
 
-    if hasattr(told.what, "event"):
-        return str(told.raw.decode("utf-8", "replace"))
-    return orjson.dumps({"type": "trainhouse.dead-letter.v1", **dataclasses.asdict(told.what)}).decode()
-
-
-def line_of(told: Any) -> str:
-    """One event as a line."""
-    event = getattr(told.what, "event", None)
-    text = f"{told.what.topic}-{told.what.partition}-{told.what.offset}: {told.what.reason}" if event is None else summary(event)
-    return one_line(told.at_ms, type_of(told), text)
+    return told.json if whole else orjson.dumps(dataclasses.asdict(told)).decode()
 
 
 def one_line(at_ms: int, kind: str, text: str) -> str:
@@ -122,13 +66,3 @@ def one_line(at_ms: int, kind: str, text: str) -> str:
 
     moment = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
     return f"{moment}  {kind.removeprefix('trainhouse.'):<28}{' '.join(text.split())}".rstrip()
-
-
-def summary(event: Any) -> str:
-    """What one event says, in one line."""
-    from trainhouse.events import JobStatus
-    from trainhouse.projections.rows.summary import summarize
-
-    if isinstance(event, JobStatus):
-        return f"{event.state}" + (f": {event.reason}" if event.reason else "")
-    return summarize(event)

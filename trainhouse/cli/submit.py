@@ -15,7 +15,7 @@ from trainhouse.cli.options import DataDir, Json
 
 if TYPE_CHECKING:
     from trainhouse.cli.spec_build import Typed
-    from trainhouse.client import Submitted, TrainhouseClient
+    from trainhouse.client import Job, TrainhouseClient
     from trainhouse.events import CodeArchive, JobSpec
 
 HELP = """
@@ -109,7 +109,10 @@ def submit(
         interpreter=interpreter,
         preemptible=preemptible,
     )
-    specs = read_specs(typed, file)
+    from trainhouse.client import TrainhouseClient
+
+    client = TrainhouseClient.from_settings()
+    specs = read_specs(typed, file, client.way.user)
     if job_id and len(specs) > 1:
         raise CliError("--id names one job, but --sweep makes many; drop one of them", Exit.USAGE)
     if dry_run:
@@ -118,12 +121,12 @@ def submit(
     folder = None if no_code else code
     if folder is not None:
         check_script(specs[0], folder)
-    submitted = send(specs, folder, job_id, json=json)
+    submitted = send(client, specs, folder, job_id, json=json)
     if wait:
         from trainhouse.cli.follow import follow_all
         from trainhouse.cli.spec_build import parse_duration_s
 
-        raise typer.Exit(follow_all(submitted[0], submitted[1], parse_duration_s(timeout) if timeout else None, json=json))
+        raise typer.Exit(follow_all(client, submitted, parse_duration_s(timeout) if timeout else None, json=json))
 
 
 def split(arguments: list[str]) -> tuple[Path | None, tuple[str, ...]]:
@@ -142,14 +145,12 @@ def split(arguments: list[str]) -> tuple[Path | None, tuple[str, ...]]:
     return None, tuple(arguments)
 
 
-def read_specs(typed: "Typed", path: Path | None) -> list["JobSpec"]:
+def read_specs(typed: "Typed", path: Path | None, user: str) -> list["JobSpec"]:
     """Every spec, valid. Raises CliError."""
-    import getpass
-
     from trainhouse.cli import spec_build, spec_file
 
     file = spec_file.read(path) if path else None
-    return spec_build.specs_of(spec_build.fields_of(typed, file.data if file else {}, getpass.getuser()), file)
+    return spec_build.specs_of(spec_build.fields_of(typed, file.data if file else {}, user), file)
 
 
 def check_script(spec: "JobSpec", folder: Path) -> None:
@@ -165,25 +166,22 @@ def check_script(spec: "JobSpec", folder: Path) -> None:
         )
 
 
-def send(specs: list["JobSpec"], folder: Path | None, job_id: str | None, *, json: bool) -> tuple["TrainhouseClient", list["Submitted"]]:
+def send(client: "TrainhouseClient", specs: list["JobSpec"], folder: Path | None, job_id: str | None, *, json: bool) -> list["Job"]:
     """Uploads the folder once and submits every spec; prints ids as they are acked."""
-    from trainhouse.client import TrainhouseClient
-
-    client = TrainhouseClient.from_settings()
     archive = client.upload(folder) if folder is not None and any(s.code is None for s in specs) else None
     submitted = []
     for spec in specs:
         job = client.submit(_with_code(spec, archive), job_id=job_id)
         submitted.append(job)
         _print_job(job, spec, json=json)
-    return client, submitted
+    return submitted
 
 
 def _with_code(spec: "JobSpec", archive: "CodeArchive | None") -> "JobSpec":
     return spec if archive is None or spec.code is not None else spec.model_copy(update={"code": archive})
 
 
-def _print_job(job: "Submitted", spec: "JobSpec", *, json: bool) -> None:
+def _print_job(job: "Job", spec: "JobSpec", *, json: bool) -> None:
     if json:
         from trainhouse.cli.output import json_lines
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.options import DataDir, Json, Pool, Since
+from trainhouse.cli.options import Json, KafkaDir, Pool, Since
 
 if TYPE_CHECKING:
     from trainhouse.events.policy import SchedulingPolicy
@@ -29,7 +29,7 @@ def what_if(
     checkpoint_s: Annotated[int, typer.Option("--checkpoint-every", min=1, help="Seconds between checkpoints of a job.")] = 1800,
     restart_s: Annotated[int, typer.Option("--restart-cost", min=0, help="Seconds that a restart takes.")] = 60,
     json: Json = False,
-    data_dir: DataDir = None,
+    data_dir: KafkaDir = None,
 ) -> None:
     """Re-runs the recorded history in the simulator, under the recorded policy and under another, and prints what would differ.
 
@@ -43,6 +43,7 @@ def what_if(
     from trainhouse.scheduler.sim.what_if import NEW, RECORDED
     from trainhouse.scheduler.sim.what_if import what_if as ask
 
+    output.logs_aside()
     wanted = read(policy)
     past = _past(pool, since)
     check(wanted, policy, past)
@@ -83,6 +84,7 @@ def _past(pool: str | None, since: str | None) -> "Recorded":
     """Reads the journal. Raises CliError where it says too little."""
     import time
 
+    from trainhouse.checkpointing.topic_archive import ObjectArchive
     from trainhouse.cli.filters import parse_time
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.scheduler.core.errors import BrokenInvariant
@@ -91,7 +93,7 @@ def _past(pool: str | None, since: str | None) -> "Recorded":
 
     since_ms = parse_time(since, time.time_ns() // 1_000_000) if since else None
     try:
-        return recorded(recorded_history(KafkaSettings()), pool, since_ms)
+        return recorded(recorded_history(KafkaSettings(), ObjectArchive()), pool, since_ms)
     except NothingRecorded as error:
         raise CliError(str(error), Exit.NOT_FOUND) from error
     except BrokenInvariant as error:

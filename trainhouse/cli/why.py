@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.options import DataDir, Json
+from trainhouse.cli.options import DataDir, JobArgument, Json
 
 if TYPE_CHECKING:
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.explaining import Explained
     from trainhouse.events.explained import JobExplained
     from trainhouse.scheduler.core.explain.nodes_asked import NodeAnswer
-    from trainhouse.scheduler.core.records import Job
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 
 def why(
-    job: Annotated[str, typer.Argument(help="Job id.", show_default=False)],
+    job: JobArgument,
     at: Annotated[Optional[str], typer.Option("--at", help="As it was then: ISO time, or how long ago, such as `10m`.")] = None,  # noqa: UP045
     nodes: Annotated[bool, typer.Option("--nodes", help="Also what each node of its pool says, one by one.")] = False,
     json: Json = False,
@@ -39,7 +40,7 @@ def why(
     """
     from trainhouse.cli import output
 
-    found, asked = _answer(job, at)
+    found, asked = _answer(job, at, nodes)
     if json:
         output.json_lines([found.model_dump(mode="json") | ({"nodes": [asdict(a) for a in asked]} if nodes else {})])
         return
@@ -52,38 +53,54 @@ def why(
         )
 
 
-def _answer(job: str, at: str | None) -> "tuple[JobExplained, list[NodeAnswer]]":
-    """The answer of a job that waits then, and what each node says. Raises CliError for one that does not wait."""
+def _answer(job: str, at: str | None, nodes: bool) -> "tuple[JobExplained, list[NodeAnswer]]":
+    """The answer of a job that waits then, and if `nodes`, what each of them says. Raises CliError for one that does not wait."""
     import time
 
-    from trainhouse.cli.present import schedule_at
     from trainhouse.cli.replay import moment_of, too_early
-    from trainhouse.events.settings import KafkaSettings
-    from trainhouse.scheduler.core.explain.of_state import explain_job, explain_nodes
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.by_kafka import ByKafka
+    from trainhouse.client.explaining import explained
     from trainhouse.scheduler.past import NoSuchMoment
 
     now_ms = time.time_ns() // 1_000_000
-    at_ms = now_ms if at is None else moment_of(at, now_ms)
+    at_ms = None if at is None else moment_of(at, now_ms)
+    client = TrainhouseClient.from_settings()
+    if not isinstance(client.way, ByKafka):
+        return _told(client, job, at, at_ms, nodes)
     try:
-        past = schedule_at(KafkaSettings(), at_ms)
+        found = explained(client.kafka, job, now_ms if at_ms is None else at_ms, nodes=nodes)
     except NoSuchMoment as error:
         raise too_early(at or "now", error.first_ms) from error
-    for _, folded in sorted(past.partitions.items()):
-        record = folded.state.jobs.get(job)
-        if record is not None:
-            found = explain_job(folded.state, job, min(at_ms, folded.now_ms))
-            if found is None:
-                raise CliError(_waits_not(record, at), Exit.NOT_FOUND)
-            return found, explain_nodes(folded.state, job)
-    raise _unknown(job, at)
+    if found is None:
+        raise _unknown(job, at)
+    if found.answer is None:
+        raise CliError(_waits_not(job, found, at), Exit.NOT_FOUND)
+    return found.answer, list(found.nodes)
 
 
-def _waits_not(record: "Job", at: str | None) -> str:
-    from trainhouse.scheduler.core.transitions import state_of
+def _told(client: "TrainhouseClient", job: str, at: str | None, at_ms: int | None, nodes: bool) -> "tuple[JobExplained, list[NodeAnswer]]":
+    """The scheduler's own answer, over the gateway."""
+    from trainhouse.cli.jobs import find
 
+    if nodes:
+        raise CliError(
+            "--nodes folds the scheduler's journal, which only Kafka has: run it where the stack is (--data-dir DIR)", Exit.CONFIG
+        )
+    status = find(client, job)
+    found = client.why(job, at_ms)
+    if found is not None:
+        return found, []
+    if at is not None:
+        raise CliError(f"nothing tells that job {job} waited then; it is {status.state} now", Exit.NOT_FOUND)
+    hint = f"`trainhouse why {job} --at TIME` tells of the time when it did"
+    raise CliError(f"job {job} does not wait: it is {status.state} ({status.reason}); {hint}", Exit.NOT_FOUND)
+
+
+def _waits_not(job: str, found: "Explained", at: str | None) -> str:
     when = "does not wait" if at is None else "did not wait then"
-    reason = f" ({record.reason})" if record.reason else ""
-    return f"job {record.job_id} {when}: it {'is' if at is None else 'was'} {state_of(record.phase)}{reason}"
+    reason = f" ({found.reason})" if found.reason else ""
+    return f"job {job} {when}: it {'is' if at is None else 'was'} {found.state}{reason}"
 
 
 def _unknown(job: str, at: str | None) -> CliError:

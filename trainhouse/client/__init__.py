@@ -1,19 +1,47 @@
-"""Trainhouse from a program: submit jobs, follow them, ask in SQL.
+"""Trainhouse from a program: submit jobs, follow them, ask in SQL; over Kafka or over the gateway, whatever the settings name.
 
-client = TrainhouseClient.from_settings()
-job = client.submit(spec_of({"name": "gpt", "gang": 2, "runtime": {"command": ["python", "train.py"]}}))
-print(client.wait(job).state)
+from trainhouse.client import connect
+
+job = connect().submit(command=["python", "train.py"], gang=2)
+print(job.wait().state, job.metrics("loss").to_pandas())
 """
 
-from trainhouse.client.client import Submitted, TrainhouseClient, spec_of
-from trainhouse.client.errors import ClientError, InvalidSpec, NoReply, NotReachable, QueryFailed, RefusedChange, UnknownJob
-from trainhouse.client.pools import Fleet
+from typing import TYPE_CHECKING, Any
+
+from trainhouse.client.client import TrainhouseClient, spec_of
+from trainhouse.client.connecting import connect
+from trainhouse.client.errors import (
+    BadSettings,
+    ClientError,
+    Denied,
+    InvalidSpec,
+    NeedsKafka,
+    NoReply,
+    NotReachable,
+    QueryFailed,
+    RefusedChange,
+    UnknownJob,
+)
+from trainhouse.client.filters import JobFilter
+from trainhouse.client.job import Job
 from trainhouse.client.sql import SqlEndpoint, Table
+from trainhouse.client.way import Happening, Line, Submitted, WayIn
+
+if TYPE_CHECKING:
+    from trainhouse.client.aio import AsyncClient, AsyncJob
 
 __all__ = [
+    "AsyncClient",
+    "AsyncJob",
+    "BadSettings",
     "ClientError",
-    "Fleet",
+    "Denied",
+    "Happening",
     "InvalidSpec",
+    "Job",
+    "JobFilter",
+    "Line",
+    "NeedsKafka",
     "NoReply",
     "NotReachable",
     "QueryFailed",
@@ -23,5 +51,16 @@ __all__ = [
     "Table",
     "TrainhouseClient",
     "UnknownJob",
+    "WayIn",
+    "connect",
     "spec_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The asynchronous client, loaded when it is asked for: it brings an HTTP library that a command over Kafka need not load."""
+    if name in ("AsyncClient", "AsyncJob"):
+        from trainhouse.client import aio
+
+        return getattr(aio, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,61 +1,32 @@
-"""The client that services and the command line use: submit, cancel, follow, ask.
+"""The client that services, notebooks and the command line use: submit, cancel, follow, ask.
 
-Holds: everything goes by Kafka and SQL, as any other program could do it; a method that talks to a server says that it blocks.
+Holds: the same calls mean the same over Kafka and over the gateway; a method that talks to a server says that it blocks.
 Never: keeps state about jobs of its own.
 """
 
-import getpass
-import secrets
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from trainhouse.client.code import MAX_CODE_BYTES, PackedCode, pack
-from trainhouse.client.errors import InvalidSpec, NotReachable, QueryFailed, UnknownJob
-from trainhouse.client.feed import Position, StatusFeed, concerns, unreachable
-from trainhouse.client.jobids import RANDOM_BITS, job_id_of
-from trainhouse.client.pools import Fleet
-from trainhouse.client.sql import SqlEndpoint, literal
-from trainhouse.events import (
-    CancelJob,
-    ChangeJob,
-    CodeArchive,
-    Event,
-    JobId,
-    JobSpec,
-    JobState,
-    JobStatus,
-    JobSubmitted,
-    Limits,
-    envelope_of,
-)
-from trainhouse.events.errors import BusUnavailable
+from trainhouse.client.code import MAX_CODE_BYTES, pack
+from trainhouse.client.errors import InvalidSpec, NeedsKafka
+from trainhouse.client.filters import JobFilter
+from trainhouse.client.names import default_name
+from trainhouse.client.way import Happening, LineReader, Retuned, Row, Sql, Submitted, WayIn
+from trainhouse.events import CodeArchive, JobId, JobSpec, JobStatus
 from trainhouse.events.explain import explain_validation
-from trainhouse.events.kafka import EventProducer
-from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import JOBS
+from trainhouse.events.explained import JobExplained
 
-SOURCE = "trainhouse/client"
-PutCode = Callable[[PackedCode], CodeArchive]
+if TYPE_CHECKING:
+    import pyarrow
 
-
-@dataclass(frozen=True)
-class Submitted:
-    """One submission that Kafka holds: follow it with `watch` or `wait`."""
-
-    job_id: JobId
-    event_id: str
-    position: Position | None
-    spec_sha256: str | None = None
-
-
-def now_ms() -> int:
-    """The clock, in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+    from trainhouse.client.by_kafka import ByKafka
+    from trainhouse.client.job import Job
+    from trainhouse.client.pools import Fleet
+    from trainhouse.events.settings import KafkaSettings
 
 
 def spec_of(fields: dict[str, Any]) -> JobSpec:
@@ -68,113 +39,155 @@ def spec_of(fields: dict[str, Any]) -> JobSpec:
 
 @dataclass
 class TrainhouseClient:
-    """One user's access to one Trainhouse: made of settings, so of nothing but addresses."""
+    """One user's access to one Trainhouse, by the way that leads there."""
 
-    kafka: KafkaSettings
-    sql: SqlEndpoint
-    put_code: PutCode
-    clock_ms: Callable[[], int] = now_ms
-    _producer: EventProducer | None = field(default=None, repr=False)
+    way: WayIn
 
     @classmethod
     def from_settings(cls) -> "TrainhouseClient":
-        """Reads environment and settings file. Does not connect."""
-        from trainhouse.client.wiring import client_of_settings
+        """Reads environment and settings file. Does not connect. Raises BadSettings."""
+        from trainhouse.client.connecting import connect
 
-        return client_of_settings()
+        return connect()
 
-    def new_job_id(self, name: str) -> JobId:
-        """A fresh id, readable and sortable."""
-        return job_id_of(name, self.clock_ms(), secrets.randbits(RANDOM_BITS))
+    @property
+    def sql(self) -> Sql:
+        """Any question, read-only."""
+        return self.way.sql
+
+    @property
+    def kafka(self) -> "KafkaSettings":
+        """The brokers' address. Raises NeedsKafka over the gateway."""
+        return self._brokers().kafka
+
+    def fleet(self) -> "Fleet":
+        """Requests about pools, policies and nodes, and their outcome. Raises NeedsKafka over the gateway."""
+        return self._brokers().fleet()
 
     def upload(self, folder: Path, limit_bytes: int = MAX_CODE_BYTES) -> CodeArchive:
-        """Packs a folder and stores it unless the same content is there. Blocks on disk and the object store."""
-        return self.put_code(pack(folder, limit_bytes))
+        """Packs a folder and stores it unless the same content is there. Blocks on disk and servers."""
+        return self.way.put_code(pack(folder, limit_bytes))
 
-    def submit(self, spec: JobSpec, *, job_id: str | None = None, event_id: str | None = None) -> Submitted:
-        """Sends one submission and waits for Kafka's ack. A given `job_id` makes a repeat harmless: same id, same spec, same job."""
-        chosen = JobId.parse(job_id) if job_id else self.new_job_id(spec.name)
-        with StatusFeed(self.kafka) as feed:
-            position = feed.position()
-        sent = self._send(JobSubmitted(job_id=chosen, spec=spec), event_id)
-        # The status of an older submission of the same id may lie before the position: read it all then.
-        return Submitted(chosen, sent, None if job_id else position, spec.sha256())
+    def submit(self, spec: JobSpec | None = None, *, job_id: str | None = None, event_id: str | None = None, **fields: Any) -> "Job":
+        """Submits a spec, or one made of its fields (and `command=[...]`; `code` may be a folder), and waits until it is durable.
+
+        A given `job_id` makes a repeat harmless: same id, same spec, same job. Raises InvalidSpec, NotReachable.
+        """
+        from trainhouse.client.job import Job
+
+        whole = self.spec_from(spec, fields)
+        return Job(self, self.way.submit(whole, JobId.parse(job_id) if job_id else None, event_id))
+
+    def job(self, job_id: str) -> "Job":
+        """A handle of a job that was submitted before. Does not connect."""
+        from trainhouse.client.job import Job
+
+        return Job(self, Submitted(JobId.parse(job_id), "", None))
 
     def cancel(self, job_id: str, reason: str = "cancelled by its user") -> str:
-        """Asks that a job end. Blocks until Kafka acks; gives the request's event id."""
-        return self._send(CancelJob(job_id=JobId.parse(job_id), reason=reason, user=getpass.getuser()))
+        """Asks that a job end. Blocks until that is durable; gives the request's event id."""
+        return self.way.cancel(JobId.parse(job_id), reason)
 
-    def change(self, job_id: str, *, priority: int | None = None, limits: Limits | None = None) -> str:
-        """Asks to change priority or limits. Blocks until Kafka acks; gives the request's event id."""
-        return self._send(ChangeJob(job_id=JobId.parse(job_id), priority=priority, limits=limits))
+    def change(self, job_id: str, *, priority: int | None = None, timeout_s: float = 30.0, **limits: Any) -> Retuned | None:
+        """Changes priority or limits (`restarts`, `run_time_s`, `grace_s`). Blocks until they count; None: all was so.
 
-    def fleet(self) -> Fleet:
-        """Requests about pools, policies and nodes, and their outcome."""
-        return Fleet(self.kafka, self._send)
+        Raises RefusedChange, NoReply.
+        """
+        return self.way.change(JobId.parse(job_id), priority, limits, timeout_s)
 
-    def watch(self, job: Submitted | str, *, timeout_s: float | None = None) -> Iterator[JobStatus | None]:
+    def watch(self, job: "Job | Submitted | str", *, timeout_s: float | None = None) -> Iterator[JobStatus | None]:
         """Yields each new status until a final one, and None about twice a second between. Ends early after `timeout_s`."""
-        asked = job if isinstance(job, Submitted) else Submitted(JobId.parse(job), "", self._place_of_status(job))
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with StatusFeed(self.kafka) as feed:
-            feed.start(asked.position)
-            while deadline is None or time.monotonic() < deadline:
-                found = [s for key, s in feed.poll(0.5) if concerns(key, s, asked.job_id, asked.event_id or None, asked.spec_sha256)]
-                for status in found:
-                    yield status
-                    if status.state.final:
-                        return
-                yield None
+        return self.way.watch(submitted_of(job), timeout_s)
 
-    def wait(self, job: Submitted | str, timeout_s: float | None = None) -> JobStatus:
+    def watch_all(self) -> Iterator[JobStatus | None]:
+        """New statuses of all jobs from now on, without end, and None about twice a second between. Blocks."""
+        return self.way.watch_all()
+
+    def wait(self, job: "Job | Submitted | str", timeout_s: float | None = None) -> JobStatus:
         """Blocks until the job is final. Raises TimeoutError, naming the last state."""
         last: JobStatus | None = None
         for status in self.watch(job, timeout_s=timeout_s):
             last = status or last
-        if last is None or not last.state.final:
-            name = job.job_id if isinstance(job, Submitted) else job
-            raise TimeoutError(f"job {name} is {last.state if last else 'without a status'} after {timeout_s:.0f} s")
-        return last
+        return ended(submitted_of(job).job_id, last, timeout_s)
 
     def status(self, job_id: str) -> JobStatus:
-        """The current status, from the status topic. Blocks. Raises UnknownJob."""
-        place = self._place_of_status(job_id)
-        found = self.statuses(place).get(job_id) or (self.statuses().get(job_id) if place else None)
-        if found is None:
-            raise UnknownJob(job_id)
-        return found
+        """The current status. Blocks. Raises UnknownJob."""
+        return self.way.status(job_id)
 
-    def statuses(self, since: Position | None = None) -> dict[str, JobStatus]:
-        """The newest status of every job that has one since then, by job id. Blocks: reads the topic to its end."""
-        newest: dict[str, JobStatus] = {}
-        with StatusFeed(self.kafka) as feed:
-            for key, status in _read_all(feed, since):
-                name = str(status.job_id or key)
-                # A rejected resubmission never hides the status of the job itself.
-                if key == name or name not in newest or newest[name].state is JobState.REJECTED:
-                    newest[name] = status
-        return newest
+    def statuses(self) -> dict[str, JobStatus]:
+        """The newest status of every job, by job id. Blocks."""
+        return self.way.statuses()
 
-    def _place_of_status(self, job_id: str) -> Position | None:
-        """Where the projections saw the job's newest status, so that the topic need not be read from its beginning."""
-        try:
-            rows = self.sql.table(f"SELECT source_partition, source_offset FROM jobs WHERE job_id = {literal(job_id)} LIMIT 1").rows
-        except (NotReachable, QueryFailed):
-            return None
-        return Position({int(rows[0][0]): int(rows[0][1])}) if rows else None
+    def jobs(self, keep: JobFilter | None = None, limit: int = 100) -> list[Row]:
+        """Rows of jobs, newest first. Blocks."""
+        return self.way.jobs(keep or JobFilter(), limit)
 
-    def _send(self, event: Event, event_id: str | None = None) -> str:
-        chosen = event_id or secrets.token_hex(16)
-        try:
-            if self._producer is None:
-                self._producer = EventProducer(self.kafka, log_level=0)
-            self._producer.send(JOBS, envelope_of(event, id=chosen, source=SOURCE, now_ms=self.clock_ms()))
-            self._producer.flush()
-        except BusUnavailable as error:
-            raise NotReachable(unreachable(self.kafka.bootstrap, error)) from error
-        return chosen
+    def spec(self, job_id: str) -> JobSpec | None:
+        """What a job was submitted with. Blocks."""
+        return self.way.spec(job_id)
+
+    def events(self, job_id: str, *, kind: str | None = None, since_ms: int | None = None, until_ms: int | None = None) -> list[Happening]:
+        """A job's story, oldest first. Blocks."""
+        return self.way.events(job_id, kind, since_ms, until_ms)
+
+    def lines(
+        self, job_id: str, *, rank: int | None = None, stream: str | None = None, attempt: int | None = None, tail: int | None = None
+    ) -> LineReader:
+        """A reader of log lines. Blocks with `tail`."""
+        return self.way.lines(job_id, rank, stream, attempt, tail)
+
+    def checkpoints(self, job_id: str) -> list[Row]:
+        """Checkpoints of a job, oldest first. Blocks."""
+        return self.way.checkpoints(job_id)
+
+    def metrics(self, job_id: str, names: Sequence[str] = ()) -> "pyarrow.Table":
+        """Every point of these metrics, or of all: metric, step, rank, attempt, epoch, time, value. Blocks."""
+        return self.way.metrics(job_id, names)
+
+    def last_metrics(self, job_id: str) -> list[Row]:
+        """The newest value of each metric: metric, step, value. Blocks."""
+        return self.way.last_metrics(job_id)
+
+    def curve(self, job_id: str, metric: str, points: int = 200) -> list[Row]:
+        """A metric of rank 0 in buckets of steps that keep its extremes: step, least, greatest, mean. Blocks."""
+        return self.way.curve(job_id, metric, points)
+
+    def why(self, job_id: str, at_ms: int | None = None) -> JobExplained | None:
+        """Why a job waits, or waited then; None: it does not. Blocks. Raises UnknownJob."""
+        return self.way.why(job_id, at_ms)
+
+    def spec_from(self, spec: JobSpec | None, fields: dict[str, Any]) -> JobSpec:
+        """A whole spec of a spec and fields on top. Blocks where `code` is a folder, which is sent. Raises InvalidSpec."""
+        if spec is not None and not fields:
+            return spec
+        asked = ({} if spec is None else spec.model_dump(exclude_unset=True)) | fields
+        if "command" in asked:
+            asked["runtime"] = {**asked.get("runtime", {}), "command": asked.pop("command")}
+        if isinstance(asked.get("code"), str | Path):
+            asked["code"] = self.upload(Path(asked["code"]))
+        asked.setdefault("user", self.way.user)
+        runtime = asked.get("runtime")
+        asked.setdefault("name", default_name(runtime.get("command") if isinstance(runtime, dict) else ()))
+        return spec_of(asked)
+
+    def _brokers(self) -> "ByKafka":
+        from trainhouse.client.by_kafka import ByKafka
+
+        if not isinstance(self.way, ByKafka):
+            raise NeedsKafka(f"this needs Kafka, and only {self.way.place} is known: set TRAINHOUSE_KAFKA_BOOTSTRAP as well")
+        return self.way
 
 
-def _read_all(feed: StatusFeed, since: Position | None) -> Iterator[tuple[str, JobStatus]]:
-    feed.start(since)
-    yield from feed.until_end()
+def submitted_of(job: "Job | Submitted | str") -> Submitted:
+    """What to follow, of whatever names a job."""
+    if isinstance(job, str):
+        return Submitted(JobId.parse(job), "", None)
+    return job if isinstance(job, Submitted) else job.submitted
+
+
+def ended(job_id: str, last: JobStatus | None, timeout_s: float | None) -> JobStatus:
+    """The last status if it is final. Raises TimeoutError, naming the state."""
+    if last is None or not last.state.final:
+        after = "" if timeout_s is None else f" after {timeout_s:.0f} s"
+        raise TimeoutError(f"job {job_id} is {last.state if last else 'without a status'}{after}")
+    return last

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainhouse.client.errors import CodeTooLarge, CodeUnreadable
+from trainhouse.events import CodeArchive
 
 MAX_CODE_BYTES = 256 * 1024 * 1024
 MAX_DIFF_BYTES = 16 * 1024 * 1024
@@ -41,6 +42,17 @@ class PackedCode:
     def dirty(self) -> bool:
         """Whether the folder differs from its commit."""
         return bool(self.git_diff)
+
+    def stored(self, uri: str, diff_uri: str | None) -> CodeArchive:
+        """As a spec names it, when it lies there."""
+        return CodeArchive(
+            uri=uri,
+            sha256=self.sha256,
+            size_bytes=len(self.archive),
+            git_commit=self.git_commit,
+            git_diff_uri=diff_uri,
+            git_dirty=self.dirty,
+        )
 
 
 def pack(folder: Path, limit_bytes: int = MAX_CODE_BYTES) -> PackedCode:

@@ -17,7 +17,11 @@ class InvalidSpec(ClientError):
 
 
 class UnknownJob(ClientError):
-    """No job of this id has ever been seen."""
+    """No job of this id has ever been seen, or none that this user may see."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"there is no job {job_id!r}; `trainhouse status` lists them")
+        self.job_id = job_id
 
 
 class CodeTooLarge(ClientError):
@@ -38,3 +42,19 @@ class NoReply(ClientError):
 
 class RefusedChange(ClientError):
     """Intake or the scheduler refused a change of a pool, a policy, a node or a job; all is as it was."""
+
+
+class JournalBroken(ClientError):
+    """The scheduler's journal does not fold: a record of it was altered or lost."""
+
+
+class NeedsKafka(ClientError):
+    """What was asked for cannot go by the gateway; the message names the way out."""
+
+
+class Denied(ClientError):
+    """The gateway refused: no token, one that is over, or a role that may not do this."""
+
+
+class BadSettings(ClientError):
+    """Addresses are missing or contradict each other."""

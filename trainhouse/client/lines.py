@@ -7,30 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainhouse.client.sql import SqlEndpoint, literal
+from trainhouse.client.sql import literal
+from trainhouse.client.way import BATCH_LINES, Line, Sql
 
-BATCH_LINES = 5000
 Stream = tuple[int, int, str]
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of a rank's output. `offset` is where it begins in its file."""
-
-    time: str
-    epoch: int
-    attempt: int
-    rank: int
-    stream: str
-    offset: int
-    text: str
 
 
 @dataclass
 class LogReader:
     """Reads on from where it stopped, for each rank and stream."""
 
-    sql: SqlEndpoint
+    sql: Sql
     job_id: str
     rank: int | None = None
     stream: str | None = None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from trainhouse.client.clock import now_ms
 from trainhouse.client.errors import NoReply, NotReachable
 from trainhouse.client.feed import METADATA_TIMEOUT_S, unreachable
 from trainhouse.events import DumpStacks, ExecuteCommand, JobStatus, NodePlacement, OperationReplied, decode, envelope_of
@@ -23,7 +24,7 @@ GRACE_S = 5.0  # for the answer to travel
 def dump_stacks(settings: KafkaSettings, status: JobStatus, timeout_s: float = 30.0) -> Iterator[OperationReplied]:
     """Yields parts of every rank's Python stack. Blocks. Raises NoReply."""
     request = secrets.token_hex(8)
-    expires = _now_ms() + round(timeout_s * 1000)
+    expires = now_ms() + round(timeout_s * 1000)
     asked = [DumpStacks(request_id=request, node_id=p.node_id, job_id=_job(status), expires_at_ms=expires) for p in status.allocation]
     yield from _ask(settings, request, asked, {r for p in status.allocation for r in p.ranks}, timeout_s)
 
@@ -37,7 +38,7 @@ def execute(
         request_id=request,
         node_id=node_of(status, rank).node_id,
         job_id=_job(status),
-        expires_at_ms=_now_ms() + round(timeout_s * 1000),
+        expires_at_ms=now_ms() + round(timeout_s * 1000),
         rank=rank,
         command=command,
         timeout_s=timeout_s,
@@ -61,7 +62,7 @@ def _ask(
         _assign_to_end(reader)
         producer = EventProducer(settings, log_level=0)
         for number, event in enumerate(asked):
-            envelope = envelope_of(event, id=f"{request}:{number}", source="trainhouse/client", now_ms=_now_ms())
+            envelope = envelope_of(event, id=f"{request}:{number}", source="trainhouse/client", now_ms=now_ms())
             producer.send(OPERATIONS, envelope, key=str(event.node_id))
         producer.flush()
         yield from _replies(reader, request, ranks, timeout_s)
@@ -99,7 +100,3 @@ def _replies(reader: Consumer, request: str, ranks: set[int], timeout_s: float) 
 def _job(status: JobStatus) -> str:
     assert status.job_id is not None, "only a job that was admitted has an allocation"
     return status.job_id
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -3,18 +3,22 @@
 Holds: an event that travelled over several topics (or twice over one) is told once.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
+import orjson
 from confluent_kafka import Message
 
 from trainhouse.client.scan import headers_of, scan
-from trainhouse.events import Envelope, InvalidEvent, JobSpec, JobSubmitted, decode
+from trainhouse.client.way import Happening
+from trainhouse.events import Envelope, Event, InvalidEvent, JobSpec, JobStatus, JobSubmitted, decode
 from trainhouse.events.dead_letter import DeadLetter
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALLOCATIONS, CHECKPOINTS, CONTROL, DEAD_LETTERS, JOBS, OPERATION_REPLIES, OPERATIONS, STATUS, VERDICTS
 
 TOPICS = (JOBS, CONTROL, ALLOCATIONS, STATUS, CHECKPOINTS, VERDICTS, OPERATIONS, OPERATION_REPLIES, DEAD_LETTERS)
 MARGIN_MS = 60_000
+DEAD_LETTER = "trainhouse.dead-letter.v1"
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,34 @@ def spec_of_job(settings: KafkaSettings, job_id: str) -> JobSpec | None:
         if told is not None and isinstance(told.what, Envelope) and isinstance(told.what.event, JobSubmitted):
             found.append((message.timestamp()[1], told.what.event.spec))
     return min(found, key=lambda each: each[0])[1] if found else None
+
+
+def happenings(settings: KafkaSettings, job_id: str, kind: str | None, since_ms: int | None, until_ms: int | None) -> list[Happening]:
+    """The story as the tables tell it, from Kafka itself: with every progress report, and without delay. Blocks."""
+    told = [_happening(t) for t in story(settings, job_id, since_ms)]
+    return [h for h in told if (kind is None or kind in h.type) and (since_ms or 0) <= h.at_ms and (until_ms is None or h.at_ms < until_ms)]
+
+
+def _happening(told: Told) -> Happening:
+    place = (told.topic, told.partition, told.offset)
+    if isinstance(told.what, Envelope):
+        node, epoch = getattr(told.what.event, "node_id", None) or "", getattr(told.what.event, "epoch", None)
+        text = told.raw.decode("utf-8", "replace")
+        summary = summary_of(told.what.event)
+        return Happening(told.at_ms, told.what.type, summary, told.what.id, str(node), epoch, text, *place)
+    letter = told.what
+    reason = f"{letter.topic}-{letter.partition}-{letter.offset}: {letter.reason}"
+    raw = orjson.dumps({"type": DEAD_LETTER, **dataclasses.asdict(letter)}).decode()
+    return Happening(told.at_ms, DEAD_LETTER, reason, "", "", None, raw, *place)
+
+
+def summary_of(event: Event) -> str:
+    """What one event says, in one line."""
+    from trainhouse.projections.rows.summary import summarize
+
+    if isinstance(event, JobStatus):
+        return f"{event.state}" + (f": {event.reason}" if event.reason else "")
+    return summarize(event)
 
 
 def _read(message: Message, job_id: str) -> Told | None:

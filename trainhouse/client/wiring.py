@@ -1,9 +1,9 @@
-"""Builds a client from settings: environment first, then the settings file, then defaults.
+"""Builds the way by Kafka from settings: environment first, then the settings file, then defaults.
 
 Never: connects; the first method that needs a server does.
 """
 
-from trainhouse.client.client import TrainhouseClient
+from trainhouse.client.by_kafka import ByKafka
 from trainhouse.client.code import PackedCode
 from trainhouse.client.errors import NotReachable
 from trainhouse.client.sql import SqlEndpoint
@@ -11,9 +11,9 @@ from trainhouse.events import CodeArchive
 from trainhouse.events.settings import KafkaSettings
 
 
-def client_of_settings() -> TrainhouseClient:
-    """A client of the Trainhouse that environment and settings file name."""
-    return TrainhouseClient(kafka=KafkaSettings(), sql=sql_of_settings(), put_code=put_code)
+def by_kafka(kafka: KafkaSettings | None = None) -> ByKafka:
+    """The way by Kafka, SQL and the object store that environment and settings file name."""
+    return ByKafka(kafka=kafka or KafkaSettings(), sql=sql_of_settings(), put=put_code)
 
 
 def sql_of_settings() -> SqlEndpoint:
@@ -42,11 +42,4 @@ def put_code(code: PackedCode) -> CodeArchive:
             objects.put(diff_key, code.git_diff)
     except CheckpointError as error:
         raise NotReachable(f"the code could not be stored: {error}") from error
-    return CodeArchive(
-        uri=objects.uri(key),
-        sha256=code.sha256,
-        size_bytes=len(code.archive),
-        git_commit=code.git_commit,
-        git_diff_uri=objects.uri(diff_key) if code.git_diff else None,
-        git_dirty=code.dirty,
-    )
+    return code.stored(objects.uri(key), objects.uri(diff_key) if code.git_diff else None)

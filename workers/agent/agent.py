@@ -7,17 +7,15 @@ Never: ends because brokers or the object store are away.
 
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Protocol
+from concurrent.futures import Future
+from dataclasses import replace
 
-import orjson
 import structlog
 
-from trainhouse.events import CheckpointRequested, OperationReplied
+from trainhouse.events import NodeProbeAsked, NodeProbed, OperationReplied
 from trainhouse.workers.agent.adoption import launch_was_whole
-from trainhouse.workers.agent.cleanup import Cleaner
 from trainhouse.workers.agent.core import (
     Action,
     AgentInput,
@@ -31,28 +29,31 @@ from trainhouse.workers.agent.core import (
     Finish,
     KillTree,
     Launch,
+    Noticed,
+    Probe,
     Register,
     Report,
+    SessionSeen,
     ShutdownAsked,
     StopAcked,
     Sweep,
     Swept,
+    TellOwnStates,
     Terminate,
     Tick,
+    notice_reports,
     step,
 )
 from trainhouse.workers.agent.core.state import Draining, Running, Stopping, Sweeping
 from trainhouse.workers.agent.errors import CommandsLost
-from trainhouse.workers.agent.folders import StateFile, found_attempts, key_of, mark_finished
+from trainhouse.workers.agent.folders import found_attempts, key_of, mark_finished
 from trainhouse.workers.agent.follower import Deaf, Located, OperationAsked
-from trainhouse.workers.agent.launching import RankStarter, paths_of
-from trainhouse.workers.agent.node import NodeFacts, Pulse, again
-from trainhouse.workers.agent.operations import Operations
-from trainhouse.workers.agent.outbox import Outbox
+from trainhouse.workers.agent.launching import paths_of
+from trainhouse.workers.agent.meters import Figures
+from trainhouse.workers.agent.node import again
+from trainhouse.workers.agent.parts import Message, Parts
 from trainhouse.workers.agent.ranks import RankWatch
-from trainhouse.workers.agent.records import write_atomically
-from trainhouse.workers.agent.reports import Reports
-from trainhouse.workers.agent.shipper import Shipper
+from trainhouse.workers.agent.sessions import ask_session, has_session
 from trainhouse.workers.launcher import AttemptPaths, kill_tree, terminate
 
 IDLE_S = 0.25
@@ -61,35 +62,6 @@ SHUTDOWN_PATIENCE_S = 20.0
 HOUSEKEEPING_MS = 1_000
 CLEAN_MS = 30_000
 log = structlog.get_logger(__name__)
-
-Message = AgentInput | Located | OperationAsked | Deaf | OperationReplied
-Inbox = queue.SimpleQueue[Message]
-
-
-class Listener(Protocol):
-    """What brings commands in; see `follower`."""
-
-    def start(self) -> None: ...
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What the loop drives; `main` makes them."""
-
-    inbox: Inbox
-    listener: Listener
-    outbox: Outbox
-    reports: Reports
-    shipper: Shipper
-    starter: RankStarter
-    operations: Operations
-    cleaner: Cleaner
-    facts: NodeFacts
-    pulse: Pulse
-    state_file: StateFile
-    workers: ThreadPoolExecutor
-    poll_interval_s: float
 
 
 class Agent:
@@ -108,6 +80,13 @@ class Agent:
         self._preparing: Future[None] | None = None
         self._acks: list[AttemptKey] = []
 
+    def figures(self) -> Figures:
+        """What the node's figures are made of. From any thread; raises RuntimeError when the loop changed it just then: ask again."""
+        phases = Counter(type(attempt.phase).__name__.lower() for attempt in self.state.attempts.values())
+        ranks = sum(len(attempt.ranks_left) for attempt in self.state.attempts.values() if isinstance(attempt.phase, Running | Stopping))
+        outbox = self._p.outbox
+        return Figures(dict(phases), ranks, self._p.shipper.lag_bytes(), len(outbox), outbox.bytes, outbox.taken, self._sequence)
+
     def acked(self, key: AttemptKey) -> None:
         """The AttemptStopped of an attempt is with the brokers. Called within the loop's own poll."""
         self._acks.append(key)
@@ -116,14 +95,18 @@ class Agent:
         """Adopts what runs, then serves until ShutdownAsked is done. Blocks."""
         self._adopt()
         self._p.listener.start()
+        self._p.notices.start()
         while not self._over():
             self._turn()
         if not self._p.outbox.flush(5.0):
             log.warning("not everything is with the brokers; the next start sends the rest", records=len(self._p.outbox))
         self._p.shipper.save(self._clock_ms())
         self._p.state_file.save(self.state)
+        self._p.notices.close()
         self._p.listener.close()
         self._p.operations.close()
+        self._p.prober.close()
+        self._p.own_states.close()
         self._p.workers.shutdown(wait=False, cancel_futures=True)
         self._p.starter.launcher.close()
 
@@ -138,6 +121,7 @@ class Agent:
         for key in acks:
             self._step(StopAcked(key))
         self._note_shipped(now_ms)
+        self._p.own_states.look(now_ms)
         self._pulse(now_ms)
 
     def _patience_s(self) -> float:
@@ -168,8 +152,16 @@ class Agent:
                 self._p.operations.ask(request, self.state, self._clock_ms())
             case OperationReplied():
                 self._p.reports.reply(heard)
+            case NodeProbed():
+                self._p.reports.report(Report(heard, f"{heard.node_id}:{heard.boot_id}:probed:{heard.probe}:{heard.at_ms}"))
             case ShutdownAsked(grace_ms=grace_ms):
-                self._deadline_s = time.monotonic() + grace_ms / 1000 + SHUTDOWN_PATIENCE_S
+                ends_s = time.monotonic() + grace_ms / 1000 + SHUTDOWN_PATIENCE_S
+                self._deadline_s = min(ends_s, self._deadline_s or ends_s)
+                self._note_sessions()
+                self._step(heard)
+            case Noticed(source=source, reason=reason, deadline_ms=deadline_ms):
+                log.warning("this node goes away", source=source, reason=reason, in_s=(deadline_ms - self._clock_ms()) / 1000)
+                self._note_sessions()
                 self._step(heard)
             case _:
                 self._step(heard)
@@ -196,6 +188,8 @@ class Agent:
                 kill_tree(self._paths(key))
             case AskCheckpoint(key=key, request=request):
                 ask_session(self._paths(key), request)
+            case TellOwnStates(key=key):
+                self._tell_own_states(key)
             case Sweep():
                 pass  # `_watch_ranks` looks until nothing is left
             case Drain(key=key):
@@ -207,7 +201,20 @@ class Agent:
             case Register(reason=reason):
                 log.warning("registering again", reason=reason)
                 self.state = replace(self.state, identity=again(self.state.identity))
-                self._p.reports.report(self._registration())
+                for report in (self._registration(), *notice_reports(self.state)):
+                    self._p.reports.report(report)
+            case Probe(request=request):
+                log.warning("testing this node", probe=request.probe)
+                self._p.workers.submit(self._probe, request)
+
+    def _probe(self, request: NodeProbeAsked) -> None:
+        self._p.inbox.put(self._p.prober.run(request))
+
+    def _tell_own_states(self, key: AttemptKey) -> None:
+        attempt = self.state.attempts.get(key)
+        if attempt is not None:
+            paths = self._paths(key)
+            self._p.own_states.begin(key, [(rank, paths.rank(rank).folder) for rank in attempt.placement.ranks], self._clock_ms())
 
     def _launch(self, action: Launch) -> None:
         self._p.inbox.put(self._p.starter.start(action))
@@ -230,8 +237,17 @@ class Agent:
                         self._step(gone)
             elif isinstance(attempt.phase, Sweeping) and self._watch.swept(key, self._paths(key), now_ms):
                 self._step(Swept(key))
-        if any(isinstance(a.phase, Stopping | Draining) for a in self.state.attempts.values()):
+        going = self.state.notice is not None and bool(self.state.attempts)
+        if going:
+            self._note_sessions()
+        if going or any(isinstance(a.phase, Stopping | Draining) for a in self.state.attempts.values()):
             self._step(Tick())
+
+    def _note_sessions(self) -> None:
+        """Who can be asked to save: looked at only when the node goes away."""
+        for key, attempt in list(self.state.attempts.items()):
+            if isinstance(attempt.phase, Running) and not attempt.talks and has_session(self._paths(key), attempt.placement.ranks):
+                self._step(SessionSeen(key))
 
     def _note_shipped(self, now_ms: int) -> None:
         for key in self._p.shipper.take_shipped(now_ms):
@@ -243,16 +259,17 @@ class Agent:
                 self._step(Drained(key))
 
     def _pulse(self, now_ms: int) -> None:
-        if now_ms >= self._beat_at:
-            self._beat_at = now_ms + round(self._p.pulse.interval_s * 1000)
+        beat_ms = round(self._p.pulse.interval_s * 1000)
+        if due(self._beat_at, now_ms, beat_ms):
+            self._beat_at = now_ms + beat_ms
             self._sequence += 1
             self._p.reports.beat(self._p.pulse.beat(self.state, self._sequence, now_ms, self._p.shipper.lag_bytes()))
-        if now_ms >= self._housekeep_at:
+        if due(self._housekeep_at, now_ms, HOUSEKEEPING_MS):
             self._housekeep_at = now_ms + HOUSEKEEPING_MS
             self._p.state_file.save(self.state)
             if self._preparing is None or self._preparing.done():
                 self._preparing = self._p.workers.submit(self._p.starter.launcher.prepare)  # it waits while a launch holds it
-        if now_ms >= self._clean_at:
+        if due(self._clean_at, now_ms, CLEAN_MS):
             self._clean_at = now_ms + CLEAN_MS
             self._p.workers.submit(self._p.cleaner.clean)
 
@@ -276,13 +293,6 @@ class Agent:
             self._step(AttemptAdopted(found.allocation, launched))
 
 
-def ask_session(paths: AttemptPaths, request: CheckpointRequested) -> None:
-    """Puts a request where the ranks' sessions look."""
-    content = {
-        "id": f"{request.job_id}:{int(request.epoch)}:{request.deadline_ms}",
-        "kind": "checkpoint",
-        "reason": request.reason,
-        "deadline_ms": request.deadline_ms,
-        "then_stop": request.then_stop,
-    }
-    write_atomically(paths.request, orjson.dumps(content), durable=False)
+def due(at_ms: int, now_ms: int, every_ms: int) -> bool:
+    """Whether what comes every `every_ms` is due, `at_ms` being its next time: also at once when the clock was set back beyond that."""
+    return not at_ms - every_ms <= now_ms < at_ms

@@ -13,6 +13,7 @@ import orjson
 
 from trainhouse.events import GangAllocated, JobSpec, NodePlacement
 from trainhouse.events.spec import Scalar
+from trainhouse.workers.agent.recorder import prefix_in
 from trainhouse.workers.launcher import ports
 
 PASSED_ON = frozenset(
@@ -32,6 +33,7 @@ class NodeSide:
     store: Mapping[str, str] = field(default_factory=dict, repr=False)
     accelerators: bool = False
     spool_limit_bytes: int | None = None
+    gateway_url: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,29 @@ def rank_environment(
     """The whole environment of one rank, without secrets."""
     role, _ = allocation.spec.role_of(rank)
     needs = allocation.spec.resources if role is None or role.resources is None else role.resources
-    defaults = {} if node.accelerators else {"OMP_NUM_THREADS": str(max(1, int(needs.cpus_per_device or 1)))}
+    defaults = _recorder(folders) if node.accelerators else {"OMP_NUM_THREADS": str(max(1, int(needs.cpus_per_device or 1)))}
     return {
         **node.environ,
         **defaults,
+        **_mlflow(allocation, node),
         **allocation.spec.env,
         **_torchrun(allocation, placement, rank, folders),
         **({"CUDA_VISIBLE_DEVICES": ",".join(placement.devices)} if node.accelerators else {}),
         **_trainhouse(allocation, folders, node),
     }
+
+
+def _recorder(folders: RankFolders) -> dict[str, str]:
+    """Collectives are recorded, and dumped into the rank's folder when one times out. The spec's own env wins."""
+    return {"TORCH_FR_BUFFER_SIZE": "2000", "TORCH_FR_DUMP_ON_TIMEOUT": "1", "TORCH_FR_DUMP_TEMP_FILE": prefix_in(folders.rank)}
+
+
+def _mlflow(allocation: GangAllocated, node: NodeSide) -> dict[str, str]:
+    """A job that brings a token for it logs by MLflow's client onto itself: the job is the run. The spec's own env wins."""
+    brought = {*allocation.spec.env, *allocation.spec.secrets}
+    if not node.gateway_url or "MLFLOW_TRACKING_TOKEN" not in brought or "MLFLOW_TRACKING_URI" in brought:
+        return {}
+    return {"MLFLOW_TRACKING_URI": node.gateway_url, "MLFLOW_RUN_ID": str(allocation.job_id)}
 
 
 def _torchrun(allocation: GangAllocated, placement: NodePlacement, rank: int, folders: RankFolders) -> dict[str, str]:
@@ -94,6 +110,7 @@ def _trainhouse(allocation: GangAllocated, folders: RankFolders, node: NodeSide)
         "TRAINHOUSE_RESUME_FROM": spec.resume_from,
         "TRAINHOUSE_DATA_URI": spec.data.uri if spec.data else None,
         "TRAINHOUSE_DATA_SHA256": spec.data.sha256 if spec.data else None,
+        ports.RESTORE_AT_MOST: str(allocation.restore_at_most) if allocation.restore_at_most is not None else None,
         ports.SPOOL_LIMIT_BYTES: str(node.spool_limit_bytes) if node.spool_limit_bytes else None,
     }
     return {

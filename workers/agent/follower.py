@@ -21,6 +21,7 @@ from trainhouse.events import (
     InvalidEvent,
     NodeDesiredState,
     NodeLost,
+    NodeProbeAsked,
     PoolCreated,
     decode,
 )
@@ -144,7 +145,7 @@ class Follower:
             )
             return
         event = envelope.event
-        if isinstance(event, GangAllocated | GangReleased | CheckpointRequested | NodeDesiredState):
+        if isinstance(event, GangAllocated | GangReleased | CheckpointRequested | NodeDesiredState | NodeProbeAsked):
             self._tell(Command(event, envelope.order))
         elif isinstance(event, NodeLost) and event.node_id == self._node_id:
             self._tell(Command(event))

@@ -11,34 +11,43 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
+import psutil
 from confluent_kafka import Producer
 
 from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.events.kafka import EventProducer, producer_config
+from trainhouse.events.metering import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.workers.agent.agent import Agent, Inbox, Message, Parts
+from trainhouse.workers.agent.agent import Agent
 from trainhouse.workers.agent.cleanup import Cleaner
 from trainhouse.workers.agent.code import CodeCache, Fetch
-from trainhouse.workers.agent.core import ShutdownAsked
+from trainhouse.workers.agent.core import Noticed, ShutdownAsked
 from trainhouse.workers.agent.devices import CpuSlots, DeviceSource
 from trainhouse.workers.agent.environment import NodeSide, node_environment
 from trainhouse.workers.agent.errors import InvalidSetting, NotLaunchable
 from trainhouse.workers.agent.folders import FolderLock, StateFile
 from trainhouse.workers.agent.follower import Follower
 from trainhouse.workers.agent.launching import RankStarter
+from trainhouse.workers.agent.metadata import MetadataService
+from trainhouse.workers.agent.meters import AgentFigures
 from trainhouse.workers.agent.node import NodeFacts, Pulse, new_identity, read_boot_id, this_machine
+from trainhouse.workers.agent.notice import NoticeFile, NoticeSource, NoticeWatch
 from trainhouse.workers.agent.operations import Operations
 from trainhouse.workers.agent.outbox import Outbox
+from trainhouse.workers.agent.own_states import OwnStatesTeller
+from trainhouse.workers.agent.parts import Inbox, Message, Parts
+from trainhouse.workers.agent.probe import ProbePlan, Prober
 from trainhouse.workers.agent.rendezvous import RendezvousPorts
 from trainhouse.workers.agent.reports import Reports
-from trainhouse.workers.agent.settings import AgentSettings
+from trainhouse.workers.agent.settings import AgentSettings, GatewayAddress
 from trainhouse.workers.agent.shipper import Shipper
 from trainhouse.workers.launcher import Launcher, RankLauncher, start_time_environment
 
 LAUNCH_THREADS = 4
 MAX_INBOX = 10_000
 HEARTBEAT_TIMEOUT_MS = 5_000
+OWN_STATES_DEADLINE_S = 10.0
 
 
 def now_ms() -> int:
@@ -52,10 +61,17 @@ def main(agent: AgentSettings | None = None, kafka: KafkaSettings | None = None,
     lock = FolderLock(settings.dir)
     try:
         loop, inbox = build(settings, kafka or KafkaSettings(), store or StoreSettings())
+        registry = new_registry()
+        registry.register(AgentFigures(loop))
+        serve(registry)
 
         def stop(*_: object) -> None:
             inbox.put(ShutdownAsked(round(settings.shutdown_grace_s * 1000)))
 
+        def notice(*_: object) -> None:
+            inbox.put(Noticed("signal", "SIGUSR1", now_ms() + round(settings.notice_deadline_s * 1000)))
+
+        signal.signal(signal.SIGUSR1, notice)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)
         loop.run()
@@ -99,6 +115,9 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         shipper=shipper,
         starter=starter,
         operations=Operations(starter, bounded(inbox)),
+        notices=NoticeWatch(notice_sources(settings), inbox.put, settings.notice_deadline_s, now_ms),
+        prober=Prober(probe_plan(settings, store, devices), store_environment(store), now_ms),
+        own_states=OwnStatesTeller(node_id, lambda: S3ObjectStore(store.model_copy(update={"deadline_s": OWN_STATES_DEADLINE_S}))),
         cleaner=Cleaner(folder, settings.keep_attempts, settings.keep_attempts_bytes),
         facts=NodeFacts(settings.address, ports.ports, settings.labels, devices, *this_machine()),
         pulse=Pulse(settings.heartbeat_interval_s, devices, shipper.progress, starter.pid),
@@ -134,10 +153,25 @@ def device_source(settings: AgentSettings) -> DeviceSource:
     return CpuSlots(settings.node_id, settings.slots)
 
 
+def notice_sources(settings: AgentSettings) -> list[NoticeSource]:
+    """Where a notice may stand."""
+    assert settings.notice_file is not None, "give resolved settings"
+    sources: list[NoticeSource] = [NoticeFile(settings.notice_file, round(psutil.boot_time() * 1000))]
+    if settings.notice_url is not None:
+        sources.append(MetadataService(settings.notice_url, settings.notice_interval_s, settings.notice_resource))
+    return sources
+
+
+def probe_plan(settings: AgentSettings, store: StoreSettings, devices: DeviceSource) -> ProbePlan:
+    """What a self test tries here; a store only where somebody named one."""
+    ids = tuple(str(d.device_id) for d in devices.devices()) if devices.accelerators else ()
+    return ProbePlan(str(settings.node_id), str(settings.dir), settings.address, ids, bool(store.model_fields_set))
+
+
 def node_side(settings: AgentSettings, store: StoreSettings, accelerators: bool) -> NodeSide:
     """What this node adds to every rank's environment."""
     environ = node_environment(os.environ, start_time_environment(os.environ))
-    return NodeSide(environ, store_environment(store), accelerators, settings.spool_limit_bytes)
+    return NodeSide(environ, store_environment(store), accelerators, settings.spool_limit_bytes, GatewayAddress().url)
 
 
 def store_environment(store: StoreSettings) -> Mapping[str, str]:

@@ -24,7 +24,7 @@ from trainhouse.events import (
 from trainhouse.workers.agent.core import AgentState, AttemptKey, Identity, LocalAttempt
 from trainhouse.workers.agent.core.state import Launching, Waiting
 from trainhouse.workers.agent.devices import DeviceSource
-from trainhouse.workers.agent.rank_shipper import RankProgress
+from trainhouse.workers.agent.rank_shipper import OF_LIFE, RankProgress
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -127,6 +127,5 @@ class Pulse:
             step=newest.step,
             step_at_ms=newest.step_at_ms,
             step_time_ms=1000 / newest.steps_per_s if newest.steps_per_s else None,
-            data_wait_s=newest.data_wait_s,
-            save_stall_s=newest.save_stall_s,
+            **{name: getattr(newest, name) for name in OF_LIFE},
         )

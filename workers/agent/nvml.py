@@ -39,6 +39,7 @@ class NvmlDevices:
         self._nvml = library
         self._handles = [library.nvmlDeviceGetHandleByIndex(i) for i in range(library.nvmlDeviceGetCount())]
         self._ids = [DeviceId.parse(_text(library.nvmlDeviceGetUUID(h))) for h in self._handles]
+        self._max_clocks = [self._best_clock(h) for h in self._handles]
         self._devices = tuple(self._device(i) for i in range(len(self._handles)))
 
     def devices(self) -> tuple[Device, ...]:
@@ -88,11 +89,18 @@ class NvmlDevices:
             temperature_c=self._ask(lambda: float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
             power_w=None if power_mw is None else power_mw / 1000,
             sm_clock_mhz=self._ask(lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
-            ecc_uncorrected=self._ask(
-                lambda: int(nvml.nvmlDeviceGetTotalEccErrors(handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC))
-            ),
+            max_sm_clock_mhz=self._max_clocks[index],
+            ecc_corrected=self._errors(handle, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+            ecc_uncorrected=self._errors(handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
             throttled=None if reasons is None else bool(reasons & THROTTLE_REASONS),
         )
+
+    def _errors(self, handle: Any, kind: int) -> int | None:
+        """Errors of the device's memory since the driver was loaded."""
+        return self._ask(lambda: int(self._nvml.nvmlDeviceGetTotalEccErrors(handle, kind, self._nvml.NVML_VOLATILE_ECC)))
+
+    def _best_clock(self, handle: Any) -> float | None:
+        return self._ask(lambda: float(self._nvml.nvmlDeviceGetMaxClockInfo(handle, self._nvml.NVML_CLOCK_SM)))
 
     def _ask(self, question: Callable[[], T]) -> T | None:
         """The driver's answer, or None where it has none for this device."""

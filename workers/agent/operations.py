@@ -7,7 +7,6 @@ Never: touches a rank's own process beyond reading its stack.
 
 import codecs
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from trainhouse.workers.agent.stacks import dump_stack
 from trainhouse.workers.launcher.interpreters import resolve
 from trainhouse.workers.launcher.masker import Masker
 from trainhouse.workers.launcher.processes import read_process
+from trainhouse.workers.readable import readable
 
 MAX_AT_ONCE = 4
 MAX_WAITING = 32
@@ -189,10 +189,10 @@ class Command:
 
 def _gather(fd: int, deadline: float) -> bytes | None:
     """Output up to PART_BYTES; b"" at its end, None at the deadline."""
-    if not select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
+    if not readable(fd, deadline - time.monotonic()):
         return None
     gathered, until = b"", min(deadline, time.monotonic() + FLUSH_S)
-    while len(gathered) < PART_BYTES and select.select([fd], [], [], max(0.0, until - time.monotonic()))[0]:
+    while len(gathered) < PART_BYTES and readable(fd, until - time.monotonic()):
         piece = os.read(fd, PART_BYTES - len(gathered))
         if not piece:
             break

@@ -11,8 +11,8 @@ from typing import Any
 
 import structlog
 
-from trainhouse.events import CheckpointCompleted, Envelope, Event, ProgressReported, envelope_of
-from trainhouse.events.topics import CHECKPOINTS, CONTROL, LOGS, METRICS
+from trainhouse.events import CheckpointCompleted, Envelope, Event, ProgressReported, RankActivity, RankHeartbeat, envelope_of
+from trainhouse.events.topics import CHECKPOINTS, CONTROL, LOGS, METRICS, TRACKING
 from trainhouse.workers.agent.core.loglines import LogCut, cut_log
 from trainhouse.workers.agent.core.spool import SpoolCut, cut_spool
 from trainhouse.workers.agent.core.telemetry import RankIdentity
@@ -23,18 +23,30 @@ from trainhouse.workers.launcher import RankPaths
 PROGRESS_INTERVAL_MS = 1_000
 LOG_PIECE_BYTES = 96 * 1024
 KEPT_END_BYTES = 64 * 1024
+OF_LIFE = tuple(n for n in RankHeartbeat.model_fields if n in ProgressReported.model_fields and n not in ("rank", "step"))
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class RankProgress:
-    """The newest progress that a rank told, for heartbeats. `step_at_ms` is when its last step was seen."""
+    """The newest that a rank told of itself, for heartbeats. `step_at_ms` is when its last step was seen.
+
+    Fields are those of RankHeartbeat; a rank without a session leaves them as they are here.
+    """
 
     step: int | None = None
     step_at_ms: int | None = None
     steps_per_s: float | None = None
     data_wait_s: float = 0.0
     save_stall_s: float = 0.0
+    pulse_at_ms: int | None = None
+    activity: RankActivity | None = None
+    activity_since_ms: int | None = None
+    activity_limit_s: float | None = None
+    step_time_p99_ms: float | None = None
+    longest_step_ms: float | None = None
+    work_time_ms: float | None = None
+    fastest_work_time_ms: float | None = None
 
 
 class RankShipper:
@@ -63,6 +75,7 @@ class RankShipper:
         self._told_ms: int | None = None
         self._telling = False
         self._untold: tuple[int, ProgressReported] | None = None
+        self._last: tuple[object, ...] | None = None
 
     def positions(self) -> dict[str, int]:
         """How far the brokers hold each file."""
@@ -121,11 +134,17 @@ class RankShipper:
         for batch in cut.batches:
             records.append((METRICS, self.who.metrics(batch), self.who.event_id("metrics", batch.start)))
         for found in cut.events:
+            reported = self.who.report(found, now_ms)
+            if reported is not None:
+                records.append((CONTROL, *reported))
+                continue
+            of_itself = self.who.tracking(found, now_ms)
+            if of_itself is not None:
+                records.append((TRACKING, *of_itself))
+                continue
             told = self.who.checkpoint(found, now_ms)
             if told is None:
-                log.warning(
-                    "a spool holds an event that is none of a checkpoint's; passing over it", event_name=found.name, job=self.who.job_id
-                )
+                log.warning("a spool holds an event that no rank may tell; passing over it", event_name=found.name, job=self.who.job_id)
                 continue
             records.append((CHECKPOINTS, *told))
             if isinstance(told[0], CheckpointCompleted):
@@ -136,17 +155,25 @@ class RankShipper:
             self._send(topic, event, event_id, now_ms, acked)
 
     def _note(self, cut: SpoolCut, now_ms: int) -> None:
-        """Remembers the newest step, told or seen in metrics."""
-        newest, told = self.newest, None
-        if cut.progress is not None:
-            told = self.who.progress({"at_ms": now_ms} | cut.progress)
-        if told is not None:
-            newest.steps_per_s, newest.data_wait_s, newest.save_stall_s = told.steps_per_s, told.data_wait_s, told.save_stall_s
-            self._step(told.step, told.at_ms)
-            if self.who.rank == 0:
-                self._untold = (cut.progress_offset, told)
+        """Remembers the newest sign of life, and the newest step, told or seen in metrics."""
+        alive = None if cut.pulse is None else self.who.progress({"at_ms": now_ms, "step": 0} | cut.pulse)
+        if alive is not None:
+            self.newest.steps_per_s = alive.steps_per_s
+            for name in OF_LIFE:
+                setattr(self.newest, name, getattr(alive, name))
+        told = None if cut.progress is None else self.who.progress({"at_ms": now_ms} | cut.progress)
+        if told is not None and cut.progress is not None:
+            ended_ms = cut.progress.get("step_at_ms")
+            self._step(told.step, ended_ms if type(ended_ms) is int else told.at_ms)
+            self._tell_later(cut.progress_offset, told)
         if cut.batches:
             self._step(cut.batches[-1].steps[-1], cut.batches[-1].times_ms[-1])
+
+    def _tell_later(self, offset: int, told: ProgressReported) -> None:
+        """Only rank 0 tells the scheduler, and only what is new to it: a rank that waits lives, and heartbeats say so."""
+        new = (told.step, told.total_steps, told.saving)
+        if self.who.rank == 0 and new != self._last:
+            self._untold, self._last = (offset, told), new
 
     def _step(self, step: int, at_ms: int) -> None:
         if self.newest.step is None or step > self.newest.step:

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 from trainhouse.workers.agent.core import AttemptKey, RankGone
+from trainhouse.workers.agent.recorder import words_of
 from trainhouse.workers.launcher import AttemptPaths, ExitRecord, RankPaths, attempt_alive, kill_keeper, kill_tree, rank_alive, read_exit
 
 UNRECORDED_MS = 1_500
@@ -67,12 +68,14 @@ class RankWatch:
 
 
 def reason(rank: int, record: ExitRecord, paths: RankPaths) -> str:
-    """For a person; ends with the last lines of standard error. Empty for a clean end."""
+    """For a person; ends with the last lines of standard error, and what the flight recorder knows. Empty for a clean end."""
     if record.clean:
         return ""
     how = f"exited with code {record.exit_code}" if record.signal is None else f"was ended by {_signal(record.signal)}"
     words = last_words(paths.stderr)
-    return f"rank {rank} {how}" + (f"; its standard error ends:\n{words}" if words else " and wrote nothing to standard error")
+    recorded = words_of(paths.recorder(rank), rank)
+    said = f"; its standard error ends:\n{words}" if words else " and wrote nothing to standard error"
+    return f"rank {rank} {how}{said}" + (f"\n{recorded}" if recorded else "")
 
 
 def last_words(path: Path) -> str:

@@ -18,6 +18,15 @@ from trainhouse.events.settings import TomlSection
 MIB = 1024 * 1024
 
 
+class GatewayAddress(TomlSection):
+    """Where ranks that log by MLflow's client find this Trainhouse. Empty: they are told nothing."""
+
+    section = "gateway"
+    model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_GATEWAY_", extra="ignore")
+
+    url: str = ""
+
+
 class AgentSettings(TomlSection):
     """One node's agent."""
 
@@ -39,7 +48,14 @@ class AgentSettings(TomlSection):
     image_digest: str | None = Field(None, description="the image in which this agent runs; a job that names another one is not launched")
     heartbeat_interval_s: float = Field(1.0, gt=0, le=60)
     poll_interval_s: float = Field(0.03, gt=0, le=5, description="how often the files of running ranks are looked at")
-    shutdown_grace_s: float = Field(10.0, ge=0)
+    shutdown_grace_s: float = Field(10.0, ge=0, description="from SIGTERM: ranks save and leave within that time")
+    notice_file: Path | None = Field(None, description="who writes it says that this node goes away; default: `notice` in `dir`")
+    notice_deadline_s: float = Field(30.0, gt=0, le=86_400, description="how soon it goes where a notice does not say")
+    notice_url: str | None = Field(
+        None, pattern="^https?://", description="a cloud's page of announcements: AWS's instance-action, GCP's preempted, Azure's events"
+    )
+    notice_interval_s: float = Field(5.0, ge=0.1, le=3600, description="how often that page is asked")
+    notice_resource: str | None = Field(None, description="this machine's name in Azure's lists; without one, every event counts")
     log_limit_bytes: int = Field(
         64 * MIB, ge=64 * 1024, description="of one stream of one rank; what comes beyond is dropped, and a line says so"
     )
@@ -68,6 +84,7 @@ class AgentSettings(TomlSection):
         update = {
             "node_id": self.node_id or NodeId.parse(re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).strip("-._")[:100] or "node"),
             "dir": folder,
+            "notice_file": (self.notice_file or folder / "notice").absolute(),
             "secrets_dir": (self.secrets_dir or folder.parent / "secrets").absolute(),
         }
         return self.model_copy(update=update)

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Protocol
 
+from trainhouse.events import NodeProbeAsked, NodeProbed, ProbeCheck
 from trainhouse.workers.agent.core import (
     Action,
     AgentInput,
@@ -21,17 +22,20 @@ from trainhouse.workers.agent.core import (
     Identity,
     KillTree,
     Launch,
+    Probe,
     Register,
     Report,
     ShutdownAsked,
     StopAcked,
     Sweep,
     Swept,
+    TellOwnStates,
     Terminate,
     Tick,
+    next_due_ms,
+    notice_reports,
     step,
 )
-from trainhouse.workers.agent.core.state import Stopping
 from trainhouse.workers.agent.node import NodeFacts, Pulse
 from trainhouse.workers.fleet.disk import Disk
 from trainhouse.workers.fleet.timers import Timer, Timers
@@ -114,7 +118,7 @@ class EmulatedAgent:
         self._disk.keep(self.state)
         for action in actions:
             self._do(action, now_ms)
-        self._watch_grace()
+        self._watch_grace(now_ms)
 
     def _do(self, action: Action, now_ms: int) -> None:
         match action:
@@ -137,19 +141,32 @@ class EmulatedAgent:
                 self._machine.finished(key)
             case Register():
                 self.state = replace(self.state, identity=self._machine.next_identity())
-                self.uplink.report(self._registration())
+                for report in (self._registration(), *notice_reports(self.state)):
+                    self.uplink.report(report)
+            case TellOwnStates():
+                pass  # emulated ranks have nothing of their own
+            case Probe(request=request):
+                self.uplink.report(probed(request, now_ms))
 
-    def _watch_grace(self) -> None:
-        """Sees to it that the machine hears of the time when a stopping attempt's grace is over."""
-        due = [a.phase.kill_at_ms for a in self.state.attempts.values() if isinstance(a.phase, Stopping)]
-        if not due:
+    def _watch_grace(self, now_ms: int) -> None:
+        """Sees to it that the machine hears of the time when a stopping attempt's grace is over, or a notice wants something."""
+        due_ms = next_due_ms(self.state, now_ms)
+        if due_ms is None:
             return
-        if self._tick is not None and self._tick.waits and self._tick.at_ms <= min(due):
+        if self._tick is not None and self._tick.waits and self._tick.at_ms <= due_ms:
             return
         if self._tick is not None:
             self._tick.cancel()
-        self._tick = self._timers.at(min(due), lambda now_ms: self.hear(Tick(), now_ms) if self.alive else None)
+        self._tick = self._timers.at(due_ms, lambda now_ms: self.hear(Tick(), now_ms) if self.alive else None)
 
     def _registration(self) -> Report:
         me = self.state.identity
         return Report(self._facts.registration(self.state), f"{me.node_id}:{me.incarnation}:registered")
+
+
+def probed(request: NodeProbeAsked, now_ms: int) -> Report:
+    """What an emulated machine's self test finds: nothing is wrong with it, and the check says why."""
+    me = {"node_id": request.node_id, "boot_id": request.boot_id, "pool": request.pool, "probe": request.probe}
+    check = ProbeCheck(name="emulated", passed=True, found="this node is emulated: it has nothing that could be tried")
+    event = NodeProbed.model_validate(me | {"passed": True, "checks": (check,), "at_ms": now_ms})
+    return Report(event, f"{request.node_id}:{request.boot_id}:probed:{request.at_ms}:{request.probe}")

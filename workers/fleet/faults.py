@@ -1,7 +1,8 @@
 """What goes wrong in an emulated fleet, and when: rates by option, exact moments by script.
 
-Holds: node faults are `die` (the machine), `silent` (the network), `restart` (the agent); `crash` (a rank) and `slow` (a start) belong to
-attempts and are drawn by their fence, so that a repeat draws the same.
+Holds: node faults are `die` (the machine), `notice` (the machine, announced), `silent` (the network), `restart` (the agent), `device` (a
+rank of the node fails on its device), `hang` (a rank of the node is stopped, and its gang waits); `crash` (a rank) and `slow` (a start)
+belong to attempts and are drawn by their fence, so that a repeat draws the same.
 """
 
 import math
@@ -10,20 +11,27 @@ from dataclasses import dataclass, field, replace
 from trainhouse.workers.fleet.draws import draw, pick
 from trainhouse.workers.fleet.errors import InvalidPlan
 
-NODE_FAULTS = ("die", "silent", "restart")
-DEFAULT_FOR_S = {"die": 120.0, "silent": 30.0, "restart": 3.0, "slow": 30.0}
-HELP = "die=2/h:120s,silent=4/h:30s,restart=10/h:3s,crash=1%,slow=2%:30s (rates are of the whole fleet; `die=1/h:never` stays away)"
+RANK_FAULTS = ("device", "hang")
+NODE_FAULTS = ("die", "notice", "silent", "restart", *RANK_FAULTS)
+DEFAULT_FOR_S = {"die": 120.0, "notice": 120.0, "silent": 30.0, "restart": 3.0, "slow": 30.0, "device": 0.0, "hang": 0.0}
+HELP = (
+    "die=2/h:120s,notice=2/h:120s,silent=4/h:30s,restart=10/h:3s,device=3/h,hang=1/h,crash=1%,slow=2%:30s "
+    "(rates are of the whole fleet; `die=1/h:never` stays away)"
+)
 NEVER = "never"
+AWAY = ("die", "notice")
+DEADLINE_S = 30.0  # the shortest notice that a cloud gives of a machine that it takes back
 
 
 @dataclass(frozen=True)
 class NodeFault:
-    """One fault of one node. `for_s` None: for ever."""
+    """One fault of one node. `for_s` None: for ever. A notice comes `deadline_s` before the machine goes."""
 
     at_ms: int
     node: int
     kind: str
     for_s: float | None
+    deadline_s: float = DEADLINE_S
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,7 @@ def for_s(kind: str, text: str | float | None) -> float | None:
     if text is None:
         return DEFAULT_FOR_S[kind]
     if text == NEVER:
-        if kind != "die":
+        if kind not in AWAY:
             raise ValueError(f"only a machine stays away for ever; give {kind} a number of seconds")
         return None
     value = float(str(text).removesuffix("s"))

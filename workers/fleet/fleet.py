@@ -18,6 +18,7 @@ from trainhouse.events import (
     GangReleased,
     NodeDesiredState,
     NodeLost,
+    NodeProbeAsked,
     Order,
 )
 from trainhouse.events.kafka import EventProducer
@@ -26,7 +27,7 @@ from trainhouse.workers.agent.outbox import Outbox
 from trainhouse.workers.agent.reports import Reports
 from trainhouse.workers.fleet.disk import Disk
 from trainhouse.workers.fleet.draws import draw
-from trainhouse.workers.fleet.faults import NodeFault, Rate
+from trainhouse.workers.fleet.faults import RANK_FAULTS, NodeFault, Rate
 from trainhouse.workers.fleet.gangs import Gangs
 from trainhouse.workers.fleet.hardware import Hardware
 from trainhouse.workers.fleet.node import EmulatedNode
@@ -45,6 +46,19 @@ class Plan:
     faults: tuple[NodeFault, ...] = ()
 
 
+MAX_STRUCK = 10_000
+
+
+@dataclass(frozen=True)
+class Struck:
+    """A fault that happened. `hit`: (job, epoch) of each attempt that had ranks on the node."""
+
+    at_ms: int
+    node_id: str
+    kind: str
+    hit: tuple[tuple[str, int], ...]
+
+
 @dataclass
 class Tally:
     """What happened so far."""
@@ -52,7 +66,8 @@ class Tally:
     allocated: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     passed_over: int = 0
-    """Faults whose node was in trouble already."""
+    """Faults whose node was in trouble already, or had no rank to strike."""
+    struck: deque[Struck] = field(default_factory=lambda: deque(maxlen=MAX_STRUCK))
 
 
 class Fleet:
@@ -175,7 +190,7 @@ class Fleet:
                 named = (p.node_id for p in event.placements)
             case GangReleased() | CheckpointRequested():
                 named = event.node_ids
-            case NodeDesiredState() | NodeLost():
+            case NodeDesiredState() | NodeLost() | NodeProbeAsked():
                 named = (event.node_id,)
             case _:
                 return []
@@ -198,11 +213,19 @@ class Fleet:
     def strike(self, fault: NodeFault, now_ms: int) -> None:
         """A fault happens, unless its node is in trouble already; the node comes back by itself after the fault's time."""
         node = self._by_index[fault.node]
-        if self._closing or node.troubled:
+        hit = tuple((str(key.job_id), int(key.epoch)) for key in node.attempts())
+        if self._closing or node.troubled or (fault.kind in RANK_FAULTS and not hit):
             self.tally.passed_over += 1
             return
         self.tally.faults[fault.kind] = self.tally.faults.get(fault.kind, 0) + 1
+        self.tally.struck.append(Struck(now_ms, node.node_id, fault.kind, hit))
+        if fault.kind in RANK_FAULTS:
+            node.strike_rank(fault.kind, now_ms)
+            return
         back: Callable[[int], None]
+        if fault.kind == "notice":
+            self._notice(node, fault, now_ms)
+            return
         match fault.kind:
             case "die":
                 node.power_off(now_ms)
@@ -213,5 +236,20 @@ class Fleet:
             case _:
                 node.stop_agent()
                 back = node.start_agent
+        self._back(fault, back, now_ms)
+
+    def _notice(self, node: EmulatedNode, fault: NodeFault, now_ms: int) -> None:
+        """The node is told, and gone at its deadline, whoever is still there."""
+        deadline_ms = now_ms + round(fault.deadline_s * 1000)
+
+        def goes(then_ms: int) -> None:
+            if not self._closing:
+                node.power_off(then_ms)
+                self._back(fault, node.boot, then_ms)
+
+        self.timers.at(deadline_ms, goes)
+        node.notice(deadline_ms, now_ms)
+
+    def _back(self, fault: NodeFault, back: Callable[[int], None], now_ms: int) -> None:
         if fault.for_s is not None:
             self.timers.at(now_ms + round(fault.for_s * 1000), lambda then_ms: None if self._closing else back(then_ms))

@@ -5,10 +5,10 @@ peer until they are told to stop; a saved position outlives the attempt, and the
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from trainhouse.events import CheckpointCompleted, CheckpointRequested, CheckpointStarted, Event, GangAllocated
+from trainhouse.events import CheckpointCompleted, CheckpointRequested, CheckpointStarted, Event, GangAllocated, RankActivity
 from trainhouse.events.topics import CHECKPOINTS, CONTROL
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.core.telemetry import RankIdentity
@@ -85,10 +85,24 @@ class Gangs:
         if key in self._runs:
             self._runs[key].asked(request, now_ms)
 
-    def progress(self, key: AttemptKey, rank: int) -> RankProgress:
-        """For heartbeats."""
+    def progress(self, key: AttemptKey, rank: int, now_ms: int) -> RankProgress:
+        """For heartbeats: what the gang is at, and that this rank is alive."""
         run = self._runs.get(key)
-        return run.newest if run is not None else RankProgress()
+        if run is None or run.newest.step is None:
+            return RankProgress()
+        return replace(run.newest, pulse_at_ms=run.stopped_ms.get(rank, now_ms))
+
+    def stop_rank(self, key: AttemptKey, rank: int, now_ms: int) -> None:
+        """A rank's process is stopped, as by SIGSTOP: it shows no life, and the others wait for it."""
+        run = self._runs.get(key)
+        if run is not None:
+            run.stopped_ms[rank] = now_ms
+            run.halt()
+
+    def stopped(self, key: AttemptKey, rank: int) -> bool:
+        """Whether it is."""
+        run = self._runs.get(key)
+        return run is not None and rank in run.stopped_ms
 
     def save(self, job_id: str, epoch: int, done_ms: int) -> int:
         """Notes a commit; its number."""
@@ -113,6 +127,7 @@ class GangRun:
         self.script = script
         self.hosts: dict[str, Host] = {}
         self.newest = RankProgress()
+        self.stopped_ms: dict[int, int] = {}
         self._gangs = gangs
         self._who = RankIdentity.of(allocation, allocation.placements[0].node_id, 0)
         self._began_ms: int | None = None
@@ -174,7 +189,18 @@ class GangRun:
         self._set(now_ms + max(self.script.step_ms, PROGRESS_INTERVAL_MS), self._step)
 
     def _tell_progress(self, now_ms: int, step: int) -> None:
-        self.newest = RankProgress(step, now_ms, 1000 / self.script.step_ms)
+        step_ms = float(self.script.step_ms)
+        self.newest = RankProgress(
+            step,
+            now_ms,
+            1000 / step_ms,
+            activity=RankActivity.STEPPING,
+            activity_since_ms=self._began_ms,
+            step_time_p99_ms=step_ms,
+            longest_step_ms=step_ms,
+            work_time_ms=step_ms,
+            fastest_work_time_ms=step_ms,
+        )
         event = self._who.progress(
             {"step": step, "total_steps": self.script.total_steps, "steps_per_s": self.newest.steps_per_s, "at_ms": now_ms}
         )

@@ -7,8 +7,21 @@ new boot id and finds its old attempts' folders without their processes.
 import signal
 
 from trainhouse.events import DumpStacks, Event, ExecuteCommand, NodeDesiredState, OperationReplied
-from trainhouse.workers.agent.core import AskCheckpoint, AttemptKey, Command, Identity, Launch, LaunchDone, LaunchRefused, RankGone, Report
+from trainhouse.workers.agent.core import (
+    AskCheckpoint,
+    AttemptKey,
+    Command,
+    Identity,
+    Launch,
+    LaunchDone,
+    LaunchRefused,
+    Noticed,
+    RankGone,
+    Report,
+    SessionSeen,
+)
 from trainhouse.workers.agent.node import NodeFacts, Pulse
+from trainhouse.workers.agent.rank_shipper import RankProgress
 from trainhouse.workers.fleet.agent import EmulatedAgent
 from trainhouse.workers.fleet.disk import Disk, Folder, Unsent
 from trainhouse.workers.fleet.scripts import BadWish
@@ -16,21 +29,24 @@ from trainhouse.workers.fleet.timers import Timer
 from trainhouse.workers.fleet.world import World
 
 MAX_UNREAD = 10_000
+DEVICE_FAILED = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 NO_PROCESS = "this rank is emulated: it has no process\n"
 
 
 class EmulatedNode:
-    """One machine. `up`: its agent runs; `cut`: its network is down."""
+    """One machine. `up`: its agent runs; `cut`: its network is down; `going`: it was told that it goes away."""
 
     def __init__(self, node_id: str, facts: NodeFacts, heartbeat_s: float, world: World) -> None:
         self.node_id = node_id
         self.agent: EmulatedAgent | None = None
         self.disk = Disk()
         self.cut = False
+        self.going = False
         self.answered = False
         self._facts = facts
         self._world = world
-        self._pulse = Pulse(heartbeat_s, facts.devices, world.gangs.progress, lambda key, rank: None)
+        self._pulse = Pulse(heartbeat_s, facts.devices, self._progress, lambda key, rank: None)
+        self._beat_ms = 0
         self._boots = self._starts = 0
         self._boot_id = ""
         self._beating: Timer | None = None
@@ -43,7 +59,7 @@ class EmulatedNode:
     @property
     def troubled(self) -> bool:
         """Whether something is wrong with it now."""
-        return self.agent is None or self.cut
+        return self.agent is None or self.cut or self.going
 
     def jobs(self) -> set[str]:
         """Jobs of which its agent knows an attempt, or will when it reads on."""
@@ -82,11 +98,32 @@ class EmulatedNode:
     def power_off(self, now_ms: int) -> None:
         """Everything on the machine is gone at once; nobody is told."""
         self.stop_agent()
-        self.cut = False
+        self.cut = self.going = False
         for key, folder in list(self.disk.folders.items()):
             for rank in folder.ranks_left:
                 text = f"rank {rank} is gone and how it ended was not recorded: its keeper was killed, or the machine went down"
                 self._ended(folder, RankGone(key, rank, None, None, text, now_ms))
+
+    def attempts(self) -> list[AttemptKey]:
+        """Those that have ranks here, in a fixed order."""
+        return sorted(key for key, folder in self.disk.folders.items() if folder.ranks_left)
+
+    def strike_rank(self, kind: str, now_ms: int) -> None:
+        """The first rank of the first attempt here fails on its device, or stops."""
+        key = self.attempts()[0]
+        rank = self.disk.folders[key].ranks_left[0]
+        if kind == "hang":
+            self._world.gangs.stop_rank(key, rank, now_ms)
+        else:
+            self.rank_ends(key, rank, now_ms, 1, DEVICE_FAILED)
+
+    def notice(self, deadline_ms: int, now_ms: int) -> None:
+        """The machine is told that it goes away; ranks of emulated jobs all have a session."""
+        self.going = True
+        if self.agent is not None:
+            for key in [k for k, folder in self.disk.folders.items() if folder.launched]:
+                self.agent.hear(SessionSeen(key), now_ms)
+            self.agent.hear(Noticed("emulated", "the fleet's plan takes this machine away", deadline_ms), now_ms)
 
     def cut_off(self) -> None:
         """The network goes: nothing comes in or goes out, and the ranks go on."""
@@ -150,6 +187,8 @@ class EmulatedNode:
                 folder.launched = True
                 self._world.gangs.started(allocation, script, self, then_ms)
                 agent.hear(LaunchDone(key, warm=True), then_ms)
+                if self.going:
+                    agent.hear(SessionSeen(key), then_ms)
 
         self._world.timers.at(now_ms + script.start_ms + self._world.scripts.slow_ms(allocation, self.node_id), done)
 
@@ -190,6 +229,8 @@ class EmulatedNode:
 
     def _signalled(self, folder: Folder, key: AttemptKey, number: int, now_ms: int) -> None:
         for rank in folder.ranks_left:
+            if number == signal.SIGTERM and self._world.gangs.stopped(key, rank):
+                continue  # a stopped process hears nothing; SIGKILL follows
             text = f"rank {rank} was ended by {signal.Signals(number).name}"
             self._ended(folder, RankGone(key, rank, None, int(number), text, now_ms))
 
@@ -199,7 +240,11 @@ class EmulatedNode:
         if self.agent is not None:
             self.agent.hear(gone, gone.at_ms)
 
+    def _progress(self, key: AttemptKey, rank: int) -> RankProgress:
+        return self._world.gangs.progress(key, rank, self._beat_ms)
+
     def _beat(self, now_ms: int) -> None:
+        self._beat_ms = now_ms
         if self.agent is not None:
             self.agent.beat(now_ms)
             self._beating = self._world.timers.at(now_ms + round(self._pulse.interval_s * 1000), self._beat)

@@ -1,7 +1,8 @@
 """The script of an emulated fleet, a YAML file: faults at exact moments, and how jobs of some names behave.
 
     faults:
-      - {at_s: 5, node: 3, kind: die, for_s: 20}      # kinds: die, silent, restart; for_s: never (die only)
+      - {at_s: 5, node: 3, kind: die, for_s: 20}      # kinds: die, notice, silent, restart; for_s: never (die and notice only)
+      - {at_s: 9, node: 4, kind: notice, deadline_s: 60}      # the machine is gone a minute later, for 120 s
     jobs:
       - {name: "big-*", run_s: 120, checkpoint_s: 30}
       - {name: "bad-*", crash_s: 2, crash_attempts: 1}
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 import yaml
 
 from trainhouse.workers.fleet.errors import InvalidPlan
-from trainhouse.workers.fleet.faults import NODE_FAULTS, NodeFault, for_s
+from trainhouse.workers.fleet.faults import DEADLINE_S, NODE_FAULTS, NodeFault, for_s
 from trainhouse.workers.fleet.scripts import WISHES, BadWish, Rule, wish
 
 T = TypeVar("T")
@@ -62,9 +63,9 @@ def _each(path: Path, found: Mapping[str, Any], name: str, read: Callable[[dict[
 
 
 def _fault(entry: dict[str, Any], nodes: int) -> NodeFault:
-    unknown = set(entry) - {"at_s", "node", "kind", "for_s"}
+    unknown = set(entry) - {"at_s", "node", "kind", "for_s"} - ({"deadline_s"} if entry.get("kind") == "notice" else set())
     if unknown:
-        raise ValueError(f"a fault has at_s, node, kind and for_s, not {', '.join(sorted(map(str, unknown)))}")
+        raise ValueError(f"a fault has at_s, node, kind and for_s, a notice deadline_s, not {', '.join(sorted(map(str, unknown)))}")
     node, kind, at_s = entry["node"], entry["kind"], float(entry["at_s"])
     if kind not in NODE_FAULTS:
         raise ValueError(f"there is no kind {kind!r}; there are {', '.join(NODE_FAULTS)} (a job's own are under `jobs`)")
@@ -72,7 +73,10 @@ def _fault(entry: dict[str, Any], nodes: int) -> NodeFault:
         raise ValueError(f"node {node!r} is none of 0 to {nodes - 1}")
     if not 0 <= at_s < 1e9:
         raise ValueError(f"at_s {at_s:g} is no moment after the start")
-    return NodeFault(round(at_s * 1000), node, kind, for_s(kind, entry.get("for_s")))
+    deadline_s = float(entry.get("deadline_s", DEADLINE_S))
+    if not 0 < deadline_s < 1e9:
+        raise ValueError(f"deadline_s {deadline_s:g} is no time until a machine goes")
+    return NodeFault(round(at_s * 1000), node, kind, for_s(kind, entry.get("for_s")), deadline_s)
 
 
 def _rule(entry: dict[str, Any]) -> Rule:

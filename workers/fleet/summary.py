@@ -4,7 +4,7 @@ Holds: rates are of the time since the line before; the summary is of the whole 
 """
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from trainhouse.workers.fleet.fleet import Fleet
 from trainhouse.workers.fleet.load import Load
@@ -12,7 +12,10 @@ from trainhouse.workers.fleet.load import Load
 
 @dataclass(frozen=True)
 class Summary:
-    """The whole run. Waits are from submission to reading the order, of the jobs that this process submitted."""
+    """The whole run. Waits are from submission to reading the order, of the jobs that this process submitted.
+
+    `struck`: each fault, and whom it hit.
+    """
 
     nodes: int
     devices: int
@@ -28,6 +31,7 @@ class Summary:
     jobs_submitted: int = 0
     wait_p50_ms: float | None = None
     wait_p99_ms: float | None = None
+    struck: list[dict[str, object]] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -82,4 +86,5 @@ class Watch:
             jobs_submitted=load.sent if load is not None else 0,
             wait_p50_ms=waits[len(waits) // 2] if waits else None,
             wait_p99_ms=waits[min(len(waits) - 1, len(waits) * 99 // 100)] if waits else None,
+            struck=[asdict(each) for each in fleet.tally.struck],
         )

@@ -7,7 +7,6 @@ Never: restarts ranks, reads Kafka.
 
 import json
 import os
-import select
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from trainhouse.workers.launcher.ports import AttemptPaths, LaunchError, RankLau
 from trainhouse.workers.launcher.processes import attempt_processes, kill_all
 from trainhouse.workers.launcher.request import Order, RankOrder, StoreOrder
 from trainhouse.workers.launcher.warm_process import WarmGone, WarmProcess
+from trainhouse.workers.readable import readable
 
 MAX_REPLY_BYTES = 1 << 20
 
@@ -137,7 +137,7 @@ class Launcher:
         """Wait for the keeper's reply."""
         raw, end = b"", time.monotonic() + self._start_timeout_s
         while True:
-            if not select.select([reader], [], [], max(0.0, end - time.monotonic()))[0]:
+            if not readable(reader, end - time.monotonic()):
                 raise WarmGone(f"the keeper gave no answer within {self._start_timeout_s:g} s")
             piece = os.read(reader, MAX_REPLY_BYTES)
             if not piece:

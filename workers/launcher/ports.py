@@ -20,6 +20,8 @@ ATTEMPT_DIR = "TRAINHOUSE_ATTEMPT_DIR"  # AttemptPaths.folder: spec.json and req
 RANK_DIR = "TRAINHOUSE_RANK_DIR"  # RankPaths.folder: the spool lies there
 BACKEND = "TRAINHOUSE_BACKEND"  # gloo | nccl
 SPOOL_LIMIT_BYTES = "TRAINHOUSE_SPOOL_LIMIT_BYTES"  # optional
+RECORDER = "flight_recorder_"
+RESTORE_AT_MOST = "TRAINHOUSE_RESTORE_AT_MOST"  # optional: begin from no newer commit of the job's chain than this one
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,10 @@ class RankPaths:
     def exit(self) -> Path:
         """`{"exit_code", "signal", "at_ms"}`, written once, atomically, by the keeper, also when the agent is gone."""
         return self.folder / "exit.json"
+
+    def recorder(self, rank: int) -> Path:
+        """What torch's flight recorder dumped: TORCH_FR_DUMP_TEMP_FILE with the rank behind it."""
+        return self.folder / f"{RECORDER}{rank}"
 
 
 @dataclass(frozen=True)

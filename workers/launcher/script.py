@@ -113,7 +113,8 @@ def _finish(code: int) -> int:
 def _close_files() -> None:
     """Closes what the program left open, as the end of an interpreter does: whatever stands on another file first, then that."""
     standard = {id(s) for std in (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__) for s in _layers(std)}
-    files = [f for f in gc.get_objects() if isinstance(f, io.TextIOBase | io.BufferedIOBase) and id(f) not in standard]
+    kinds = io.TextIOBase | io.BufferedIOBase
+    files = [f for f in gc.get_objects() if issubclass(type(f), kinds) and id(f) not in standard]  # a dead proxy's `isinstance` raises
     for file in sorted(files, key=_height, reverse=True):
         with contextlib.suppress(Exception):
             file.close()

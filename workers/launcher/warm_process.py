@@ -5,13 +5,13 @@ Holds: the process ends with this object's socket, so a dead agent leaves none b
 
 import json
 import os
-import select
 import socket
 import subprocess
 
 from trainhouse.workers.launcher.eligible import WarmFacts, start_time_environment
 from trainhouse.workers.launcher.interpreters import identify
 from trainhouse.workers.launcher.request import Order, receive, send
+from trainhouse.workers.readable import readable
 
 SEND_TIMEOUT_S = 10.0
 PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ")
@@ -53,7 +53,7 @@ class WarmProcess:
         """What the process is, once it is ready; None when it is not within `wait_s` or has died. Blocks at most `wait_s`."""
         if not self.alive():
             return None
-        if self._facts is None and select.select([self._channel], [], [], wait_s)[0]:
+        if self._facts is None and readable(self._channel.fileno(), wait_s):
             try:
                 hello = json.loads(receive(self._channel)[0])
             except (EOFError, OSError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainhouse.events import JobSpec
-from trainhouse.events.spec import CheckpointPolicy, Scalar
+from trainhouse.events.spec import CheckpointPolicy, CodeArchive, Divergence, Scalar
 from trainhouse.workers.launcher import ports
 from trainhouse.workers.launcher.ports import AttemptPaths, RankPaths
 from trainhouse.workers.spool import DEFAULT_LIMIT_BYTES
@@ -19,7 +19,11 @@ LOCAL_RUN_VARIABLE = "TRAINHOUSE_RUN_DIR"
 
 @dataclass(frozen=True)
 class Context:
-    """One rank's place. `job_id` is None outside of Trainhouse; then nothing is saved and metrics go to `spool`, if anywhere."""
+    """One rank's place. `job_id` is None outside of Trainhouse; then nothing is saved and metrics go to `spool`, if anywhere.
+
+    `alike`: all ranks do the same work, there are no roles. `restore_at_most`: begin from no newer commit than this one. `rank_folders`:
+    by rank; those of ranks on other machines are not there.
+    """
 
     rank: int = 0
     world_size: int = 1
@@ -31,9 +35,14 @@ class Context:
     seed: int = 0
     hyperparameters: Mapping[str, Scalar] = field(default_factory=dict)
     policy: CheckpointPolicy = field(default_factory=CheckpointPolicy)
+    divergence: Divergence | None = None
+    alike: bool = True
     resume_from: str | None = None
+    code: CodeArchive | None = None
+    restore_at_most: int | None = None
     backend: str | None = None
     request: Path | None = None
+    rank_folders: tuple[Path, ...] = ()
     spool: Path | None = None
     spool_limit_bytes: int = DEFAULT_LIMIT_BYTES
 
@@ -61,10 +70,19 @@ class Context:
             seed=spec.seed,
             hyperparameters=spec.hyperparameters,
             policy=spec.checkpoint,
+            divergence=spec.divergence,
+            alike=len(spec.gang.roles) < 2,
             resume_from=spec.resume_from,
+            code=spec.code,
+            restore_at_most=_number(environ.get(ports.RESTORE_AT_MOST)),
             request=attempt.request,
+            rank_folders=tuple(attempt.rank(r).folder for r in range(alone.world_size)),
             spool=RankPaths(Path(environ[ports.RANK_DIR])).spool,
         )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text else None
 
 
 def _local_spool(environ: Mapping[str, str], rank: int) -> Path | None:

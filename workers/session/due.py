@@ -4,6 +4,8 @@ Holds: what depends on a clock or a file of one rank is only a wish; it becomes 
 joined by maximum). What depends on the step alone is the same on all ranks and needs no agreement.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainhouse.checkpointing.interval import IntervalBounds, Measured, advise
@@ -27,18 +29,35 @@ def interval_s(policy: CheckpointPolicy, measured: Measured) -> float | None:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What one rank wants at a step boundary; what all get is the maximum of each. `stride`: steps until the next agreement."""
+    """What one rank wants and knows at a step boundary; what all get is the maximum of each of its numbers.
+
+    `stride`: steps until the next agreement. `proved`: it has seen a sound loss since the newest checkpoint; `doubted`: the first one since
+    was none. `diverged`: the rank whose loss diverged, the first of them. `work_ms`: what a step takes on this rank by itself; the fastest
+    rank's.
+    """
 
     save: bool = False
     stop: bool = False
     stride: int = 1
+    proved: bool = False
+    doubted: bool = False
+    diverged: int | None = None
+    work_ms: float | None = None
 
-    def numbers(self) -> tuple[float, float, float]:
-        return float(self.save), float(self.stop), float(self.stride)
+    def numbers(self) -> tuple[float, ...]:
+        plain = (self.save, self.stop, self.stride, self.proved, self.doubted)
+        return *map(float, plain), _negative(self.diverged), _negative(self.work_ms)
 
     @classmethod
-    def of(cls, numbers: list[float]) -> "Wishes":
-        return cls(numbers[0] > 0, numbers[1] > 0, int(numbers[2]))
+    def of(cls, numbers: Sequence[float]) -> "Wishes":
+        save, stop, stride, proved, doubted, diverged, work = numbers
+        first = None if math.isinf(diverged) else -int(diverged)
+        return cls(save > 0, stop > 0, int(stride), proved > 0, doubted > 0, first, None if math.isinf(work) else -work)
+
+
+def _negative(number: float | None) -> float:
+    """So that the maximum is that of the smallest, and of nobody's only if nobody has one."""
+    return -math.inf if number is None else -float(number)
 
 
 def stride_for(step_s: float) -> int:

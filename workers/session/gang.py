@@ -3,6 +3,7 @@
 Holds: every group has a timeout. A single rank needs no group. A group that the script made itself is used as it is.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import torch
@@ -39,9 +40,16 @@ class Gang:
         """The maximum of what all ranks wish. Blocks until all have called it."""
         if self._control is None:
             return wishes
-        numbers = torch.tensor(wishes.numbers())
+        numbers = torch.tensor(wishes.numbers(), dtype=torch.float64)
         dist.all_reduce(numbers, dist.ReduceOp.MAX, group=self._control)
         return Wishes.of(numbers.tolist())
+
+    def told_by(self, rank: int, numbers: Sequence[float]) -> list[float]:
+        """What this rank has in `numbers`, on all ranks. Blocks until all have called it."""
+        told = torch.tensor(numbers, dtype=torch.float64)
+        if self._control is not None:
+            dist.broadcast(told, src=rank, group=self._control)
+        return list(told.tolist())
 
     def leave(self) -> None:
         """Take down the groups that this object made."""

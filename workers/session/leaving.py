@@ -29,9 +29,7 @@ def wait_until_let_go(name: str = GLOO_WORKERS, timeout_s: float = TIMEOUT_S) ->
     earlier = None
     while True:
         now = _asleep(name)
-        if not now and now is not None:
-            return True
-        if now is not None and now == earlier:
+        if now is not None and (not now or now == earlier):
             return True
         if time.monotonic() >= ends_s:
             return False

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from trainhouse.checkpointing.checkpointer import Checkpointer
-from trainhouse.checkpointing.errors import RetryableError
+from trainhouse.checkpointing.errors import CheckpointError, RetryableError
 from trainhouse.checkpointing.retention import RetentionPolicy
 from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.gang import Gang
+from trainhouse.workers.session.others import Elsewhere
 from trainhouse.workers.session.sink import Sink
 from trainhouse.workers.session.tracked import Tracked
 
@@ -33,6 +34,20 @@ class Saver(Protocol):
     def save(self, tracked: Tracked, step: int) -> bool:
         """Commit a checkpoint of `step` finished steps; whether it exists now. Blocks."""
 
+    def save_for_all(self, state: dict[str, Any], own: list[dict[str, Any]], step: int) -> bool:
+        """Commit what this rank alone has, `own` being each rank's own state; whether it was. Not collective; blocks."""
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """Where ranks on other machines leave what they have of their own; None for nowhere."""
+
+    def proved(self) -> None:
+        """Training went on soundly from the newest checkpoint: it is a good one, to be kept until the next is."""
+
+    @property
+    def good_commit(self) -> int | None:
+        """The newest checkpoint that was proved, else the one that this attempt began from; None for neither."""
+
 
 class Unsaved:
     """Outside of Trainhouse: every run begins at step 0."""
@@ -47,20 +62,46 @@ class Unsaved:
         """Nothing is saved."""
         return False
 
+    def save_for_all(self, state: dict[str, Any], own: list[dict[str, Any]], step: int) -> bool:
+        """Nothing is saved."""
+        return False
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """None."""
+        return None
+
+    def proved(self) -> None:
+        """Nothing to prove."""
+
+    @property
+    def good_commit(self) -> int | None:
+        """None."""
+        return None
+
 
 class CommitSaver:
     """Saves to the job's chain."""
 
     saves = True
 
-    def __init__(self, checkpointer: Checkpointer, keep_last: int, resume_from: str | None) -> None:
+    def __init__(
+        self, checkpointer: Checkpointer, keep_last: int, resume_from: str | None, elsewhere: Elsewhere | None = None, tidies: bool = False
+    ) -> None:
+        """`tidies`: this rank removes what earlier attempts left elsewhere."""
         self._checkpointer = checkpointer
+        self._elsewhere = elsewhere
+        self._tidies = tidies
         self._retention = RetentionPolicy(keep_last=keep_last)
         self._resume_from = resume_from
+        self._restored: int | None = None
+        self._proved: int | None = None
 
     def restore(self, tracked: Tracked) -> int:
         """From the job's own chain, else from `resume_from`."""
-        return self._checkpointer.restore(tracked.shared(), tracked.put_back_own, self._resume_from).step
+        report = self._checkpointer.restore(tracked.shared(), tracked.put_back_own, self._resume_from)
+        self._restored = self._checkpointer.newest_commit
+        return report.step
 
     def save(self, tracked: Tracked, step: int) -> bool:
         """Commit, then remove what retention gives up."""
@@ -70,10 +111,36 @@ class CommitSaver:
             print(f"the checkpoint of step {step} was not saved, training goes on: {error}", file=sys.stderr, flush=True)
             return False
         try:
-            self._checkpointer.prune(self._retention)
+            self._checkpointer.prune(self._retention, frozenset() if self._proved is None else frozenset({self._proved}))
+            if self._tidies and self._elsewhere is not None:
+                self._elsewhere.forget_older()
+                self._tidies = False
         except RetryableError as error:
             print(f"older checkpoints were not removed, the next save tries again: {error}", file=sys.stderr, flush=True)
         return True
+
+    def save_for_all(self, state: dict[str, Any], own: list[dict[str, Any]], step: int) -> bool:
+        """Of a gang that is broken: what goes wrong is told, and costs no more than the steps since the newest checkpoint."""
+        try:
+            self._checkpointer.save_for_all(state, own, step, time.time())
+        except CheckpointError as error:
+            print(f"step {step} was not saved by the ranks that are left: {error}", file=sys.stderr, flush=True)
+            return False
+        return True
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """In the job's own store."""
+        return self._elsewhere
+
+    def proved(self) -> None:
+        """So retention keeps it, even where it keeps but the last one: that one may turn out to hold a state that has diverged."""
+        self._proved = self._checkpointer.newest_commit
+
+    @property
+    def good_commit(self) -> int | None:
+        """Alike on all ranks."""
+        return self._restored if self._proved is None else self._proved
 
 
 def open_saver(context: Context, gang: Gang, sink: Sink) -> Saver:
@@ -86,8 +153,9 @@ def open_saver(context: Context, gang: Gang, sink: Sink) -> Saver:
         event_id = told.pop("event_id", None)
         sink.event(name, told, event_id)
 
+    objects = S3ObjectStore(StoreSettings())
     checkpointer = Checkpointer(
-        S3ObjectStore(StoreSettings()),
+        objects,
         context.job_id,
         context.epoch,
         context.attempt,
@@ -95,6 +163,9 @@ def open_saver(context: Context, gang: Gang, sink: Sink) -> Saver:
         gang.control,
         on_event=on_event,
         seed=context.seed,
+        restore_at_most=context.restore_at_most,
     )
     checkpointer.claim()
-    return CommitSaver(checkpointer, context.policy.keep_last, context.resume_from)
+    elsewhere = Elsewhere(objects, context.job_id, context.epoch)
+    tidies = context.rank == 0 and context.world_size > 1
+    return CommitSaver(checkpointer, context.policy.keep_last, context.resume_from, elsewhere, tidies)

@@ -8,49 +8,68 @@
             batch = next(loader)
         ... train ...
         session.log(loss=loss.item())
+        if step % 1000 == 999:
+            with session.busy("evaluation", limit_s=600):
+                ... evaluate ...
 
 Holds: a logged point is in the spool when the call returns. All ranks save at the same step. A program runs without Trainhouse as well
 (alone or under torchrun); then nothing is saved. A program that is done ends with its own exit code, however late torch's threads are.
+Once a second it tells that the rank lives, what it is at (steps, data, a save, something announced) and how long it has waited, also while
+that lasts. A logged `loss` that is no finite number, or explodes as the spec's `divergence` says, ends all ranks before the next save.
+It logs its environment and system metrics by itself (`own_log`); TRAINHOUSE_CAPTURE_ENVIRONMENT=0, TRAINHOUSE_SYSTEM_METRICS_S=0 stop it.
 Never: changes what the program computes: no random number is drawn, no gradient touched.
 """
 
 import atexit
 import contextlib
+import math
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
 import torch
 
+from trainhouse.events import RankActivity
 from trainhouse.events.spec import Scalar
-from trainhouse.workers.session import randomness
+from trainhouse.workers.launcher.ports import RankPaths
+from trainhouse.workers.session import randomness, recorder
 from trainhouse.workers.session.boundary import Boundary
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import InvalidUse
 from trainhouse.workers.session.gang import DEFAULT_TIMEOUT_S, Gang
 from trainhouse.workers.session.leaving import wait_until_let_go
+from trainhouse.workers.session.own_log import OwnLog
 from trainhouse.workers.session.progress import Progress
+from trainhouse.workers.session.pulse import Pulse
 from trainhouse.workers.session.saver import Saver, open_saver
 from trainhouse.workers.session.sink import Sink, open_sink
 from trainhouse.workers.session.tracked import Stateful, Tracked
+
+ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
+_STEPLESS = frozenset({RankActivity.BUSY, RankActivity.SAVING, RankActivity.WAITING_FOR_DATA})
 
 
 class Session:
     """One per process. Make it with `Session.start`; use it as a context manager or leave its end to the end of the program."""
 
-    def __init__(self, context: Context, gang: Gang, sink: Sink, saver: Saver) -> None:
+    def __init__(self, context: Context, gang: Gang, sink: Sink, saver: Saver, pulse: Pulse | None = None) -> None:
         self._context = context
         self._gang = gang
         self._saver = saver
         self._sink = sink
         self._write_point = sink.metrics
-        self._progress = Progress(context.rank, sink.progress)
-        self._latest = self._progress.latest
-        self._boundary = Boundary(context, gang, saver, self._progress)
+        self._progress = pulse.progress if pulse is not None else Progress(context.rank, sink.progress, sink.life)
+        self._fresh = self._progress.fresh
+        self._boundary = Boundary(context, gang, saver, self._progress, sink)
+        self._pulse = pulse or Pulse(self._progress)
+        self._tracking_ns = 0
+        self._own_log = OwnLog(context, sink, self._training_step, os.environ, lambda: self._tracking_ns)
+        self._pid = os.getpid()
         self._step = 0
         self._closed = False
 
@@ -71,14 +90,27 @@ class Session:
         """
         context = context or Context.from_env(os.environ)
         randomness.seed_all(context.seed, context.rank)
-        gang = Gang(context, timeout_s)
         sink = open_sink(context)
-        session = cls(context, gang, sink, open_saver(context, gang, sink))
+        pulse = Pulse(Progress(context.rank, sink.progress, sink.life))
+        if context.spool is not None:
+            pulse.start()
+        try:
+            gang = Gang(context, timeout_s)
+            session = cls(context, gang, sink, open_saver(context, gang, sink), pulse)
+        except BaseException:
+            pulse.stop()
+            raise
         if threading.current_thread() is threading.main_thread() and context.job_id is not None:
             signal.signal(signal.SIGTERM, session._boundary.on_sigterm)
+            if context.world_size > 1 and context.rank < len(context.rank_folders):
+                recorder.watch(RankPaths(context.rank_folders[context.rank]).recorder(context.rank), backend=context.backend or "gloo")
+        if context.job_id is not None and context.world_size > 1:
+            sys.excepthook = session._on_uncaught(sys.excepthook)
         if context.world_size > 1:
             atexit.register(wait_until_let_go)  # before `close`, so that it runs after it
+        session._own_log.start()
         atexit.register(session.close)
+        atexit.register(session._boundary.ending)  # the first of them: a SIGTERM raises nothing in any
         if any(part is not None for part in (model, optimizer, schedule, loader)):
             session.track(model=model, optimizer=optimizer, schedule=schedule, loader=loader)
         return session
@@ -98,7 +130,7 @@ class Session:
         """
         if self._boundary.tracked:
             raise InvalidUse("track was called before; name everything in one call")
-        self._boundary.tracked = Tracked(model, optimizer, schedule, loader)
+        self._boundary.track(Tracked(model, optimizer, schedule, loader))
         self._step = self._saver.restore(self._boundary.tracked)
         return self._step
 
@@ -123,34 +155,79 @@ class Session:
 
     def log(self, **metrics: Any) -> None:
         """Record metrics of the current step: numbers, or tensors of one element. Microseconds; survives a SIGKILL right after it."""
-        self._write_point(self._step, time.time_ns() // 1_000_000, metrics)
-        self._latest.update(metrics)
+        began_ns = time.perf_counter_ns()
+        self._fresh.update(self._write_point(self._step, time.time_ns() // 1_000_000, metrics))
+        self._tracking_ns += time.perf_counter_ns() - began_ns
 
     @contextlib.contextmanager
     def data_wait(self) -> Iterator[None]:
-        """Time spent inside is counted as waiting for data."""
-        began = time.perf_counter()
+        """Time spent inside is counted as waiting for data, and shown while it lasts. Within `busy` it counts as that."""
+        if self._progress.activity.now.kind in _STEPLESS:
+            yield
+            return
+        with self._during(RankActivity.WAITING_FOR_DATA):
+            yield
+
+    @contextlib.contextmanager
+    def busy(self, name: str, *, limit_s: float) -> Iterator[None]:
+        """Announce something that makes no steps, such as an evaluation: within `limit_s` nobody takes it for a hang.
+
+        `name` is told on standard error when it takes longer. It is no part of a step's time. All ranks may call it, or some.
+        """
+        if not 0 < limit_s < math.inf:
+            raise InvalidUse(f"busy({name!r}, limit_s={limit_s}): give the seconds after which it counts as hanging")
+        with self._during(RankActivity.BUSY, limit_s, name):
+            self._boundary.report()
+            yield
+
+    @contextlib.contextmanager
+    def _during(self, kind: RankActivity, limit_s: float | None = None, name: str = "") -> Iterator[None]:
+        activity = self._progress.activity
+        before = activity.begin(kind, time.monotonic(), time.time_ns() // 1_000_000, limit_s, name)
         try:
             yield
         finally:
-            self._progress.data_wait_s += time.perf_counter() - began
+            activity.resume(before, time.monotonic(), time.time_ns() // 1_000_000)
 
     def save(self) -> None:
         """Save when the current step ends, on all ranks: each must call it in the same step."""
         self._boundary.asked_by_program = True
 
     def close(self) -> None:
-        """Write the last progress and leave the gang; happens by itself at the end of the program."""
-        if self._closed:
+        """Write the last progress and tell no more; happens by itself at the end of the program. In a forked child it does nothing."""
+        if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
-        self._boundary.report(self._step)
-        self._sink.close()
+        quiet = all([self._own_log.stop(), self._pulse.stop()])
+        self._boundary.left()
+        self._boundary.report()
+        if quiet:  # otherwise its thread may still write, and the end of the process closes the file
+            self._sink.close()
+
+    def _training_step(self) -> int | None:
+        """The current step; None before the first one."""
+        return self._step if self._progress.training else None
+
+    def _on_uncaught(self, otherwise: ExceptHook) -> ExceptHook:
+        """What happens with an exception that nobody caught: it is told as ever, and then what can be saved is."""
+
+        def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            mine = not self._closed and os.getpid() == self._pid
+            if mine:
+                self._boundary.ending()
+            otherwise(kind, error, trace)
+            if mine:
+                self._boundary.rescue(error)
+
+        return hook
 
     def __enter__(self) -> "Session":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None:
+            self._boundary.ending()
+            self._boundary.rescue(error)
         self.close()
         if error is None:
             self._gang.leave()

@@ -13,9 +13,11 @@ from trainhouse.workers.spool import SpoolWriter
 class Sink(Protocol):
     """The port; see `workers/spool.py` for what the calls mean."""
 
-    def metrics(self, step: int, time_ms: int, values: Mapping[str, Any]) -> None: ...
+    def metrics(self, step: int, time_ms: int, values: Mapping[str, Any]) -> Mapping[str, Any]: ...
 
     def progress(self, fields: Mapping[str, Any]) -> None: ...
+
+    def life(self, fields: Mapping[str, Any]) -> None: ...
 
     def event(self, name: str, fields: Mapping[str, Any], event_id: str | None = None) -> None: ...
 
@@ -25,11 +27,15 @@ class Sink(Protocol):
 class Nowhere:
     """Takes everything, keeps nothing."""
 
-    def metrics(self, step: int, time_ms: int, values: Mapping[str, Any]) -> None:
+    def metrics(self, step: int, time_ms: int, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Drop a point."""
+        return values
 
     def progress(self, fields: Mapping[str, Any]) -> None:
         """Drop a report."""
+
+    def life(self, fields: Mapping[str, Any]) -> None:
+        """Drop a sign of life."""
 
     def event(self, name: str, fields: Mapping[str, Any], event_id: str | None = None) -> None:
         """Drop an event."""

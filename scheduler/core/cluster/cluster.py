@@ -36,10 +36,12 @@ class Cluster:
         "cpus_milli",
         "free_bits",
         "idle",
+        "kept",
         "layout",
         "memory_free",
         "mix",
         "shares",
+        "shut",
     )
 
     def __init__(self) -> None:
@@ -51,6 +53,11 @@ class Cluster:
         self.free_bits: list[int] = []
         """Devices that may be given now, by node."""
         self.claimed: dict[int, int] = {}
+        """Devices that are free for nobody, by node: those of claims, and those that are shut."""
+        self.kept: dict[int, int] = {}
+        """Of them, those of claims."""
+        self.shut: dict[int, int] = {}
+        """Of them, those that nobody gets, not even a claim."""
         self.shares: dict[int, dict[int, int]] = {}
         """Thousandths left of shared devices, by node and position."""
         self._told: dict[int, tuple[tuple[str, int], ...]] = {}
@@ -68,7 +75,7 @@ class Cluster:
         new.layout, new._mine, self._mine = self.layout, False, False
         new.bays = {key: bay.copy() for key, bay in self.bays.items()}
         new.idle, new.free_bits = self.idle.copy(), self.free_bits.copy()
-        new.claimed = self.claimed.copy()
+        new.claimed, new.kept, new.shut = self.claimed.copy(), self.kept.copy(), self.shut.copy()
         new.shares = {node: left.copy() for node, left in self.shares.items()}
         new._told = self._told.copy()
         new.cpus_milli, new.memory_free = self.cpus_milli.copy(), self.memory_free.copy()
@@ -237,22 +244,29 @@ class Cluster:
     def claim(self, placement: Placement) -> None:
         """Keeps devices for one gang: free for nobody, also when those who use them leave."""
         for part in placement:
-            self.claimed[part.node] = self.claimed.get(part.node, 0) | part.devices
-            self._refresh(part.node)
+            self._set_kept(part.node, self.kept.get(part.node, 0) | part.devices, self.shut.get(part.node, 0))
 
     def unclaim(self, placement: Placement) -> None:
         """Ends a claim."""
         for part in placement:
-            left = self.claimed.get(part.node, 0) & ~part.devices
-            if left:
-                self.claimed[part.node] = left
+            self._set_kept(part.node, self.kept.get(part.node, 0) & ~part.devices, self.shut.get(part.node, 0))
+
+    def shut_devices(self, node: int, devices: int) -> None:
+        """Says which devices of an open node get no new ranks (bits), also when those who use them leave; 0: none."""
+        if self.shut.get(node, 0) != devices:
+            self._set_kept(node, self.kept.get(node, 0), devices)
+
+    def _set_kept(self, node: int, kept: int, shut: int) -> None:
+        for table, bits in ((self.kept, kept), (self.shut, shut), (self.claimed, kept | shut)):
+            if bits:
+                table[node] = bits
             else:
-                self.claimed.pop(part.node, None)
-            self._refresh(part.node)
+                table.pop(node, None)
+        self._refresh(node)
 
     def all_free(self, placement: Placement) -> bool:
         """Whether a claimed placement can be taken: its nodes are open and nobody uses its devices."""
-        return all(self._is_open(p.node) and self._has(p) for p in placement)
+        return all(self._is_open(p.node) and not self.shut.get(p.node, 0) & p.devices and self._has(p) for p in placement)
 
     def _has(self, part: Part) -> bool:
         if self.idle[part.node] & part.devices == part.devices:

@@ -98,7 +98,7 @@ def _sort_out(cluster: Cluster, pool: str, needs: tuple[Need, ...], nodes: int, 
         bay = cluster.bays.get((pool, need.device_type))
         for mask in bay.by_free[1:] if bay is not None else ():
             free |= mask
-    claimed = sum(1 << node for node, bits in cluster.claimed.items() if bits & cluster.idle[node])
+    claimed = sum(1 << node for node, bits in cluster.kept.items() if bits & cluster.idle[node])
     masks[NodeSays.CLAIMED] = nodes & ~free & claimed
     masks[NodeSays.FULL] = nodes & ~free & ~claimed
     for node in bits_of(nodes & free):

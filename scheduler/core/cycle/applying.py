@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from trainhouse.scheduler.core.cluster.shape import Placement, ranks_of
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.entries import Action, Evict, Eviction, Hold, Reserve, Running, Start, Unhold, Unreserve, Waiting
+from trainhouse.scheduler.core.cycle.ends import expected_end_ms
+from trainhouse.scheduler.core.cycle.entries import Action, Evict, Eviction, Hold, Reserve, Running, Start, Unhold, Unreserve
 
 
 def apply(book: Book, action: Action, now_ms: int) -> None:
@@ -35,7 +36,7 @@ def _start(book: Book, job_id: str, placement: Placement, now_ms: int) -> None:
         book.unhold(job_id)
     book.unreserve(job_id)
     book.cluster.take(placement, job.shape)
-    book.put_running(Running(job, placement, now_ms, expected_end_ms(job, placement, now_ms), now_ms), now_ms)
+    book.put_running(Running(job, placement, now_ms, expected_end_ms(job, ranks_of(placement), now_ms), now_ms), now_ms)
 
 
 def _evict(book: Book, action: Evict, now_ms: int) -> None:
@@ -43,10 +44,3 @@ def _evict(book: Book, action: Evict, now_ms: int) -> None:
     book.put_running(replace(running, leaving_ms=action.deadline_ms), now_ms)
     if action.why is Eviction.MOVED:
         book.moved(now_ms)
-
-
-def expected_end_ms(job: Waiting, placement: Placement, now_ms: int) -> int | None:
-    """When a job that starts now ends; on fewer devices than it wants (an elastic gang) it takes longer in proportion."""
-    if job.run_ms is None:
-        return None
-    return now_ms + -(-job.run_ms * job.shape.ranks // ranks_of(placement))

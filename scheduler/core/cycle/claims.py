@@ -2,7 +2,8 @@
 
 Holds: a claim ends with its gang's start, or when it can no longer be kept: its gang is gone, one of its nodes is closed, or somebody else
 holds its devices though all who were asked have left. So finished or lost gangs never keep devices from others. A start passes no quota:
-where others of the team have yet to leave, the claim waits for them; where nobody leaves and its quota refuses still, it is over.
+where others of the team have yet to leave, the claim waits for them; where nobody leaves and its quota refuses still, it is over. So is
+that of a gang which only starts again, at once: nobody was asked to leave for it.
 Never: waits for itself: a gang that moves keeps its claim while it runs elsewhere.
 """
 
@@ -23,7 +24,7 @@ def start_claimed(book: Book, pool: str, now_ms: int) -> list[Action]:
         if waiting is not None and waiting.not_before_ms <= now_ms and book.cluster.all_free(claim.placement):
             # One that was moved or resized had devices when its claim was weighed: it is not left without any by a quota that fell.
             refused = job_id not in claim.victims and _over_quota(book, waiting, claim)
-            if refused and _somebody_leaves(book, pool):
+            if refused and claim.victims and _somebody_leaves(book, pool):
                 continue
             action: Action = Unhold(job_id) if refused else Start(job_id, claim.placement)
         elif owner is None or not _hopeful(book, claim):

@@ -4,7 +4,7 @@ In each pool that changed: gangs whose claimed devices are free start; waiting g
 policy; then others may be asked to leave for those who still wait; then elastic gangs grow; then gangs move.
 
 Holds: the same book and time give the same actions; afterwards the book is as if they were applied; a second look at the same time finds
-nothing more to start.
+nothing more to start, unless shares make the order, or the first one moved a promise because a job outran its estimate.
 Never: reads a clock; looks at a pool where nothing changed and no time has passed.
 """
 

@@ -8,7 +8,7 @@ claimed before it leaves the old ones, so it cannot end with fewer. A gang that 
 Never: shrinks (`shrink` does, for a gang that waits).
 """
 
-from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape
+from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape, ranks_of
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Action, Evict, Eviction, Hold, Running
 from trainhouse.scheduler.core.cycle.plans import carry_out, claim_for
@@ -86,7 +86,7 @@ def _grown(book: Book, pool: str, running: Running, now_ms: int) -> Placement | 
             return None
         if not _over_quota(book, pool, running, placement):
             return placement
-        most = (running.ranks + sum(part.ranks for part in placement)) // 2
+        most = (running.ranks + ranks_of(placement)) // 2
     return None
 
 
@@ -95,7 +95,7 @@ def _worth(book: Book, pool: str, running: Running, placement: Placement, now_ms
     if running.ends_ms is None:
         return True
     left_ms = max(0, running.ends_ms - now_ms)
-    ranks = sum(part.ranks for part in placement)
+    ranks = ranks_of(placement)
     restart_ms = milliseconds(book.policy(pool).preemption.restart_cost_s)
     return left_ms - left_ms * running.ranks // ranks > max(0, now_ms - running.saved_ms) + restart_ms
 
@@ -109,7 +109,7 @@ def _over_quota(book: Book, pool: str, running: Running, placement: Placement) -
 
 
 def _actions(running: Running, placement: Placement, deadline_ms: int, now_ms: int) -> list[Action]:
-    job, ranks = running.job, sum(part.ranks for part in placement)
+    job, ranks = running.job, ranks_of(placement)
     reason = f"grows from {running.ranks} to {ranks} ranks: nobody waits for the devices"
     assert all(part.milli >= WHOLE for part in placement), f"{job.job_id} is elastic and shares a device"
     return [

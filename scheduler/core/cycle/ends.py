@@ -11,13 +11,20 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 
-from trainhouse.scheduler.core.cycle.entries import Running
+from trainhouse.scheduler.core.cycle.entries import Running, Waiting
 
 GUESSED_RUN_MS = 600_000
 MIN_OVERRUN_MS = 1000
 
 End = tuple[int, str]
 """(time in ms, job id)"""
+
+
+def expected_end_ms(job: Waiting, ranks: int, begins_ms: int) -> int | None:
+    """When a job ends that begins then on so many ranks; on fewer than it wants (an elastic gang) it takes longer in proportion."""
+    if job.run_ms is None:
+        return None
+    return begins_ms + -(-job.run_ms * job.shape.ranks // ranks)
 
 
 def end_ms(running: Running) -> int:

@@ -14,6 +14,7 @@ class Waiting:
     """A job without devices. `run_ms`: its expected remaining run time on the whole gang; None where nothing is known.
 
     `number` is its place in the order of submission, and stays through retries. `kin` names what its run time is like (for history).
+    It goes to the nodes of `prefer` if it can, and keeps off those of `shun` if it can (bit masks).
     """
 
     job_id: str
@@ -28,6 +29,8 @@ class Waiting:
     ran_ms: int = 0
     preemptible: bool = True
     kin: tuple[str, ...] = ()
+    prefer: int = 0
+    shun: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape, ran
 from trainhouse.scheduler.core.cycle.applying import apply
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Action, Reservation, Reserve, Start, Unreserve, Waiting
+from trainhouse.scheduler.core.cycle.near import place_near
 from trainhouse.scheduler.core.cycle.promises import Promises
 from trainhouse.scheduler.core.cycle.reserve import earliest, nodes_of
 from trainhouse.scheduler.core.cycle.trial import pledged
@@ -228,7 +229,7 @@ class Pass:
         for ranks in _sizes(shape, self._book.cluster.free(self._pool) if shape.min_ranks else 0):
             run_ms = None if job.run_ms is None else max(1, -(-job.run_ms * shape.ranks // ranks))
             avoid = self._promises.kept_from(job.job_id, run_ms, careful)
-            placement = self._place(shape, ranks, avoid, only)
+            placement = self._place(job, shape, ranks, avoid, only)
             if placement is not None and self._quotas.tree.types and self._over_quota(job, ranks, placement):
                 placement, self._stopped = self._of_another_type(job, ranks, avoid, only), True
             if placement is not None:
@@ -238,15 +239,19 @@ class Pass:
 
     def _of_another_type(self, job: Waiting, ranks: int, avoid: int, only: int | None) -> Placement | None:
         for variant in variants(self._book, job.shape):
-            placement = self._place(variant, ranks, avoid, only)
+            placement = self._place(job, variant, ranks, avoid, only)
             if placement is not None and not self._over_quota(job, ranks, placement):
                 return placement
         return None
 
-    def _place(self, shape: Shape, ranks: int, avoid: int, only: int | None) -> Placement | None:
+    def _place(self, job: Waiting, shape: Shape, ranks: int, avoid: int, only: int | None) -> Placement | None:
         key = (shape, ranks, avoid)
         if only is None and (key in self._failed or (shape.milli == WHOLE and ranks > self._outside(avoid))):
             return None
+        if only is None and (job.prefer or job.shun):
+            near = place_near(self._book.cluster, job, shape, self._policy.packing, ranks, avoid)
+            if near is not None:
+                return near
         placement = self._book.cluster.place(shape, self._policy.packing, ranks=ranks, avoid=avoid, only=only)
         if placement is None and only is None:
             self._failed.add(key)

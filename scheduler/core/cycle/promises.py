@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Reservation, Waiting
-
-NEVER_MS = 1 << 62
+from trainhouse.scheduler.core.queue.pool_lanes import UNKNOWN_RUN_MS
 
 
 class Promises:
@@ -65,7 +64,7 @@ class Promises:
         """Nodes that a gang which runs for `run_ms` from now may not use; without `careful`, only those of gangs ahead of it."""
         if not self.ahead and not self._came:
             return 0
-        mask, end_ms = 0, NEVER_MS if run_ms is None else self._now_ms + run_ms
+        mask, end_ms = 0, UNKNOWN_RUN_MS if run_ms is None else self._now_ms + run_ms
         for promise in self.ahead:
             if end_ms > promise.start_ms:
                 mask |= promise.nodes

@@ -10,7 +10,7 @@ Never: emits actions.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainhouse.scheduler.core.cluster.shape import Placement
+from trainhouse.scheduler.core.cluster.shape import Placement, ranks_of
 from trainhouse.scheduler.core.cycle.reserve import nodes_of
 from trainhouse.scheduler.core.cycle.trial import Trial, overlap
 from trainhouse.scheduler.core.cycle.victims import Victim
@@ -25,7 +25,7 @@ class Resized:
 
     @property
     def ranks(self) -> int:
-        return sum(part.ranks for part in self.placement)
+        return ranks_of(self.placement)
 
 
 def above_minimum(victim: Victim) -> int:

@@ -22,7 +22,7 @@ Never: looks at devices.
 from collections.abc import Iterable, Sequence
 
 from trainhouse.events.policy import Order, RunTimes
-from trainhouse.scheduler.core.cluster.shape import ANY, Placement
+from trainhouse.scheduler.core.cluster.shape import ANY, Placement, ranks_of
 from trainhouse.scheduler.core.cycle.book import HOUR_MS, Book
 from trainhouse.scheduler.core.cycle.entries import Eviction, Running, Waiting
 from trainhouse.scheduler.core.cycle.reach import Reach
@@ -38,7 +38,7 @@ Member = tuple[int, int, str, Amounts]
 
 def _least(job: Waiting, amounts: Amounts, placement: Placement) -> Amounts:
     """What an elastic gang holds at its least size: what it has above that is always borrowed, and can be had without stopping it."""
-    least, ranks = job.shape.min_ranks, sum(part.ranks for part in placement)
+    least, ranks = job.shape.min_ranks, ranks_of(placement)
     if not 0 < least < ranks:
         return amounts
     return Amounts(tuple((t, milli * least // ranks) for t, milli in amounts.devices))
@@ -273,7 +273,7 @@ class Standing:
         known = [left for left in lefts if left is not None]
         if len(known) < len(lefts):
             return True
-        return sum(job.run_ms + self.delay_ms(v) for v in stopped) < max(known, default=1 << 62)
+        return sum(job.run_ms + self.delay_ms(v) for v in stopped) < max(known, default=UNKNOWN_RUN_MS)
 
     def _penalty(self, team: str) -> int:
         if self._policy.order is not Order.SCORE:

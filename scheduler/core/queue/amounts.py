@@ -17,7 +17,7 @@ class Amounts:
     devices: tuple[tuple[str, int], ...] = ()
     cpus_milli: int = 0
     memory_bytes: int = 0
-    _hash: int = field(default=0, compare=False, repr=False)
+    _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.devices, self.cpus_milli, self.memory_bytes)))

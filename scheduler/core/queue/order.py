@@ -20,8 +20,8 @@ A pass costs lanes + calls x log lanes.
 Never: changes lanes or use.
 """
 
+from abc import ABC, abstractmethod
 from heapq import heapify, heappop, heapreplace
-from typing import Protocol
 
 from trainhouse.events.policy import Order, SchedulingPolicy
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Shape
@@ -35,20 +35,7 @@ from trainhouse.scheduler.core.queue.usage import Usage
 NO_BOUND = 1 << 62
 
 
-class Turn(Protocol):
-    """A pass; see the module."""
-
-    def head(self) -> Waiting | None: ...
-    def started(self) -> None: ...
-    def skip(self) -> None: ...
-    def drop_lane(self) -> None: ...
-    def drop_shape(self) -> None: ...
-    def bound_shape(self, run_ms: int) -> None: ...
-    def narrow(self, most: int, freely: int, run_ms: int) -> None: ...
-    def fewer(self, most: int) -> None: ...
-
-
-def in_order(lanes: Lanes, usage: Usage, pool: str, policy: SchedulingPolicy, now_ms: int) -> "MergedTurn | RankedTurn":
+def in_order(lanes: Lanes, usage: Usage, pool: str, policy: SchedulingPolicy, now_ms: int) -> "Turn":
     """A pass over the jobs that may start now. Wakes those whose rest is over."""
     waiting = lanes.of(pool)
     waiting.wake(now_ms)
@@ -112,37 +99,86 @@ class _Bounds:
         return None if entry is None else (entry[0], entry[1], entry[2], key)
 
 
-class MergedTurn:
-    """Lanes merged by what their jobs are sorted by: a sorted list of heads is a heap already."""
+class Turn(ABC):
+    """A pass; see the module. It looks at the head of its first lane, and goes on with that lane or without it."""
 
-    __slots__ = ("_bounds", "_heap", "_lanes")
+    __slots__ = ("_bounds", "_lanes")
 
     def __init__(self, lanes: PoolLanes) -> None:
         self._lanes = lanes
-        self._heap = lanes.heads.copy()
         self._bounds = _Bounds()
+
+    @abstractmethod
+    def _first(self) -> Head | None:
+        """The head of the first lane; None: there is no more."""
+
+    @abstractmethod
+    def _go_on(self, bound_ms: int | None) -> None:
+        """The first lane goes on behind its head with jobs of at most `bound_ms`, where there is a bound."""
+
+    @abstractmethod
+    def started(self) -> None:
+        """The head has its devices."""
+
+    @abstractmethod
+    def drop_lane(self) -> None:
+        """Nothing more of the head's lane."""
+
+    @abstractmethod
+    def narrow(self, most: int, freely: int, run_ms: int) -> None:
+        """Leaves out what cannot start."""
 
     def head(self) -> Waiting | None:
         """The next job; None: there is no more."""
-        while self._heap:
-            _, _, job_id, key = self._heap[0]
-            bound = self._bounds.of(key)
+        while (first := self._first()) is not None:
+            bound = self._bounds.of(first[3])
             if bound is not None and bound < 0:
                 self.drop_lane()
                 continue
-            job = self._lanes.get(job_id)
+            job = self._lanes.get(first[2])
             if job is not None and (bound is None or (job.run_ms is not None and job.run_ms <= bound)):
                 return job
             self._go_on(bound)
         return None
 
+    def skip(self) -> None:
+        """The head stays; its lane goes on behind it."""
+        self._go_on(self._bounds.of(self._key()))
+
+    def drop_shape(self) -> None:
+        """Nothing more with the head's shape."""
+        self.bound_shape(-1)
+
+    def bound_shape(self, run_ms: int) -> None:
+        """With the head's shape only jobs that are known to run at most `run_ms`."""
+        self._bounds.set(self._key().shape, run_ms)
+        self.skip()
+
+    def fewer(self, most: int) -> None:
+        """Leaves out gangs of more than `most` devices from now on."""
+        self._bounds.fewer(most)
+
+    def _key(self) -> LaneKey:
+        first = self._first()
+        assert first is not None, "a head was there before"
+        return first[3]
+
+
+class MergedTurn(Turn):
+    """Lanes merged by what their jobs are sorted by: a sorted list of heads is a heap already."""
+
+    __slots__ = ("_heap",)
+
+    def __init__(self, lanes: PoolLanes) -> None:
+        super().__init__(lanes)
+        self._heap = lanes.heads.copy()
+
+    def _first(self) -> Head | None:
+        return self._heap[0] if self._heap else None
+
     def started(self) -> None:
         """The head has its devices."""
         self.skip()
-
-    def skip(self) -> None:
-        """The head stays; its lane goes on behind it."""
-        self._go_on(self._bounds.of(self._heap[0][3]))
 
     def _go_on(self, bound_ms: int | None) -> None:
         place, number, job_id, key = self._heap[0]
@@ -156,40 +192,27 @@ class MergedTurn:
         """Nothing more of the head's lane."""
         heappop(self._heap)
 
-    def drop_shape(self) -> None:
-        """Nothing more with the head's shape."""
-        self.bound_shape(-1)
-
-    def bound_shape(self, run_ms: int) -> None:
-        """With the head's shape only jobs that are known to run at most `run_ms`."""
-        self._bounds.set(self._heap[0][3].shape, run_ms)
-        self.skip()
-
     def narrow(self, most: int, freely: int, run_ms: int) -> None:
         """Leaves out what cannot start."""
         self._bounds.narrow(most, freely, run_ms)
         self._heap = [left for head in self._heap if (left := self._bounds.left(self._lanes, head)) is not None]
         heapify(self._heap)
 
-    def fewer(self, most: int) -> None:
-        """Leaves out gangs of more than `most` devices from now on."""
-        self._bounds.fewer(most)
-
 
 _Ranked = tuple[int, int, int, Head]
 """(rank before the team's share, priority or 0, number, next job): one lane of a team."""
 
 
-class RankedTurn:
+class RankedTurn(Turn):
     """Lanes merged within each team, teams merged by their shares: a start moves one team only."""
 
-    __slots__ = ("_bounds", "_by_share", "_fair", "_lanes", "_now_ms", "_policy", "_teams", "_top", "_usage", "_wait")
+    __slots__ = ("_by_share", "_fair", "_now_ms", "_policy", "_teams", "_top", "_usage", "_wait")
 
     def __init__(self, lanes: PoolLanes, usage: PoolUsage, policy: SchedulingPolicy, now_ms: int) -> None:
-        self._lanes, self._usage, self._policy, self._now_ms = lanes, usage, policy, now_ms
+        super().__init__(lanes)
+        self._usage, self._policy, self._now_ms = usage, policy, now_ms
         self._wait = WaitRule(policy.score) if policy.order is Order.SCORE else None
         self._fair = usage.fair_shares(lanes.teams)
-        self._bounds = _Bounds()
         self._by_share: dict[str, float] = {}
         """What a team's share makes of its rank."""
         self._teams: dict[str, list[_Ranked]] = {}
@@ -210,29 +233,14 @@ class RankedTurn:
         self._top = [self._rank(team, heap) for team, heap in self._teams.items()]
         heapify(self._top)
 
-    def head(self) -> Waiting | None:
-        """The next job; None: there is no more."""
-        while self._top:
-            _, _, job_id, key = self._teams[self._top[0][4]][0][3]
-            bound = self._bounds.of(key)
-            if bound is not None and bound < 0:
-                self.drop_lane()
-                continue
-            job = self._lanes.get(job_id)
-            if job is not None and (bound is None or (job.run_ms is not None and job.run_ms <= bound)):
-                return job
-            self._go_on(bound)
-        return None
+    def _first(self) -> Head | None:
+        return self._teams[self._top[0][4]][0][3] if self._top else None
 
     def started(self) -> None:
         """The head has its devices, and its team's use says so."""
         team = self._top[0][4]
         self._by_share[team] = self._of_share(team)
         self.skip()
-
-    def skip(self) -> None:
-        """The head stays; its lane goes on behind it."""
-        self._go_on(self._bounds.of(self._teams[self._top[0][4]][0][3][3]))
 
     def _go_on(self, bound_ms: int | None) -> None:
         heap = self._teams[self._top[0][4]]
@@ -250,15 +258,6 @@ class RankedTurn:
         heappop(heap)
         self._settle(heap)
 
-    def drop_shape(self) -> None:
-        """Nothing more with the head's shape."""
-        self.bound_shape(-1)
-
-    def bound_shape(self, run_ms: int) -> None:
-        """With the head's shape only jobs that are known to run at most `run_ms`."""
-        self._bounds.set(self._teams[self._top[0][4]][0][3][3].shape, run_ms)
-        self.skip()
-
     def narrow(self, most: int, freely: int, run_ms: int) -> None:
         """Leaves out what cannot start."""
         bounds, lanes = self._bounds, self._lanes
@@ -274,10 +273,6 @@ class RankedTurn:
                 teams[team] = kept
         self._teams = teams
         self._merge()
-
-    def fewer(self, most: int) -> None:
-        """Leaves out gangs of more than `most` devices from now on."""
-        self._bounds.fewer(most)
 
     def _settle(self, heap: list[_Ranked]) -> None:
         """The first team's best lane changed."""

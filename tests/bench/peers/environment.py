@@ -8,7 +8,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / ".bench" / "peers"
-PACKAGES = ("torch", "tensorboard>=2.20,<3", "trackio>=0.40,<1", "mlflow>=3.10,<4")
+PACKAGES = ("torch", "numpy", "torchft>=0.2,<1", "tensorboard>=2.20,<3", "trackio>=0.40,<1", "mlflow>=3.10,<4")
 
 
 def python() -> Path:

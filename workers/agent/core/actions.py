@@ -5,7 +5,7 @@ Holds: plain frozen data, to be carried out in order.
 
 from dataclasses import dataclass
 
-from trainhouse.events import CheckpointRequested, Event, GangAllocated, NodePlacement
+from trainhouse.events import CheckpointRequested, Event, GangAllocated, NodePlacement, NodeProbeAsked
 from trainhouse.workers.agent.core.state import AttemptKey
 
 
@@ -80,4 +80,18 @@ class Register:
     reason: str
 
 
-Action = Launch | Terminate | KillTree | Report | AskCheckpoint | Sweep | Drain | Finish | Register
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Try the node's disk, memory, processors, devices and network; report NodeProbed."""
+
+    request: NodeProbeAsked
+
+
+@dataclass(frozen=True, slots=True)
+class TellOwnStates:
+    """The gang is broken: put what this node's ranks have of their own where ranks that are left on other nodes find it."""
+
+    key: AttemptKey
+
+
+Action = Launch | Terminate | KillTree | Report | AskCheckpoint | Sweep | Drain | Finish | Register | Probe | TellOwnStates

@@ -82,10 +82,34 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionSeen:
+    """The ranks of an attempt have a session that hears what is asked of it. Told only when it matters."""
+
+    key: AttemptKey
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """The node goes away at `deadline_ms`, says `source`."""
+
+    source: str
+    reason: str
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeWithdrawn:
+    """`source` says no longer that the node goes away."""
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShutdownAsked:
-    """The agent is to stop its ranks and end."""
+    """The agent is to end within `grace_ms`, and its ranks with it."""
 
     grace_ms: int
 
 
-AgentInput = Command | LaunchDone | LaunchRefused | RankGone | Swept | Drained | StopAcked | AttemptAdopted | Tick | ShutdownAsked
+OfAttempt = LaunchDone | LaunchRefused | RankGone | Swept | Drained | StopAcked | SessionSeen
+AgentInput = Command | OfAttempt | AttemptAdopted | Tick | Noticed | NoticeWithdrawn | ShutdownAsked

@@ -8,8 +8,9 @@ Never: raises on a command that makes no sense here; it drops it.
 
 from dataclasses import replace
 
-from trainhouse.events import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeLost
-from trainhouse.workers.agent.core.actions import Action, AskCheckpoint, Finish, Register
+from trainhouse.events import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeLost, NodeProbeAsked
+from trainhouse.workers.agent.core.actions import Action, AskCheckpoint, Finish, Probe, Register
+from trainhouse.workers.agent.core.going import noticed, see_off, shutdown_asked, withdrawn
 from trainhouse.workers.agent.core.inputs import (
     AgentInput,
     AttemptAdopted,
@@ -17,7 +18,11 @@ from trainhouse.workers.agent.core.inputs import (
     Drained,
     LaunchDone,
     LaunchRefused,
+    Noticed,
+    NoticeWithdrawn,
+    OfAttempt,
     RankGone,
+    SessionSeen,
     ShutdownAsked,
     StopAcked,
     Swept,
@@ -37,6 +42,9 @@ from trainhouse.workers.agent.core.state import (
 )
 from trainhouse.workers.agent.core.turn import Turn
 
+# What a session ends with when it is done, was asked to save and leave, or found that its loss diverged: nobody saves for it then.
+AS_IT_SHOULD = frozenset({0, 75, 76})
+
 
 def step(state: AgentState, now_ms: int, happened: AgentInput) -> tuple[AgentState, list[Action]]:
     """The next state, and what to do in this order. Pure."""
@@ -46,10 +54,12 @@ def step(state: AgentState, now_ms: int, happened: AgentInput) -> tuple[AgentSta
             _command(turn, happened)
         case AttemptAdopted():
             _adopt(turn, happened)
+        case Noticed(source=source, reason=reason, deadline_ms=deadline_ms):
+            noticed(turn, source, reason, deadline_ms)
+        case NoticeWithdrawn(source=source):
+            withdrawn(turn, source)
         case ShutdownAsked(grace_ms=grace_ms):
-            turn.state = replace(turn.state, shutting_down=True)
-            for attempt in list(turn.state.attempts.values()):
-                turn.stop(attempt, Stop("the node's agent was asked to stop", grace_ms))
+            shutdown_asked(turn, grace_ms)
         case Tick():
             _tick(turn)
         case _:
@@ -61,7 +71,7 @@ def step(state: AgentState, now_ms: int, happened: AgentInput) -> tuple[AgentSta
     return turn.state, turn.actions
 
 
-def _of_attempt(turn: Turn, attempt: LocalAttempt, happened: LaunchDone | LaunchRefused | RankGone | Swept | Drained | StopAcked) -> None:
+def _of_attempt(turn: Turn, attempt: LocalAttempt, happened: OfAttempt) -> None:
     match happened:
         case LaunchDone(warm=warm) if isinstance(attempt.phase, Launching):
             asked = attempt.phase.stop
@@ -75,12 +85,16 @@ def _of_attempt(turn: Turn, attempt: LocalAttempt, happened: LaunchDone | Launch
         case RankGone(rank=rank) if isinstance(attempt.phase, Running | Stopping) and rank in attempt.ranks_left:
             attempt = turn.put(replace(attempt, exited=attempt.exited | {rank}), attempt.phase)
             turn.report_rank(attempt, happened)
+            if isinstance(attempt.phase, Running) and happened.exit_code not in AS_IT_SHOULD:
+                turn.tell_own_states(attempt)
             if not attempt.ranks_left:
                 turn.sweep(attempt)
         case Swept() if isinstance(attempt.phase, Sweeping):
             turn.drain(attempt)
         case Drained() if isinstance(attempt.phase, Draining):
             turn.report_stopped(attempt)
+        case SessionSeen() if not attempt.talks:
+            turn.put(replace(attempt, talks=True), attempt.phase)
         case StopAcked():
             turn.state = turn.state.without_attempt(attempt.key).with_fence(attempt.key.job_id, ended=attempt.key.epoch)
             turn.do(Finish(attempt.key))
@@ -93,6 +107,7 @@ def _tick(turn: Turn) -> None:
         turn.kill_if_due(attempt.key)
         if isinstance(attempt.phase, Draining) and attempt.phase.until_ms <= turn.now_ms:
             turn.report_stopped(attempt)
+    see_off(turn)
 
 
 def _adopt(turn: Turn, found: AttemptAdopted) -> None:
@@ -127,9 +142,12 @@ def _command(turn: Turn, command: Command) -> None:
         case CheckpointRequested() if me.node_id in event.node_ids:
             attempt = turn.state.attempts.get(AttemptKey(event.job_id, int(event.epoch)))
             if attempt is not None and isinstance(attempt.phase, Running):
+                turn.put(replace(attempt, asked=attempt.asked or event.then_stop), attempt.phase)
                 turn.do(AskCheckpoint(attempt.key, event))
         case NodeDesiredState() if (event.node_id, event.boot_id, event.incarnation) == (me.node_id, me.boot_id, me.incarnation):
             _desired(turn, event)
+        case NodeProbeAsked() if (event.node_id, event.boot_id) == (me.node_id, me.boot_id) and not turn.state.shutting_down:
+            turn.do(Probe(event))
         case NodeLost() if (event.node_id, event.boot_id, event.incarnation) == (me.node_id, me.boot_id, me.incarnation):
             turn.do(Register(f"given up as lost after {event.silent_s:.1f} s of silence"))
         case _:
@@ -170,6 +188,8 @@ def _released(turn: Turn, event: GangReleased) -> None:
     if attempt is None:
         turn.report_nothing_here(event)
     else:
+        if event.for_survivors and attempt.has_processes:
+            turn.tell_own_states(attempt)
         turn.stop(attempt, Stop(event.reason, round(event.grace_s * 1000)))
 
 

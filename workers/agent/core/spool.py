@@ -1,4 +1,4 @@
-"""Cuts a piece of a rank's spool into metrics, progress and checkpoint events. Pure.
+"""Cuts a piece of a rank's spool into metrics, progress, signs of life and events. Pure.
 
 Holds: only whole lines are taken, so any piecewise reading gives the same points at the same offsets; a batch stays within bounds of
 points and cells, so that a record fits its topic. A line that cannot be read is counted and passed over, never fatal.
@@ -49,7 +49,7 @@ class MetricsBatch:
 
 @dataclass(frozen=True)
 class SpoolEvent:
-    """A checkpoint event: its model's name, its fields without ids, and its own id if it has one."""
+    """An event of a rank: its model's name, its fields without ids, and its own id if it has one."""
 
     offset: int
     name: str
@@ -59,7 +59,7 @@ class SpoolEvent:
 
 @dataclass
 class SpoolCut:
-    """What `[start, end)` holds. `progress` is the last report in it."""
+    """What `[start, end)` holds. `progress` is the last report in it, `pulse` the last sign of life: a report is one too."""
 
     start: int
     end: int
@@ -67,6 +67,7 @@ class SpoolCut:
     events: list[SpoolEvent] = field(default_factory=list)
     progress: dict[str, Any] | None = None
     progress_offset: int = 0
+    pulse: dict[str, Any] | None = None
     unreadable: int = 0
 
 
@@ -122,6 +123,9 @@ def _take(cut: SpoolCut, offset: int, value: Any) -> None:
         cut.batches[-1].add(offset, step, time_ms, values)
     elif kind == "p":
         cut.progress, cut.progress_offset = dict(value[1]), offset
+        cut.pulse = cut.progress
+    elif kind == "a":
+        cut.pulse = dict(value[1])
     elif kind == "e":
         cut.events.append(SpoolEvent(offset, str(value[1]), dict(value[2]), value[3] if len(value) > 3 else None))
     else:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from trainhouse.events import GangAllocated, NodePlacement, Order
+from trainhouse.workers.agent.core.notice import Notice
 
 MAX_FENCES = 4096
 
@@ -88,12 +89,14 @@ Phase = Waiting | Launching | Running | Stopping | Sweeping | Draining | Reporti
 
 @dataclass(frozen=True, slots=True)
 class LocalAttempt:
-    """This node's part of one attempt."""
+    """This node's part of one attempt. `talks`: its ranks have a session; `asked`: it was asked to save and leave."""
 
     allocation: GangAllocated
     placement: NodePlacement
     phase: Phase
     exited: frozenset[int] = frozenset()
+    talks: bool = False
+    asked: bool = False
 
     @property
     def key(self) -> AttemptKey:
@@ -126,6 +129,7 @@ class AgentState:
     fences: Mapping[str, Fence] = field(default_factory=dict)
     order: Mapping[int, Order] = field(default_factory=dict)
     shutting_down: bool = False
+    notice: Notice | None = None
     max_fences: int = MAX_FENCES
 
     def fence(self, job_id: str) -> Fence:

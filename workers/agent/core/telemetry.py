@@ -20,16 +20,20 @@ from trainhouse.events import (
     GangAllocated,
     JobId,
     LogLines,
+    LossDiverged,
     NodeId,
     ProgressReported,
     StepMetrics,
 )
+from trainhouse.events.tracking import EnvironmentCaptured
 from trainhouse.workers.agent.core.loglines import LogCut
 from trainhouse.workers.agent.core.spool import MetricsBatch, SpoolEvent
 
 CHECKPOINT_EVENTS: dict[str, type[Event]] = {
     c.__name__: c for c in (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointRestored, CheckpointPruned)
 }
+REPORT_EVENTS: dict[str, type[Event]] = {c.__name__: c for c in (LossDiverged,)}
+TRACKING_EVENTS: dict[str, type[Event]] = {c.__name__: c for c in (EnvironmentCaptured,)}
 MAX_EVENT_ID_CHARS = 512
 
 
@@ -54,6 +58,9 @@ class RankIdentity:
 
     def _ids(self) -> dict[str, Any]:
         return {"job_id": self.job_id, "attempt": self.attempt, "epoch": self.epoch}
+
+    def _place(self) -> dict[str, Any]:
+        return {"node_id": self.node_id, "pool": self.pool}
 
     def metrics(self, batch: MetricsBatch) -> StepMetrics:
         """Unvalidated on purpose: `cut_spool` has checked every value, and there are 100,000 a second."""
@@ -86,7 +93,7 @@ class RankIdentity:
         """None when the fields are no progress."""
         known = {k: v for k, v in fields.items() if k in ProgressReported.model_fields}
         try:
-            return ProgressReported.model_validate(known | self._ids() | {"node_id": self.node_id, "pool": self.pool, "rank": self.rank})
+            return ProgressReported.model_validate(known | self._ids() | self._place() | {"rank": self.rank})
         except ValidationError:
             return None
 
@@ -106,6 +113,33 @@ class RankIdentity:
             event = model.model_validate({"at_ms": now_ms} | known | self._ids() | self._committed_by(known))
         except ValidationError:
             return None
+        return event, self._own_id(found)
+
+    def report(self, found: SpoolEvent, now_ms: int) -> tuple[Event, str] | None:
+        """What a rank reports to the scheduler, and its id; None when it is no such report."""
+        model = REPORT_EVENTS.get(found.name)
+        if model is None:
+            return None
+        known = {k: v for k, v in found.fields.items() if k in model.model_fields}
+        try:
+            event = model.model_validate({"at_ms": now_ms, "rank": self.rank} | known | self._ids() | self._place())
+        except ValidationError:
+            return None
+        return event, self._own_id(found)
+
+    def tracking(self, found: SpoolEvent, now_ms: int) -> tuple[Event, str] | None:
+        """What a rank tells of itself, and its id; None when it is nothing of that."""
+        model = TRACKING_EVENTS.get(found.name)
+        if model is None:
+            return None
+        known = {k: v for k, v in found.fields.items() if k in model.model_fields}
+        try:
+            event = model.model_validate({"at_ms": now_ms} | known | self._ids() | {"node_id": self.node_id, "rank": self.rank})
+        except ValidationError:
+            return None
+        return event, self._own_id(found)
+
+    def _own_id(self, found: SpoolEvent) -> str:
         own = found.event_id
         usable = isinstance(own, str) and own.isprintable() and own.isascii() and 0 < len(own) <= MAX_EVENT_ID_CHARS
-        return event, str(own) if usable else self.event_id("spool", found.offset)
+        return str(own) if usable else self.event_id("spool", found.offset)

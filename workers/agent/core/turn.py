@@ -6,7 +6,7 @@ Holds: lives within one call of `step`; nothing outside sees it.
 from dataclasses import replace
 
 from trainhouse.events import AttemptStarted, AttemptStopped, GangAllocated, GangReleased, LaunchFailed, RankExited
-from trainhouse.workers.agent.core.actions import Action, Drain, KillTree, Launch, Report, Sweep, Terminate
+from trainhouse.workers.agent.core.actions import Action, Drain, KillTree, Launch, Report, Sweep, TellOwnStates, Terminate
 from trainhouse.workers.agent.core.inputs import RankGone
 from trainhouse.workers.agent.core.state import (
     AgentState,
@@ -44,7 +44,9 @@ class Turn:
         return changed
 
     def stop(self, attempt: LocalAttempt, stop: Stop) -> None:
-        """Begins to end an attempt, or hastens an end that has begun."""
+        """Begins to end an attempt, or hastens an end that has begun. No grace is longer than the node is here."""
+        if self.state.notice is not None:
+            stop = replace(stop, grace_ms=max(0, min(stop.grace_ms, self.state.notice.kill_ms - self.now_ms)))
         kill_at = self.now_ms + stop.grace_ms
         match attempt.phase:
             case Waiting():
@@ -81,6 +83,11 @@ class Turn:
     def _blocked(self, attempt: LocalAttempt) -> bool:
         others = (o for o in self.state.attempts.values() if o.key != attempt.key and o.has_processes)
         return any(o.key.job_id == attempt.key.job_id or _collide(o, attempt) for o in others)
+
+    def tell_own_states(self, attempt: LocalAttempt) -> None:
+        """Where the gang has ranks on other nodes too: those here have the files themselves."""
+        if len(attempt.allocation.placements) > 1:
+            self.do(TellOwnStates(attempt.key))
 
     def sweep(self, attempt: LocalAttempt) -> None:
         """No rank is left: what they left behind must go before anything newer starts."""

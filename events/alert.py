@@ -1,0 +1,46 @@
+"""Alerts: something that a person should look at, as long as it holds.
+
+Holds: `key` names what an alert is about; the same rule and key fire once, and again only after they resolved.
+"""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from trainhouse.events.base import Event
+
+
+class Severity(StrEnum):
+    """How soon somebody should look: at night, today, some time."""
+
+    CRITICAL = "CRITICAL"
+    WARNING = "WARNING"
+    INFO = "INFO"
+
+
+class AlertEvent(Event):
+    """What both carry. `labels` are the columns that tell the case apart (pool, job_id, node_id …)."""
+
+    rule: str = Field(max_length=128)
+    key: str = Field(max_length=512)
+    severity: Severity
+    owner: str = Field("", max_length=128)
+    runbook: str = Field("", max_length=1024, description="a link that says what to do")
+    labels: dict[str, str] = Field(default_factory=dict)
+    summary: str = Field(max_length=2048)
+    since_ms: int
+    at_ms: int
+
+    def subject(self) -> str:
+        return self.key or self.rule
+
+
+class AlertFired(AlertEvent, type="trainhouse.alert.fired.v1"):
+    """A rule holds for `key` since `since_ms`. `value` was measured, `limit` is the rule's."""
+
+    value: float | None = None
+    limit: float | None = None
+
+
+class AlertResolved(AlertEvent, type="trainhouse.alert.resolved.v1"):
+    """It holds no more."""

@@ -1,0 +1,15 @@
+"""What can be wrong with an archive. Every message names the object or the offsets."""
+
+from trainhouse.events.errors import EventError
+
+
+class ArchiveError(EventError):
+    """Base of all errors of the archive."""
+
+
+class ArchiveDamaged(ArchiveError):
+    """An object is missing, or is not what its name or its checksum says."""
+
+
+class ArchiveGap(ArchiveError):
+    """Archive and topic do not meet: records are in neither, or the topic lost what the archive has."""

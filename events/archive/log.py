@@ -1,0 +1,81 @@
+"""One topic partition as the archive sees it: its offsets, its committed records, and what may be deleted of it.
+
+Never: joins a group; reads on behind a gap.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from trainhouse.events.archive.segments import LogRecord
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.kafka import TO_END, consumer, read_to_end, watermarks
+from trainhouse.events.settings import KafkaSettings
+
+# A reader whose next record was trimmed away must not go on with a later one.
+NO_GAPS = {"auto.offset.reset": "error"}
+TIMEOUT_S = 30.0
+
+
+class PartitionLog(Protocol):
+    """A topic partition. All methods block, and raise BusUnavailable."""
+
+    def bounds(self) -> tuple[int, int]:
+        """The first offset that is still there and the next one to be written."""
+
+    def records(self, start: int) -> Iterator[LogRecord]:
+        """What is there from `start` to the end as of the call. Raises RecordsGone before the first one where it begins later."""
+
+    def delete_before(self, offset: int) -> int:
+        """Deletes what lies before; returns where it begins then."""
+
+
+class KafkaPartition:
+    """The brokers' partition. `reader` is a `journal_reader`; one iteration at a time."""
+
+    def __init__(self, kafka: KafkaSettings, reader: Consumer, topic: str, partition: int) -> None:
+        self._kafka = kafka
+        self._reader = reader
+        self._topic = topic
+        self._partition = partition
+
+    def bounds(self) -> tuple[int, int]:
+        return watermarks(self._reader, self._topic, self._partition)
+
+    def records(self, start: int) -> Iterator[LogRecord]:
+        return map(record_of, read_to_end(self._reader, self._topic, [self._partition], starts={self._partition: start}, whole=True))
+
+    def delete_before(self, offset: int) -> int:
+        try:
+            admin = AdminClient(self._kafka.client_config(log_level=4))
+            asked = admin.delete_records([TopicPartition(self._topic, self._partition, offset)], request_timeout=TIMEOUT_S)
+            (done,) = (future.result(TIMEOUT_S) for future in asked.values())
+        except KafkaException as error:
+            raise BusUnavailable(f"{self._topic}-{self._partition} was not trimmed to {offset}: {error}") from error
+        return int(done.low_watermark)
+
+
+def journal_reader(kafka: KafkaSettings) -> Consumer:
+    """A consumer that reads to ends and fails where records that it wants are gone. The caller closes it."""
+    return consumer(kafka, **TO_END, **NO_GAPS)
+
+
+def partitions_of(reader: Consumer, topic: str) -> list[int]:
+    """The topic's partitions. Blocks. Raises BusUnavailable."""
+    try:
+        found = reader.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
+    except KafkaException as error:
+        raise BusUnavailable(f"the brokers did not say what partitions {topic} has: {error}") from error
+    if found.error is not None or not found.partitions:
+        raise BusUnavailable(f"topic {topic} is not there ({found.error}); create the topics first (`trainhouse up` does)")
+    return sorted(found.partitions)
+
+
+def record_of(message: Message) -> LogRecord:
+    """A message without error as a record."""
+    headers: Iterable[tuple[str, bytes | None]] = message.headers() or ()  # type: ignore[assignment]
+    return LogRecord(
+        message.partition() or 0, message.offset() or 0, message.timestamp()[1], message.key(), message.value(), tuple(headers)
+    )

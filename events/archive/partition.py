@@ -1,0 +1,103 @@
+"""The archive of one topic partition: objects named by the offset at which each begins.
+
+    archive/TOPIC/ID OF THE TOPIC/PARTITION/FIRST OFFSET.jsonl.gz
+
+Holds: an object is written once and never changed, and only by a writer that saw the object before it (each begins where the one before
+ends); so however many writers there are and wherever they die, the objects are one chain without a hole, and each offset is in one of
+them. Where the archive ends is what its last object says. A topic that was made anew has another id, and an archive of its own.
+Never: deletes.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from trainhouse.events.archive.errors import ArchiveDamaged
+from trainhouse.events.archive.segments import LogRecord, Segment, decode
+
+PREFIX = "archive/"
+_FIRST = re.compile(r"(\d{20})\.jsonl\.gz")
+
+
+class ArchiveStore(Protocol):
+    """Where archives lie: an object store. All methods block; errors are the store's."""
+
+    def put_if_absent(self, key: str, body: bytes) -> bool:
+        """Whether this content is now under the key. False: another content is, and stays."""
+
+    def get(self, key: str) -> bytes | None:
+        """The object, None when there is none."""
+
+    def keys(self, prefix: str, start_after: str = "") -> Iterator[str]:
+        """Keys that begin with `prefix`, in order, after `start_after`."""
+
+
+class PartitionArchive:
+    """The archive of one partition of the topic with this id."""
+
+    def __init__(self, store: ArchiveStore, topic: str, topic_id: str, partition: int) -> None:
+        self._store = store
+        self._prefix = f"{PREFIX}{topic}/{topic_id}/{partition}/"
+        self._newest = ""
+        self.topic = topic
+        self.partition = partition
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.topic}-{self.partition}"
+
+    def key(self, first: int) -> str:
+        """The name of the object that begins at an offset."""
+        return f"{self._prefix}{first:020d}.jsonl.gz"
+
+    def end(self) -> int:
+        """The first offset that is not archived. Blocks; reads the last object. Raises ArchiveDamaged."""
+        for first in self._firsts(self._newest):
+            self._newest = self.key(first)
+        return self._segment(self._newest).end if self._newest else 0
+
+    def add(self, first: int, records: Sequence[LogRecord]) -> bool:
+        """Writes the next object: `first` is where the archive ends. False: another writer went on from there already. Blocks."""
+        segment = Segment(self.topic, self.partition, first, records[-1].offset + 1, tuple(records))
+        return self._store.put_if_absent(self.key(first), segment.encode())
+
+    def read(self, start: int, end: int) -> Iterator[LogRecord]:
+        """The records of [start, end), an object at a time. Blocks. Raises ArchiveDamaged, which names what is missing or damaged."""
+        at, missing = start, f"no object under {self._prefix} begins there or before"
+        for first in self._from(start):
+            if at >= end or first > at:
+                break
+            segment = self._segment(self.key(first))
+            yield from (r for r in segment.records if at <= r.offset < end)
+            at, missing = max(at, segment.end), f"{self.key(segment.end)} is missing"
+        if at < end:
+            raise ArchiveDamaged(f"the archive of {self.name} lacks the offsets from {at} on: {missing}; put a copy of it in its place")
+
+    def _from(self, start: int) -> Iterator[int]:
+        """Where the objects begin, from the one on that covers `start`."""
+        before: int | None = None
+        for first in self._firsts(""):
+            if first > start and before is not None:
+                yield before
+            if first > start:
+                yield first
+            before = first if first <= start else None
+        if before is not None:
+            yield before
+
+    def _firsts(self, after: str) -> Iterator[int]:
+        for key in self._store.keys(self._prefix, after):
+            if found := _FIRST.fullmatch(key.removeprefix(self._prefix)):
+                yield int(found[1])
+
+    def _segment(self, key: str) -> Segment:
+        content = self._store.get(key)
+        if content is None:
+            raise ArchiveDamaged(f"the archive's object {key} is missing: put a copy of it in its place")
+        segment = decode(key, content)
+        if (segment.topic, segment.partition, self.key(segment.first)) != (self.topic, self.partition, key):
+            raise ArchiveDamaged(
+                f"the archive's object {key} is {segment.topic}-{segment.partition} from {segment.first} on, not what its name says"
+            )
+        return segment

@@ -1,0 +1,36 @@
+"""Deletes from a topic partition what is archived.
+
+Holds: what is deleted was read back from the archive just before, and was equal record by record to what the topic held.
+Never: deletes beyond the archive, or beyond what it is told that readers still need.
+"""
+
+from itertools import takewhile, zip_longest
+
+from trainhouse.events.archive.errors import ArchiveDamaged
+from trainhouse.events.archive.log import PartitionLog
+from trainhouse.events.archive.partition import PartitionArchive
+from trainhouse.events.errors import RecordsGone
+
+
+def trim(log: PartitionLog, archive: PartitionArchive, needed_from: int) -> int:
+    """Deletes what is archived and lies before `needed_from`; returns where the topic begins then. Blocks.
+
+    Raises ArchiveDamaged, BusUnavailable, and what the store raises.
+    """
+    upto = min(archive.end(), needed_from)
+    while (low := log.bounds()[0]) < upto:
+        try:
+            _compare(log, archive, low, upto)
+        except RecordsGone:
+            continue  # another one trimmed meanwhile
+        return log.delete_before(upto)
+    return low
+
+
+def _compare(log: PartitionLog, archive: PartitionArchive, start: int, end: int) -> None:
+    """Raises ArchiveDamaged unless the archive has all that the topic has of [start, end), and nothing else."""
+    kept = takewhile(lambda record: record.offset < end, log.records(start))
+    for archived, here in zip_longest(archive.read(start, end), kept):
+        if archived != here:
+            offset = min(r.offset for r in (archived, here) if r is not None)
+            raise ArchiveDamaged(f"{archive.name}: what is archived of offset {offset} is not what the topic holds; nothing was deleted")

@@ -1,0 +1,46 @@
+"""Takes what is new in a topic partition into its archive.
+
+Holds: committed records only, each byte for byte with its offset; where it stands is what the store says, so it may be killed at any
+instant, and several may run at once: one of them writes each object, the others go on behind it.
+Never: changes the topic.
+"""
+
+from dataclasses import dataclass
+
+from trainhouse.events.archive.log import PartitionLog
+from trainhouse.events.archive.partition import PartitionArchive
+from trainhouse.events.archive.reading import joint
+from trainhouse.events.archive.segments import cut
+from trainhouse.events.errors import RecordsGone
+
+# Of keys and values before compression: some MiB in memory, and a fraction of it in the store.
+SEGMENT_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What one run did, and up to where the archive reaches now."""
+
+    end: int
+    records: int = 0
+    objects: int = 0
+
+
+def archive_partition(log: PartitionLog, archive: PartitionArchive, segment_bytes: int = SEGMENT_BYTES) -> Archived:
+    """Archives up to the topic's end as of the call. Blocks.
+
+    Raises ArchiveGap, ArchiveDamaged, BusUnavailable, and what the store raises.
+    """
+    records = objects = 0
+    while True:
+        end = joint(log, archive)
+        try:
+            for group in cut(log.records(end), segment_bytes):
+                if not archive.add(end, group):
+                    break
+                records, objects, end = records + len(group), objects + 1, group[-1].offset + 1
+            else:
+                return Archived(end, records, objects)
+        except RecordsGone:
+            pass
+        # Another writer was first (and may have trimmed already): on from where its objects end.

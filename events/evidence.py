@@ -1,0 +1,86 @@
+"""What is known of how an attempt ended, and what is held against a node: parts of the scheduler's state.
+
+Holds: everything is bounded; what came first is kept, since later ends are mostly consequences of the first.
+Never: judges (`scheduler.core` does).
+"""
+
+from pydantic import Field
+
+from trainhouse.events.attempt import LossDiverged
+from trainhouse.events.base import Model
+from trainhouse.events.ids import DeviceId, Epoch, JobId, NodeId
+from trainhouse.events.verdict import DeviceDegraded, FailureCategory, GangHung
+
+MAX_ENDS = 16
+MAX_LAST_WORDS = 2_000
+MAX_DEGRADED = 4
+MAX_PAST = 32
+MAX_BLAMES = 32
+
+
+class EndedRank(Model):
+    """A rank that ended otherwise than well: `exit_code` or `signal`, None where it could not be learnt; `text`: its last words."""
+
+    rank: int
+    node_id: NodeId
+    device_id: DeviceId
+    exit_code: int | None = None
+    signal: int | None = None
+    text: str = Field("", max_length=MAX_LAST_WORDS)
+    at_ms: int
+
+
+class AttemptEvidence(Model):
+    """All that was told of the failure of one attempt, first told first. `failed_at_ms`: when the first of it came, by the journal."""
+
+    ends: tuple[EndedRank, ...] = Field((), max_length=MAX_ENDS)
+    launch_error: str = Field("", max_length=MAX_LAST_WORDS)
+    launch_node: NodeId | None = None
+    lost_node: NodeId | None = None
+    hung: GangHung | None = None
+    degraded: tuple[DeviceDegraded, ...] = Field((), max_length=MAX_DEGRADED)
+    diverged: LossDiverged | None = None
+    failed_at_ms: int | None = None
+
+
+class JobFailure(Model):
+    """An earlier failure of a job, as it was blamed."""
+
+    at_ms: int
+    category: FailureCategory
+    fingerprint: str = ""
+    node_id: NodeId | None = None
+    mine: bool = False
+
+
+class NodeBlame(Model):
+    """A failure that was blamed on a node or a device of it. One incident that ended many gangs is held against it once: `incident`."""
+
+    at_ms: int
+    job_id: JobId | None = None
+    epoch: Epoch | None = None
+    category: FailureCategory
+    device_id: DeviceId | None = None
+    fingerprint: str = ""
+    summary: str = Field("", max_length=256)
+    incident: str = ""
+
+
+class Probe(Model):
+    """The self test that a node is asked for next, or was asked for last. 0: its gangs are to leave it first.
+
+    `devices`: it was asked for these alone; of a node in quarantine, none.
+    """
+
+    number: int = Field(0, ge=0)
+    due_ms: int
+    asked: bool = False
+    devices: tuple[DeviceId, ...] = ()
+
+
+class Trust(Model):
+    """What is held against a node: failures blamed on it lately, devices that get no new ranks, and the self test that lets it back."""
+
+    blames: tuple[NodeBlame, ...] = Field((), max_length=MAX_BLAMES)
+    closed_devices: tuple[DeviceId, ...] = ()
+    probe: Probe | None = None

@@ -1,0 +1,49 @@
+"""One look at the rules as of a moment: their queries, and what is over. Shared by the process and by tries on the past.
+
+Holds: moments are on a grid (multiples of the rule's own `every_s`), so that a try on the past asks about the same ones.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainhouse.events.alert import AlertEvent
+from trainhouse.projections.alerts.asking import Ask, moment, texts
+from trainhouse.projections.alerts.engine import Engine
+from trainhouse.projections.alerts.errors import RuleFailed
+from trainhouse.projections.alerts.heard import Attempt
+from trainhouse.projections.alerts.rules import SqlRule
+
+JOBS_AT_ONCE = 500
+_OVER = """
+SELECT job_id, epoch, toUnixTimestamp64Milli(min(at)) AS over_ms FROM attempt_facts
+WHERE job_id IN {jobs:Array(String)} AND fact IN ('released', 'stopped') AND at <= {now:DateTime64(3, 'UTC')}
+GROUP BY job_id, epoch
+"""
+
+
+def on_grid(at_ms: int, every_ms: int) -> int:
+    """The newest moment of the grid that is not after `at_ms`."""
+    return at_ms - at_ms % every_ms
+
+
+def look(engine: Engine, rule: SqlRule, ask: Ask, at_ms: int, every_ms: int) -> list[AlertEvent]:
+    """One rule as of a moment. Blocks. Raises EndpointAway or RuleFailed; the engine is as it was then."""
+    return engine.rows(rule.name, answer(rule, ask, at_ms), at_ms, every_ms)
+
+
+def answer(rule: SqlRule, ask: Ask, at_ms: int) -> list[dict[str, Any]]:
+    """The rows of one rule as of a moment. Blocks. Raises EndpointAway or RuleFailed."""
+    try:
+        return ask(rule.bound_sql, {**rule.values, "now": moment(at_ms)})
+    except RuleFailed as error:
+        raise RuleFailed(f"rule {rule.name}: its query is refused: {error}") from error
+
+
+def attempts_over(ask: Ask, attempts: set[Attempt], at_ms: int) -> Mapping[Attempt, int]:
+    """Which of these attempts are over by then, and since when. Blocks. Raises EndpointAway or RuleFailed."""
+    jobs = sorted({job for job, _ in attempts})
+    found: dict[Attempt, int] = {}
+    for start in range(0, len(jobs), JOBS_AT_ONCE):
+        rows = ask(_OVER, {"jobs": texts(jobs[start : start + JOBS_AT_ONCE]), "now": moment(at_ms)})
+        found |= {(str(row["job_id"]), int(row["epoch"])): int(row["over_ms"]) for row in rows}
+    return {attempt: found[attempt] for attempt in attempts if attempt in found}

@@ -1,0 +1,25 @@
+"""From where on the projector needs the topics that are archived: what lies before may be trimmed once it is archived.
+
+Holds: read only. Tables that catch up, and a rebuild, need more than this: they read the archive.
+"""
+
+from __future__ import annotations
+
+from trainhouse.events.archive.reading import ARCHIVED
+from trainhouse.projections.clickhouse import ClickHouse
+from trainhouse.projections.positions import Positions
+from trainhouse.projections.registry import LANES
+
+
+def needed_by_lanes(clickhouse: ClickHouse) -> dict[str, dict[int, int]]:
+    """The first needed offset by topic and partition; of these topics, what is not in it is needed from its beginning. Blocks."""
+    found: dict[str, dict[int, int]] = {}
+    for spec in LANES:
+        read = set(spec.topics) & set(ARCHIVED)
+        if not read:
+            continue
+        found |= {topic: {} for topic in read}
+        for (topic, partition), offset in Positions(clickhouse, spec.name).load().needed_from.items():
+            if topic in read:
+                found[topic][partition] = offset
+    return found

@@ -1,0 +1,107 @@
+"""Builds all tables anew from the topics, in a folder beside the one that serves; then the folders can be swapped.
+
+Why a fresh folder: the embedded engine belongs to the projector's process, and a rebuild must neither stop it nor write among its tables.
+What it builds is what an empty projector would: the same lanes, the same positions, so that the projector goes on from there. A
+ClickHouse server needs none of this: point the projector at an empty database, and it fills it while the old one serves.
+Holds: safe to interrupt: the next rebuild into the folder goes on. The old folder is moved aside, never removed.
+Never: opens the folder that serves, but to see that nobody holds it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from trainhouse.events.archive.partition import ArchiveStore
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.projections.catchup import plan
+from trainhouse.projections.clickhouse import ClickHouse, connect_embedded
+from trainhouse.projections.errors import ProjectionError
+from trainhouse.projections.hashes import TableHash, table_hashes
+from trainhouse.projections.history import History, KafkaHistory, ends_of
+from trainhouse.projections.lane import Lane, Pace
+from trainhouse.projections.migrate import migrate
+from trainhouse.projections.reader import KafkaSource
+from trainhouse.projections.registry import LANES, TABLES, LaneSpec
+from trainhouse.projections.schema import read_schemas
+from trainhouse.projections.settings import ProjectorSettings
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """What a rebuild did: records read, the time that it took, and the tables' hashes."""
+
+    records: int
+    elapsed_s: float
+    hashes: list[TableHash]
+
+
+def rebuild(
+    kafka: KafkaSettings, projector: ProjectorSettings, folder: Path, stop: threading.Event, archive: ArchiveStore | None = None
+) -> Rebuilt:
+    """Reads all topics up to their present ends into the engine in `folder`. Blocks. Raises ProjectionError, EventError."""
+
+    def connect() -> ClickHouse:
+        return connect_embedded(folder, projector.memory_bytes, projector.merge_threads)
+
+    writer = connect()
+    try:
+        migrate(writer)
+        schemas = read_schemas(writer, TABLES)
+
+        def fill(spec: LaneSpec) -> int:
+            reader = KafkaSource(kafka, spec.topics, 1, 1)
+            ends = ends_of(reader)
+            reader.close()
+            source = KafkaHistory(kafka, ends, projector.batch_max_records, projector.batch_max_bytes, archive)
+            return fill_lane(Lane(spec.name, source, connect(), spec.builder(schemas), Pace(0, 0)), source, stop)
+
+        for spec in LANES:
+            plan(writer, spec.name, spec.tables)
+        began_s = time.monotonic()
+        with ThreadPoolExecutor(len(LANES)) as threads:
+            records = sum(threads.map(fill, LANES))
+        elapsed_s = time.monotonic() - began_s
+        if stop.is_set():
+            raise ProjectionError(f"the rebuild was interrupted; the next one into {folder} goes on from there")
+        return Rebuilt(records, elapsed_s, table_hashes(writer))
+    finally:
+        writer.close()
+
+
+def fill_lane(lane: Lane, source: History, stop: threading.Event) -> int:
+    """Runs a lane over a source that ends; returns how many records it read. Blocks; leaves the lane closed."""
+    try:
+        lane.recover()
+        while not stop.is_set():
+            records = source.poll(0)
+            if records:
+                lane.ingest(records)
+            elif source.finished:
+                break
+        lane.settle()
+        return lane.records
+    finally:
+        lane.close()
+
+
+def swap(projector: ProjectorSettings, folder: Path) -> Path | None:
+    """Puts `folder` in the place of the projector's and returns where the old one is now, if there was one.
+
+    Raises ProjectionError when a projector still holds it. Interrupted between its two moves there is no folder in the place: a projector
+    that starts then would build all tables by itself; another swap finishes the work.
+    """
+    place = projector.data_dir
+    if not folder.is_dir():
+        raise ProjectionError(f"{folder} is not there; run the rebuild first")
+    old: Path | None = None
+    if place.exists():
+        connect_embedded(place, projector.memory_bytes, projector.merge_threads).close()  # refused while another process holds it
+        old = place.with_name(f"{place.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S}")
+        place.rename(old)
+    folder.rename(place)
+    return old

@@ -1,0 +1,83 @@
+"""Events of tracking, each in one line for a person.
+
+Holds: pure; never raises for a valid event.
+"""
+
+from functools import singledispatch
+
+from trainhouse.events.base import Event
+from trainhouse.events.tracking import (
+    ArtifactLogged,
+    EnvironmentCaptured,
+    ExperimentChanged,
+    InputsLogged,
+    ParametersLogged,
+    TagsChanged,
+    TrackedRunBegun,
+    TrackedRunChanged,
+)
+
+SHOWN = 8
+
+
+@singledispatch
+def tracking_line(event: Event) -> str:
+    """One line; the shell cuts it to length."""
+    return type(event).__name__
+
+
+@tracking_line.register
+def _(event: TrackedRunBegun) -> str:
+    return f"run {event.name} of {event.user} began in {event.experiment}, told by {event.client}"
+
+
+@tracking_line.register
+def _(event: TrackedRunChanged) -> str:
+    told = [f"is {event.state}"] if event.state else []
+    told += [f"is named {event.name}"] if event.name else []
+    told += ["was deleted" if event.deleted else "was restored"] if event.deleted is not None else []
+    return f"run {', '.join(told) or 'ended'}"
+
+
+@tracking_line.register
+def _(event: ParametersLogged) -> str:
+    return f"parameters {_some(event.parameters)}"
+
+
+@tracking_line.register
+def _(event: TagsChanged) -> str:
+    return "; ".join(filter(None, [_some(event.tags) and f"tags {_some(event.tags)}", _gone(event.deleted)]))
+
+
+@tracking_line.register
+def _(event: ArtifactLogged) -> str:
+    return f"artifact {event.path} {'deleted' if event.deleted else f'stored: {event.size_bytes} bytes'}"
+
+
+@tracking_line.register
+def _(event: InputsLogged) -> str:
+    return f"reads {', '.join(d.name for d in event.datasets[:SHOWN])}"
+
+
+@tracking_line.register
+def _(event: EnvironmentCaptured) -> str:
+    code = f"git {event.git_commit[:12]}{' with changes' if event.git_dirty else ''}" if event.git_commit else "no git"
+    versions = f"python {event.python_version}, torch {event.torch_version}" if event.torch_version else f"python {event.python_version}"
+    return f"attempt {event.attempt} runs on {event.host}: {code}, {versions}, {len(event.packages)} packages"
+
+
+@tracking_line.register
+def _(event: ExperimentChanged) -> str:
+    return f"experiment {event.name} {'made' if event.created else 'changed'} by {event.user}"
+
+
+def _some(pairs: dict[str, str]) -> str:
+    shown = ", ".join(f"{key}={value[:60]}" for key, value in list(pairs.items())[:SHOWN])
+    return shown + (f" and {len(pairs) - SHOWN} more" if len(pairs) > SHOWN else "")
+
+
+def _gone(keys: tuple[str, ...]) -> str:
+    return f"removed: {', '.join(keys[:SHOWN])}" if keys else ""
+
+
+TRACKED = tuple(kind for kind in tracking_line.registry if kind is not object)

@@ -1,0 +1,15 @@
+"""The failure detector: a pure machine and its rules, one file each.
+
+Holds: silence of nodes (`silence`, `rhythm`, `silent`), hung gangs (`hang`, `hung`), stragglers (`straggler`), devices (`device`,
+`degraded`), waiting for data or saves (`totals`, `stalls`); all limits come from the policy of the node's pool.
+Never: reaches a clock, a log or a network.
+"""
+
+from trainhouse.scheduler.core.detector.dump import dump, load
+from trainhouse.scheduler.core.detector.machine import DetectorMachine
+from trainhouse.scheduler.core.detector.recall import Standings, recall, still_standing
+from trainhouse.scheduler.core.detector.silence import Standing
+from trainhouse.scheduler.core.detector.state import DetectorState
+from trainhouse.scheduler.core.detector.verdicts import Said
+
+__all__ = ["DetectorMachine", "DetectorState", "Said", "Standing", "Standings", "dump", "load", "recall", "still_standing"]

@@ -1,0 +1,71 @@
+"""What the detector remembers, all of it soft: lost, it is learned anew from the heartbeats.
+
+Holds: bounded by what the heartbeats speak of: an attempt, rank or device that is no longer in them is forgotten, a node after a day of
+silence.
+"""
+
+from dataclasses import dataclass, field
+
+from trainhouse.events import NodeId, PoolName
+from trainhouse.scheduler.core.detector.device import DeviceWatch
+from trainhouse.scheduler.core.detector.hang import RankWatch
+from trainhouse.scheduler.core.detector.rhythm import Rhythm
+from trainhouse.scheduler.core.detector.silence import Standing
+from trainhouse.scheduler.core.detector.sustained import Sustained
+from trainhouse.scheduler.core.detector.totals import Totals
+from trainhouse.scheduler.core.detector.verdicts import Stands
+
+
+@dataclass(slots=True)
+class MemberWatch:
+    """One rank: its progress, its work against that of the fastest, its waits."""
+
+    progress: RankWatch = field(default_factory=RankWatch)
+    slow: Sustained = field(default_factory=Sustained)
+    waits: Totals = field(default_factory=Totals)
+
+
+@dataclass(slots=True)
+class AttemptWatch:
+    """The ranks of one attempt on one node."""
+
+    ranks: dict[int, MemberWatch] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class NodeWatch:
+    """A node. `heard_at_ms` is on the clock of listening (`DetectorState.listened_ms`), `at_ms` on the node's own.
+
+    `superseded`: the incarnation before this one; late heartbeats of that are no sign of life. `look_at_ms`: its silence changes nothing
+    before, on the clock of listening.
+    """
+
+    node_id: NodeId
+    boot_id: str
+    incarnation: str
+    pool: PoolName
+    sequence: int
+    at_ms: int
+    interval_s: float
+    heard_at_ms: int
+    look_at_ms: int = 0
+    superseded: str = ""
+    standing: Standing = Standing.ALIVE
+    rhythm: Rhythm = field(default_factory=Rhythm)
+    stands: dict[str, Stands] = field(default_factory=dict)
+    attempts: dict[str, AttemptWatch] = field(default_factory=dict)
+    devices: dict[str, DeviceWatch] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class DetectorState:
+    """All nodes that were heard. `listened_ms` grows only while the detector reads; `ticked_at_ms` is None before the first tick.
+
+    `recalled`: what stands, from what was said before this detector began, of nodes that it has not heard yet.
+    """
+
+    nodes: dict[str, NodeWatch] = field(default_factory=dict)
+    listened_ms: int = 0
+    ticked_at_ms: int | None = None
+    limits_version: int = 0
+    recalled: dict[str, dict[str, Stands]] = field(default_factory=dict)

@@ -1,0 +1,63 @@
+"""How decisions about nodes change the state.
+
+Holds: as `fold` does, which calls these.
+Never: decides.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from trainhouse.events import Event, NodeNoticed
+from trainhouse.events.decisions import DevicesFreed, NodeGivenUp, NodeJoined, TrustChanged
+from trainhouse.events.pool import NodeRestricted
+from trainhouse.scheduler.core.records import Node, NodeHealth
+from trainhouse.scheduler.core.state import ScheduleState
+
+
+def _freed(state: ScheduleState, now_ms: int, d: DevicesFreed) -> None:
+    node = state.node(d.node_id)
+    holds = tuple(h for h in node.holds if not (h.job_id == d.job_id and h.epoch == d.epoch))
+    state.put_node(node.model_copy(update={"holds": holds}), now_ms)
+
+
+def _joined(state: ScheduleState, now_ms: int, d: NodeJoined) -> None:
+    old = state.nodes.get(d.node_id)
+    had = {x.device_id for x in old.devices} if old is not None and old.pool == d.pool else set()
+    pool = state.pool(d.pool)
+    grown = now_ms if any(x.device_id not in had for x in d.devices) else pool.grown_at_ms
+    state.pools[d.pool] = replace(pool, grown_at_ms=grown, judged=False)
+    fields = {name: getattr(d, name) for name in NodeJoined.model_fields}
+    if old is None:
+        joined = Node(**fields, index=len(state.nodes))
+    else:
+        same_start = (old.boot_id, old.incarnation) == (d.boot_id, d.incarnation)
+        joined = old.model_copy(update=fields | {"health": NodeHealth.UP, "notice": old.notice if same_start else None})
+    state.put_node(joined, now_ms)
+
+
+def _given_up(state: ScheduleState, now_ms: int, d: NodeGivenUp) -> None:
+    state.put_node(state.node(d.node_id).model_copy(update={"health": NodeHealth.LOST}), now_ms)
+
+
+def _noticed(state: ScheduleState, now_ms: int, d: NodeNoticed) -> None:
+    state.put_node(state.node(d.node_id).model_copy(update={"notice": d}), now_ms)
+
+
+def _trust(state: ScheduleState, now_ms: int, d: TrustChanged) -> None:
+    state.put_node(state.node(d.node_id).model_copy(update={"trust": d.trust}), now_ms)
+
+
+def _restricted(state: ScheduleState, now_ms: int, d: NodeRestricted) -> None:
+    fields = {"restriction": d.restriction, "restricted_by": d.by, "restricted_for": d.reason}
+    state.put_node(state.node(d.node_id).model_copy(update=fields), now_ms)
+
+
+NODE_STEPS: Final[dict[type[Event], Callable[[ScheduleState, int, Any], None]]] = {
+    DevicesFreed: _freed,
+    NodeJoined: _joined,
+    NodeGivenUp: _given_up,
+    NodeNoticed: _noticed,
+    TrustChanged: _trust,
+    NodeRestricted: _restricted,
+}

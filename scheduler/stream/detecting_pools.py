@@ -1,0 +1,60 @@
+"""What the detector knows of pools: their limits, by the policy that counts, and their partition of control.
+
+Holds: a verdict on which the scheduler acts goes to its pool's partition of control, and every verdict to people, under the node's key, so
+that all that was said of a node is in one partition, in order.
+"""
+
+import structlog
+
+from trainhouse.events import Event, InvalidEvent, NodeLost, PoolCreated, envelope_of
+from trainhouse.events.codec import HEADERS, decode, encode
+from trainhouse.events.pool import PolicyApplied
+from trainhouse.events.topics import CONTROL, POLICIES, POOLS, VERDICTS
+from trainhouse.events.verdict import DeviceDegraded, GangHung
+from trainhouse.scheduler.core.detector import DetectorMachine, Said
+from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.scheduler.stream.ports import Log, Tail
+
+SOURCE = "trainhouse/detector"
+ACTED_ON = (NodeLost, GangHung, DeviceDegraded)
+log_ = structlog.get_logger(__name__)
+
+
+class DetectorPools:
+    """Follows the topics of pools and of policies, from their beginning; both are compacted and small."""
+
+    def __init__(self, log: Log, machine: DetectorMachine) -> None:
+        self._log = log
+        self._machine = machine
+        self._tails: dict[str, Tail] = {}
+        self._partition: dict[str, int] = {}
+
+    async def follow(self) -> None:
+        """Reads what is new. Raises LogUnavailable."""
+        for topic in (POOLS, POLICIES):
+            tail = self._tails.get(topic)
+            if tail is None:
+                tail = self._tails[topic] = await self._log.open_tail(topic, {0: (await self._log.bounds(topic, 0))[0]})
+            for entry in await tail.take(0.001):
+                try:
+                    self._note(decode(entry.value, entry.headers).event)
+                except InvalidEvent:
+                    continue
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, PoolCreated):
+            self._partition[event.pool] = event.partition
+        elif isinstance(event, PolicyApplied):
+            self._machine.apply(event.pool, event.policy.failures.detection)
+
+    def outgoing(self, said: Said, now_ms: int) -> list[Outgoing]:
+        """The records of a verdict."""
+        value = encode(envelope_of(said.event, id=said.name, source=SOURCE, now_ms=now_ms))
+        found = [Outgoing(VERDICTS, said.node_id.encode(), value, HEADERS)]
+        if isinstance(said.event, ACTED_ON):
+            partition = self._partition.get(said.event.pool)
+            if partition is None:
+                log_.error("the pool of a verdict is not known; nobody can act on it", pool=said.event.pool, id=said.name)
+            else:
+                found.append(Outgoing(CONTROL, str(partition).encode(), value, HEADERS, partition))
+        return found

@@ -1,0 +1,128 @@
+"""Tables that rules of alerts ask: real events through the real builders into the embedded engine, asked over its real HTTP endpoint."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trainhouse.events import topics
+from trainhouse.events.base import Event
+from trainhouse.events.codec import encode
+from trainhouse.events.envelope import envelope_of
+from trainhouse.events.journal import JournalRecord
+from trainhouse.events.node import NodeHeartbeat
+from trainhouse.events.telemetry import StepMetrics
+from trainhouse.projections.alerts.asking import Ask, asker
+from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded, embedded_options
+from trainhouse.projections.endpoint.engine import Limits, ReadPool
+from trainhouse.projections.endpoint.server import Desk, Endpoint
+from trainhouse.projections.migrate import migrate
+from trainhouse.projections.record import Record
+from trainhouse.projections.registry import LANES, TABLES
+from trainhouse.projections.schema import read_schemas
+from trainhouse.projections.settings import ClickHouseSettings
+
+MEMORY = 1024**3
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+
+
+class Tables:
+    """Give it events, ask it anything."""
+
+    def __init__(self, clickhouse: ConnectClickHouse, url: str) -> None:
+        self.clickhouse = clickhouse
+        self.url = url
+        self.ask: Ask = asker(ClickHouseSettings(url=url), 30.0)
+        schemas = read_schemas(clickhouse, TABLES)
+        self._builders = {topic: lane.builder(schemas) for lane in LANES for topic in lane.topics}
+        self._offset = 0
+
+    def put(self, topic: str, events: Iterable[Event], at_ms: int = 0) -> None:
+        """One batch of a topic, as the projector would insert it. `at_ms`: when those were told that do not say when they happened."""
+        records = []
+        for event in events:
+            self._offset += 1
+            envelope = envelope_of(event, id=f"e{self._offset}", source="test", now_ms=getattr(event, "at_ms", at_ms))
+            records.append(Record(topic, 0, self._offset, 0, envelope.subject.encode(), encode(envelope)))
+        builder = self._builders[topic]
+        built = builder.build(records, dict.fromkeys(builder.streams(records), 0))
+        assert not built.unreadable
+        for table, rows in built.tables.items():
+            self.clickhouse.insert(table, rows, f"{topic}:{self._offset}:{table}")
+
+    def journal(self, partition: int, records: Iterable[JournalRecord]) -> None:
+        """Records of the scheduler's journal, from its beginning, in one batch."""
+        written = [Record(topics.DECISIONS, partition, n, 0, b"", record.encode()) for n, record in enumerate(records)]
+        builder = self._builders[topics.DECISIONS]
+        built = builder.build(written, dict.fromkeys(builder.streams(written), 0))
+        assert not built.unreadable
+        for table, rows in built.tables.items():
+            self.clickhouse.insert(table, rows, f"journal:{partition}:{table}")
+
+
+@contextmanager
+def tables_in(folder: Path) -> Iterator[Tables]:
+    """An engine of its own with the newest tables, and its endpoint."""
+    clickhouse = connect_embedded(folder, MEMORY, 2)
+    try:
+        migrate(clickhouse)
+        healthy = threading.Event()
+        healthy.set()
+        pool = ReadPool(folder, embedded_options(MEMORY, 2), Limits(30.0, 200_000, 64 * 1024**2, 512 * 1024**2), 3)
+        with Endpoint(Desk(pool, 3, 16), "127.0.0.1", 0, healthy) as served:
+            yield Tables(clickhouse, f"http://127.0.0.1:{served.port}")
+        pool.close()
+    finally:
+        clickhouse.close()
+
+
+def beat(
+    node: str,
+    at_ms: int,
+    *,
+    pool: str,
+    used: Mapping[str, float] | None = None,
+    job: str = "",
+    step: int | None = 10,
+    waited_s: float = 0.0,
+    spool_bytes: int = 0,
+) -> NodeHeartbeat:
+    """A node's heartbeat: `used` is the utilization of its devices, all of which the job's ranks hold."""
+    devices = dict(used or {})
+    ranks = [
+        {"rank": n, "device_id": d, "pid": 1, "state": "RUNNING", "step": step, "data_wait_s": waited_s} for n, d in enumerate(devices)
+    ]
+    part = [{"job_id": job, "attempt": 1, "epoch": 1, "ranks": ranks}] if job else []
+    return NodeHeartbeat.model_validate(
+        {
+            "node_id": node,
+            "boot_id": "b",
+            "incarnation": "i",
+            "pool": pool,
+            "sequence": 1,
+            "at_ms": at_ms,
+            "interval_s": 10,
+            "attempts": part,
+            "devices": [{"device_id": d, "utilization_pct": pct} for d, pct in devices.items()],
+            "spool_lag_bytes": spool_bytes,
+        }
+    )
+
+
+def metric(job: str, name: str, values: Mapping[int, float]) -> StepMetrics:
+    """Points of rank 0 by time."""
+    steps = tuple(range(len(values)))
+    about: dict[str, Any] = {"job_id": job, "attempt": 1, "epoch": 1, "rank": 0, "node_id": "n", "start": 0, "end": 10 * len(steps)}
+    points = {"steps": steps, "times_ms": tuple(values), "offsets": tuple(10 * s for s in steps), "metrics": {name: tuple(values.values())}}
+    return StepMetrics.model_validate(about | points)
+
+
+def verdict(kind: str, at_ms: int, pool: str, **more: Any) -> tuple[str, Event]:
+    """A verdict by the name of its class."""
+    from trainhouse import events
+
+    gang = {"job_id": "j", "attempt": 1, "epoch": 1} if kind in ("GangHung", "FailureBlamed", "StragglerDetected") else {}
+    return topics.VERDICTS, getattr(events, kind).model_validate({"pool": pool, "at_ms": at_ms, **gang, **more})

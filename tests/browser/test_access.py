@@ -1,0 +1,91 @@
+"""Every page, in light and dark, wide and on a phone: no violation that axe finds, and nothing wider than the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import PHONE, WAIT_MS, WIDE, sign_in
+from tests.browser.story import JOB
+from tests.browser.world import World
+
+# What a page shows when its own content is there.
+PAGES = {
+    "/": "region:Jobs that hold devices",
+    "/jobs": "list:Jobs",
+    f"/jobs/{JOB}": "img:States in order",
+    f"/jobs/{JOB}?tab=ranks": "img:Step times of 16 rows of ranks",
+    f"/jobs/{JOB}?tab=checkpoints": "region:Checkpoints, the newest first",
+    f"/jobs/{JOB}?tab=logs": "list:Lines of the logs",
+    f"/jobs/{JOB}?tab=events": "region:Events, the oldest first",
+    f"/jobs/{JOB}?tab=why": "heading:What would help",
+    f"/jobs/{JOB}?tab=config": "region:Config",
+    f"/jobs/{JOB}?tab=lineage": "region:Lineage graph",
+    "/compare?job=sweep-01&job=sweep-02&job=sweep-03": "region:Parallel coordinates",
+    "/nodes": "list:Nodes",
+    "/nodes/node-0001": "region:Devices of the node",
+    "/utilization": "region:Device time and cost by team",
+    "/sql?q=SELECT%20state,%20count()%20AS%20jobs%20FROM%20job_status%20GROUP%20BY%20state": "list:Rows of the answer",
+}
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
+ALL = {"runOnly": {"type": "tag", "values": TAGS}}
+COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
+
+
+# Of these the colours are looked at in the dark too: together they have every part that there is.
+IN_THE_DARK = ("/", "/jobs", f"/jobs/{JOB}", f"/jobs/{JOB}?tab=ranks", f"/jobs/{JOB}?tab=logs", "/utilization")
+
+
+@pytest.fixture(scope="module")
+def looked_at(browser: Browser, world: World) -> Iterator[Page]:
+    """A page into which axe may come as a script, which the pages' own policy would refuse."""
+    made = browser.new_context(base_url=world.gateway.url, viewport=WIDE, bypass_csp=True)
+    made.set_default_timeout(WAIT_MS)
+    sign_in(made, world.gateway.token())
+    yield made.new_page()
+    made.close()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_no_violations_and_nothing_sticks_out(looked_at: Page, path: str) -> None:
+    assert not _complaints(looked_at, path, PAGES[path])
+
+
+def test_the_sign_in_page(browser: Browser, world: World) -> None:
+    made = browser.new_context(base_url=world.gateway.url, bypass_csp=True)
+    page = made.new_page()
+    page.goto("/")
+    expect(page.get_by_label("Token")).to_be_focused()
+    assert not _violations(page, ALL)
+    _dark_phone(page)
+    assert not _violations(page, COLOURS)
+    made.close()
+
+
+def _complaints(page: Page, path: str, shows: str) -> list[str]:
+    """Of a page wide and light, then on a phone and dark."""
+    page.set_viewport_size(WIDE)
+    page.emulate_media(color_scheme="light")
+    page.goto(path)
+    role, _, name = shows.partition(":")
+    expect(page.get_by_role(role, name=name).first).to_be_visible()  # type: ignore[arg-type]
+    expect(page.get_by_text("Loading ")).to_have_count(0)
+    found = _violations(page, ALL)
+    _dark_phone(page)
+    wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    dark = _violations(page, COLOURS) if path in IN_THE_DARK else []
+    return found + dark + ([f"{wider} px wider than a phone"] if wider > 0 else [])
+
+
+def _dark_phone(page: Page) -> None:
+    page.set_viewport_size(PHONE)
+    page.emulate_media(color_scheme="dark")
+    expect(page.locator("html[data-theme=dark]")).to_have_count(1)
+
+
+def _violations(page: Page, options: dict[str, object]) -> list[str]:
+    found = Axe().run(page, options=options).response["violations"]
+    return [f"{one['id']}: {one['help']}: {[node['html'][:160] for node in one['nodes'][:3]]}" for one in found]

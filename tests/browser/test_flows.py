@@ -1,0 +1,211 @@
+"""What people do on the pages: sign in, look for a job, read it, compare runs, look at the fleet, ask in SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.browser.conftest import sign_in
+from tests.browser.story import JOB, SPEC
+from tests.browser.world import World
+from trainhouse.client.story import spec_of_job
+from trainhouse.deploy.local.kafka import KafkaServer
+from trainhouse.events.admin import create_topics
+from trainhouse.events.settings import KafkaSettings
+
+
+def test_a_token_signs_in_by_hand_and_by_the_addresss_fragment(context: BrowserContext, world: World) -> None:
+    page = context.new_page()
+    page.goto("/jobs")
+    page.get_by_label("Token").fill("no.such.token")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("Unauthorized")
+    page.get_by_label("Token").fill(world.gateway.token("viewer"))
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    (cookie,) = [c for c in context.cookies() if c["name"] == "trainhouse_session"]
+    assert cookie["httpOnly"] and cookie["sameSite"] == "Strict"
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    page.goto("about:blank")
+    page.goto(f"/nodes#token={world.gateway.token()}")
+    expect(page.get_by_role("heading", name="Nodes", level=1)).to_be_visible()
+    assert "token" not in page.url
+
+
+def test_the_overview_shows_every_device_the_queue_and_alerts(page: Page) -> None:
+    page.goto("/")
+    fleet = page.get_by_role("application")
+    expect(fleet).to_have_attribute("aria-label", re.compile("^10,000 devices on 1,250 nodes"))
+    expect(page.get_by_label("Devices by state")).to_contain_text("lost")
+    queue = page.get_by_role("region", name="Jobs that wait, in order")
+    expect(queue).to_contain_text("at once; the most that come free together are 4")
+    expect(page.get_by_text("steps of story-1 are slow")).to_be_visible()
+    fleet.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text(re.compile(r"^node-\d{4}, pool a100: "))).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/nodes/node-\d{4}$"))
+
+
+def test_jobs_are_filtered_ordered_opened_and_chosen_by_keys(page: Page) -> None:
+    page.goto("/")
+    page.get_by_role("heading", name="Overview").wait_for()
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    expect(page.get_by_text(re.compile(r"^10,05\d of 10,05\d jobs$"))).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("team:language state:failed")
+    jobs = page.get_by_role("list", name="Jobs")
+    expect(page).to_have_url(re.compile("q=team"))
+    expect(page.get_by_text(re.compile("^0 of"))).to_be_visible()
+    expect(page.get_by_text("No job fits")).to_be_visible()
+    page.get_by_role("searchbox").fill("sweep-0")
+    expect(page.get_by_text(re.compile("^10 of"))).to_be_visible()
+    page.get_by_role("button", name="Order by Job").click()
+    expect(jobs.get_by_role("listitem").first).to_contain_text("sweep-00")
+    for name in ("sweep-00", "sweep-03"):
+        page.get_by_label(f"Choose {name} to compare").check()
+    jobs.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("/jobs/sweep-00$"))
+    page.go_back()
+    expect(page.get_by_role("searchbox")).to_have_value("sweep-0")
+
+
+def test_a_job_tells_its_whole_story(page: Page) -> None:
+    page.goto(f"/jobs/{JOB}")
+    expect(page.get_by_role("img", name=re.compile("^loss: loss last 1.0"))).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("^States in order: waiting .* scheduled .* running"))).to_be_visible()
+    spent = page.get_by_role("img", name=re.compile("^Device time by what it went into"))
+    expect(spent).to_have_attribute("aria-label", re.compile("training steps .* steps done again"))
+    parts = page.get_by_role("navigation", name="Parts of the job")
+    parts.get_by_role("link", name="Ranks").click()
+    expect(page.get_by_text(re.compile("^Slowest: rank 11, "))).to_be_visible()
+    expect(page.get_by_role("region", name=re.compile("^Ranks"))).to_contain_text("node-0002:gpu7")
+    parts.get_by_role("link", name="Checkpoints").click()
+    expect(page.get_by_role("region", name=re.compile("^Checkpoints"))).to_contain_text("1.9 GiB")
+    parts.get_by_role("link", name="Events").click()
+    expect(page.get_by_role("region", name=re.compile("^Events"))).to_contain_text("node-0002 was lost")
+    parts.get_by_role("link", name="Explain").click()
+    expect(page.get_by_text("16 devices are needed at once; 12 are free")).to_be_visible()
+    parts.get_by_role("link", name="Config").click()
+    page.get_by_label("Filter").fill("hyper")
+    expect(page.get_by_role("region", name="Config")).to_contain_text("hyperparameters.lr")
+    parts.get_by_role("link", name="Lineage").click()
+    expect(page.get_by_role("region", name="Lineage graph")).to_contain_text("story-1@1")
+
+
+@pytest.fixture
+def bus(world: World, tmp_path: Path) -> Iterator[KafkaSettings]:
+    """Kafka, where the gateway looks for it."""
+    with KafkaServer(tmp_path / "kafka", port=world.gateway.kafka_port) as server:
+        settings = KafkaSettings(bootstrap=server.bootstrap)
+        create_topics(settings)
+        yield settings
+
+
+def test_a_new_job_begins_from_a_checkpoint(page: Page, bus: KafkaSettings) -> None:
+    page.goto(f"/jobs/{JOB}?tab=checkpoints")
+    page.get_by_role("button", name="Begin a new job from step 60").click()
+    told = page.get_by_role("status").filter(has_text="it begins from step 60")
+    expect(told).to_contain_text("Submitted as ")
+    job_id = told.get_by_role("link").inner_text()
+    expect(told.get_by_role("link")).to_have_attribute("href", f"/jobs/{job_id}")
+    spec = spec_of_job(bus, job_id)
+    assert spec is not None and (spec.resume_from, spec.user) == (f"{JOB}@1", "eva")
+    assert spec.model_copy(update={"resume_from": None, "user": SPEC.user}) == SPEC
+
+
+def test_who_only_reads_is_offered_no_new_job(context: BrowserContext, world: World) -> None:
+    sign_in(context, world.gateway.token("viewer"))
+    page = context.new_page()
+    page.goto(f"/jobs/{JOB}?tab=checkpoints")
+    expect(page.get_by_role("region", name=re.compile("^Checkpoints"))).to_contain_text("1.9 GiB")
+    expect(page.get_by_role("button", name="Begin a new job")).to_have_count(0)
+
+
+def test_logs_are_searched_and_shown_as_text(page: Page) -> None:
+    page.goto(f"/jobs/{JOB}?tab=logs")
+    lines = page.get_by_role("list", name="Lines of the logs")
+    expect(lines).to_contain_text("step 119: loss 1.810")
+    page.keyboard.press("/")
+    page.keyboard.type("peer RESET")
+    expect(page.get_by_text("1 line", exact=True)).to_be_visible()
+    expect(lines).to_contain_text("<b>bold</b>")
+    assert lines.locator("b").count() == 0, "what a job writes is text, never markup"
+    expect(lines.locator("mark")).to_have_text("peer reset")
+    page.get_by_label("Rank").select_option("3")
+    expect(page.get_by_text("No line contains “peer RESET”.")).to_be_visible()
+
+
+def test_fifty_runs_are_compared(page: Page) -> None:
+    page.goto("/compare")
+    page.get_by_label("Add runs").fill("sweep-")
+    page.get_by_role("button", name="Add 50 that fit").click()
+    expect(page.get_by_role("img", name=re.compile("^loss of 50 runs: "))).to_be_visible()
+    expect(page.get_by_role("region", name="Fields in which the configs differ")).to_contain_text("hyperparameters.width")
+    expect(page.get_by_role("img", name=re.compile("^50 runs over hyperparameters.lr, hyperparameters.width, loss, last"))).to_be_visible()
+    page.get_by_label("Metric").select_option("samples_per_s")
+    expect(page.get_by_role("img", name=re.compile("^samples_per_s of 50 runs: "))).to_be_visible()
+    page.get_by_role("button", name="Take sweep-49 out").click()
+    expect(page.get_by_text("49 runs", exact=True)).to_be_visible()
+
+
+def test_nodes_and_one_node(page: Page) -> None:
+    page.goto("/nodes")
+    expect(page.get_by_text("1,250 of 1,250 nodes")).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("node-0001")
+    expect(page.get_by_text("1 of 1,250 nodes")).to_be_visible()
+    page.get_by_role("list", name="Nodes").get_by_role("link", name="node-0001").click()
+    expect(page.get_by_role("region", name="Devices of the node")).to_contain_text("node-0001:gpu7")
+    expect(page.get_by_role("region", name=re.compile("^Gangs on the node"))).to_contain_text(JOB)
+
+
+def test_utilization_and_cost(page: Page) -> None:
+    page.goto("/utilization?by=job")
+    expect(page.get_by_role("img", name=re.compile("^Share of devices held: a100 "))).to_be_visible()
+    expect(page.get_by_role("list", name="Device hours by team")).to_contain_text("vision")
+    expect(page.get_by_role("region", name="Device time and cost by job")).to_contain_text(JOB)
+
+
+def test_sql_answers_with_a_table_and_a_chart_and_refuses_to_write(page: Page) -> None:
+    page.goto("/sql")
+    field = page.get_by_label("SQL", exact=True)
+    field.fill("SELECT number AS n, number * number AS square FROM numbers(50)")
+    field.press("Control+Enter")
+    expect(page.get_by_text(re.compile("^50 rows in"))).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("^square: square last 2,401"))).to_be_visible()
+    expect(page.get_by_role("list", name="Rows of the answer")).to_contain_text("81")
+    field.fill("SELECT state, count() AS jobs FROM job_status GROUP BY state")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("list", name="jobs by state")).to_contain_text("SUCCEEDED")
+    field.fill("DROP TABLE jobs_rows")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+
+
+def test_another_projects_job_is_not_there(context: BrowserContext, world: World) -> None:
+    sign_in(context, world.gateway.token("viewer", projects=("speech",)))
+    page = context.new_page()
+    page.goto(f"/jobs/{JOB}")
+    expect(page.get_by_role("alert")).to_contain_text(f"there is no job {JOB} that you may see")
+
+
+def test_keys_have_a_help_and_the_content_can_be_skipped_to(page: Page) -> None:
+    page.goto("/")
+    page.get_by_role("heading", name="Overview").wait_for()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("Move in a list or map")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("link", name="Skip to the content").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()

@@ -1,0 +1,116 @@
+"""The tools of the chaos suite do what they say: the proxy's cut lets nothing pass, the shifted clock jumps, a slowed process is slow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.clock import Clocks
+from tests.chaos.proxy import Proxy
+from tests.chaos.slow import Slowed
+from tests.waiting import until
+
+
+@pytest.fixture
+def echo() -> Iterator[int]:
+    """A server that sends back what it gets."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def answer(connection: socket.socket) -> None:
+        with connection:
+            while data := connection.recv(1024):
+                connection.sendall(data)
+
+    def serve() -> None:
+        try:
+            while True:
+                threading.Thread(target=answer, args=(listening.accept()[0],), daemon=True).start()
+        except OSError:
+            return  # closed
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield int(listening.getsockname()[1])
+    listening.close()
+
+
+def said(connection: socket.socket, text: bytes, timeout_s: float = 20.0) -> bytes:
+    connection.settimeout(timeout_s)
+    connection.sendall(text)
+    return connection.recv(1024)
+
+
+def test_nothing_passes_a_cut_in_either_direction_and_all_of_it_does_after(echo: int) -> None:
+    with Proxy(echo) as proxy, socket.create_connection(("127.0.0.1", proxy.port)) as before:
+        assert said(before, b"one") == b"one"
+        proxy.cut()
+        time.sleep(0.05)  # the loop's thread takes it in
+        with pytest.raises(TimeoutError):
+            said(before, b"two", 0.5)
+        with socket.create_connection(("127.0.0.1", proxy.port)) as during:
+            with pytest.raises(TimeoutError):
+                said(during, b"three", 0.3)
+            proxy.heal()
+            for connection, text in ((before, b"two"), (during, b"three")):
+                connection.settimeout(20)
+                assert connection.recv(1024) == text
+
+
+def test_an_end_of_one_side_reaches_the_other(echo: int) -> None:
+    with Proxy(echo) as proxy, socket.create_connection(("127.0.0.1", proxy.port)) as connection:
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(20)
+        assert connection.recv(10) == b""
+
+
+def test_a_shifted_clock_jumps_in_one_process_and_the_steady_one_does_not(tmp_path: Path) -> None:
+    clocks = Clocks(tmp_path)
+    program = "import time\nwhile input(): print(time.time_ns(), time.time(), time.monotonic_ns(), flush=True)"
+    environment = os.environ | clocks.environment("beside")
+    with subprocess.Popen([sys.executable, "-c", program], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+
+        def asked() -> tuple[float, float, float]:
+            assert child.stdin is not None and child.stdout is not None
+            child.stdin.write(b"?\n")
+            child.stdin.flush()
+            nanoseconds, seconds, steady = child.stdout.readline().split()
+            return int(nanoseconds) / 1e9 - time.time(), float(seconds) - time.time(), int(steady) / 1e9 - time.monotonic()
+
+        for shift_s in (0.0, -40.0, 3600.0, 0.0):
+            clocks.shift("beside", shift_s)
+            off, off_too, steady_off = asked()
+            assert abs(off - shift_s) < 5 and abs(off_too - shift_s) < 5 and abs(steady_off) < 5
+        clocks.shift("somebody-else", 99.0)
+        assert abs(asked()[0]) < 5
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        child.wait(20)
+
+
+def test_a_slowed_process_gets_a_small_share_of_its_time_and_all_of_it_after() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
+        try:
+            until(lambda: cpu_s(child.pid) > 0.05, "it runs")
+            slowed = Slowed(child.pid, runs_s=0.01, stops_s=0.09)
+            before, began = cpu_s(child.pid), time.monotonic()
+            time.sleep(1.5)
+            slowed.end()
+            assert cpu_s(child.pid) - before < 0.4 * (time.monotonic() - began)
+            after = cpu_s(child.pid)
+            until(lambda: cpu_s(child.pid) > after + 0.3, "it runs as before")
+        finally:
+            child.send_signal(signal.SIGKILL)
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

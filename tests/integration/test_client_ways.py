@@ -1,0 +1,210 @@
+"""One suite over both ways in: by Kafka and by the gateway the same calls give the same answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.live_stack import Done, LiveStack
+from tests.waiting import until
+from trainhouse.client import (
+    AsyncClient,
+    Happening,
+    InvalidSpec,
+    JobFilter,
+    QueryFailed,
+    RefusedChange,
+    TrainhouseClient,
+    UnknownJob,
+    connect,
+)
+from trainhouse.events import JobState, JobStatus
+
+WAIT_S = 150.0
+TRAIN = """
+import torch
+from trainhouse.workers import Session
+session = Session.start()
+model = torch.nn.Linear(2, 1)
+session.track(model=model)
+for step in session.steps(20, save_every_steps=10):
+    session.log(loss=1 / (step + 1), odd=float("nan") if step == 3 else 1.0)
+print("trained <b>here</b>")
+"""
+SLEEP = ["python", "-c", "import time; print('up', flush=True); time.sleep(60)"]
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Both ways into one stack, and the environment of a laptop that has the gateway alone."""
+
+    kafka: TrainhouseClient
+    gateway: TrainhouseClient
+    laptop: dict[str, str]
+
+    def run(self, *arguments: str, cwd: Path) -> Done:
+        """A command of the laptop's."""
+        command = [sys.executable, "-m", "trainhouse.cli.main", *arguments]
+        done = subprocess.run(command, env=self.laptop, cwd=cwd, capture_output=True, text=True, timeout=WAIT_S, check=False)
+        return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def ways(stack: LiveStack) -> Iterator[Ways]:
+    told = dict(line.removeprefix("export ").split("=", 1) for line in stack.ok("env").splitlines())
+    found = {name: value.strip("'\"") for name, value in told.items()}
+    names = ("TRAINHOUSE_GATEWAY_URL", "TRAINHOUSE_GATEWAY_TOKEN")
+    laptop = {k: v for k, v in os.environ.items() if not k.startswith("TRAINHOUSE_")} | {n: found[n] for n in names} | {"COLUMNS": "200"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in found.items():
+            patch.setenv(name, value)
+        yield Ways(connect(), connect(gateway=found[names[0]], token=found[names[1]]), laptop)
+
+
+@pytest.fixture(params=["kafka", "gateway"])
+def client(request: pytest.FixtureRequest, ways: Ways) -> TrainhouseClient:
+    chosen = getattr(ways, request.param)
+    assert isinstance(chosen, TrainhouseClient)
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def trained(ways: Ways) -> str:
+    """A job that trained and ended, submitted by the gateway and seen whole by the tables."""
+    job = ways.gateway.submit(command=["python", "-c", TRAIN], name="ways", user="ways-user", limits={"restarts": 0})
+    assert job.wait(WAIT_S).state is JobState.SUCCEEDED, [line.text for line in job.logs(tail=20)]
+    sql = ways.kafka.sql
+    lines = f"SELECT count() FROM logs WHERE job_id = '{job.job_id}'"
+    until(lambda: sql.table(lines).rows[0][0] > 0 and ways.kafka.metrics(job.job_id).num_rows == 40, timeout_s=WAIT_S)
+    until(lambda: any("SUCCEEDED" in e.summary for e in ways.kafka.events(job.job_id)), timeout_s=WAIT_S)
+    return str(job.job_id)
+
+
+def test_both_ways_tell_the_same_of_a_job(ways: Ways, trained: str) -> None:
+    one, other = ways.kafka.job(trained), ways.gateway.job(trained)
+    assert known(one.status()) == known(other.status())
+    assert [story(e) for e in one.events()] == [story(e) for e in other.events()]
+    assert [story(e) for e in one.events("checkpoint")] == [story(e) for e in other.events("checkpoint")] != []
+    assert list(one.logs()) == list(other.logs()) and "trained <b>here</b>" in [line.text for line in other.logs(tail=1)]
+    assert one.checkpoints() == other.checkpoints() and [c["step"] for c in other.checkpoints()] == [10, 20]
+    assert ways.kafka.spec(trained) == ways.gateway.spec(trained) is not None
+    assert one.why() is None is other.why()
+    shared = {"node_id", "pool", "state", "restriction", "devices", "device_type"}
+    assert [{n: r[n] for n in shared} for r in ways.kafka.way.nodes()] == [{n: r[n] for n in shared} for r in ways.gateway.way.nodes()]
+    assert [r["pool"] for r in ways.kafka.way.pools()] == [r["pool"] for r in ways.gateway.way.pools()]
+    mine = JobFilter(user="ways-user")
+    pairs = zip(ways.kafka.jobs(mine), ways.gateway.jobs(mine), strict=True)
+    assert all({n: a[n] for n in a if n in b} == {n: b[n] for n in a if n in b} for a, b in pairs)
+
+
+def test_metrics_are_one_table_over_both_ways(ways: Ways, trained: str) -> None:
+    one, other = ways.kafka.job(trained).metrics(), ways.gateway.job(trained).metrics()
+    assert one.schema == other.schema and one.to_pandas().equals(other.to_pandas()) and one.num_rows == 40
+    loss = other.to_pandas().query("metric == 'loss'")
+    assert loss["value"].tolist() == [1 / (step + 1) for step in range(20)]
+    assert ways.gateway.job(trained).metrics("nothing").num_rows == ways.kafka.job(trained).metrics("nothing").num_rows == 0
+    curves = [client.curve(trained, "loss", 10) for client in (ways.kafka, ways.gateway)]
+    assert [next(p["greatest"] for p in curve) for curve in curves] == [1.0, 1.0]
+    last = [{m["metric"]: m["value"] for m in client.last_metrics(trained)} for client in (ways.kafka, ways.gateway)]
+    assert last[0] == last[1] == {"loss": 0.05, "odd": 1.0}
+
+
+def known(status: JobStatus) -> JobStatus:
+    """Without the places of ranks, which the gateway leaves out, and when the checkpoint was completed."""
+    saved = status.last_checkpoint
+    return status.model_copy(update={"allocation": (), "last_checkpoint": saved and saved.model_copy(update={"completed_at_ms": 0})})
+
+
+def story(event: Happening) -> tuple[int, str, str, str]:
+    return event.at_ms, event.type, event.summary, event.event_id
+
+
+def test_a_job_is_followed_changed_and_cancelled(client: TrainhouseClient) -> None:
+    job = client.submit(command=SLEEP, name="ways-sleep", user="ways-user")
+    assert next(s for s in job.follow(WAIT_S) if s.state is JobState.INITIALIZING or s.state is JobState.RUNNING)
+    told = job.change(priority=7, restarts=9)
+    assert told is not None and (told.priority, told.limits.restarts, told.limits.grace_s) == (7, 9, 15.0)
+    assert job.change(priority=7, restarts=9) is None
+    job.cancel("enough")
+    last = job.wait(WAIT_S)
+    assert last.state is JobState.CANCELLED and "enough" in last.reason
+    assert "up" in [line.text for line in job.logs(follow=True)]
+    with pytest.raises(RefusedChange):
+        job.change(priority=9)
+
+
+def test_what_cannot_be_is_refused_alike(client: TrainhouseClient) -> None:
+    with pytest.raises(UnknownJob, match="no job"):
+        client.status("nothing-like-that")
+    with pytest.raises(UnknownJob):
+        client.why("nothing-like-that")
+    with pytest.raises(InvalidSpec, match="gang"):
+        client.submit(command=["true"], gang=-1)
+    with pytest.raises(QueryFailed):
+        client.sql.table("SELECT nothing FROM nowhere")
+    with pytest.raises(QueryFailed):
+        client.sql.table("INSERT INTO jobs_rows VALUES (1)")
+    refused = client.submit(command=["true"], pool="no-such-pool").wait(WAIT_S)
+    assert refused.state is JobState.REJECTED and "no-such-pool" in refused.reason
+
+
+def test_an_id_belongs_to_its_first_spec(client: TrainhouseClient) -> None:
+    chosen = f"ways-id-{type(client.way).__name__.lower()}-{os.getpid()}"
+    first = client.submit(command=["true"], job_id=chosen)
+    assert first.wait(WAIT_S).state is JobState.SUCCEEDED
+    assert client.submit(command=["true"], job_id=chosen).wait(WAIT_S).state is JobState.SUCCEEDED
+    assert client.submit(command=["false"], job_id=chosen).wait(WAIT_S).state is JobState.REJECTED
+    assert client.status(chosen).state is JobState.SUCCEEDED
+
+
+def test_a_waiting_job_tells_why(client: TrainhouseClient, stack: LiveStack) -> None:
+    held = client.submit(command=SLEEP, gang=stack.slots, user="ways-user")
+    assert next(s for s in held.follow(WAIT_S) if s.allocated_at_ms is not None)
+    waits = client.submit(command=["true"], gang=stack.slots, user="ways-user")
+    until(lambda: (waits.why() if waits.status().state is JobState.PENDING else None) is not None, timeout_s=WAIT_S)
+    held.cancel()
+    waits.cancel()
+    assert {held.wait(WAIT_S).state, waits.wait(WAIT_S).state} <= {JobState.CANCELLED, JobState.SUCCEEDED}
+
+
+def test_the_asynchronous_client_does_the_same(client: TrainhouseClient) -> None:
+    async def work() -> tuple[JobState, int]:
+        async with AsyncClient(client) as asynchronous:
+            job = await asynchronous.submit(command=["true"], name="ways-async")
+            last = await job.wait(WAIT_S)
+            with pytest.raises(UnknownJob):
+                await asynchronous.status("nothing-like-that")
+            return last.state, len(await job.events())
+
+    state, events = asyncio.run(work())
+    assert state is JobState.SUCCEEDED and events >= 4
+
+
+def test_a_laptop_with_the_gateway_alone(ways: Ways, trained: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('from my folder')\n")
+    done = ways.run("submit", "--wait", "--", "python", "train.py", cwd=tmp_path)
+    assert done.code == 0, done.err
+    job = done.lines[0]
+    assert "from my folder" in ways.run("logs", job, "-f", cwd=tmp_path).out
+    for words, shown in (
+        (("status", trained), "SUCCEEDED"),
+        (("events", trained), "job.submitted.v1"),
+        (("checkpoints", trained), "COMPLETED"),
+        (("nodes",), "ALIVE"),
+        (("pool", "show"), "default"),
+        (("sql", "SELECT 41 + 1 AS n"), "42"),
+    ):
+        done = ways.run(*words, cwd=tmp_path)
+        assert done.code == 0 and shown in done.out, (words, done)
+    assert ways.run("alerts", "--json", cwd=tmp_path).code == 0
+    assert ways.run("rerun", job, "--wait", cwd=tmp_path).code == 0
+    assert ways.run("why", trained, cwd=tmp_path).code == 66
+    assert ways.run("status", "nothing-like-that", cwd=tmp_path).code == 66
+    assert ways.run("replay", "--verify", cwd=tmp_path).code == 78

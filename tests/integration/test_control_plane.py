@@ -1,0 +1,265 @@
+"""The control plane under failures, on one real stack: a standby that takes over, a scheduler that was paused and wakes, an agent that is
+cut off from the brokers (by a proxy always, by a network namespace where one can be made) or stopped, with an attempt that then is stale.
+
+What must hold is asked of the judge of the chaos suite: it reads the journal's bytes, the topics and the commit chains only.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.chaos import judge, judge_journal, judge_store
+from tests.chaos.drive import Training
+from tests.chaos.evidence import Evidence, gather, stored
+from tests.chaos.kept import Kept
+from tests.chaos.proxy import Proxy
+from tests.chaos.stack import ChaosStack
+from tests.chaos.start import BESIDE, agent_settings, outside, started
+from tests.namespace import Namespace, allowed
+from tests.takeover import Watch
+from tests.waiting import until
+from trainhouse.deploy.local.bootstrap import PARTITION
+from trainhouse.deploy.local.ports import free_port
+from trainhouse.events import JobSpec, JobState, JobStatus, NodeLost, topics
+
+pytestmark = [pytest.mark.stack, pytest.mark.chaos, pytest.mark.timeout(900)]
+AFAR = "afar"
+SLOTS = 2
+# In one transaction's time and in one group session's, both of which the brokers give up on.
+PAUSE_S = 18.0
+# Small, paced (for two minutes) until a file says that enough was seen, and with a save every three seconds.
+PROGRAM = """\
+import os, time
+from trainhouse.workers.examples import gpt, text
+class Paced(text.Windows):
+    def __next__(self):
+        if not os.path.exists(os.environ["ENOUGH"]):
+            time.sleep(0.3)
+        return super().__next__()
+gpt.Windows = Paced
+small = ["--width", "32", "--layers", "1", "--context", "32", "--batch", "4", "--eval-windows", "16"]
+gpt.main([*small, "--steps", "400", "--checkpoint-every", "10"])
+"""
+STALE = "a newer attempt has taken over"
+
+
+@dataclass
+class Scene:
+    """The stack, with a third node in a namespace where that is possible."""
+
+    stack: ChaosStack
+    folder: Path
+    namespace: Namespace | None
+    jobs: list[str] = field(default_factory=list)
+
+    def submit(self, gang: int, *command: str) -> str:
+        """A job that may be restarted as often as it takes; `ENOUGH` is a file of its own."""
+        job_id = f"plane-{secrets.token_hex(3)}"
+        fields = {"gang": gang, "runtime": {"command": command}, "limits": {"restarts": 100}, "env": {"ENOUGH": str(self.enough(job_id))}}
+        self.stack.submit(job_id, JobSpec.model_validate({"name": "plane"} | fields))
+        self.jobs.append(job_id)
+        return job_id
+
+    def enough(self, job_id: str) -> Path:
+        return self.folder / f"{job_id}.enough"
+
+    def status(self, job_id: str) -> JobStatus | None:
+        return self.stack.statuses().get(job_id)
+
+    def until(self, job_id: str, what: Callable[[JobStatus], bool]) -> JobStatus:
+        """The first status for which that holds."""
+
+        def look() -> JobStatus | None:
+            status = self.status(job_id)
+            return status if status is not None and what(status) else None
+
+        return until(look, lambda: self.status(job_id), every_s=0.3)
+
+    def judged(self) -> Evidence:
+        """All is well by the rules that hold at every instant; the evidence, for more."""
+        evidence = gather(self.stack.kafka, self.stack.kafka.partitions)
+        evidence.stored = stored(self.stack.objects())
+        rules = (judge.effects_once, judge.commits_agree, judge_journal.one_chain, judge_journal.one_gang_per_device)
+        more = (judge_journal.stale_progress_is_ignored, judge_store.one_committer, judge_store.checkpoints_whole)
+        complaints = [complaint for rule in (*rules, *more) for complaint in rule(evidence)]
+        assert not complaints, "\n".join(complaints)
+        return evidence
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder = tmp_path_factory.mktemp("plane")
+    with ExitStack() as until_the_end:
+        namespace = until_the_end.enter_context(Namespace()) if allowed() else None
+        bootstrap = f"{namespace.address}:{free_port()}" if namespace is not None else ""
+        listeners = {"AFAR": bootstrap} if namespace is not None else {}
+        stack = until_the_end.enter_context(started(folder / "data", SLOTS, listeners))
+        if namespace is not None:
+            store = until_the_end.enter_context(Proxy(int(stack.store.endpoint.rpartition(":")[2]), host=namespace.address))
+            there = {"TRAINHOUSE_S3_ENDPOINT": f"http://{namespace.address}:{store.port}"}
+            environment = outside(stack.live) | agent_settings(folder / "data", AFAR, bootstrap, SLOTS) | there
+            agent = Kept("agent", environment, folder / "afar.log", namespace.command)
+            until_the_end.callback(agent.close)
+            until_the_end.callback(namespace.heal)
+            until(lambda: AFAR in nodes(stack), agent.log.read_text)
+            stack = ChaosStack.of(
+                stack.live, stack.wire, stack.clocks, stack.kept | {AFAR: agent}, *(folder / "data" / n for n in (BESIDE, AFAR))
+            )
+        yield Scene(stack, folder, namespace)
+
+
+def nodes(stack: ChaosStack) -> dict[str, str]:
+    """Every node and its state, as SQL has it."""
+    return {str(row["node_id"]): str(row["state"]) for row in stack.live.rows("SELECT node_id, state FROM nodes")}
+
+
+def test_a_standby_takes_over_from_a_scheduler_that_was_killed(scene: Scene) -> None:
+    watch = Watch(scene.stack.kafka, PARTITION)
+    found = watch.measure(lambda pid: os.kill(pid, signal.SIGKILL), lambda: scene.submit(1, "python", "-c", "pass"))
+    watch.close()
+    print(f"took over {found.record_s:.2f} s after the kill, allocated {found.allocated_s:.2f} s after it")
+    # The aim is 3 s on a machine that is not busy; see `python -m tests.bench takeover`. Without a standby it would be never.
+    assert found.record_s < 20 and found.allocated_s < 30, found
+    scene.until(scene.jobs[-1], lambda s: s.state is JobState.SUCCEEDED)
+    scene.judged()
+
+
+def test_a_scheduler_that_was_paused_beyond_its_time_wakes_and_doubles_nothing(scene: Scene) -> None:
+    watch = Watch(scene.stack.kafka, PARTITION)
+    paused = watch.decider()
+    process = psutil.Process(paused.pid)
+    process.suspend()
+    try:
+        began = time.monotonic()
+        meanwhile = [scene.submit(1, "python", "-c", "pass") for _ in range(3)]
+        for job_id in meanwhile:
+            scene.until(job_id, lambda s: s.state is JobState.SUCCEEDED)
+        time.sleep(max(0.0, PAUSE_S - (time.monotonic() - began)))
+        assert watch.decider().owner != paused.owner
+    finally:
+        process.resume()
+    after = [scene.submit(1, "python", "-c", "pass") for _ in range(3)]
+    for job_id in after:
+        scene.until(job_id, lambda s: s.state is JobState.SUCCEEDED)
+    watch.close()
+    evidence = scene.judged()
+    told = [r.envelope.event for r in evidence.of(topics.STATUS, JobStatus)]
+    for job_id in (*meanwhile, *after):
+        ends = [s for s in told if isinstance(s, JobStatus) and s.job_id == job_id and s.state.final]
+        assert len(ends) == 1 and int(ends[0].epoch) == 1, ends
+
+
+@pytest.mark.parametrize("how", ["proxy", "namespace", "stopped"])
+def test_an_attempt_that_is_cut_off_trains_on_and_once_replaced_can_do_no_harm(scene: Scene, how: str) -> None:
+    if how == "namespace" and scene.namespace is None:
+        pytest.skip("no network namespace can be made here; the proxy has cut the same wire")
+    node = AFAR if how == "namespace" else BESIDE
+    job_id = on_node(scene, node)
+    training = Training(tuple(a for a in scene.stack.attempts if a.parent.name == node), job_id)
+    first = scene.until(job_id, lambda s: s.state is JobState.RUNNING and s.last_checkpoint is not None)
+    cut_at = training.step()
+    isolate, rejoin = ways(scene, how, node, training)
+    isolate()
+    try:
+        if how != "stopped":
+            until(lambda: training.step() > cut_at + 3, f"the ranks train on; they were at step {cut_at}")
+        newer = scene.until(
+            job_id, lambda s: s.epoch > first.epoch and s.state is JobState.RUNNING and s.last_checkpoint != first.last_checkpoint
+        )
+        assert node not in {str(p.node_id) for p in newer.allocation}
+        if how == "proxy":
+            refused(training)
+    finally:
+        rejoin()
+    until(lambda: nodes(scene.stack)[node] == "ALIVE", lambda: nodes(scene.stack))
+    scene.enough(job_id).touch()
+    scene.until(job_id, lambda s: s.state is JobState.SUCCEEDED)
+    evidence = scene.judged()
+    was_lost(evidence, node)
+    if how != "stopped":
+        assert reported_too_late(evidence, job_id, int(first.epoch)), "nothing of the stale attempt came in late: the test did not test"
+
+
+def on_node(scene: Scene, node: str) -> str:
+    """The paced program as a gang of two on that node: all others are closed until it is there."""
+    program = scene.folder / "paced.py"
+    program.write_text(PROGRAM)
+    others = [other for other in nodes(scene.stack) if other != node]
+    until(lambda: nodes(scene.stack)[node] == "ALIVE", lambda: nodes(scene.stack))
+    for other in others:
+        scene.stack.live.ok("node", "cordon", other)
+    job_id = scene.submit(2, "python", str(program))
+    placed = scene.until(job_id, lambda s: bool(s.allocation))
+    for other in others:
+        scene.stack.live.ok("node", "uncordon", other)
+    assert {str(p.node_id) for p in placed.allocation} == {node}
+    return job_id
+
+
+def ways(scene: Scene, how: str, node: str, training: Training) -> tuple[Callable[[], None], Callable[[], None]]:
+    """How the node is taken away, and how it comes back.
+
+    The proxy cuts the brokers alone: the stale attempt reaches the object store, and must be refused there. A namespace loses that too.
+    """
+    if how == "proxy":
+        return scene.stack.wire.cut, scene.stack.wire.heal
+    if how == "namespace":
+        assert scene.namespace is not None
+        return scene.namespace.cut, scene.namespace.heal
+    ranks = [psutil.Process(pid) for pid in training.rank_pids()]
+    agent = psutil.Process(scene.stack.pid(node))
+
+    def stop() -> None:
+        for process in (agent, *ranks):
+            process.suspend()
+
+    def wake() -> None:
+        # The ranks first: the agent, once awake, hears that they are to go and ends them.
+        for rank in ranks:
+            rank.resume()
+        refused(training)
+        agent.resume()
+
+    return stop, wake
+
+
+def refused(training: Training) -> None:
+    """The stale attempt tried to commit, and was told that it may not."""
+    until(lambda: STALE in said(training), lambda: f"the stale attempt was not refused; it said: {said(training)}")
+
+
+def said(training: Training) -> str:
+    """What the ranks on this node wrote to their standard error and spools."""
+    found = [
+        p
+        for folder in training.attempts
+        for name in ("stderr.log", "spool.jsonl")
+        for p in folder.glob(f"{training.job_id}/*/rank-*/{name}")
+    ]
+    return "\n".join(p.read_text(errors="replace")[-4000:] for p in found)
+
+
+def was_lost(evidence: Evidence, node: str) -> None:
+    """The detector gave the node up (so that what happened is what was meant to happen)."""
+    lost = [r.envelope.event for r in evidence.of(topics.CONTROL, NodeLost)]
+    assert any(isinstance(event, NodeLost) and event.node_id == node for event in lost), lost
+
+
+def reported_too_late(evidence: Evidence, job_id: str, epoch: int) -> bool:
+    """Whether a report of that epoch's progress was taken in after a newer one had been allocated."""
+    newer = False
+    for step in judge_journal.counted(evidence)[PARTITION]:
+        if newer and any(k == judge_journal.REPORTED and (d["job_id"], d["epoch"]) == (job_id, epoch) for k, d in step.inputs):
+            return True
+        newer = newer or any(k == judge_journal.ALLOCATED and d["job_id"] == job_id and d["epoch"] > epoch for k, d in step.decisions)
+    return False

@@ -1,0 +1,63 @@
+"""The pages before a whole stack: a job is submitted and watched live to its end; another one is cancelled on its page."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from tests.browser.chromium import executable
+from tests.live_stack import LiveStack
+
+pytestmark = pytest.mark.stack
+WAIT_MS = 120_000
+PROGRAM = """\
+import os, time
+from trainhouse.workers import Session
+with Session.start() as session:
+    for step in session.steps(40):
+        session.log(loss=1 / (1 + step))
+        time.sleep(0.1)
+    while os.environ.get("ENDLESS"):
+        time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def page(stack: LiveStack) -> Iterator[Page]:
+    """A page that `trainhouse open` would open."""
+    expect.set_options(timeout=WAIT_MS)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable(), args=["--no-sandbox"])
+        made = browser.new_context().new_page()
+        made.set_default_timeout(WAIT_MS)
+        made.goto(stack.ok("open", "--print").strip())
+        expect(made.get_by_role("heading", name="Overview")).to_be_visible()
+        yield made
+        browser.close()
+
+
+def test_a_job_is_watched_to_its_end_and_another_is_cancelled(stack: LiveStack, page: Page, tmp_path: Path) -> None:
+    (tmp_path / "watched.py").write_text(PROGRAM)
+    name = f"watched-{secrets.token_hex(3)}"
+    job = stack.ok("submit", "--name", name, "--", "python", "watched.py", cwd=tmp_path).split()[-1]
+    page.goto(f"{_origin(page)}/jobs?q={name}")
+    page.get_by_role("link", name=name).click()
+    expect(page).to_have_url(re.compile(f"/jobs/{job}$"))
+    expect(page.get_by_role("heading", name=re.compile("^loss 40 points"))).to_be_visible()
+    expect(page.get_by_text("succeeded", exact=True).first).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("^States in order: waiting .* running .* succeeded"))).to_be_visible()
+    endless = stack.ok("submit", "--name", f"{name}-2", "--env", "ENDLESS=1", "--", "python", "watched.py", cwd=tmp_path).split()[-1]
+    page.goto(f"{_origin(page)}/jobs/{endless}")
+    expect(page.get_by_text("running", exact=True).first).to_be_visible()
+    page.get_by_role("button", name="Cancel job").click()
+    page.get_by_role("button", name="Yes, cancel it").click()
+    expect(page.get_by_text("cancelled", exact=True).first).to_be_visible()
+
+
+def _origin(page: Page) -> str:
+    return "/".join(page.url.split("/")[:3])

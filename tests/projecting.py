@@ -1,0 +1,156 @@
+"""Lanes over the real embedded engine and a log in memory, for tests: whole lives of a lane, and lives that are cut.
+
+Holds: what is killed is killed at a real insert; an insert that is cut inside leaves the blocks that the engine took before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from trainhouse.events import topics
+from trainhouse.events.base import Event
+from trainhouse.events.codec import encode
+from trainhouse.events.envelope import envelope_of
+from trainhouse.events.telemetry import LogLines, StepMetrics
+from trainhouse.projections.clickhouse import EXACT_INSERT, ClickHouse, ConnectClickHouse, connect_embedded
+from trainhouse.projections.lane import Lane, Pace
+from trainhouse.projections.memory import MemoryLog, MemorySource
+from trainhouse.projections.migrate import migrate
+from trainhouse.projections.registry import LANES, TABLES, LaneSpec
+from trainhouse.projections.schema import read_schemas
+
+NOW = 1_800_000_000_000
+CURVES: Mapping[str, Callable[[int], float]] = {"loss": lambda step: 1 / (step + 1), "lr": lambda step: 0.1}
+
+
+@contextmanager
+def engine_in(folder: Path) -> Iterator[ConnectClickHouse]:
+    """An engine of its own with the newest tables."""
+    made = connect_embedded(folder, 1024**3, 2)
+    try:
+        migrate(made)
+        yield made
+    finally:
+        made.close()
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+class Killing:
+    """A connection that ends at its nth insert: before it, after it, or in the middle of it."""
+
+    def __init__(self, inner: ConnectClickHouse, at: int, how: str) -> None:
+        self._inner = inner
+        self._left = at
+        self._how = how
+
+    def command(self, sql: str) -> None:
+        self._inner.command(sql)
+
+    def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        return self._inner.rows(sql, parameters)
+
+    def insert(self, table: str, data: pa.Table, token: str) -> None:
+        self._left -= 1
+        if self._left != 0:
+            self._inner.insert(table, data, token)
+            return
+        if self._how == "after":
+            self._inner.insert(table, data, token)
+        if self._how == "inside":
+            insert_a_part(self._inner, table, data, token)
+        raise Killed
+
+    def close(self) -> None:
+        pass
+
+
+def insert_a_part(clickhouse: ConnectClickHouse, table: str, data: pa.Table, token: str) -> None:
+    """A real insert of several blocks whose input ends in the middle: the engine keeps the blocks before that."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, data.schema) as writer:
+        writer.write_table(data, max_chunksize=2)
+    whole = sink.getvalue().to_pybytes()
+    settings = EXACT_INSERT | {"insert_deduplication_token": token, "min_insert_block_size_rows": "1", "max_insert_block_size": "2"}
+    settings |= {"min_insert_block_size_bytes": "1", "input_format_parallel_parsing": "0"}
+    with pytest.raises(Exception):  # noqa: B017
+        clickhouse._client.raw_insert(table, insert_block=whole[: len(whole) * 2 // 3], fmt="ArrowStream", settings=settings)
+
+
+def spec_of(name: str) -> LaneSpec:
+    return next(s for s in LANES if s.name == name)
+
+
+def of_lane(log: MemoryLog, spec: LaneSpec) -> MemoryLog:
+    """The records of a lane's topics alone."""
+    found = MemoryLog()
+    found.records, found.ends = [r for r in log.records if r.topic in spec.topics], log.ends
+    return found
+
+
+def lane_of(name: str, clickhouse: ClickHouse, log: MemoryLog, max_records: int = 4) -> Lane:
+    spec = spec_of(name)
+    builder = spec.builder(read_schemas(clickhouse, TABLES))
+    return Lane(name, MemorySource(of_lane(log, spec), max_records), clickhouse, builder, Pace(0, 0))
+
+
+def drain(name: str, clickhouse: ClickHouse, log: MemoryLog, max_records: int = 4) -> None:
+    """One life of a lane: recovers, then ingests all that is there."""
+    lane = lane_of(name, clickhouse, log, max_records)
+    lane.recover()
+    while records := lane._source.poll(0):
+        lane.ingest(records)
+    lane._positions.settle()
+
+
+def append(log: MemoryLog, topic: str, event: Event, event_id: str) -> None:
+    envelope = envelope_of(event, id=event_id, source="test", now_ms=NOW)
+    log.append(topic, encode(envelope), key=envelope.subject.encode(), timestamp_ms=NOW)
+
+
+def metrics(
+    start: int, count: int, *, every_ms: int = 1, curves: Mapping[str, Callable[[int], float]] = CURVES, **more: Any
+) -> StepMetrics:
+    """Points [start, start + count), `every_ms` apart, ten bytes of spool each."""
+    points = range(start, start + count)
+    fields: dict[str, Any] = {"job_id": "job", "attempt": 0, "epoch": 0, "rank": 0, "node_id": "node"} | more
+    return StepMetrics(
+        start=start * 10,
+        end=(start + count) * 10,
+        steps=tuple(points),
+        times_ms=tuple(NOW + every_ms * p for p in points),
+        offsets=tuple(p * 10 for p in points),
+        metrics={name: tuple(map(value, points)) for name, value in curves.items()},
+        **fields,
+    )
+
+
+def lines(start: int, count: int, **more: Any) -> LogLines:
+    """Lines [start, start + count), ten bytes each."""
+    numbers = range(start, start + count)
+    fields: dict[str, Any] = {"job_id": "job", "attempt": 0, "epoch": 0, "rank": 0, "node_id": "node"} | more
+    return LogLines(
+        start=start * 10,
+        end=(start + count) * 10,
+        stream="stdout",
+        lines=tuple(f"line {n}" for n in numbers),
+        offsets=tuple(n * 10 for n in numbers),
+        read_at_ms=NOW,
+        **fields,
+    )
+
+
+def three_records() -> MemoryLog:
+    log = MemoryLog()
+    for n in range(3):
+        append(log, topics.METRICS, metrics(n * 7, 7), f"m{n}")
+        log.skip(topics.METRICS)
+    return log

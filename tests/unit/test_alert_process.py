@@ -1,0 +1,216 @@
+"""The alerts process without its servers: what is away is told once, nothing twice; the webhook is tried within bounds."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from trainhouse.events.alert import AlertEvent, AlertFired
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.projections.alerts.asking import asker, moment, texts
+from trainhouse.projections.alerts.engine import Engine
+from trainhouse.projections.alerts.errors import EndpointAway, RuleFailed
+from trainhouse.projections.alerts.rules import Rule, SqlRule, VerdictRule
+from trainhouse.projections.alerts.run import PATIENCE_MS, Alerting
+from trainhouse.projections.alerts.settings import AlertsSettings
+from trainhouse.projections.alerts.webhook import deliver
+from trainhouse.projections.rows.verdicts import COLUMNS
+from trainhouse.projections.settings import ClickHouseSettings
+
+START = 1_800_000_000_000
+
+
+class MemoryBus:
+    """A topic of verdicts and one of alerts, and brokers that may be away."""
+
+    def __init__(self) -> None:
+        self.waiting: list[dict[str, Any]] = []
+        self.told: list[AlertEvent] = []
+        self.away = False
+
+    def verdicts(self, wait_s: float) -> list[dict[str, Any]]:
+        found, self.waiting = self.waiting, []
+        return found
+
+    def publish(self, events: list[AlertEvent], now_ms: int) -> None:
+        if self.away:
+            raise BusUnavailable("away")
+        self.told += events
+
+
+class MemoryTables:
+    """Answers by the name in the query; may be away, and may refuse one."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, float] = {}
+        self.away = False
+        self.refused = ""
+        self.asked: list[str] = []
+
+    def __call__(self, sql: str, values: Mapping[str, str]) -> list[dict[str, Any]]:
+        if self.away:
+            raise EndpointAway("connection refused")
+        name = sql.split()[1]
+        self.asked.append(f"{name} {values['now']}")
+        if name == self.refused:
+            raise RuleFailed("no such table")
+        return [{"pool": "p", "value": self.values[name]}] if name in self.values else []
+
+
+def rule(name: str, every_s: int = 30) -> SqlRule:
+    about = {"name": name, "severity": "WARNING", "summary": "{pool}", "labels": ["pool"], "when": "above", "limit": 1}
+    return SqlRule.model_validate(about | {"sql": f"SELECT {name} , value FROM t WHERE at <= {{now}}", "every_s": every_s})
+
+
+def alerting(rules: list[Rule], bus: MemoryBus, tables: MemoryTables) -> Alerting:
+    return Alerting(Engine(rules), bus, tables, START)
+
+
+def test_each_rule_is_asked_once_a_turn_of_its_own_about_moments_of_its_grid() -> None:
+    bus, tables = MemoryBus(), MemoryTables()
+    process = alerting([rule("fast", 15), rule("slow", 60)], bus, tables)
+    for s in range(70):
+        process.turn(START + 1000 * s, 0)
+    assert [a for a in tables.asked if a.startswith("slow")] == [f"slow {moment(START + 60_000 * n)}" for n in (-1, 0, 1)]
+    assert [a for a in tables.asked if a.startswith("fast")] == [f"fast {moment(START + 15_000 * n)}" for n in range(-1, 5)]
+
+
+def test_a_clickhouse_that_is_away_fires_nothing_and_is_told_once() -> None:
+    bus, tables = MemoryBus(), MemoryTables()
+    tables.values = {"hot": 5.0}
+    process = alerting([rule("hot")], bus, tables)
+    process.turn(START + 2000, 0)
+    assert [type(e) for e in bus.told] == [AlertFired]
+    tables.away, tables.values = True, {}
+    with capture_logs() as logs:
+        for s in range(10, 300, 10):
+            process.turn(START + 1000 * s, 0)
+    assert len(bus.told) == 1 and [line["log_level"] for line in logs] == ["warning"]
+    tables.away = False
+    with capture_logs() as logs:
+        process.turn(START + 310_000, 0)
+    assert "answers again" in logs[0]["event"] and len(bus.told) == 2
+
+
+def test_a_clickhouse_that_is_not_up_yet_is_no_news() -> None:
+    bus, tables = MemoryBus(), MemoryTables()
+    tables.away = True
+    process = alerting([rule("hot")], bus, tables)
+    with capture_logs() as logs:
+        for ms in range(0, PATIENCE_MS, 5000):
+            process.turn(START + ms, 0)
+    assert logs == []
+
+
+def test_a_rule_that_fails_is_told_once_and_the_others_go_on() -> None:
+    bus, tables = MemoryBus(), MemoryTables()
+    tables.refused, tables.values = "bad", {"hot": 5.0}
+    process = alerting([rule("bad"), rule("hot")], bus, tables)
+    with capture_logs() as logs:
+        for s in range(0, 200, 10):
+            process.turn(START + 1000 * s, 0)
+    assert [line["rule"] for line in logs if line["log_level"] == "error"] == ["bad"]
+    assert [e.rule for e in bus.told] == ["hot"]
+
+
+def test_what_could_not_be_told_is_told_before_anything_else_is_looked_at() -> None:
+    bus, tables = MemoryBus(), MemoryTables()
+    tables.values = {"hot": 5.0}
+    process = alerting([rule("hot")], bus, tables)
+    bus.away = True
+    with pytest.raises(BusUnavailable):
+        process.turn(START + 2000, 0)
+    asked = len(tables.asked)
+    tables.values = {}
+    for s in range(40, 100, 10):
+        with pytest.raises(BusUnavailable):
+            process.turn(START + 1000 * s, 0)
+    assert len(tables.asked) == asked
+    bus.away = False
+    process.turn(START + 130_000, 0)
+    assert [type(e).__name__ for e in bus.told] == ["AlertFired", "AlertResolved"]
+
+
+def test_a_verdict_is_told_in_the_same_turn_also_while_clickhouse_is_away() -> None:
+    bus, tables = MemoryBus(), MemoryTables()
+    tables.away = True
+    hung = {"name": "hung", "severity": "CRITICAL", "summary": "s", "labels": ["job_id"], "verdict": "trainhouse.gang.hung.v1"}
+    process = alerting([VerdictRule.model_validate(hung), rule("hot")], bus, tables)
+    blank: dict[str, Any] = dict.fromkeys(COLUMNS, "") | dict.fromkeys(("epoch", "rank", "value", "limit"))
+    bus.waiting = [blank | {"type": "trainhouse.gang.hung.v1", "at": START, "job_id": "j", "epoch": 1}]
+    with capture_logs() as logs:
+        process.turn(START + 100, 0)
+    assert [(e.rule, e.key, e.at_ms) for e in bus.told] == [("hung", "job_id=j", START)]
+    assert [(line["event"], line["rule"]) for line in logs] == [("alert fired", "hung")]
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """A webhook that answers what it is told to, one after the other, then 200."""
+
+    answers: list[int]
+    seen: list[dict[str, Any]]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        type(self).seen.append({"type": self.headers["Content-Type"], "body": json.loads(body)})
+        self.send_response(type(self).answers.pop(0) if type(self).answers else 200)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def receiver() -> Iterator[tuple[str, type[Receiver]]]:
+    kind = type("Own", (Receiver,), {"answers": [], "seen": []})
+    server = HTTPServer(("127.0.0.1", 0), kind)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/hook", kind
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_webhook_is_tried_again_until_it_takes_the_event(receiver: tuple[str, type[Receiver]]) -> None:
+    url, kind = receiver
+    kind.answers = [503, 429, 500]
+    pauses: list[float] = []
+    settings = AlertsSettings(webhook_url=url, webhook_tries=8)
+    assert deliver(settings, b'{"id": "1"}', lambda s: bool(pauses.append(s))) is None
+    assert [s["body"] for s in kind.seen] == [{"id": "1"}] * 4 and kind.seen[0]["type"].startswith("application/cloudevents+json")
+    assert pauses == [0.5, 1.0, 2.0]
+
+
+def test_tries_are_bounded_and_a_wrong_address_is_not_tried_again(receiver: tuple[str, type[Receiver]]) -> None:
+    url, kind = receiver
+    kind.answers = [500] * 20
+    pauses: list[float] = []
+    assert deliver(AlertsSettings(webhook_url=url, webhook_tries=9), b"{}", lambda s: bool(pauses.append(s))) == "500 Internal Server Error"
+    assert len(kind.seen) == 9 and max(pauses) == 30.0
+    kind.seen, kind.answers = [], [404]
+    assert deliver(AlertsSettings(webhook_url=url), b"{}", lambda s: False) == "404 Not Found" and len(kind.seen) == 1
+    away = AlertsSettings(webhook_url="http://127.0.0.1:1/", webhook_tries=2)
+    assert "refused" in (deliver(away, b"{}", lambda s: False) or "")
+    assert deliver(away, b"{}", lambda s: True) is not None, "the process ends meanwhile"
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="webhook"):
+        AlertsSettings(webhook_url="example.org")
+
+
+def test_nobody_there_is_an_endpoint_that_is_away() -> None:
+    with pytest.raises(EndpointAway, match="does not answer"):
+        asker(ClickHouseSettings(url="http://127.0.0.1:1"), 1.0)("SELECT 1", {})
+
+
+def test_values_are_written_as_clickhouse_reads_them() -> None:
+    assert moment(START + 7) == "2027-01-15 08:00:00.007"
+    assert texts(["a", "it's", "b\\"]) == r"['a','it\'s','b\\']"

@@ -1,0 +1,295 @@
+"""Which way a client takes, and the pure parts of the way over the gateway: streams, refusals, rows, a job's card."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from trainhouse.cli import complete, locate
+from trainhouse.cli.exits import CliError, Exit
+from trainhouse.cli.main import build
+from trainhouse.client import (
+    BadSettings,
+    Denied,
+    Happening,
+    InvalidSpec,
+    JobFilter,
+    Line,
+    NotReachable,
+    QueryFailed,
+    RefusedChange,
+    Submitted,
+    UnknownJob,
+    connect,
+)
+from trainhouse.client import job as job_module
+from trainhouse.client.aio import AsyncClient
+from trainhouse.client.asking import Answer, Request, everything
+from trainhouse.client.asking import error_of as refusal
+from trainhouse.client.by_gateway import ByGateway
+from trainhouse.client.by_kafka import ByKafka
+from trainhouse.client.gateway_flows import flat, job_path, status, status_of
+from trainhouse.client.gateway_watch import told
+from trainhouse.client.gateway_writes import Written
+from trainhouse.client.notebook import card
+from trainhouse.client.sse import EventParser
+from trainhouse.events import JobId, JobState, JobStatus
+from trainhouse.events.settings import KafkaSettings
+
+GATEWAY = "http://127.0.0.1:1"
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Trainhouse near."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("CONFIG", "DATA_DIR", "KAFKA_BOOTSTRAP", "GATEWAY_URL", "GATEWAY_TOKEN", "CLICKHOUSE_URL"):
+        monkeypatch.delenv(f"TRAINHOUSE_{name}", raising=False)
+
+
+def test_the_gateway_is_the_way_only_where_no_kafka_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert isinstance(connect().way, ByKafka)
+    monkeypatch.setenv("TRAINHOUSE_GATEWAY_URL", GATEWAY)
+    monkeypatch.setenv("TRAINHOUSE_GATEWAY_TOKEN", "a.b.c")
+    assert isinstance(connect().way, ByGateway)
+    assert isinstance(connect(kafka="127.0.0.1:1").way, ByKafka)
+    (tmp_path / "t.toml").write_text('[kafka]\nbootstrap = "127.0.0.1:2"\n')
+    monkeypatch.setenv("TRAINHOUSE_CONFIG", str(tmp_path / "t.toml"))
+    assert connect().way.place == "Kafka at 127.0.0.1:2"
+    assert connect(gateway=GATEWAY, token="t").way.place == f"the gateway at {GATEWAY}"
+    with pytest.raises(BadSettings, match="one way"):
+        connect(gateway=GATEWAY, kafka="127.0.0.1:1")
+
+
+def test_a_token_is_needed_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadSettings, match="TRAINHOUSE_GATEWAY_TOKEN"):
+        connect(gateway=GATEWAY)
+    with pytest.raises(BadSettings, match="copy it again") as wrong:
+        connect(gateway=GATEWAY, token="secret\nX-Admin: 1")
+    assert "secret" not in str(wrong.value)
+    with pytest.raises(BadSettings, match="https://host"):
+        connect(gateway="file:///etc/passwd", token="t")
+    assert "secret" not in repr(connect(gateway=GATEWAY, token="secret").way)
+
+
+def test_an_environment_with_a_gateway_alone_looks_for_no_folder() -> None:
+    alone = {"TRAINHOUSE_GATEWAY_URL": GATEWAY}
+    assert locate.only_gateway(None, alone)
+    assert not locate.only_gateway(Path("x"), alone) and not locate.only_gateway(None, {})
+    assert not locate.only_gateway(None, alone | {"TRAINHOUSE_DATA_DIR": "/d"})
+    assert not locate.only_gateway(None, alone | {"TRAINHOUSE_KAFKA_BOOTSTRAP": "k"})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["exec", "j", "--", "ls"],
+        ["stack", "j"],
+        ["replay", "--verify"],
+        ["secrets", "list"],
+        ["policy", "show", "p"],
+        ["what-if", "--policy", "x"],
+        ["import", "tensorboard", "."],
+        ["projections", "rebuild"],
+        ["token", "show"],
+        ["token", "revoke", "x"],
+    ],
+)
+def test_what_needs_kafka_says_so(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINHOUSE_GATEWAY_URL", GATEWAY)
+    monkeypatch.setenv("TRAINHOUSE_GATEWAY_TOKEN", "t")
+    done = CliRunner().invoke(build(), command)
+    assert isinstance(done.exception, CliError) and done.exception.code == Exit.CONFIG, done.output
+    assert "needs Kafka" in str(done.exception) and "--data-dir" in str(done.exception) and GATEWAY in str(done.exception)
+
+
+def test_a_gateway_that_is_away_is_said_in_a_sentence() -> None:
+    client = connect(gateway=GATEWAY, token="t")
+    with pytest.raises(NotReachable, match="TRAINHOUSE_GATEWAY_URL"):
+        client.status("j")
+
+
+def problem(number: int, detail: str, **more: object) -> Answer:
+    import json
+
+    return Answer(number, json.dumps({"status": number, "detail": detail, **more}).encode(), {})
+
+
+def test_refusals_mean_the_same_as_over_kafka() -> None:
+    assert isinstance(refusal(problem(403, "no")), Denied)
+    assert isinstance(refusal(problem(401, "no")), Denied)
+    assert isinstance(refusal(problem(422, "spec.gang: too many")), InvalidSpec)
+    assert isinstance(refusal(problem(400, "Syntax error", code=62)), QueryFailed)
+    assert isinstance(refusal(problem(409, "ended")), RefusedChange)
+    assert isinstance(refusal(problem(503, "busy")), NotReachable)
+    assert "502" in str(refusal(Answer(502, b"<html>bad gateway</html>", {})))
+
+
+def test_an_unknown_job_and_a_page_that_is_no_answer() -> None:
+    flow = status("../../whoami?x=1")
+    request = next(flow)
+    assert request.path == "/v1/training-jobs/..%2F..%2Fwhoami%3Fx%3D1"
+    with pytest.raises(UnknownJob, match="no job"):
+        flow.send(problem(404, "there is none"))
+    flow = status("j")
+    next(flow)
+    with pytest.raises(NotReachable, match="no JSON"):
+        flow.send(Answer(200, b"<html>", {}))
+    assert job_path("j", "logs") == "/v1/training-jobs/j/logs"
+
+
+def test_a_listing_is_read_page_by_page() -> None:
+    flow = everything("/v1/nodes", {"limit": 2})
+    assert next(flow) == Request("GET", "/v1/nodes", {"limit": 2})
+    second = flow.send(Answer(200, b'{"items": [{"a": 1}], "next_cursor": "c"}', {}))
+    assert second.params["cursor"] == "c"
+    with pytest.raises(StopIteration) as end:
+        flow.send(Answer(200, b'{"items": [{"a": 2}], "next_cursor": null}', {}))
+    assert end.value.value == [{"a": 1}, {"a": 2}]
+
+
+def test_times_and_statuses_of_the_gateway_are_the_clients_own() -> None:
+    assert flat({"at": "1970-01-01T00:00:01.5Z", "ended_at": None, "x": 1}) == {"at_ms": 1500, "ended_at_ms": None, "x": 1}
+    refused = {"job_id": "j", "status_seq": -1, "state": "REJECTED", "pool": "", "submission_id": "s", "updated_at": "1970-01-01T00:00:00Z"}
+    found = status_of(refused)
+    assert (found.state, found.status_seq, found.pool, found.submission_id) == (JobState.REJECTED, 0, None, "s")
+
+
+def test_a_status_of_another_spec_means_that_what_was_sent_was_refused() -> None:
+    job = Submitted(JobId.parse("j"), "event-2", None, "b" * 64)
+    mine, theirs = (status_of({"job_id": "j", "status_seq": 4, "state": "SUCCEEDED", "spec_sha256": c * 64}) for c in "ba")
+    with pytest.raises(StopIteration) as end:
+        next(told(mine, job, "tok"))
+    assert end.value.value is mine
+    with pytest.raises(StopIteration) as end:
+        next(told(theirs, Submitted(JobId.parse("j"), "", None), None))
+    assert end.value.value is theirs
+    for refused, state in (("the id is another job's", JobState.REJECTED), (None, None)):
+        flow = told(theirs, job, "tok")
+        assert next(flow) == Request("GET", "/v1/training-jobs/j/terms", {"event_id": "event-2", "after": "tok"})
+        with pytest.raises(StopIteration) as end:
+            flow.send(Answer(200, orjson.dumps({"priority": 1, "limits": {}, "refused": refused}), {}))
+        found = end.value.value
+        assert (found and (found.state, found.reason, found.submission_id)) == (state and (state, refused, "event-2"))
+
+
+class Recorded(AsyncClient):
+    """What it would ask of the gateway; the answer is the same to all."""
+
+    async def run(self, flow: Any) -> Any:
+        self.last = next(flow)
+        with pytest.raises(StopIteration) as end:
+            flow.send(
+                Answer(200, b'{"job_id": "j", "event_id": "e", "after": "tok", "state": "RUNNING", "status_seq": 1, "items": []}', {})
+            )
+        return end.value.value
+
+
+def test_the_asynchronous_client_reads_what_it_wrote_and_what_its_blocking_one_did() -> None:
+    async def work() -> None:
+        blocking = connect(gateway=GATEWAY, token="t")
+        async with Recorded(blocking) as client:
+            await client.status("j")
+            assert client.last.params == {}
+            await client.cancel("j")
+            await client.status("j")
+            assert client.last.params == {"after": "tok"}
+            assert isinstance(blocking.way, ByGateway) and blocking.way.after("j") == "tok"
+            blocking.way.remember(Written("k", "e", "other"))
+            await client.events("k")
+            assert client.last.params["after"] == "other"
+
+    asyncio.run(work())
+
+
+class Away:
+    """SQL that does not answer."""
+
+    def table(self, *_: Any) -> Any:
+        raise NotReachable("ClickHouse at x does not answer")
+
+    raw = table
+
+
+def test_tables_that_are_away_are_told_where_kafka_answers_instead(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = status_of({"job_id": "j", "status_seq": 4, "state": "SUCCEEDED", "updated_at": "1970-01-01T00:00:01Z"})
+    monkeypatch.setattr(ByKafka, "statuses", lambda self: {"j": status})
+    monkeypatch.setattr("trainhouse.client.story.happenings", lambda *_: [Happening(1, "t", "s")])
+    way = ByKafka(KafkaSettings(), Away(), lambda code: pytest.fail("no code is sent"))
+    assert [row["job_id"] for row in way.jobs(JobFilter(), 9)] == ["j"] and len(way.events("j", None, None, None)) == 1
+    assert [record.getMessage() for record in caplog.records] == [
+        "ClickHouse at x does not answer; reading the status topic instead",
+        "ClickHouse at x does not answer; reading Kafka instead",
+    ]
+
+
+class Reader:
+    """Lines that come in batches."""
+
+    def __init__(self, *batches: list[Line]) -> None:
+        self.left = list(batches)
+
+    def more(self) -> Iterator[Line]:
+        yield from self.left.pop(0) if self.left else []
+
+
+def test_lines_are_followed_until_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_module, "POLL_S", 0.001)
+    monkeypatch.setattr(job_module, "SETTLE_S", 0.05)
+    running, ended = (status_of({"job_id": "j", "status_seq": n, "state": s}) for n, s in ((1, "RUNNING"), (2, "SUCCEEDED")))
+    one, two, late = ([Line("t", 1, 0, 0, "stdout", n, "x")] for n in range(3))
+    assert list(job_module.followed([running, None, ended], Reader(one, [], two, [], [], late))) == [one, two, late]
+    assert list(job_module.followed([running], Reader(one, [], late))) == [one]
+
+
+STREAM = ": here\n\nid: 1\nevent: status\ndata: {\ndata: }\n\nretry: 250\n\nid: 2\r\ndata: x\u2028y\r\n\r\ndata: lost"
+
+
+@given(st.integers(0, 100))
+def test_events_are_whole_wherever_the_connection_breaks(cut: int) -> None:
+    parser, stream = EventParser(), STREAM.encode()
+    found = [*parser.take(stream[:cut]), *parser.take(stream[cut:])]
+    parser.broken()
+    assert [(e.kind, e.data, e.id) for e in found] == [("status", "{\n}", "1"), ("message", "x\u2028y", "2")]
+    assert parser.feed("") is None
+
+
+def test_an_event_has_a_bound() -> None:
+    parser = EventParser()
+    with pytest.raises(ValueError, match="no end"):
+        for _ in range(5):
+            parser.feed("data: " + "x" * 1024 * 1024)
+
+
+EVIL = "<script>alert(1)</script>&\"'"
+
+
+def test_a_card_shows_names_as_text() -> None:
+    status = JobStatus.model_validate(
+        {"job_id": "j", "status_seq": 1, "state": "RUNNING", "name": EVIL, "user": EVIL, "reason": EVIL, "step": 5, "total_steps": 10}
+    )
+    shown = card(EVIL, status, note=EVIL)
+    assert "<script" not in shown and "&lt;script&gt;" in shown and "step 5 of 10" in shown and "50.0%" in shown
+    assert "<script" not in card(EVIL, None, EVIL)
+
+
+def test_completion_is_silent_and_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert complete.jobs("x") == []
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        monkeypatch.setenv("TRAINHOUSE_GATEWAY_URL", f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        began = time.monotonic()
+        assert complete.nodes("x") == []
+        assert time.monotonic() - began < 1.0
+    assert complete.pools("") == []

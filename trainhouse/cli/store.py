@@ -1,0 +1,42 @@
+"""`store sweep`: gives back what nothing needs any more of the object store.
+
+Holds: what a checkpoint names, and what is younger than the savers' grace, is never touched; two sweeps at once do no harm.
+"""
+
+import typer
+
+from trainhouse.cli.options import DataDir, Json
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    group = typer.Typer(help="The object store: give back what nothing needs any more.", no_args_is_help=True)
+    group.command("sweep")(sweep)
+    group.callback()(lambda: None)
+    app.add_typer(group, name="store")
+
+
+def sweep(json: Json = False, data_dir: DataDir = None) -> None:
+    """Removes bytes that no checkpoint names any more, and what the ranks of broken gangs left. Nothing younger than a day goes.
+
+    \b
+    trainhouse store sweep                           by hand, or once a day from a timer
+
+    Checkpoints themselves go by their jobs' `checkpoint.keep_last`; this frees the bytes afterwards. It reads every manifest: minutes for
+    many thousands. Interrupted, the next one goes on.
+    """
+    from trainhouse.checkpointing.retention import sweep as sweep_chunks
+    from trainhouse.checkpointing.s3 import S3ObjectStore
+    from trainhouse.checkpointing.settings import StoreSettings
+    from trainhouse.cli import output
+    from trainhouse.workers.own_states import sweep_left
+
+    objects = S3ObjectStore(StoreSettings())
+    found = sweep_chunks(objects)
+    left = sweep_left(objects)
+    if json:
+        output.json_lines([{"chunks": found.chunks, "bytes_freed": found.bytes_freed, "left_by_ranks": left, "damaged": found.damaged}])
+        return
+    print(f"{found.chunks} chunks of {found.bytes_freed / 2**20:.1f} MiB and {left} objects that ranks of broken gangs left are removed")
+    for key in found.damaged:
+        output.remark(f"the manifest {key} is damaged: nothing can be restored of it, and its bytes were not kept for it")

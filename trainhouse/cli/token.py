@@ -1,0 +1,188 @@
+"""`trainhouse token create|show|revoke`: tokens for the gateway.
+
+Holds: a token is made where its key is, and printed once; that it was made, and that one was revoked, are events.
+Never: prints the key, or keeps a token.
+"""
+
+import getpass
+import secrets
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from trainhouse.cli.exits import CliError, Exit
+from trainhouse.cli.options import Json, KafkaDir
+
+if TYPE_CHECKING:
+    from trainhouse.events import Event
+
+FOR_EVER = "never"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the group."""
+    group = typer.Typer(no_args_is_help=True, help="Tokens for the gateway: who may do what, in which projects.")
+    for command in (create, show, revoke):
+        group.command()(command)
+    app.add_typer(group, name="token")
+
+
+def create(
+    sub: Annotated[str, typer.Argument(help="Whose it is: a person or a service.")],
+    role: Annotated[str, typer.Option(help="viewer reads; submitter writes jobs; operator and admin do more.")] = "submitter",
+    project: Annotated[Optional[list[str]], typer.Option(help="For this project; may be repeated; * is all of them.")] = None,  # noqa: UP045
+    expires: Annotated[str, typer.Option(metavar="TIME", help="How long it counts: 12h, 30d; or never.")] = "90d",
+    data_dir: KafkaDir = None,
+) -> None:
+    """Prints a new token. Run it where the gateway's key is.
+
+    \b
+    trainhouse token create ana --role submitter --project vision --expires 30d
+    """
+    from trainhouse.events import TokenIssued
+    from trainhouse.gateway import tokens
+    from trainhouse.gateway.errors import BadToken
+    from trainhouse.gateway.roles import NAMES
+
+    if role not in NAMES:
+        raise CliError(f"{role!r} is no role; there are {', '.join(NAMES)}", Exit.USAGE)
+    if not project:
+        raise CliError("name the projects: --project NAME for each, or --project '*' for all", Exit.USAGE)
+    now_s, token_id = int(time.time()), tokens.new_token_id()
+    until_s = None if expires == FOR_EVER else now_s + _seconds(expires)
+    try:
+        made = tokens.issue(_key(), sub, [role], project, now_s=now_s, expires_s=until_s, token_id=token_id)
+    except BadToken as error:
+        raise CliError(f"{error}", Exit.USAGE) from error
+    _send(
+        TokenIssued(
+            token_id=token_id,
+            sub=sub,
+            roles=(role,),
+            projects=tuple(project),
+            at_ms=now_s * 1000,
+            expires_at_ms=None if until_s is None else until_s * 1000,
+            by=getpass.getuser(),
+        )
+    )
+    sys.stdout.write(made + "\n")
+    sys.stderr.write(f"token {token_id} of {sub}; `trainhouse token revoke {token_id}` ends it\n")
+
+
+def show(
+    token: Annotated[Optional[str], typer.Argument(help="A token; default: all that were made, by id.")] = None,  # noqa: UP045
+    json: Json = False,
+    data_dir: KafkaDir = None,
+) -> None:
+    """What a token says; or which tokens there are, and which were revoked."""
+    from trainhouse.cli.output import json_lines, table
+
+    rows = [_claims(token)] if token else _listed()
+    if json:
+        json_lines(rows)
+        return
+    columns = ("token_id", "sub", "roles", "projects", "expires_at", "state")
+    table(columns, ([_cell(row[column]) for column in columns] for row in rows))
+
+
+def revoke(
+    token_id: Annotated[str, typer.Argument(help="The token's id, as `token show` has it; or the token itself.")],
+    reason: Annotated[str, typer.Option(help="Why.")] = "",
+    data_dir: KafkaDir = None,
+) -> None:
+    """Ends a token: gateways refuse it within a second, and end its streams."""
+    from trainhouse.events import TokenRevoked
+
+    found = _claims(token_id)["token_id"] if token_id.count(".") == 2 else token_id
+    _send(TokenRevoked(token_id=found, at_ms=int(time.time() * 1000), by=getpass.getuser(), reason=reason))
+    sys.stderr.write(f"revoked {found}\n")
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def _key() -> bytes:
+    from trainhouse.gateway.errors import KeyUnusable
+    from trainhouse.gateway.settings import GatewaySettings
+
+    try:
+        return GatewaySettings().signing_key()
+    except KeyUnusable as error:
+        raise CliError(str(error), Exit.CONFIG) from error
+
+
+def _claims(token: str) -> dict[str, Any]:
+    from trainhouse.gateway import tokens
+    from trainhouse.gateway.errors import BadToken
+
+    try:
+        found = tokens.read(_key(), token)
+    except BadToken as error:
+        raise CliError(str(error), Exit.USAGE) from error
+    revoked = any(row["token_id"] == found.token_id and row["state"] == "revoked" for row in _listed())
+    return {
+        "token_id": found.token_id,
+        "sub": found.sub,
+        "roles": [role.name.lower() for role in found.roles],
+        "projects": list(found.projects),
+        "expires_at": _time(None if found.expires_s is None else found.expires_s * 1000),
+        "state": "revoked" if revoked else "counts",
+    }
+
+
+def _listed() -> list[dict[str, Any]]:
+    """What the topic of tokens holds: one row a token. Blocks on the brokers."""
+    from trainhouse.events import TokenIssued, TokenRevoked, decode
+    from trainhouse.events.kafka import TO_END, consumer, read_to_end
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.events.topics import TOKENS
+
+    reader = consumer(KafkaSettings(), log_level=0, **TO_END)
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        for message in read_to_end(reader, TOKENS, [0]):
+            event = decode(message.value(), message.headers()).event
+            if isinstance(event, TokenIssued):
+                found[event.token_id] = {
+                    "token_id": event.token_id,
+                    "sub": event.sub,
+                    "roles": list(event.roles),
+                    "projects": list(event.projects),
+                    "expires_at": _time(event.expires_at_ms),
+                    "state": "counts" if (event.expires_at_ms or 2**62) > time.time() * 1000 else "expired",
+                }
+            elif isinstance(event, TokenRevoked):
+                # Compaction may have left of it nothing but this.
+                unknown = {"token_id": event.token_id, "sub": "", "roles": [], "projects": [], "expires_at": ""}
+                found[event.token_id] = found.get(event.token_id, unknown) | {"state": "revoked"}
+    finally:
+        reader.close()
+    return list(found.values())
+
+
+def _send(event: "Event") -> None:
+    from trainhouse.events import envelope_of
+    from trainhouse.events.kafka import EventProducer
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.events.topics import TOKENS
+
+    producer = EventProducer(KafkaSettings(), log_level=0)
+    now_ms = int(time.time() * 1000)
+    producer.send(TOKENS, envelope_of(event, id=secrets.token_hex(16), source="trainhouse/cli", now_ms=now_ms))
+    producer.flush()
+
+
+def _seconds(text: str) -> int:
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+    if len(text) < 2 or text[-1] not in units or not text[:-1].isdecimal() or int(text[:-1]) < 1:
+        raise CliError(f"--expires {text!r}: write a number and s, m, h or d, as 30d; or {FOR_EVER}", Exit.USAGE)
+    return int(text[:-1]) * units[text[-1]]
+
+
+def _time(at_ms: int | None) -> str:
+    from trainhouse.events.envelope import rfc3339
+
+    return FOR_EVER if at_ms is None else rfc3339(at_ms)

@@ -1,0 +1,32 @@
+"""What a listing of jobs keeps.
+
+Holds: pure; the same filter means the same for rows in memory, for SQL and for the gateway.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """What a listing of jobs keeps; None and () keep all. Times are of submission."""
+
+    user: str | None = None
+    team: str | None = None
+    project: str | None = None
+    pool: str | None = None
+    states: tuple[str, ...] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def keeps(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row of names and values passes."""
+        for name in ("user", "team", "project", "pool"):
+            wanted = getattr(self, name)
+            if wanted is not None and row.get(name) != wanted:
+                return False
+        if self.states and row.get("state") not in self.states:
+            return False
+        at = row.get("submitted_at_ms") or row.get("updated_at_ms") or 0
+        return (self.since_ms is None or at >= self.since_ms) and (self.until_ms is None or at < self.until_ms)

@@ -1,0 +1,149 @@
+"""What the tables say of jobs, as flat rows: the questions in SQL, and the same rows made of statuses.
+
+Holds: pure; both sources give the same names, so that a program need not know which one answered. Times are milliseconds since 1970, UTC.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from trainhouse.client.filters import JobFilter
+from trainhouse.client.sql import literal
+from trainhouse.events import JobStatus
+
+PLAIN = (
+    "job_id",
+    "name",
+    "project",
+    "team",
+    "user",
+    "pool",
+    "priority",
+    "state",
+    "reason",
+    "attempt",
+    "epoch",
+    "restarts",
+    "world_size",
+    "step",
+    "total_steps",
+    "loss",
+    "learning_rate",
+    "steps_per_s",
+    "samples_per_s",
+    "elapsed_s",
+    "eta_s",
+    "submission_id",
+    "spec_sha256",
+    "status_seq",
+)
+TIMES = {
+    "submitted_at_ms": "submitted_at",
+    "allocated_at_ms": "allocated_at",
+    "running_at_ms": "started_at",
+    "finished_at_ms": "finished_at",
+    "updated_at_ms": "updated_at",
+}
+
+
+MAX_ALERTS = 10_000
+# As an Arrow table has it: plain strings and signed numbers.
+POINT = (
+    "toString(metric) AS metric, toInt64(step) AS step, toInt32(rank) AS rank, toInt32(attempt) AS attempt, toInt64(epoch) AS epoch, "
+    "time, value"
+)
+
+
+def jobs_query(keep: JobFilter, limit: int) -> str:
+    """The query; pure."""
+    moment = "coalesce(submitted_at, updated_at)"
+    where = [f"{n} = {literal(v)}" for n in ("user", "team", "project", "pool") if (v := getattr(keep, n)) is not None]
+    if keep.states:
+        where.append(f"state IN ({', '.join(map(literal, keep.states))})")
+    if keep.since_ms is not None:
+        where.append(f"{moment} >= fromUnixTimestamp64Milli({keep.since_ms})")
+    if keep.until_ms is not None:
+        where.append(f"{moment} < fromUnixTimestamp64Milli({keep.until_ms})")
+    times = ", ".join(f"toUnixTimestamp64Milli({column}) AS {name}" for name, column in TIMES.items())
+    nodes = "node_ids, last_checkpoint_step, last_checkpoint_uri"
+    return f"SELECT {', '.join(PLAIN)}, {nodes}, {times} FROM jobs WHERE {' AND '.join(where) or '1'} ORDER BY {moment} DESC LIMIT {limit}"
+
+
+def row_of(status: JobStatus) -> dict[str, Any]:
+    """A status as such a row."""
+    fields = status.model_dump(mode="json")
+    checkpoint = status.last_checkpoint
+    return {
+        **{name: fields[name] for name in PLAIN},
+        "node_ids": [str(p.node_id) for p in status.allocation],
+        "last_checkpoint_step": checkpoint.step if checkpoint else None,
+        "last_checkpoint_uri": checkpoint.uri if checkpoint else "",
+        **{name: fields[name] for name in TIMES},
+    }
+
+
+def events_query(job: str, kind: str | None, begin: int | None, end: int | None) -> str:
+    """The query; pure."""
+    where = [f"job_id = {literal(job)}"]
+    if kind:
+        where.append(f"position(type, {literal(kind)}) > 0")
+    if begin is not None:
+        where.append(f"time >= fromUnixTimestamp64Milli({begin})")
+    if end is not None:
+        where.append(f"time < fromUnixTimestamp64Milli({end})")
+    # By id within a millisecond, as the gateway does: ids of one source are numbered, so of two the shorter one is the older. Where an
+    # event lies orders nothing: a status is known from the journal or from its topic, whichever came first.
+    return (
+        "SELECT toUnixTimestamp64Milli(time) AS at_ms, type, summary, event_id, node_id, epoch, json, "
+        "source_topic, source_partition, source_offset "
+        f"FROM events WHERE {' AND '.join(where)} ORDER BY time, length(event_id), event_id"
+    )
+
+
+def metrics_query(job: str, names: Sequence[str]) -> str:
+    """Every point, in order of metric, epoch, rank and step; of a step that was done again, each time."""
+    named = f" AND metric IN ({', '.join(map(literal, names))})" if names else ""
+    return f"SELECT {POINT} FROM step_metrics WHERE job_id = {literal(job)}{named} ORDER BY metric, epoch, rank, step, time"
+
+
+def last_metrics_query(job: str) -> str:
+    """The newest value of each metric, of the lowest rank that has it."""
+    return (
+        "SELECT metric, argMax((s.step, s.value), (s.epoch, s.step, -toInt64(s.rank))) AS newest, newest.1 AS step, newest.2 AS value "
+        f"FROM step_metrics AS s WHERE job_id = {literal(job)} GROUP BY metric ORDER BY metric"
+    )
+
+
+# Each bucket of steps keeps its least and greatest value, so that no spike disappears.
+CURVE_QUERY = """
+WITH (SELECT (min(step), max(step)) FROM step_metrics WHERE job_id = {job_id:String} AND metric = {metric:String} AND rank = 0) AS span
+SELECT min(s.step) AS step, min(s.value) AS least, max(s.value) AS greatest, avg(s.value) AS mean FROM step_metrics AS s
+WHERE job_id = {job_id:String} AND metric = {metric:String} AND rank = 0 AND isFinite(value)
+GROUP BY intDiv(s.step - span.1, greatest(1, intDiv(span.2 - span.1, {points:UInt64}) + 1)) ORDER BY step
+"""
+
+
+def checkpoints_query(job: str) -> str:
+    """Checkpoints, oldest first."""
+    times = ", ".join(f"toUnixTimestamp64Milli({n}) AS {n}_ms" for n in ("completed_at", "pruned_at"))
+    plain = "job_id, commit, step, attempt, epoch, state, uri, bytes_total, bytes_new, stage_s, upload_s, world_size, restores"
+    return f"SELECT {plain}, {times} FROM checkpoints WHERE job_id = {literal(job)} ORDER BY commit"
+
+
+def alerts_query(*, every: bool = False, since_ms: int | None = None) -> str:
+    """Alerts that are open, the gravest first; or `every` one, those that fired last first."""
+    where = f"WHERE fired_at >= fromUnixTimestamp64Milli({since_ms})" if since_ms is not None else ""
+    order = "fired_at DESC" if every else "indexOf(['CRITICAL', 'WARNING', 'INFO'], severity), fired_at DESC"
+    times = ", ".join(f"toUnixTimestamp64Milli({name}) AS {name}_ms" for name in ("since", "fired_at", "resolved_at"))
+    return (
+        f"SELECT state, severity, rule, key, labels, value, limit, summary, owner, runbook, {times} "
+        f"FROM {'alerts' if every else 'alerts_open'} {where} ORDER BY {order}, rule, key LIMIT {MAX_ALERTS}"
+    )
+
+
+NODES_QUERY = (
+    "SELECT node_id, pool, state, restriction, restriction_reason, restricted_by, boot_id, address, device_type, devices, cpus, "
+    "memory_bytes, labels, ranks_running, lost_reason, toUnixTimestamp64Milli(registered_at) AS registered_at_ms, "
+    "toUnixTimestamp64Milli(last_heartbeat_at) AS last_heartbeat_at_ms, toUnixTimestamp64Milli(lost_at) AS lost_at_ms "
+    "FROM nodes ORDER BY pool, node_id"
+)
+POOLS_QUERY = "SELECT pool, partition, nodes, nodes_alive, nodes_closed, devices, policy, policy_version FROM pools ORDER BY pool"

@@ -1,0 +1,126 @@
+"""The app: routes, errors and pages put together.
+
+Holds: one OpenAPI 3.1 document describes every route; nothing is asked of a server before the first request.
+Never: opens itself to other sites: there is no CORS.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.responses import PlainTextResponse, Response
+
+from trainhouse.events.metering import exposition
+from trainhouse.gateway import problems
+from trainhouse.gateway.bounds import Bounds
+from trainhouse.gateway.context import Gateway
+from trainhouse.gateway.document import describe
+from trainhouse.gateway.figures import Figures, Measured
+from trainhouse.gateway.live.following import Following
+from trainhouse.gateway.mlflow import router as mlflow
+from trainhouse.gateway.pages import router as pages
+from trainhouse.gateway.routes import (
+    audit,
+    code,
+    compare,
+    curves,
+    fleet,
+    identity,
+    jobs,
+    lineage,
+    node_parts,
+    nodes,
+    output,
+    parts,
+    query,
+    slo,
+    story,
+    streams,
+    terms,
+    usage,
+    writes,
+)
+
+DESCRIPTION = "Trainhouse over HTTP: submit training jobs, follow them, ask anything in SQL. Errors are RFC 9457 problems."
+
+ROUTES = (
+    jobs,
+    writes,
+    terms,
+    code,
+    story,
+    output,
+    curves,
+    parts,
+    streams,
+    compare,
+    lineage,
+    nodes,
+    node_parts,
+    fleet,
+    usage,
+    slo,
+    query,
+    audit,
+    identity,
+)
+
+
+def make_app(gateway: Gateway) -> FastAPI:
+    """An app on these ports; it closes them when it ends."""
+    app = FastAPI(
+        title="Trainhouse",
+        version="1",
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_life,
+        openapi_tags=[{"name": "jobs"}, {"name": "identity"}],
+    )
+    app.state.gateway = gateway
+    problems.register(app)
+    for module in ROUTES:
+        app.include_router(module.router)
+    app.include_router(mlflow.router)
+    app.add_middleware(Bounds, body_bytes=gateway.settings.body_bytes, body_time_s=gateway.settings.body_time_s)
+    _own(app, Figures(lambda: len(gateway.hub)))
+    _pages(app)
+    describe(app)
+    return app
+
+
+@asynccontextmanager
+async def _life(app: FastAPI) -> AsyncIterator[None]:
+    gateway: Gateway = app.state.gateway
+    following = Following(gateway)
+    following.start()
+    try:
+        yield
+    finally:
+        await following.close()
+        await gateway.reader.close()
+        await asyncio.to_thread(gateway.bus.close)
+
+
+def _own(app: FastAPI, figures: Figures) -> None:
+    """What the process tells of itself."""
+
+    async def health() -> Response:
+        """Answers while the process serves; what is behind it is asked for by requests themselves."""
+        return PlainTextResponse("ok\n")
+
+    async def metrics() -> Response:
+        """Figures for Prometheus."""
+        kind, text = exposition(figures.registry)
+        return Response(text, headers={"Content-Type": kind})
+
+    app.add_api_route("/healthz", health, include_in_schema=False)
+    app.add_api_route("/metrics", metrics, include_in_schema=False)
+    app.add_middleware(Measured, figures=figures)
+
+
+def _pages(app: FastAPI) -> None:
+    """The web pages: their addresses and their files."""
+    app.mount("/static", pages.Files(directory=pages.STATIC), name="static")
+    app.include_router(pages.router)

@@ -1,0 +1,44 @@
+"""What goes wrong in the gateway. A small tree; `problems` makes answers of it.
+
+Holds: a message names the thing, the cause and the way out, and nothing that its reader may not know.
+"""
+
+from starlette.exceptions import HTTPException
+
+
+class GatewayError(Exception):
+    """Base of all errors of the gateway."""
+
+
+class KeyUnusable(GatewayError):
+    """Tokens can be neither made nor read: there is no sound key."""
+
+
+class BadToken(GatewayError):
+    """A token is missing, damaged, forged, expired or revoked."""
+
+
+class SqlUnavailable(GatewayError):
+    """The projections do not answer; retryable."""
+
+
+class SqlRefused(GatewayError):
+    """ClickHouse refused a query; `code` is its own number."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Problem(GatewayError, HTTPException):
+    """An answer that is no success, as RFC 9457 has it. `more` are members beside the standard ones.
+
+    One of the framework's own, so that it passes through whatever part of the framework it was raised in.
+    """
+
+    def __init__(self, status: int, title: str, detail: str, *, headers: dict[str, str] | None = None, **more: object) -> None:
+        HTTPException.__init__(self, status, detail, headers or {})
+        self.headers: dict[str, str] = headers or {}
+        self.status = status
+        self.title = title
+        self.more = more

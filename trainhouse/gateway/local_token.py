@@ -1,0 +1,30 @@
+"""The token of the user whose stack this is: a file that only this user reads.
+
+Holds: a token that the key verifies is kept; the file is replaced in one step, mode 0600.
+"""
+
+import getpass
+import os
+from pathlib import Path
+
+from trainhouse.gateway import tokens
+from trainhouse.gateway.errors import BadToken
+from trainhouse.gateway.roles import ALL_PROJECTS, Principal
+
+
+def ensure(path: Path, key: bytes, now_s: int) -> tuple[Principal, bool]:
+    """Whose token the file holds, and whether it was made now. Blocks on the disk."""
+    try:
+        return tokens.read(key, path.read_text().strip()), False
+    except (OSError, BadToken):
+        token = tokens.issue(key, getpass.getuser(), ["admin"], [ALL_PROJECTS], now_s=now_s)
+        _replace(path, token)
+        return tokens.read(key, token), True
+
+
+def _replace(path: Path, token: str) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(token + "\n")
+    draft.replace(path)

@@ -1,0 +1,157 @@
+"""Artifacts by MLflow's proxy: their bytes go to the object store under their hash, and an event names them.
+
+Holds: an upload is read once, within a bound, and is not there before its event is; a path stays within its run. What is downloaded is
+never shown as a page of this server.
+"""
+
+import asyncio
+import hashlib
+import re
+import tempfile
+from collections.abc import Iterator
+from typing import IO, Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import StreamingResponse
+
+from trainhouse.checkpointing.s3 import S3ObjectStore
+from trainhouse.events import JobId
+from trainhouse.events.tracking import ArtifactLogged
+from trainhouse.gateway.context import now_ms
+from trainhouse.gateway.mlflow import shapes
+from trainhouse.gateway.mlflow.desk import Desk, Reading, Row, Writing
+from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, invalid, missing
+
+router = APIRouter(route_class=MlflowRoute)
+Json = dict[str, Any]
+PIECE_BYTES = 4 * 1024 * 1024
+IN_MEMORY_BYTES = 8 * 1024 * 1024
+MAX_LISTED = 100_000
+MAX_DELETED = 1000
+_PLACE = re.compile(r"^(?P<experiment>[0-9]{1,18})/(?P<run>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})/artifacts(?:/(?P<path>.*))?$")
+_COLUMNS = "path, uri, sha256, size_bytes"
+_PATH = Annotated[str, Query(max_length=2048)]
+
+
+@router.put("/mlflow-artifacts/artifacts/{place:path}")
+async def upload(place: str, request: Request, desk: Writing) -> Json:
+    """Stores a file of a run; one of the same path is replaced."""
+    run_id, path = placed(place)
+    if not path:
+        raise invalid("an artifact needs a path within its run")
+    row = await desk.active_run(run_id)
+    with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as file:
+        sha256, size_bytes = await _received(request, file, desk.settings.artifact_bytes, desk.settings.body_time_s)
+        key = f"artifacts/{row['job_id']}/{sha256}"
+        await asyncio.to_thread(desk.ports.objects.put_file, key, file)
+    uri = desk.ports.objects.uri(key)
+    logged = ArtifactLogged(job_id=JobId(row["job_id"]), path=path, uri=uri, sha256=sha256, size_bytes=size_bytes, at_ms=now_ms())
+    await desk.send(logged)
+    return {}
+
+
+@router.get("/mlflow-artifacts/artifacts")
+async def listed_by_place(desk: Reading, path: _PATH = "") -> Json:
+    """What lies directly under a place; names are relative to it."""
+    run_id, under = placed(path)
+    root = f"{under}/" if under else ""
+    files = await _files(desk, await desk.run(run_id), under)
+    return {"files": [f | {"path": f["path"].removeprefix(root)} for f in files]}
+
+
+@router.get("/mlflow/artifacts/list")
+async def listed(desk: Reading, run_id: _PATH = "", run_uuid: _PATH = "", path: _PATH = "") -> Json:
+    """What lies directly under a folder of a run."""
+    row = await desk.run(run_id or run_uuid)
+    files = await _files(desk, row, cleaned(path))
+    return {"root_uri": shapes.artifact_root(row["experiment_id"], row["job_id"]), "files": files}
+
+
+@router.get("/mlflow-artifacts/artifacts/{place:path}")
+async def download(place: str, desk: Reading) -> StreamingResponse:
+    """The bytes of a file."""
+    run_id, path = placed(place)
+    row = await desk.run(run_id)
+    sql = f"SELECT {_COLUMNS} FROM artifacts WHERE job_id = {{id:String}} AND path = {{path:String}} LIMIT 1"
+    found = await desk.reader.one(sql, {"id": row["job_id"], "path": path})
+    if found is None:
+        raise missing(f"artifact {path} of run {run_id}")
+    headers = {"Content-Length": str(found["size_bytes"]), "Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
+    return StreamingResponse(pieces(desk.ports.objects, found), headers=headers, media_type="application/octet-stream")
+
+
+@router.delete("/mlflow-artifacts/artifacts/{place:path}")
+async def delete(place: str, desk: Writing) -> Json:
+    """A file, or all files of a folder, leave the run; their bytes stay for who has their hash."""
+    run_id, path = placed(place)
+    row = await desk.active_run(run_id)
+    found = [f for f in await _known(desk, row["job_id"]) if not path or f["path"] == path or f["path"].startswith(f"{path}/")]
+    if len(found) > MAX_DELETED:
+        raise invalid(f"{len(found)} artifacts at once are too many; delete folders of at most {MAX_DELETED}")
+    for file in found:
+        await desk.send(ArtifactLogged(job_id=JobId(row["job_id"]), **file, deleted=True, at_ms=now_ms()))
+    return {}
+
+
+@router.api_route("/mlflow-artifacts/mpu/{place:path}", methods=["POST"])
+@router.api_route("/mlflow-artifacts/presigned/{place:path}", methods=["GET"])
+async def around_the_proxy(place: str, _: Reading) -> None:
+    """Clients fall back to the proxy when they read these words."""
+    raise MlflowError(
+        "NOT_IMPLEMENTED", "Multipart upload is not supported for the current artifact repository; files go through the gateway"
+    )
+
+
+def placed(place: str) -> tuple[str, str]:
+    """The run and the path within it of EXPERIMENT/RUN/artifacts/PATH. Raises MlflowError."""
+    match = _PLACE.fullmatch(place.strip("/"))
+    if match is None:
+        raise missing("artifact there")
+    return match["run"], cleaned(match["path"] or "")
+
+
+def cleaned(path: str) -> str:
+    """A path within a run. Raises MlflowError where it leads out of it, or names nothing."""
+    path = path.rstrip("/")
+    parts = path.split("/") if path else []
+    if len(path) > 1024 or any(p in ("", ".", "..") or not p.isprintable() or "\\" in p for p in parts):
+        raise invalid(f"{path[:200]!r} is no path of an artifact: name folders and a file, with / between them, at most 1024 characters")
+    return path
+
+
+def pieces(objects: S3ObjectStore, row: Row) -> Iterator[bytes]:
+    """The bytes of an artifact, a few MiB at a time. Blocks on the object store."""
+    key = row["uri"].removeprefix(objects.uri(""))
+    for start in range(0, row["size_bytes"], PIECE_BYTES):
+        yield objects.get_range(key, start, min(PIECE_BYTES, row["size_bytes"] - start))
+
+
+async def _received(request: Request, file: IO[bytes], limit_bytes: int, patience_s: float) -> tuple[str, int]:
+    """Writes the body to a file. Returns its hash and size. Raises MlflowError when it is too large, or when nothing comes for too long."""
+    too_large = invalid(f"an artifact has at most {limit_bytes} bytes here (artifact_bytes of the gateway's settings)")
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit_bytes:
+        raise too_large
+    whole, size_bytes = hashlib.sha256(), 0
+    stream = request.stream()
+    while True:
+        try:
+            piece = await asyncio.wait_for(anext(stream, None), patience_s)
+        except TimeoutError as error:
+            raise invalid(f"nothing of the artifact came for {patience_s:g} s") from error
+        if piece is None:
+            return whole.hexdigest(), size_bytes
+        size_bytes += len(piece)
+        if size_bytes > limit_bytes:
+            raise too_large
+        whole.update(piece)
+        await asyncio.to_thread(file.write, piece)
+
+
+async def _files(desk: Desk, run: Row, under: str) -> list[Json]:
+    return shapes.files_at(under, ((f["path"], f["size_bytes"]) for f in await _known(desk, run["job_id"])))
+
+
+async def _known(desk: Desk, run_id: str) -> list[Row]:
+    sql = f"SELECT {_COLUMNS} FROM artifacts WHERE job_id = {{id:String}} ORDER BY path LIMIT {MAX_LISTED}"
+    return await desk.reader.rows(sql, {"id": run_id})

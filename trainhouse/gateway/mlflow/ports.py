@@ -1,0 +1,88 @@
+"""What MLflow's API needs of the world beside the gateway's own ports: to know that projections have caught up, and to keep bytes.
+
+Holds: made at the first request, from the settings that every process reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from trainhouse.checkpointing.s3 import S3ObjectStore
+from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import METRICS, TRACKING
+from trainhouse.gateway.reader import SqlReader
+
+ANSWER_S = 10.0
+LOOK_S = 0.03
+
+
+class Freshness:
+    """Whether the projections hold what the topics held when a read began, whichever gateway wrote it."""
+
+    def __init__(self, settings: KafkaSettings, reader: SqlReader, wait_s: float) -> None:
+        self._admin = AdminClient(settings.client_config())
+        self._partitions: dict[str, list[int]] = {}
+        self._reader = reader
+        self._wait_s = wait_s
+
+    async def reached(self, *topics: str) -> None:
+        """Waits until everything that these topics hold now can be read. Raises BusUnavailable when that takes too long."""
+        deadline = time.monotonic() + self._wait_s
+        missing = await asyncio.to_thread(self._ends, topics)
+        while missing:
+            rows = await self._reader.rows(_POSITIONS, {"topics": list(topics)})
+            held = {(r["topic"], r["partition"]): r["held"] for r in rows}
+            missing = {at: end for at, end in missing.items() if held.get(at, 0) < end}
+            if missing and time.monotonic() > deadline:
+                raise BusUnavailable(f"the projections are more than {self._wait_s:.0f} s behind; try again in a moment")
+            if missing:
+                await asyncio.sleep(LOOK_S)
+
+    def _ends(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+        try:
+            newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            asked = {TopicPartition(t, p): newest for t in topics for p in self._partitions_of(t)}
+            ends = {
+                (at.topic, at.partition): f.result().offset for at, f in self._admin.list_offsets(asked, request_timeout=ANSWER_S).items()
+            }
+        except KafkaException as error:
+            raise BusUnavailable(f"the brokers did not answer: {error.args[0]}") from error
+        return {at: end for at, end in ends.items() if end > 0}
+
+    def _partitions_of(self, topic: str) -> list[int]:
+        if topic not in self._partitions:
+            found = self._admin.list_topics(topic, timeout=ANSWER_S).topics[topic]
+            if found.error is not None or not found.partitions:
+                raise BusUnavailable(f"topic {topic} is not there; create the topics first (`trainhouse up` does)")
+            self._partitions[topic] = sorted(found.partitions)
+        return self._partitions[topic]
+
+
+_POSITIONS = """
+SELECT topic, partition, if(done = 1, to_offset, from_offset) AS held FROM positions FINAL
+WHERE topic IN {topics:Array(String)} AND lane IN ('facts', 'metrics')
+"""
+EVERYTHING = (TRACKING, METRICS)
+
+
+@dataclass
+class Ports:
+    """All of them. `runs` remembers what was read of runs of late, so that a flood of points asks nothing."""
+
+    freshness: Freshness
+    objects: S3ObjectStore
+    runs: dict[str, tuple[float, dict[str, object]]] = field(default_factory=dict)
+
+
+def ports_of_settings(reader: SqlReader, wait_s: float) -> Ports:
+    """From environment and settings file."""
+    kafka = KafkaSettings()
+    return Ports(Freshness(kafka, reader, wait_s), S3ObjectStore(StoreSettings()))

@@ -1,0 +1,58 @@
+"""MLflow's routes, gathered: `mlflow.set_tracking_uri(gateway)` finds them all.
+
+Holds: every error has MLflow's form; what Trainhouse does not have is answered as such, never as a fault.
+"""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.mlflow import artifact_routes, experiment_routes, log_routes, run_routes
+from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, unsupported
+
+API = "/api/2.0/mlflow"
+router = APIRouter(tags=["mlflow"], include_in_schema=False)
+for _module in (run_routes, log_routes, experiment_routes):
+    router.include_router(_module.router, prefix=API)
+
+rest = APIRouter(route_class=MlflowRoute)
+_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+@rest.get("/api/3.0/mlflow/server-info")
+@rest.get("/api/3.0/mlflow/server-features")
+async def server_info(_: Viewer) -> dict[str, Any]:
+    """What newer clients ask first."""
+    return {
+        "store_type": "trainhouse",
+        "workspaces_enabled": False,
+        "multipart_uploads_enabled": False,
+        "multipart_downloads_enabled": False,
+    }
+
+
+@rest.post("/api/2.0/mlflow/logged-models/search")
+async def no_models(_: Viewer) -> dict[str, Any]:
+    """There are none, which clients ask whenever they list artifacts."""
+    return {"models": []}
+
+
+@rest.api_route("/api/2.0/mlflow/logged-models", methods=_METHODS)
+@rest.api_route("/api/2.0/mlflow/logged-models/{path:path}", methods=_METHODS)
+@rest.api_route("/api/2.0/mlflow/runs/log-model", methods=_METHODS)
+@rest.api_route("/api/2.0/mlflow/runs/outputs", methods=_METHODS)
+async def models(_: Viewer, path: str = "") -> None:
+    """Models as things of their own."""
+    raise unsupported("Trainhouse keeps no logged models yet: log the files of a model as artifacts (`mlflow.log_artifacts`)")
+
+
+@rest.api_route("/api/2.0/mlflow/{path:path}", methods=_METHODS)
+@rest.api_route("/api/3.0/mlflow/{path:path}", methods=_METHODS)
+async def others(_: Viewer, path: str) -> None:
+    """Whatever else MLflow has: traces, registry, prompts."""
+    raise MlflowError("ENDPOINT_NOT_FOUND", f"Trainhouse does not have MLflow's {path[:100]!r}; it has experiments, runs and artifacts")
+
+
+router.include_router(artifact_routes.router, prefix="/api/2.0")
+router.include_router(rest)

@@ -1,0 +1,164 @@
+"""Runs: made, changed, read, searched."""
+
+import secrets
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from trainhouse.events import JobId
+from trainhouse.events.topics import METRICS
+from trainhouse.events.tracking import TagsChanged, TrackedRunBegun, TrackedRunChanged
+from trainhouse.gateway.context import now_ms
+from trainhouse.gateway.mlflow import bodies, shapes
+from trainhouse.gateway.mlflow.desk import Desk, Reading, Row, Writing
+from trainhouse.gateway.mlflow.errors import MlflowRoute, invalid
+from trainhouse.gateway.mlflow.filters import RUNS, parse_filter, parse_orders
+from trainhouse.gateway.mlflow.search import paged, read_token, runs_query, token_of
+
+router = APIRouter(route_class=MlflowRoute)
+Json = dict[str, Any]
+Text = Annotated[str, Query(max_length=256)]
+_LAST = """
+SELECT job_id, metric, toString(l.value) AS value, step, toUnixTimestamp64Milli(l.time) AS time_ms
+FROM metric_latest AS l WHERE job_id IN {ids:Array(String)} AND rank = 0 ORDER BY metric
+"""
+_HISTORY = """
+SELECT DISTINCT metric, toString(step_metrics.value) AS value, step, toUnixTimestamp64Milli(time) AS time_ms FROM step_metrics
+WHERE job_id = {id:String} AND metric = {key:String} AND rank = 0 ORDER BY time_ms, step, step_metrics.value
+LIMIT {limit:UInt32} OFFSET {begin:UInt64}
+"""
+
+
+@router.post("/runs/create")
+async def create(body: bodies.CreateRun, desk: Writing) -> Json:
+    """A run begins. Its answer says all of it, so nothing needs to be read."""
+    experiment = await desk.experiment(body.experiment_id)
+    if experiment["deleted"]:
+        raise invalid(f"the experiment {body.experiment_id} is deleted; restore it first")
+    run_id, at_ms = secrets.token_hex(16), now_ms()
+    tags = {tag.key: tag.value for tag in body.tags}
+    name = body.run_name or tags.get("mlflow.runName") or f"run-{run_id[:8]}"
+    user = body.user_id or tags.get("mlflow.user") or desk.principal.sub
+    begun = TrackedRunBegun(
+        job_id=JobId(run_id),
+        experiment_id=experiment["experiment_id"],
+        experiment=experiment["name"],
+        project=experiment["project"],
+        name=name,
+        user=user[:256],
+        started_at_ms=at_ms if body.start_time is None else body.start_time,
+    )
+    tags |= {"mlflow.runName": name}
+    await desk.send(begun, TagsChanged(job_id=begun.job_id, tags=tags, at_ms=at_ms))
+    row = begun.model_dump(include={"job_id", "experiment_id", "project", "name", "user"}) | {
+        "state": begun.state.value,
+        "deleted": 0,
+        "start_ms": begun.started_at_ms,
+        "end_ms": None,
+        "epoch": 0,
+        "attempt": 0,
+    }
+    desk.remember(row)
+    return {"run": shapes.run(row, tags=[{"key": k, "value": v} for k, v in tags.items()])}
+
+
+@router.post("/runs/update")
+async def update(body: bodies.UpdateRun, desk: Writing) -> Json:
+    """A run ends, goes on, or has another name. What is scheduled has its state from the scheduler alone."""
+    row = await desk.active_run(body.run_id)
+    state = shapes.STATE[body.status] if body.status else None
+    tracked = row.get("source") != "scheduled"
+    if tracked and (state is not None or body.end_time is not None or body.run_name):
+        ended_ms = body.end_time if body.end_time is not None else (now_ms() if state is not None and state.final else None)
+        changed = TrackedRunChanged(
+            job_id=JobId(body.run_id), state=state, ended_at_ms=ended_ms, name=body.run_name or None, at_ms=now_ms()
+        )
+        named = TagsChanged(job_id=JobId(body.run_id), tags={"mlflow.runName": body.run_name}, at_ms=now_ms()) if body.run_name else None
+        await desk.send(changed, *([named] if named else []))
+        row = shapes.updated(row, state, ended_ms, body.run_name)
+        desk.remember(row)
+    return {"run_info": shapes.run_info(row)}
+
+
+@router.post("/runs/delete")
+async def delete(body: bodies.OfRun, desk: Writing) -> Json:
+    """A run leaves lists; it can be restored."""
+    return await _mark(desk, body.run_id, deleted=True)
+
+
+@router.post("/runs/restore")
+async def restore(body: bodies.OfRun, desk: Writing) -> Json:
+    """A deleted run is back."""
+    return await _mark(desk, body.run_id, deleted=False)
+
+
+async def _mark(desk: Desk, run_id: str, deleted: bool) -> Json:
+    row = await desk.run(run_id)
+    if row["source"] == "scheduled":
+        raise invalid(f"{run_id} is a job that Trainhouse scheduled; jobs stay (`trainhouse cancel` ends one)")
+    desk.forget(run_id)
+    await desk.send(TrackedRunChanged(job_id=JobId(run_id), deleted=deleted, at_ms=now_ms()))
+    return {}
+
+
+@router.get("/runs/get")
+async def get(desk: Reading, run_id: Text = "", run_uuid: Text = "") -> Json:
+    """A run with its last metrics, its parameters and tags."""
+    row = await desk.run(run_id or run_uuid)
+    await desk.fresh(METRICS)
+    return {"run": (await whole(desk, [row]))[0]}
+
+
+@router.post("/runs/search")
+async def search(body: bodies.SearchRuns, desk: Reading) -> Json:
+    """Runs of experiments that a filter lets through, the newest first unless another order is asked."""
+    conditions, orders = parse_filter(body.filter, RUNS), parse_orders(body.order_by, RUNS)
+    await desk.fresh()
+    sql, query = runs_query(desk.principal, body.experiment_ids, body.run_view_type, conditions, orders)
+    text, values, begin = paged(sql, query, body.max_results, body.page_token)
+    rows = await desk.reader.rows(text, values)
+    answer: Json = {"runs": await whole(desk, rows[: body.max_results])}
+    return answer | ({"next_page_token": token_of(begin + body.max_results)} if len(rows) > body.max_results else {})
+
+
+@router.get("/metrics/get-history")
+async def history(
+    desk: Reading,
+    metric_key: Annotated[str, Query(max_length=250)],
+    run_id: Text = "",
+    run_uuid: Text = "",
+    page_token: Annotated[str | None, Query(max_length=64)] = None,
+    max_results: Annotated[int, Query(ge=1, le=bodies.MAX_HISTORY)] = bodies.MAX_HISTORY,
+) -> Json:
+    """Every point of a metric, oldest first, a page at a time; a point that came twice is one."""
+    row = await desk.run(run_id or run_uuid)
+    begin = read_token(page_token)
+    await desk.fresh(METRICS)
+    values = {"id": row["job_id"], "key": metric_key, "limit": max_results + 1, "begin": begin}
+    rows = await desk.reader.rows(_HISTORY, values)
+    answer: Json = {"metrics": [shapes.metric(r) for r in rows[:max_results]]}
+    return answer | ({"next_page_token": token_of(begin + max_results)} if len(rows) > max_results else {})
+
+
+async def whole(desk: Desk, rows: list[Row]) -> list[Json]:
+    """Runs with all that MLflow shows of them, in four questions however many they are."""
+    if not rows:
+        return []
+    ids = {"ids": [row["job_id"] for row in rows]}
+    metrics = _by_run(await desk.reader.rows(_LAST, ids))
+    params = _by_run(await desk.reader.rows(_of("parameters", "key, value", "key"), ids))
+    tags = _by_run(await desk.reader.rows(_of("tags", "key, value", "key"), ids))
+    columns = "name, digest, source_type, source, context, schema_text, profile"
+    inputs = _by_run(await desk.reader.rows(_of("inputs", columns, "name"), ids))
+    return [shapes.run(r, *(found.get(r["job_id"], []) for found in (metrics, params, tags, inputs))) for r in rows]
+
+
+def _of(view: str, columns: str, order: str) -> str:
+    return f"SELECT job_id, {columns} FROM {view} WHERE job_id IN {{ids:Array(String)}} ORDER BY {order}"
+
+
+def _by_run(rows: list[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["job_id"], []).append(row)
+    return found

@@ -1,0 +1,84 @@
+// One job: what it is now, its parts as sections of the address (?tab=), actions that the reader's role allows.
+import { html, useCallback, useEffect, useState } from "../kit.js";
+import { call } from "../api.js";
+import { Figures, JobState, Live, Meter, useTitle } from "../parts/bits.js";
+import { Failed, Loading } from "../parts/notice.js";
+import { ask } from "../router.js";
+import { ago, moment, number, plural, span } from "../format.js";
+import { ENDED } from "../states.js";
+import { useClock, useLive } from "../use.js";
+import { Summary } from "./job/summary.js";
+import { Ranks } from "./job/ranks.js";
+import { Checkpoints } from "./job/checkpoints.js";
+import { Logs } from "./job/logs.js";
+import { Events } from "./job/events.js";
+import { Why } from "./job/why.js";
+import { Config } from "./job/config.js";
+import { Lineage } from "./job/lineage.js";
+
+const TABS = [
+  ["summary", "Summary", Summary], ["ranks", "Ranks", Ranks], ["checkpoints", "Checkpoints", Checkpoints], ["logs", "Logs", Logs],
+  ["events", "Events", Events], ["why", "Explain", Why], ["config", "Config", Config], ["lineage", "Lineage", Lineage],
+];
+
+// What a section wants to hear besides statuses: a wide gang's metrics are not sent to somebody who reads its config.
+const NEWS = { summary: "metrics", logs: "log", events: "event" };
+
+export default function Job({ id, query, who }) {
+  const path = `/v1/training-jobs/${encodeURIComponent(id)}`;
+  const [job, setJob] = useState(null);
+  const [error, setError] = useState(null);
+  const [pulse, setPulse] = useState({ metrics: 0, event: 0, log: 0 });
+  const now_ms = useClock();
+  useTitle(job?.name || id);
+  const load = useCallback(() => call(path).then((found) => { setJob(found); setError(null); }, setError), [path]);
+  useEffect(() => { load(); }, [path]);
+  const beat = (name) => () => setPulse((before) => ({ ...before, [name]: before[name] + 1 }));
+  const tab = TABS.find(([name]) => name === query.get("tab")) || TABS[0];
+  const news = NEWS[tab[0]] ? `&include=${NEWS[tab[0]]}` : "";
+  const live = useLive(`${path}/stream?include=status${news}`, {
+    status: (told) => setJob((before) => (before && told.status_seq >= before.status_seq ? { ...before, ...told } : before)),
+    metrics: beat("metrics"), event: beat("event"), log: beat("log"), begins: () => news && beat(NEWS[tab[0]])(),
+  });
+  if (!job) return error ? html`<${Failed} error=${error} again=${load} />` : html`<${Loading} what="the job" />`;
+  return html`
+    <div class="title"><h1>${job.name}</h1><${JobState} state=${job.state} />${!ENDED.has(job.state) && html`<${Live} state=${live} />`}
+      <div class="push"><a class="button" href=${`/compare?job=${encodeURIComponent(job.job_id)}`}>Compare</a><${Cancel} job=${job} path=${path} who=${who} /></div></div>
+    <p class="sub"><code>${job.job_id}</code> · team ${job.team} · ${job.user} · project ${job.project} · pool ${job.pool}</p>
+    ${job.reason && html`<p class=${`notice${job.state === "FAILED" || job.state === "REJECTED" ? " bad" : ""}`} style="white-space:pre-wrap;margin-bottom:14px">${job.reason}</p>`}
+    <${Facts} job=${job} now_ms=${now_ms} />
+    <nav class="tabs" aria-label="Parts of the job">${TABS.map(([name, title]) => html`<a href=${`?tab=${name}`} aria-current=${name === tab[0] ? "page" : null}
+      onClick=${(event) => { event.preventDefault(); ask({ tab: name === "summary" ? null : name }); }}>${title}</a>`)}</nav>
+    <${tab[2]} job=${job} path=${path} pulse=${pulse} now_ms=${now_ms} who=${who} query=${query} />`;
+}
+
+function Facts({ job, now_ms }) {
+  const part = job.total_steps ? (job.step || 0) / job.total_steps : 0;
+  const items = [
+    ["Steps", job.total_steps ? html`${number(job.step || 0)} of ${number(job.total_steps)}<${Meter} part=${part} label=${`${Math.floor(100 * part)} % of the steps`} />` : number(job.step)],
+    ["Loss", number(job.loss)], ["Steps/s", number(job.steps_per_s, 3)], ["Ranks", number(job.world_size)],
+    ["Attempt", `${job.attempt}${job.restarts ? `, ${plural(job.restarts, "restart")}` : ""}`],
+    ["Submitted", html`<span title=${moment(job.submitted_at)}>${ago(job.submitted_at, now_ms)}</span>`],
+    job.finished_at ? ["Took", span(job.elapsed_s)] : ["Left", span(job.eta_s)],
+    ["Last checkpoint", job.last_checkpoint_step === null ? "none" : `step ${number(job.last_checkpoint_step)}`],
+  ];
+  return html`<${Figures} items=${items} />`;
+}
+
+// Asks twice; the answer is an event that the scheduler obeys, so the state follows by the live stream.
+function Cancel({ job, path, who }) {
+  const [asked, setAsked] = useState(false);
+  const [word, setWord] = useState("");
+  if (ENDED.has(job.state) || job.source === "tracked" || !who.roles.some((role) => role !== "viewer")) return null;
+  const cancel = async () => {
+    setAsked(false);
+    try {
+      await call(`${path}/cancel`, { method: "POST", body: { reason: "cancelled on the pages" } });
+      setWord("Asked to stop; the scheduler will say so here.");
+    } catch (error) { setWord(error.message); }
+  };
+  if (word) return html`<span class="sub" role="status">${word}</span>`;
+  if (!asked) return html`<button class="danger" onClick=${() => setAsked(true)}>Cancel job</button>`;
+  return html`<span class="row" role="group" aria-label="Cancel this job?">Cancel this job?
+    <button class="danger" onClick=${cancel}>Yes, cancel it</button><button onClick=${() => setAsked(false)}>Keep it</button></span>`;
+}

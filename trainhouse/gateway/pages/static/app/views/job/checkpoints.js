@@ -1,0 +1,34 @@
+// The checkpoints of a job, and a restore of one of them for those who may submit.
+import { html, useEffect, useState } from "../../kit.js";
+import { call } from "../../api.js";
+import { Card } from "../../parts/bits.js";
+import { Shown } from "../../parts/notice.js";
+import { Table } from "../../parts/table.js";
+import { ago, bytes, number, span } from "../../format.js";
+import { useData } from "../../use.js";
+
+export function Checkpoints({ job, path, now_ms, who }) {
+  const found = useData(`${path}/checkpoints?limit=500`);
+  const [word, setWord] = useState("");
+  const [busy, setBusy] = useState(false);
+  useEffect(() => { found.reload(); }, [job.last_checkpoint_commit]);
+  const restore = async (step) => {
+    setBusy(true);
+    try {
+      const told = await call(`${path}/checkpoints/${step}/restore`, { method: "POST", body: {} });
+      setWord(html`Submitted as <a href=${`/jobs/${told.job_id}`}>${told.job_id}</a>: it begins from step ${step}.`);
+    } catch (error) { setWord(error.message); }
+    setBusy(false);
+  };
+  const may = who.roles.some((role) => role !== "viewer");
+  const columns = [
+    ["Step", (c) => number(c.step), "num"], ["State", (c) => (c.state === "PRUNED" ? "removed by retention" : "complete")], ["Attempt", (c) => c.attempt, "num"],
+    ["When", (c) => ago(c.completed_at, now_ms)], ["Size", (c) => bytes(c.bytes_total), "num"], ["New", (c) => bytes(c.bytes_new), "num"],
+    ["Training waited", (c) => span(c.stage_s), "num"], ["Upload", (c) => span(c.upload_s), "num"], ["Restored", (c) => `${c.restores} ×`, "num"],
+    ["Where", (c) => html`<code>${c.uri}</code>`, "wide"],
+    ...(may ? [["Action", (c) => (c.state === "PRUNED" ? "" : html`<button disabled=${busy} onClick=${() => restore(c.step)} aria-label=${`Begin a new job from step ${c.step}`}>Begin from here</button>`)]] : []),
+  ];
+  return html`<${Card} title="Checkpoints">${word && html`<p class="notice" role="status">${word}</p>`}
+    <${Shown} of=${found} what="checkpoints" empty=${(d) => !d.items.length} nothing="No checkpoint was completed yet.">${(d) => html`
+      <${Table} caption="Checkpoints, the newest first" columns=${columns} rows=${d.items} keyOf=${(c) => c.commit} />`}<//><//>`;
+}

@@ -1,0 +1,82 @@
+"""Every error as `application/problem+json` (RFC 9457).
+
+Holds: each answer that is no success has this form, whoever noticed the problem; a real fault says nothing of its inside.
+"""
+
+from __future__ import annotations
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.gateway.answers import Json
+from trainhouse.gateway.errors import Problem, SqlRefused, SqlUnavailable
+
+log = structlog.get_logger(__name__)
+MEDIA_TYPE = "application/problem+json"
+RETRY_S = "1"
+REFUSALS = frozenset({401, 403, 404})
+TITLES = {400: "Bad request", 404: "Not found", 405: "Method not allowed", 406: "Not acceptable", 413: "Too large"}
+"""Of errors that the framework itself finds."""
+
+
+def answer(problem: Problem, instance: str = "") -> Response:
+    """The response of a problem."""
+    slug = problem.title.lower().replace(" ", "-")
+    body = {"type": f"urn:trainhouse:problem:{slug}", "title": problem.title, "status": problem.status, "detail": problem.detail}
+    if instance:
+        body["instance"] = instance
+    return Json(body | problem.more, problem.status, dict(problem.headers or {}), MEDIA_TYPE)
+
+
+def not_found(what: str) -> Problem:
+    """One and the same for what does not exist and for what its asker may not see."""
+    return Problem(404, "Not found", f"there is no {what} that you may see")
+
+
+def busy(detail: str) -> Problem:
+    """Something behind the gateway is away or behind: the same request will do in a moment."""
+    return Problem(503, "Not available", detail, headers={"Retry-After": RETRY_S})
+
+
+def register(app: FastAPI) -> None:
+    """Makes the app answer so."""
+    app.add_exception_handler(Problem, _problem)
+    app.add_exception_handler(HTTPException, _framework)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(SqlUnavailable, _unavailable)
+    app.add_exception_handler(BusUnavailable, _unavailable)
+    app.add_exception_handler(SqlRefused, _fault)
+    app.add_exception_handler(Exception, _fault)
+
+
+def _problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    if error.status in REFUSALS:
+        request.app.state.gateway.refused(request, error.status, error.detail)
+    return answer(error, request.url.path)
+
+
+def _framework(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    title = TITLES.get(error.status_code, "Refused")
+    return answer(Problem(error.status_code, title, str(error.detail), headers=dict(error.headers or {})), request.url.path)
+
+
+def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [{"where": ".".join(map(str, e["loc"])), "what": e["msg"]} for e in error.errors()][:20]
+    first = found[0] if found else {"where": "request", "what": "is invalid"}
+    return answer(Problem(422, "Invalid request", f"{first['where']}: {first['what']}", errors=found), request.url.path)
+
+
+def _unavailable(request: Request, error: Exception) -> Response:
+    return answer(busy(str(error)), request.url.path)
+
+
+def _fault(request: Request, error: Exception) -> Response:
+    log.error("a request failed", path=request.url.path, method=request.method, exc_info=error)
+    return answer(Problem(500, "A fault of Trainhouse", "this is a bug; the gateway's log tells where"), request.url.path)

@@ -1,0 +1,60 @@
+"""What a write becomes: ids of events and jobs, and whether its spec is one that its sender may submit.
+
+Holds: pure. A repeated request with the same Idempotency-Key has the same ids, so that the bus's own rules make it one: the same event id
+is one event, and the same job id with another spec is refused.
+"""
+
+import hashlib
+
+from trainhouse.events import JobId, JobSpec
+from trainhouse.events.jobids import slug
+from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.roles import Principal, Role
+
+UNNAMED_USER = "unknown"
+DIGEST_CHARS = 20
+
+
+def keyed_job_id(sub: str, key: str) -> JobId:
+    """The job of a principal's key, whatever its spec says."""
+    return JobId.parse(f"{slug(sub)}-{_digest('job', sub, key)}")
+
+
+def keyed_event_id(sub: str, key: str, *parts: str) -> str:
+    """The event of a principal's key and what it asks for."""
+    return f"gateway-{_digest('event', sub, key, *parts)}"
+
+
+def _digest(*parts: str) -> str:
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARS]
+
+
+def own_spec(spec: JobSpec, principal: Principal) -> JobSpec:
+    """The spec as this principal's. Raises Problem where it is not its to submit."""
+    if not principal.sees(spec.project):
+        raise Problem(
+            403,
+            "Forbidden",
+            f"spec.project: your token has no rights in project {spec.project}; it has {', '.join(principal.projects)}",
+        )
+    if spec.user == UNNAMED_USER:
+        return spec.model_copy(update={"user": principal.sub})
+    if spec.user != principal.sub and not principal.may(Role.OPERATOR):
+        raise Problem(403, "Forbidden", f"spec.user: you submit as {principal.sub}, not as {spec.user}; leave it out, or ask an operator")
+    return spec
+
+
+def refuse_named(job_id: str | None, principal: Principal) -> None:
+    """Ids of jobs are one namespace of all projects: only who sees them all may choose one. Raises Problem 403."""
+    if job_id is not None and not principal.everywhere:
+        raise Problem(
+            403,
+            "Forbidden",
+            "job_id: only a token of all projects may choose a job's id; send an Idempotency-Key to make a repeat harmless",
+        )
+
+
+def reused_key(key: str) -> Problem:
+    """A key that stands for another request already."""
+    return Problem(422, "Idempotency key reused", f"the Idempotency-Key {key!r} was used for another spec; use a new key for a new request")

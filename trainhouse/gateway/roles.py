@@ -1,0 +1,55 @@
+"""Who asks, and what they may: roles, and the projects that they hold for.
+
+Holds: pure; a role includes every lesser one; a project outside a principal's own does not exist for it.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+ALL_PROJECTS = "*"
+
+
+class Role(IntEnum):
+    """What a principal may do. `viewer` reads; `submitter` writes jobs; `operator` changes the fleet; `admin` does all."""
+
+    VIEWER = 1
+    SUBMITTER = 2
+    OPERATOR = 3
+    ADMIN = 4
+
+    @classmethod
+    def named(cls, name: str) -> "Role":
+        """By its name in lower case. Raises KeyError."""
+        return cls[name.upper()]
+
+
+NAMES = tuple(role.name.lower() for role in Role)
+
+
+@dataclass(frozen=True)
+class Principal:
+    """The holder of a token. `projects` is ("*",) for all of them; `token_id` names the token, for its revocation."""
+
+    sub: str
+    roles: tuple[Role, ...]
+    projects: tuple[str, ...]
+    token_id: str = ""
+    expires_s: int | None = None
+
+    @property
+    def role(self) -> Role:
+        """The greatest role."""
+        return max(self.roles)
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether it may see all projects."""
+        return ALL_PROJECTS in self.projects
+
+    def may(self, role: Role) -> bool:
+        """Whether it has a role, or a greater one."""
+        return self.role >= role
+
+    def sees(self, project: str) -> bool:
+        """Whether what belongs to a project exists for it."""
+        return self.everywhere or project in self.projects

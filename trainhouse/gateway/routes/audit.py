@@ -1,0 +1,45 @@
+"""The audit: who asked what, which requests were refused, which tokens were made and revoked."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from fastapi import APIRouter
+
+from trainhouse.gateway.answers import Json
+from trainhouse.gateway.asking import Where
+from trainhouse.gateway.auth import Admin
+from trainhouse.gateway.context import Here
+from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.listing import Cursor, Limit, Order, millis, page
+from trainhouse.gateway.routes.jobs import Text
+
+router = APIRouter(prefix="/v1/audit", tags=["identity"])
+
+_COLUMNS = (
+    "at, event_id, kind, status, count, since, action, target, project, sub, token_id, address, reason, done_by, topic, passed_on_id, "
+    "roles, projects, expires_at"
+)
+
+
+class Kind(StrEnum):
+    """What a row of the audit tells."""
+
+    REFUSED = "refused"
+    ACCEPTED = "accepted"
+    ISSUED = "issued"
+    REVOKED = "revoked"
+
+
+@router.get("")
+async def audit(
+    here: Here, principal: Admin, kind: Kind | None = None, sub: Text = None, limit: Limit = 100, cursor: Cursor = None
+) -> Json:
+    """The newest first. For an admin of all projects."""
+    if not principal.everywhere:
+        raise Problem(403, "Forbidden", "the audit tells of all projects, so it needs a token of all of them (projects: *)")
+    where = Where()
+    where.equal("kind", kind.value if kind else None)
+    where.equal("sub", sub)
+    order = Order((millis("at"), ("event_id", "String")), descending=True)
+    return Json((await page(here.reader, _COLUMNS, "audit", where, order, limit, cursor)).answer())

@@ -1,0 +1,121 @@
+"""Up to fifty runs beside each other: what they are, where their configs differ, their curves over the same buckets of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from trainhouse.gateway import differences
+from trainhouse.gateway.answers import Json
+from trainhouse.gateway.asking import Where
+from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.context import Gateway, Here
+from trainhouse.gateway.problems import not_found
+from trainhouse.gateway.redacting import redacted
+from trainhouse.gateway.roles import Principal
+from trainhouse.gateway.routes.curves import MetricName, counted_until
+from trainhouse.gateway.routes.jobs import COLUMNS
+from trainhouse.gateway.routes.parts import configs
+
+router = APIRouter(prefix="/v1/compare", tags=["jobs"])
+
+MOST_RUNS = 50
+Chosen = Annotated[
+    list[Annotated[str, Query(min_length=1, max_length=128)]], Query(min_length=1, max_length=MOST_RUNS, description="Ids of jobs.")
+]
+
+_METRICS = """
+SELECT metric, uniqExact(job_id) AS jobs FROM step_metrics WHERE job_id IN {job_ids:Array(String)} AND rank = 0
+GROUP BY metric ORDER BY jobs DESC, metric LIMIT 200
+"""
+_LAST = """
+SELECT job_id, metric, argMax(m.value, (m.epoch, m.step)) AS last, min(m.value) AS least, max(m.value) AS greatest
+FROM step_metrics AS m WHERE job_id IN {job_ids:Array(String)} AND rank = 0 AND isFinite(m.value) GROUP BY job_id, metric
+"""
+_USED = """
+SELECT job_id, sum(g.gpu_seconds) AS gpu_seconds, sumIf(g.gpu_seconds, g.category = 'stepping') AS stepping_gpu_seconds
+FROM gpu_seconds AS g WHERE job_id IN {job_ids:Array(String)} GROUP BY job_id
+"""
+_EPOCHS = """
+SELECT job_id, epoch, min(m.step) AS first, max(m.step) AS last FROM step_metrics AS m
+WHERE job_id IN {job_ids:Array(String)} AND metric = {metric:String} AND rank = 0 GROUP BY job_id, epoch ORDER BY job_id, epoch
+"""
+# Only jobs with several attempts need the steps that a later one made anew taken out.
+_CURVES = """
+SELECT m.job_id AS job_id, intDiv(m.step, {width:UInt64}) * {width:UInt64} AS step,
+    min(m.value) AS least, max(m.value) AS greatest, avg(m.value) AS mean
+FROM step_metrics AS m
+WHERE m.job_id IN {job_ids:Array(String)} AND m.metric = {metric:String} AND m.rank = 0 AND isFinite(m.value)
+    AND (m.job_id NOT IN {several:Array(String)}
+        OR m.step < transform(concat(m.job_id, '/', toString(m.epoch)), {keys:Array(String)}, {ends:Array(UInt64)}, toUInt64(0)))
+GROUP BY job_id, step ORDER BY job_id, step
+"""
+
+
+@router.get("")
+async def compare(here: Here, principal: Viewer, job: Chosen) -> Json:
+    """The runs with their figures (last, least and greatest of each metric), the names of metrics, and where their configs differ."""
+    runs = await _visible(here, principal, job)
+    wanted = {"job_ids": [run["job_id"] for run in runs]}
+    by_id: dict[str, dict[str, Any]] = {
+        run["job_id"]: run | {"metrics": {}, "gpu_seconds": None, "stepping_gpu_seconds": None} for run in runs
+    }
+    for row in await here.reader.rows(_LAST, wanted):
+        by_id[row["job_id"]]["metrics"][row["metric"]] = {name: row[name] for name in ("last", "least", "greatest")}
+    for row in await here.reader.rows(_USED, wanted):
+        by_id[row["job_id"]].update(row)
+    metrics = await here.reader.rows(_METRICS, wanted)
+    lines = await configs(here.reader, by_id)
+    return Json({"items": list(by_id.values()), "next_cursor": None, "metrics": metrics, "config": differences.differing(lines)})
+
+
+@router.get("/curves")
+async def curves(
+    here: Here,
+    principal: Viewer,
+    job: Chosen,
+    metric: MetricName,
+    points: Annotated[int, Query(ge=10, le=2000, description="At most so many buckets of steps a run.")] = 400,
+) -> Json:
+    """The curve of one metric of each run as columns, all over the same buckets of steps; `step` is where a bucket begins."""
+    runs = await _visible(here, principal, job)
+    values: dict[str, Any] = {"job_ids": [run["job_id"] for run in runs], "metric": metric}
+    epochs = await here.reader.rows(_EPOCHS, values)
+    width = max((e["last"] for e in epochs), default=0) // points + 1
+    rows = await here.reader.rows(_CURVES, values | {"width": width} | counted(epochs))
+    found = {job_id: list(own) for job_id, own in groupby(rows, key=lambda row: row["job_id"])}
+    items = [
+        {"job_id": run["job_id"], **{c: [row[c] for row in found.get(run["job_id"], [])] for c in ("step", "least", "greatest", "mean")}}
+        for run in runs
+    ]
+    return Json({"items": items, "next_cursor": None, "metric": metric, "width": width})
+
+
+def counted(epochs: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Which steps count of the jobs with several attempts: `keys` are job/epoch, `ends` the steps before which they count. Pure."""
+    several, keys, ends = list[str](), list[str](), list[int]()
+    for job_id, rows in groupby(epochs, key=lambda e: e["job_id"]):
+        own = list(rows)
+        if len(own) > 1:
+            several.append(job_id)
+            keys += [f"{job_id}/{e['epoch']}" for e in own]
+            ends += counted_until(own)
+    return {"several": several, "keys": keys, "ends": ends}
+
+
+async def _visible(here: Gateway, principal: Principal, job_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """The chosen jobs in the order in which they were named. Raises Problem 404 for one that is not there or not to be seen."""
+    chosen = list(dict.fromkeys(job_ids))
+    where = Where()
+    where.among("job_id", chosen)
+    where.visible(principal)
+    found = {row["job_id"]: row for row in await here.reader.rows(f"SELECT {COLUMNS} FROM jobs WHERE {where.text}", where.values)}
+    for job_id in chosen:
+        if job_id not in found:
+            raise not_found(f"job {job_id}")
+    runs = [found[job_id] for job_id in chosen]
+    await redacted(here.reader, principal, runs, ("reason",))
+    return runs

@@ -1,0 +1,126 @@
+"""Jobs: the list and one of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel
+
+from trainhouse.events import JobState
+from trainhouse.gateway.after import After
+from trainhouse.gateway.answers import Json, Listing
+from trainhouse.gateway.asking import Where
+from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.context import Gateway, Here
+from trainhouse.gateway.listing import Cursor, Limit, Order, millis, page
+from trainhouse.gateway.problems import not_found
+from trainhouse.gateway.reader import Row
+from trainhouse.gateway.redacting import redacted
+from trainhouse.gateway.roles import Principal
+
+router = APIRouter(prefix="/v1/training-jobs", tags=["jobs"], dependencies=[After])
+
+JobPath = Annotated[str, Path(description="The job's id.", max_length=128)]
+Text = Annotated[str | None, Query(max_length=128)]
+
+
+class Job(BaseModel):
+    """The whole current status of a job, as its status topic has it. Times are RFC 3339. `source`: scheduled, or tracked."""
+
+    job_id: str
+    source: str
+    name: str
+    project: str
+    team: str
+    user: str
+    pool: str
+    priority: int
+    state: str
+    reason: str
+    attempt: int
+    epoch: int
+    restarts: int
+    world_size: int
+    node_ids: list[str]
+    step: int | None
+    total_steps: int | None
+    loss: float | None
+    learning_rate: float | None
+    steps_per_s: float | None
+    samples_per_s: float | None
+    elapsed_s: float | None
+    eta_s: float | None
+    last_checkpoint_step: int | None
+    last_checkpoint_commit: int | None
+    last_checkpoint_uri: str
+    submission_id: str
+    spec_sha256: str
+    submitted_at: datetime | None
+    allocated_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    updated_at: datetime
+    status_seq: int
+
+
+COLUMNS = ", ".join(Job.model_fields)
+NEWEST = Order((millis("coalesce(submitted_at, updated_at)"), ("job_id", "String")), descending=True)
+
+# Intake refuses what it cannot admit without knowing its project: whose it was stands in the submission.
+_OWN = """
+(project IN {visible_projects:Array(String)} OR project = '' AND submission_id != '' AND (job_id, submission_id) IN (
+    SELECT job_id, event_id FROM events_rows WHERE job_id IN (SELECT job_id FROM jobs_rows WHERE project = '')
+        AND type = 'trainhouse.job.submitted.v1' AND JSONExtractString(json, 'spec', 'project') IN {visible_projects:Array(String)}))
+"""
+
+
+def visible(principal: Principal) -> Where:
+    """Jobs that exist for somebody."""
+    where = Where(["job_id != ''"])
+    if not principal.everywhere:
+        where.add(_OWN, visible_projects=list(principal.projects))
+    return where
+
+
+@router.get("", response_model=Listing[Job])
+async def jobs(
+    here: Here,
+    principal: Viewer,
+    state: Annotated[list[JobState] | None, Query(description="Only in one of these states.")] = None,
+    user: Text = None,
+    team: Text = None,
+    project: Text = None,
+    pool: Text = None,
+    name: Text = None,
+    source: Text = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Json:
+    """Jobs, the newest submission first."""
+    where = visible(principal)
+    named = (("user", user), ("team", team), ("project", project), ("pool", pool), ("name", name), ("source", source))
+    for column, wanted in named:
+        where.equal(column, wanted)
+    where.among("state", [s.value for s in state or ()])
+    found = await page(here.reader, COLUMNS, "jobs", where, NEWEST, limit, cursor)
+    await redacted(here.reader, principal, found.rows, ("reason",))
+    return Json(found.answer())
+
+
+@router.get("/{job_id}", response_model=Job)
+async def job(job_id: JobPath, here: Here, principal: Viewer) -> Json:
+    """One job."""
+    return Json(await visible_job(here, principal, job_id))
+
+
+async def visible_job(here: Gateway, principal: Principal, job_id: str) -> Row:
+    """A job, if there is one and the caller may see it. Raises Problem 404, the same for both."""
+    where = visible(principal)
+    where.equal("job_id", job_id)
+    found = await here.reader.one(f"SELECT {COLUMNS} FROM jobs WHERE {where.text} ORDER BY status_seq DESC LIMIT 1", where.values)
+    if found is None:
+        raise not_found(f"job {job_id}")
+    await redacted(here.reader, principal, [found], ("reason",))
+    return found

@@ -1,0 +1,101 @@
+"""Raw SQL, read-only: for whoever sees all projects.
+
+Holds: a statement that writes, or reaches outside the tables, is refused before it runs; what runs has limits of time, rows, bytes and
+memory, and connections that no other question uses. A statement cannot lift its limits.
+Never: rewrites a statement: rows of other projects cannot be taken out of any SQL, so a token of some projects has none.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from starlette.responses import Response
+
+from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.context import Here
+from trainhouse.gateway.errors import Problem, SqlRefused
+from trainhouse.gateway.settings import GatewaySettings
+from trainhouse.projections.endpoint.request import GUEST_HEADER
+from trainhouse.projections.errors import QueryRefused
+
+router = APIRouter(prefix="/v1", tags=["sql"])
+
+MAX_SQL_CHARS = 256 * 1024
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+Value = Annotated[str, StringConstraints(max_length=MAX_SQL_CHARS)]
+
+_FORBIDDEN = frozenset({164, 497})
+_OVER = {159: "time", 160: "time", 158: "rows", 396: "rows or bytes", 307: "bytes", 241: "memory"}
+
+
+class Format(StrEnum):
+    """Forms of an answer."""
+
+    JSON = "JSON"
+    JSON_COMPACT = "JSONCompact"
+    JSON_EACH_ROW = "JSONEachRow"
+    CSV = "CSV"
+    CSV_WITH_NAMES = "CSVWithNames"
+    TSV = "TabSeparated"
+    TSV_WITH_NAMES = "TabSeparatedWithNames"
+    PRETTY = "PrettyCompact"
+    VERTICAL = "Vertical"
+    ARROW = "ArrowStream"
+    PARQUET = "Parquet"
+
+
+class Question(BaseModel):
+    """One statement; `parameters` are bound to its `{name:Type}`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: Annotated[str, Field(min_length=1, max_length=MAX_SQL_CHARS)]
+    format: Format = Format.JSON_COMPACT
+    parameters: Annotated[dict[Name, Value], Field(max_length=256)] = {}
+
+
+@router.post(
+    "/query", response_class=Response, responses={200: {"content": {"application/json": {}}, "description": "In the form asked for."}}
+)
+async def query(body: Question, here: Here, principal: Viewer) -> Response:
+    """Asks in SQL. Needs a token of all projects (`projects: ["*"]`)."""
+    if not principal.everywhere:
+        raise Problem(
+            403,
+            "Forbidden",
+            "raw SQL reads the tables of all projects, so it needs a token of all of them (projects: *); "
+            f"yours is for {', '.join(principal.projects)}. The other routes answer about these",
+        )
+    settings = limits_of(here.settings) | {"default_format": body.format.value}
+    try:
+        (await here.reader.gate()).check(body.query)
+        answer = await here.reader.ask(body.query, body.parameters, settings, {GUEST_HEADER: "1"}, here.settings.query_bytes)
+    except QueryRefused as refused:
+        raise problem_of(SqlRefused(str(refused), refused.code)) from refused
+    except SqlRefused as refused:
+        raise problem_of(refused) from refused
+    return Response(answer.content, headers={"Content-Type": answer.kind})
+
+
+def limits_of(settings: GatewaySettings) -> dict[str, str]:
+    """As settings of a ClickHouse server. The embedded engine is sealed with those that the projector has for guests."""
+    return {
+        "readonly": "1",
+        "max_execution_time": f"{settings.query_time_s:g}",
+        "max_result_rows": str(settings.query_rows),
+        "max_result_bytes": str(settings.query_bytes),
+        "result_overflow_mode": "throw",
+        "max_memory_usage": str(settings.query_memory_bytes),
+    }
+
+
+def problem_of(refused: SqlRefused) -> Problem:
+    """ClickHouse's refusal as an answer."""
+    if refused.code in _FORBIDDEN:
+        return Problem(403, "Forbidden", str(refused), code=refused.code)
+    if refused.code in _OVER:
+        return Problem(422, "Limit exceeded", f"the query went over its limit of {_OVER[refused.code]}: {refused}", code=refused.code)
+    return Problem(400, "Query refused", str(refused), code=refused.code)

@@ -1,0 +1,204 @@
+"""Writes about jobs: submit, cancel, change, restore. Each becomes one event on the public topic of requests.
+
+Holds: an answer means that Kafka has the event; what intake and the scheduler make of it shows in the job, and `?after=` waits for that.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from trainhouse.events import CancelJob, ChangeJob, Event, JobId, JobSpec, JobSubmitted
+from trainhouse.events import Limits as JobLimits
+from trainhouse.events.jobids import RANDOM_BITS, job_id_of
+from trainhouse.events.resume import parse_resume_from
+from trainhouse.events.topics import JOBS
+from trainhouse.gateway import after, requests
+from trainhouse.gateway.auth import Submitter
+from trainhouse.gateway.context import Gateway, Here
+from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.problems import not_found
+from trainhouse.gateway.roles import Principal
+from trainhouse.gateway.routes.jobs import JobPath, visible_job
+
+router = APIRouter(prefix="/v1/training-jobs", tags=["jobs"], dependencies=[after.After])
+
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="The same key with the same body is one request, however often it is sent.",
+    ),
+]
+
+
+class Body(BaseModel):
+    """A request's body: unknown fields are mistakes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Submission(Body):
+    """A job to run. `job_id`: only for tokens of all projects; everybody else gets one."""
+
+    spec: JobSpec
+    job_id: JobId | None = None
+
+
+class Cancellation(Body):
+    """Why a job is to end."""
+
+    reason: Annotated[str, Field(max_length=1024)] = "cancelled by its user"
+
+
+class Change(Body):
+    """What may change of a job."""
+
+    priority: Annotated[int | None, Field(ge=0, le=100)] = None
+    limits: JobLimits | None = None
+
+
+class Submitted(BaseModel):
+    """A submission that Kafka holds. GET the job with `?after=` to see what became of it."""
+
+    job_id: str
+    event_id: str
+    spec_sha256: str
+    after: str
+
+
+class Requested(BaseModel):
+    """A request about a job that Kafka holds."""
+
+    job_id: str
+    event_id: str
+    after: str
+
+
+@router.post("", status_code=202)
+async def submit(body: Submission, here: Here, principal: Submitter, request: Request, response: Response, key: Key = None) -> Submitted:
+    """Submits a job."""
+    requests.refuse_named(body.job_id, principal)
+    spec = requests.own_spec(body.spec, principal)
+    answer = await _submit(here, principal, request, spec, body.job_id, key)
+    response.headers["Location"] = f"/v1/training-jobs/{answer.job_id}"
+    return answer
+
+
+@router.post("/{job_id}/checkpoints/{step}/restore", status_code=202)
+async def restore(
+    job_id: JobPath,
+    step: Annotated[int, Path(ge=0, le=2**63 - 1)],
+    here: Here,
+    principal: Submitter,
+    request: Request,
+    response: Response,
+    key: Key = None,
+) -> Submitted:
+    """Submits a new job with the same spec that begins from the checkpoint of this step."""
+    await visible_job(here, principal, job_id)
+    commit = await _commit_of(here, job_id, step)
+    spec = await _spec_of(here, job_id)
+    again = spec.model_copy(update={"resume_from": f"{job_id}@{commit}", "user": principal.sub})
+    answer = await _submit(here, principal, request, requests.own_spec(again, principal), None, key)
+    response.headers["Location"] = f"/v1/training-jobs/{answer.job_id}"
+    return answer
+
+
+@router.post("/{job_id}/cancel", status_code=202)
+async def cancel(
+    job_id: JobPath, here: Here, principal: Submitter, request: Request, body: Cancellation | None = None, key: Key = None
+) -> Requested:
+    """Asks that a job end now."""
+    await visible_job(here, principal, job_id)
+    reason = (body or Cancellation()).reason
+    return await _ask(here, principal, request, CancelJob(job_id=JobId.parse(job_id), reason=reason, user=principal.sub), key)
+
+
+@router.post("/{job_id}/change", status_code=202)
+async def change(job_id: JobPath, body: Change, here: Here, principal: Submitter, request: Request, key: Key = None) -> Requested:
+    """Asks to change a job's priority or limits."""
+    if body.priority is None and body.limits is None:
+        raise Problem(422, "Invalid request", "nothing is to change: give priority or limits")
+    await visible_job(here, principal, job_id)
+    return await _ask(here, principal, request, ChangeJob(job_id=JobId.parse(job_id), priority=body.priority, limits=body.limits), key)
+
+
+async def _submit(here: Gateway, principal: Principal, request: Request, spec: JobSpec, job_id: JobId | None, key: str | None) -> Submitted:
+    await _visible_source(here, principal, spec)
+    digest = spec.sha256()
+    if key is None:
+        chosen = job_id or job_id_of(spec.name, time.time_ns() // 1_000_000, secrets.randbits(RANDOM_BITS))
+        event_id = secrets.token_hex(16)
+    else:
+        chosen = job_id or requests.keyed_job_id(principal.sub, key)
+        event_id = requests.keyed_event_id(principal.sub, key, "submit", chosen, digest)
+        await _refuse_reused(here, chosen, digest, key)
+    sent = await here.bus.send(JOBS, JobSubmitted(job_id=chosen, spec=spec), event_id)
+    written = after.Written(job_id=chosen, event_id=event_id, spec_sha256=digest, partition=sent.partition, offset=sent.offset)
+    here.accepted(request, principal, sent, target=chosen, project=spec.project)
+    return Submitted(job_id=chosen, event_id=event_id, spec_sha256=digest, after=after.token_of(written, here.key))
+
+
+async def _ask(here: Gateway, principal: Principal, request: Request, event: CancelJob | ChangeJob, key: str | None) -> Requested:
+    event_id = secrets.token_hex(16) if key is None else _keyed(principal, key, event)
+    sent = await here.bus.send(JOBS, event, event_id)
+    written = after.Written(job_id=event.job_id, event_id=event_id, partition=sent.partition, offset=sent.offset)
+    here.accepted(request, principal, sent, target=event.job_id)
+    return Requested(job_id=event.job_id, event_id=event_id, after=after.token_of(written, here.key))
+
+
+def _keyed(principal: Principal, key: str, event: Event) -> str:
+    return requests.keyed_event_id(principal.sub, key, event.event_type, event.model_dump_json())
+
+
+async def _refuse_reused(here: Gateway, job_id: str, digest: str, key: str) -> None:
+    """A quick answer where the key's first request can be read already; where not, intake refuses the second one."""
+    if here.recent.setdefault(job_id, digest) != digest:
+        raise requests.reused_key(key)
+    found = await here.reader.one(
+        "SELECT spec_sha256 FROM jobs WHERE job_id = {job_id:String} AND spec_sha256 != '' LIMIT 1", {"job_id": job_id}
+    )
+    if found is not None and found["spec_sha256"] != digest:
+        raise requests.reused_key(key)
+
+
+async def _visible_source(here: Gateway, principal: Principal, spec: JobSpec) -> None:
+    """What a job begins from must be its sender's to see: a checkpoint is data."""
+    if spec.resume_from is None:
+        return
+    try:
+        source, _ = parse_resume_from(spec.resume_from)
+    except ValueError as error:
+        raise Problem(422, "Invalid request", str(error)) from error
+    await visible_job(here, principal, source)
+
+
+async def _commit_of(here: Gateway, job_id: str, step: int) -> int:
+    found = await here.reader.one(
+        "SELECT commit, state FROM checkpoints WHERE job_id = {job_id:String} AND step = {step:UInt64} ORDER BY state, commit DESC LIMIT 1",
+        {"job_id": job_id, "step": step},
+    )
+    if found is None:
+        raise not_found(f"checkpoint of step {step} of job {job_id}")
+    if found["state"] == "PRUNED":
+        raise Problem(409, "Checkpoint removed", f"the checkpoint of step {step} was removed by retention; …/checkpoints lists what stays")
+    return int(found["commit"])
+
+
+async def _spec_of(here: Gateway, job_id: str) -> JobSpec:
+    """The spec that a job was submitted with."""
+    found = await here.reader.one(
+        "SELECT json FROM events_rows FINAL WHERE job_id = {job_id:String} AND type = 'trainhouse.job.submitted.v1' ORDER BY time LIMIT 1",
+        {"job_id": job_id},
+    )
+    if found is None:
+        raise Problem(409, "No spec", f"job {job_id} has no submission here any more; submit its spec with resume_from")
+    return JobSubmitted.model_validate_json(found["json"]).spec

@@ -1,0 +1,70 @@
+"""Where the gateway listens, whom it believes, and what one caller may cost it.
+
+Holds: explicit argument > environment (TRAINHOUSE_GATEWAY_…) > the file's section `gateway` > default; each bound is a setting.
+Never: a default that listens beyond loopback.
+"""
+
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+from pydantic_settings import SettingsConfigDict
+
+from trainhouse.events.settings import TomlSection
+from trainhouse.gateway.errors import KeyUnusable
+
+DEFAULT_PORT = 8080
+MIN_KEY_BYTES = 32
+
+
+class GatewaySettings(TomlSection):
+    """The gateway. Tokens are signed by the key in `key`, or by that in the file `key_file` (its owner's alone)."""
+
+    section = "gateway"
+    model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_GATEWAY_", extra="ignore")
+
+    host: str = "127.0.0.1"
+    port: int = Field(DEFAULT_PORT, ge=0, le=65535)
+    key: SecretStr | None = None
+    key_file: Path | None = None
+    # Where the gateway keeps a token for the user that it runs as: an admin of all projects. None: it makes none.
+    token_file: Path | None = None
+    # Cookies are marked Secure where the pages are served by https in front of this process.
+    https: bool = False
+
+    body_bytes: int = Field(2 * 1024**2, ge=1024)
+    artifact_bytes: int = Field(4 * 1024**3, ge=1024)
+    header_bytes: int = Field(32 * 1024, ge=4096)
+    body_time_s: float = Field(30.0, gt=0)
+    idle_s: float = Field(30.0, gt=0)
+    requests_at_once: int = Field(2000, ge=1)
+    after_wait_s: float = Field(10.0, gt=0)
+
+    query_time_s: float = Field(20.0, gt=0)
+    query_rows: int = Field(1_000_000, ge=1)
+    query_bytes: int = Field(64 * 1024**2, ge=1024)
+    query_memory_bytes: int = Field(512 * 1024**2, ge=16 * 1024**2)
+
+    stream_poll_s: float = Field(0.5, gt=0)
+    stream_watchers: int = Field(2000, ge=1)
+    stream_waiting: int = Field(1000, ge=16)
+    stream_send_s: float = Field(20.0, gt=0)
+
+    refusals_per_minute: int = Field(600, ge=1)
+
+    def signing_key(self) -> bytes:
+        """The key of tokens. Raises KeyUnusable, which says how to make one."""
+        if self.key is not None:
+            found = self.key.get_secret_value().encode()
+        elif self.key_file is not None:
+            try:
+                found = self.key_file.read_bytes().strip()
+            except OSError as error:
+                raise KeyUnusable(f"the key of tokens, {self.key_file}, cannot be read: {error.strerror}") from error
+        else:
+            raise KeyUnusable(
+                "tokens have no key: set TRAINHOUSE_GATEWAY_KEY_FILE to a file with a secret of at least "
+                f"{MIN_KEY_BYTES} characters (`openssl rand -hex 32` makes one), readable by its owner alone"
+            )
+        if len(found) < MIN_KEY_BYTES:
+            raise KeyUnusable(f"the key of tokens has {len(found)} bytes; it needs {MIN_KEY_BYTES} at least")
+        return found

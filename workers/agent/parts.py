@@ -1,0 +1,56 @@
+"""What the agent's loop drives, and what reaches it through its inbox.
+
+Holds: plain data; `main` makes it.
+"""
+
+import queue
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from trainhouse.events import NodeProbed, OperationReplied
+from trainhouse.workers.agent.cleanup import Cleaner
+from trainhouse.workers.agent.core import AgentInput
+from trainhouse.workers.agent.folders import StateFile
+from trainhouse.workers.agent.follower import Deaf, Located, OperationAsked
+from trainhouse.workers.agent.launching import RankStarter
+from trainhouse.workers.agent.node import NodeFacts, Pulse
+from trainhouse.workers.agent.notice import NoticeWatch
+from trainhouse.workers.agent.operations import Operations
+from trainhouse.workers.agent.outbox import Outbox
+from trainhouse.workers.agent.own_states import OwnStatesTeller
+from trainhouse.workers.agent.probe import Prober
+from trainhouse.workers.agent.reports import Reports
+from trainhouse.workers.agent.shipper import Shipper
+
+Message = AgentInput | Located | OperationAsked | Deaf | OperationReplied | NodeProbed
+Inbox = queue.SimpleQueue[Message]
+
+
+class Listener(Protocol):
+    """What brings commands in; see `follower`."""
+
+    def start(self) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the loop drives."""
+
+    inbox: Inbox
+    listener: Listener
+    outbox: Outbox
+    reports: Reports
+    shipper: Shipper
+    starter: RankStarter
+    operations: Operations
+    notices: NoticeWatch
+    prober: Prober
+    own_states: OwnStatesTeller
+    cleaner: Cleaner
+    facts: NodeFacts
+    pulse: Pulse
+    state_file: StateFile
+    workers: ThreadPoolExecutor
+    poll_interval_s: float

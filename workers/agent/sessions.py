@@ -1,0 +1,29 @@
+"""The sessions inside an attempt's ranks, as files: whether there are any, and what is asked of them.
+
+Holds: a session makes its rank's spool when it starts, and looks at the attempt's request from then on.
+"""
+
+from collections.abc import Iterable
+
+import orjson
+
+from trainhouse.events import CheckpointRequested
+from trainhouse.workers.agent.records import write_atomically
+from trainhouse.workers.launcher import AttemptPaths
+
+
+def has_session(paths: AttemptPaths, ranks: Iterable[int]) -> bool:
+    """Whether any of the ranks has a session by now. One `stat` a rank."""
+    return any(paths.rank(rank).spool.exists() for rank in ranks)
+
+
+def ask_session(paths: AttemptPaths, request: CheckpointRequested) -> None:
+    """Puts a request where the ranks' sessions look."""
+    content = {
+        "id": f"{request.job_id}:{int(request.epoch)}:{request.deadline_ms}",
+        "kind": "checkpoint",
+        "reason": request.reason,
+        "deadline_ms": request.deadline_ms,
+        "then_stop": request.then_stop,
+    }
+    write_atomically(paths.request, orjson.dumps(content), durable=False)
