@@ -11,6 +11,24 @@ from playwright.sync_api import Page, expect
 from tests.browser.story import JOB
 from tests.browser.world import World
 
+# Reads a stream of one block at a time, and says after each whether it was taken for the stream's beginning.
+BEGINNINGS = """async (blocks) => {
+  const { follow } = await import("/static/app/live.js");
+  let sending;
+  const body = new ReadableStream({ start: (made) => { sending = made; } });
+  window.fetch = async () => new Response(body);
+  let begun = 0;
+  const end = follow("/v1/stream", { begins: () => { begun += 1; } });
+  const found = [];
+  for (const block of blocks) {
+    sending.enqueue(new TextEncoder().encode(block));
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    found.push(begun);
+  }
+  end();
+  return found;
+}"""
+
 
 @pytest.fixture
 def gateway_back(world: World) -> Iterator[None]:
@@ -32,6 +50,11 @@ def test_curves_and_lines_grow_while_one_looks(page: Page, world: World) -> None
     expect(page.get_by_text("live", exact=True)).to_be_visible()
     world.story.say(2, 0, ["a line that came while one looked"], 950)
     expect(lines).to_contain_text("a line that came while one looked")
+
+
+def test_a_stream_that_only_says_that_it_lives_has_not_begun_to_tell(page: Page) -> None:
+    page.goto("/nodes")
+    assert page.evaluate(BEGINNINGS, [": here\n\n", "retry: 1000\n\n", ": still here\n\n", "event: log\ndata: {}\n\n"]) == [0, 1, 1, 1]
 
 
 @pytest.mark.usefixtures("gateway_back")

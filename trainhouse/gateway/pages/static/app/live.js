@@ -18,6 +18,7 @@ export function follow(path, on, told = () => {}) {
   let begun = false;
 
   const take = (event) => {
+    if (event.comment) return;
     if (!begun) on.begins?.();
     begun = true;
     if (event.id !== null) lastId = event.id;
@@ -91,11 +92,13 @@ async function readEvents(body, take) {
   }
 }
 
+// A block of comments alone says that the connection lives, and nothing of what the stream tells.
 export function parse(block) {
-  const event = { name: "message", id: null, data: "", retry: 0 };
+  const event = { name: "message", id: null, data: "", retry: 0, comment: true };
   for (const line of block.split(/\r?\n/)) {
     const colon = line.indexOf(":");
     if (colon === 0) continue;
+    event.comment = false;
     const field = colon < 0 ? line : line.slice(0, colon);
     const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
     if (field === "event") event.name = value;
