@@ -26,6 +26,7 @@ from trainhouse.events.topics import JOBS
 class Agents:
     """The nodes of one pool, and what their agents write."""
 
+    pool: str
     node_ids: tuple[str, ...]
     logs: tuple[Path, ...]
 
@@ -49,7 +50,7 @@ def agents(stack: LiveStack, pool: str, folder: Path, *node_ids: str, **settings
     """Agents with two slots each, from when all of them are in SQL; each must end with 0 within a minute of SIGTERM."""
     environment = {k: v for k, v in stack.environment.items() if not k.startswith("TRAINHOUSE_")}
     environment |= {k: v for k, v in exports(StackFolder(stack.data_dir)).items() if k not in ("TRAINHOUSE_CONFIG", "TRAINHOUSE_DATA_DIR")}
-    made = Agents(node_ids, tuple(folder / f"{node_id}.log" for node_id in node_ids))
+    made = Agents(pool, node_ids, tuple(folder / f"{node_id}.log" for node_id in node_ids))
     processes = []
     for node_id, path in zip(node_ids, made.logs, strict=True):
         own = {"POOL": pool, "NODE_ID": node_id, "DIR": str(folder / node_id), "SLOTS": "2", "ACCELERATORS": "none"} | settings
@@ -73,3 +74,11 @@ def agents(stack: LiveStack, pool: str, folder: Path, *node_ids: str, **settings
             process.send_signal(signal.SIGTERM)
         ended = [process.wait(60) for process in processes]
     assert ended == [0] * len(processes), made.told()
+
+
+@contextmanager
+def two_nodes(stack: LiveStack, prefix: str, partition: int, folder: Path) -> Iterator[Agents]:
+    """Two nodes with two slots each, in a pool of their own."""
+    pool = a_pool(stack, prefix, partition)
+    with agents(stack, pool, folder, f"{pool}-a", f"{pool}-b") as made:
+        yield made

@@ -139,16 +139,24 @@ def test_an_archive_over_transactions_is_whole_at_every_joint(site: Site) -> Non
         assert [*archive.read(0, upto), *site.log.records(upto)] == everything
 
 
+def written_and_trimmed(
+    real: Site, settings: KafkaSettings, objects: ObjectArchive, count: int, *, archived: int, gone: int
+) -> list[LogRecord]:
+    """Writes so many records, of which the archive holds the first `archived` and the topic no longer the first `gone`; all of them."""
+    archive = PartitionArchive(objects, real.topic, topic_id(settings, real.topic), 0)
+    for number in range(count):
+        if number == archived:
+            archive_partition(real.log, archive, 6)
+        real.write(number)
+    everything = list(real.log.records(0))
+    trim(real.log, archive, everything[gone].offset)
+    return everything
+
+
 @pytest.mark.stack
 def test_a_journal_that_was_trimmed_is_read_from_archive_and_topic(real: Site, settings: KafkaSettings) -> None:
     objects = ObjectArchive(MemoryObjectStore())
-    archive = PartitionArchive(objects, real.topic, topic_id(settings, real.topic), 0)
-    for number in range(8):
-        real.write(number)
-        if number == 5:
-            archive_partition(real.log, archive, 6)
-    everything = list(real.log.records(0))
-    trim(real.log, archive, everything[4].offset)
+    everything = written_and_trimmed(real, settings, objects, 8, archived=6, gone=4)
     reader = journal_reader(settings)
     for start in (0, everything[3].offset, everything[4].offset, everything[7].offset):
         read = journal_records(settings, reader, real.topic, [0], objects, {0: start})
@@ -185,13 +193,7 @@ def test_a_lane_reads_a_trimmed_journal_as_if_it_were_whole(real: Site, settings
     for module in (archived, reader_of_lanes):
         monkeypatch.setattr(module, "ARCHIVED", (real.topic,))
     objects = ObjectArchive(MemoryObjectStore())
-    archive = PartitionArchive(objects, real.topic, topic_id(settings, real.topic), 0)
-    for number in range(9):
-        real.write(number)
-        if number == 6:
-            archive_partition(real.log, archive, 6)
-    offsets = [r.offset for r in real.log.records(0)]
-    trim(real.log, archive, offsets[5])
+    offsets = [r.offset for r in written_and_trimmed(real, settings, objects, 9, archived=7, gone=5)]
 
     def read(source: KafkaSource, start: int, count: int) -> list[int]:
         source.start({(real.topic, 0): start} if start else {})

@@ -16,19 +16,25 @@ from trainhouse.client.client import spec_of
 from trainhouse.events import JobState, JobStatus
 
 STEPS = 150
-# The example as it is, but each step takes its time until a file says that the test has seen enough.
-PACED_GPT = f"""\
+
+
+def paced_gpt(step_s: float, steps: int, *more: str) -> str:
+    """The example as it is, small, but each step takes its time until a file says that the test has seen enough."""
+    return f"""\
 import os, time
 from trainhouse.workers.examples import gpt, text
 class Paced(text.Windows):
     def __next__(self):
         if not os.path.exists(os.environ["ENOUGH"]):
-            time.sleep(0.5)
+            time.sleep({step_s})
         return super().__next__()
 gpt.Windows = Paced
 small = ["--width", "32", "--layers", "1", "--context", "32", "--batch", "4", "--eval-windows", "16"]
-gpt.main([*small, "--steps", "{STEPS}"])
+gpt.main([*small, "--steps", "{steps}", *{list(more)}])
 """
+
+
+PACED_GPT = paced_gpt(0.5, STEPS)
 UNTIL_ENOUGH = """\
 import os, time
 while not os.path.exists(os.environ["ENOUGH"]):

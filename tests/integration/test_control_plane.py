@@ -25,6 +25,7 @@ from tests.chaos.kept import Kept
 from tests.chaos.proxy import Proxy
 from tests.chaos.stack import ChaosStack
 from tests.chaos.start import BESIDE, agent_settings, outside, started
+from tests.integration.paced_jobs import paced_gpt
 from tests.namespace import Namespace, allowed
 from tests.takeover import Watch
 from tests.waiting import until
@@ -37,19 +38,8 @@ AFAR = "afar"
 SLOTS = 2
 # In one transaction's time and in one group session's, both of which the brokers give up on.
 PAUSE_S = 18.0
-# Small, paced (for two minutes) until a file says that enough was seen, and with a save every three seconds.
-PROGRAM = """\
-import os, time
-from trainhouse.workers.examples import gpt, text
-class Paced(text.Windows):
-    def __next__(self):
-        if not os.path.exists(os.environ["ENOUGH"]):
-            time.sleep(0.3)
-        return super().__next__()
-gpt.Windows = Paced
-small = ["--width", "32", "--layers", "1", "--context", "32", "--batch", "4", "--eval-windows", "16"]
-gpt.main([*small, "--steps", "400", "--checkpoint-every", "10"])
-"""
+# For two minutes where nobody says that enough was seen, and with a save every three seconds.
+PROGRAM = paced_gpt(0.3, 400, "--checkpoint-every", "10")
 STALE = "a newer attempt has taken over"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live_agent import Agents, a_pool, agents
+from tests.live_agent import Agents, two_nodes
 from tests.live_stack import LiveStack
 from tests.waiting import until
 
@@ -50,22 +50,15 @@ print("weights sha256", hashlib.sha256(b"".join(p.detach().numpy().tobytes() for
 
 
 @pytest.fixture(scope="module")
-def pool(stack: LiveStack) -> str:
-    """A pool of its own on the shared stack."""
-    return a_pool(stack, "left", 2)
-
-
-@pytest.fixture(scope="module")
-def nodes(stack: LiveStack, pool: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
-    """Two nodes with two slots each."""
-    with agents(stack, pool, tmp_path_factory.mktemp("agents"), f"{pool}-a", f"{pool}-b") as found:
+def nodes(stack: LiveStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
+    with two_nodes(stack, "left", 2, tmp_path_factory.mktemp("agents")) as found:
         yield found
 
 
-def trained(stack: LiveStack, nodes: Agents, pool: str, folder: Path, doomed: str) -> tuple[str, str, list[str]]:
+def trained(stack: LiveStack, nodes: Agents, folder: Path, doomed: str) -> tuple[str, str, list[str]]:
     """Runs the script on four ranks to its end: the job, its weights, and what its ranks wrote."""
     (folder / "train.py").write_text(SCRIPT)
-    settings = ("--pool", pool, "--gang", "4", "--every-steps", "1000", "--seed", "5", "--wait", "--timeout", "4m")
+    settings = ("--pool", nodes.pool, "--gang", "4", "--every-steps", "1000", "--seed", "5", "--wait", "--timeout", "4m")
     done = stack.run("submit", *settings, "--", "python", "train.py", doomed, cwd=folder)
     assert done.code == 0, done.out + nodes.told()
     job = done.lines[0]
@@ -80,13 +73,13 @@ def trained(stack: LiveStack, nodes: Agents, pool: str, folder: Path, doomed: st
     return job, weights.pop(), lines
 
 
-def test_no_step_is_lost_with_ranks_on_another_node(stack: LiveStack, nodes: Agents, pool: str, tmp_path: Path) -> None:
-    _, calm, _ = trained(stack, nodes, pool, tmp_path, "")
-    job, weights, lines = trained(stack, nodes, pool, tmp_path, "3")  # its node's other rank is left
+def test_no_step_is_lost_with_ranks_on_another_node(stack: LiveStack, nodes: Agents, tmp_path: Path) -> None:
+    _, calm, _ = trained(stack, nodes, tmp_path, "")
+    job, weights, lines = trained(stack, nodes, tmp_path, "3")  # its node's other rank is left
     assert any("saved step 9 for all" in line for line in lines), "\n".join(lines) + nodes.told()
     assert sum("begins at 9" in line for line in lines) == 4
     assert weights == calm
-    _, weights, lines = trained(stack, nodes, pool, tmp_path, "0,1")  # a node without a rank left: its agent tells what they had
+    _, weights, lines = trained(stack, nodes, tmp_path, "0,1")  # a node without a rank left: its agent tells what they had
     assert any("saved step 9 for all" in line for line in lines), "\n".join(lines) + nodes.told()
     assert weights == calm
     (failure,) = stack.rows(f"SELECT * FROM failures WHERE job_id = '{job}'")

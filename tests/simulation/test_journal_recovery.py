@@ -36,9 +36,17 @@ def host(
     return JournalHost(HostSettings(DECISIONS, CONTROL, owner, transactional=True), log, machine, snapshots, LoopClock())
 
 
-async def a_life(broker: FakeBroker, store: MemoryStore) -> None:
+async def a_life(broker: FakeBroker, store: MemoryStore, *, publishes: bool = True) -> None:
     """One process decides over INPUTS inputs, takes snapshots and ends."""
     first = host(broker, store, "first")
+
+    async def never_publish(step: str) -> None:
+        if step == "publish":
+            await asyncio.Event().wait()
+
+    if not publishes:
+        assert isinstance(first._log, FakeLog)
+        first._log.hook = never_publish
     task = asyncio.create_task(first.run())
     for number in range(INPUTS):
         broker.land(CONTROL, 0, b"k", cancel(number))
@@ -46,6 +54,7 @@ async def a_life(broker: FakeBroker, store: MemoryStore) -> None:
     await asyncio.sleep(3)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+    assert store and bool(broker.committed(STATUS, 0)) == publishes
 
 
 async def recovered(
@@ -160,7 +169,7 @@ def test_without_a_snapshot_that_fits_what_the_log_no_longer_holds_comes_from_th
 def test_effects_that_were_not_out_are_published_by_who_recovers_from_the_archive() -> None:
     async def run() -> None:
         broker, store = FakeBroker(), MemoryStore()
-        await a_life_that_publishes_nothing(broker, store)
+        await a_life(broker, store, publishes=False)
         store.clear()
         broker.starts[DECISIONS, 0] = 12
         second = asyncio.create_task(host(broker, store, "second", archive=Archive(broker, 15)).run())
@@ -181,29 +190,10 @@ def test_a_log_that_lost_its_beginning_without_any_snapshot_is_refused() -> None
     run_virtually(run())
 
 
-async def a_life_that_publishes_nothing(broker: FakeBroker, store: MemoryStore) -> None:
-    first = host(broker, store, "first")
-
-    async def never_publish(step: str) -> None:
-        if step == "publish":
-            await asyncio.Event().wait()
-
-    assert isinstance(first._log, FakeLog)
-    first._log.hook = never_publish
-    task = asyncio.create_task(first.run())
-    for number in range(INPUTS):
-        broker.land(CONTROL, 0, b"k", cancel(number))
-        await asyncio.sleep(0.05)
-    await asyncio.sleep(2)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    assert store and not broker.committed(STATUS, 0)
-
-
 def test_effects_that_were_not_out_at_the_snapshot_are_published_after_it() -> None:
     async def run() -> None:
         broker, store = FakeBroker(), MemoryStore()
-        await a_life_that_publishes_nothing(broker, store)
+        await a_life(broker, store, publishes=False)
         broker.starts[DECISIONS, 0] = 12
         second = asyncio.create_task(host(broker, store, "second").run())
         await asyncio.sleep(5)
