@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from trainhouse.events.codec import HEADERS, encode
 from trainhouse.events.envelope import Envelope
@@ -99,6 +100,17 @@ def consumer(settings: KafkaSettings, *, group: str = "trainhouse-reader", **mor
         }
         | more
     )
+
+
+def partitions_of(asking: Consumer | AdminClient, topic: str, timeout_s: float = 30.0) -> list[int]:
+    """The topic's partitions. Blocks; raises BusUnavailable where there are none, or where no broker says so in `timeout_s`."""
+    try:
+        found = asking.list_topics(topic, timeout=timeout_s).topics[topic]
+    except KafkaException as error:
+        raise BusUnavailable(f"the brokers did not say what partitions {topic} has: {error.args[0].str()}; are they up?") from error
+    if found.error is not None or not found.partitions:
+        raise BusUnavailable(f"topic {topic} is not there ({found.error}); create the topics first (`trainhouse up` does)")
+    return sorted(found.partitions)
 
 
 # What a broker says of a partition whose leader is being chosen: just after its topic was made, or a broker started.

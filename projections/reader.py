@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from trainhouse.events.archive.log import NO_GAPS
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.archive.reading import ARCHIVED
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import consumer
+from trainhouse.events.kafka import consumer, partitions_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.archived import OldRecords
 from trainhouse.projections.errors import BrokenPosition
@@ -156,20 +156,11 @@ class KafkaSource:
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset of a partition and the one after its last. Blocks on the brokers."""
-        try:
-            return self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)
-        except KafkaException as error:
-            raise BusUnavailable(f"the brokers at {self._settings.bootstrap} did not answer for {topic}-{partition}: {error}") from error
+        return watermarks(self._consumer, topic, partition, ANSWER_S)
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic. Blocks on the brokers."""
-        try:
-            found = self._consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
-        except KafkaException as error:
-            raise BusUnavailable(f"the brokers at {self._settings.bootstrap} did not answer: {error}") from error
-        if found.error is not None or not found.partitions:
-            raise BusUnavailable(f"topic {topic} is not there ({found.error}); create the topics first (`trainhouse up` does)")
-        return sorted(found.partitions)
+        return partitions_of(self._consumer, topic, ANSWER_S)
 
     def _new_consumer(self, **more: object) -> Consumer:
         # A journal has no gap that may be read over; what expires goes on with what is left.

@@ -62,17 +62,6 @@ def journal_reader(kafka: KafkaSettings) -> Consumer:
     return consumer(kafka, **TO_END, **NO_GAPS)
 
 
-def partitions_of(reader: Consumer, topic: str) -> list[int]:
-    """The topic's partitions. Blocks. Raises BusUnavailable."""
-    try:
-        found = reader.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
-    except KafkaException as error:
-        raise BusUnavailable(f"the brokers did not say what partitions {topic} has: {error}") from error
-    if found.error is not None or not found.partitions:
-        raise BusUnavailable(f"topic {topic} is not there ({found.error}); create the topics first (`trainhouse up` does)")
-    return sorted(found.partitions)
-
-
 def record_of(message: Message) -> LogRecord:
     """A message without error as a record."""
     headers: Iterable[tuple[str, bytes | None]] = message.headers() or ()  # type: ignore[assignment]

@@ -16,7 +16,7 @@ from trainhouse.events.alert import AlertEvent
 from trainhouse.events.codec import HEADERS, decode, encode
 from trainhouse.events.envelope import envelope_of
 from trainhouse.events.errors import BusUnavailable, InvalidEvent
-from trainhouse.events.kafka import TO_END, consumer, producer_config, read_to_end, watermarks
+from trainhouse.events.kafka import TO_END, consumer, partitions_of, producer_config, read_to_end, watermarks
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALERTS, SERVICES, VERDICTS
@@ -107,7 +107,7 @@ class AlertsBus:
 
     def _starts(self, since_ms: int) -> dict[int, int]:
         """Where to read verdicts from; the reader goes on from their present ends."""
-        partitions = self._partitions(VERDICTS)
+        partitions = partitions_of(self._reader, VERDICTS, ANSWER_S)
         wanted = [TopicPartition(VERDICTS, p, max(0, since_ms)) for p in partitions]
         ends = {p: watermarks(self._reader, VERDICTS, p, ANSWER_S)[1] for p in partitions}
         try:
@@ -120,18 +120,9 @@ class AlertsBus:
     def _whole(self, topic: str, starts: dict[int, int] | None = None) -> list[Message]:
         reader = consumer(self._settings, group=OWNER, **SMALL, **TO_END)
         try:
-            return list(read_to_end(reader, topic, self._partitions(topic), ANSWER_S, starts))
+            return list(read_to_end(reader, topic, partitions_of(reader, topic, ANSWER_S), ANSWER_S, starts))
         finally:
             reader.close()
-
-    def _partitions(self, topic: str) -> list[int]:
-        try:
-            found = self._reader.list_topics(topic, timeout=ANSWER_S).topics[topic]
-        except KafkaException as error:
-            raise BusUnavailable(f"the brokers at {self._settings.bootstrap} do not answer: {error}; are they up?") from error
-        if found.error is not None or not found.partitions:
-            raise BusUnavailable(f"topic {topic} is not there ({found.error}); create the topics first (`trainhouse up` does)")
-        return sorted(found.partitions)
 
 
 def _decoded(messages: Sequence[Message]) -> Iterator[tuple[Any, Any]]:

@@ -14,7 +14,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from trainhouse.events.codec import CONTENT_TYPE
-from trainhouse.events.kafka import consumer, watermarks
+from trainhouse.events.kafka import consumer, partitions_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALERTS
 from trainhouse.projections.alerts.settings import AlertsSettings
@@ -51,8 +51,8 @@ class Webhook(threading.Thread):
                 reader.close()
 
     def _follow(self, reader: Consumer) -> None:
-        partitions = sorted(reader.list_topics(ALERTS, timeout=ANSWER_S).topics[ALERTS].partitions)
-        committed = reader.committed([TopicPartition(ALERTS, p) for p in partitions], timeout=ANSWER_S)
+        places = [TopicPartition(ALERTS, p) for p in partitions_of(reader, ALERTS, ANSWER_S)]
+        committed = reader.committed(places, timeout=ANSWER_S)
         starts = [tp if tp.offset >= 0 else _end(reader, tp.partition) for tp in committed]
         reader.commit(offsets=starts, asynchronous=False)
         reader.assign(starts)

@@ -13,7 +13,7 @@ from trainhouse.events import topics
 from trainhouse.events.codec import HEADERS, decode, encode
 from trainhouse.events.envelope import envelope_of
 from trainhouse.events.errors import BusUnavailable, InvalidEvent
-from trainhouse.events.kafka import TO_END, consumer, producer_config, read_to_end, watermarks
+from trainhouse.events.kafka import TO_END, consumer, partitions_of, producer_config, read_to_end, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.traced import JobTraced
 from trainhouse.projections.exporter.settling import Place
@@ -44,7 +44,7 @@ class ExporterBus:
         partition is lost with this process.
         """
         try:
-            starts = [self._start(topic, p, from_beginning) for topic in FOLLOWED for p in self._partitions(topic)]
+            starts = [self._start(topic, p, from_beginning) for topic in FOLLOWED for p in partitions_of(self._reader, topic, ANSWER_S)]
             self._reader.assign(starts)
         except KafkaException as error:
             raise BusUnavailable(f"the brokers at {self._settings.bootstrap} did not answer: {error}") from error
@@ -102,7 +102,7 @@ class ExporterBus:
         reader = consumer(self._settings, group=GROUP, **TO_END)
         jobs: dict[bytes, JobTraced] = {}
         try:
-            for message in read_to_end(reader, topics.TRACES, self._partitions(topics.TRACES), ANSWER_S):
+            for message in read_to_end(reader, topics.TRACES, partitions_of(reader, topics.TRACES, ANSWER_S), ANSWER_S):
                 key, value = message.key() or b"", message.value()
                 if value is None:
                     jobs.pop(key, None)
@@ -117,12 +117,3 @@ class ExporterBus:
         finally:
             reader.close()
         return list(jobs.values())
-
-    def _partitions(self, topic: str) -> list[int]:
-        try:
-            found = self._reader.list_topics(topic, timeout=ANSWER_S).topics[topic]
-        except KafkaException as error:
-            raise BusUnavailable(f"the brokers at {self._settings.bootstrap} did not answer: {error}") from error
-        if found.error is not None or not found.partitions:
-            raise BusUnavailable(f"topic {topic} is not there ({found.error}); create the topics first (`trainhouse up` does)")
-        return sorted(found.partitions)

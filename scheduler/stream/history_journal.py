@@ -6,11 +6,12 @@ Never: joins a group; folds a machine's state, so that journals of any version c
 
 from collections.abc import Iterable, Iterator
 
-from trainhouse.events.archive.log import journal_reader, partitions_of
+from trainhouse.events.archive.log import journal_reader
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.archive.reading import journal_records
 from trainhouse.events.base import event_class
 from trainhouse.events.journal import NO_HASH, InvalidRecord, record_hash, record_head
+from trainhouse.events.kafka import partitions_of
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import DECISIONS
 from trainhouse.scheduler.core.errors import BrokenInvariant

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer
 
-from trainhouse.events.archive.log import journal_reader, partitions_of
+from trainhouse.events.archive.log import journal_reader
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.archive.reading import journal_records
 from trainhouse.events.archive.segments import LogRecord
 from trainhouse.events.errors import RecordsGone
 from trainhouse.events.journal import SnapshotPointer, record_hash
-from trainhouse.events.kafka import TO_END, consumer, read_to_end
+from trainhouse.events.kafka import TO_END, consumer, partitions_of, read_to_end
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import DECISIONS, DIRECTORY, SNAPSHOTS
 from trainhouse.scheduler.core.errors import BrokenInvariant

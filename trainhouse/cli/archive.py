@@ -96,9 +96,10 @@ def _places(kafka: "KafkaSettings", reader: "Consumer") -> "list[Place]":
     """Every partition of the topics that are archived, with its archive. Blocks."""
     from trainhouse.checkpointing.topic_archive import ObjectArchive
     from trainhouse.events.admin import topic_id
-    from trainhouse.events.archive.log import KafkaPartition, partitions_of
+    from trainhouse.events.archive.log import KafkaPartition
     from trainhouse.events.archive.partition import PartitionArchive
     from trainhouse.events.archive.reading import ARCHIVED
+    from trainhouse.events.kafka import partitions_of
 
     store = ObjectArchive()
     return [

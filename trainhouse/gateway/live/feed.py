@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from trainhouse.events import InvalidEvent, JobStatus, TokenRevoked, decode
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import consumer, watermarks
+from trainhouse.events.kafka import consumer, partitions_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import STATUS, TOKENS
 
@@ -78,14 +78,9 @@ class BusFeed:
                 reader.close()
 
     def _beginnings(self, reader: Consumer) -> list[TopicPartition]:
-        places = [TopicPartition(TOKENS, n, 0) for n in self._partitions(reader, TOKENS)]
-        return places + [TopicPartition(STATUS, n, watermarks(reader, STATUS, n, METADATA_S)[1]) for n in self._partitions(reader, STATUS)]
-
-    def _partitions(self, reader: Consumer, topic: str) -> list[int]:
-        known = reader.list_topics(topic, timeout=METADATA_S).topics[topic]
-        if known.error is not None:
-            raise BusUnavailable(f"{self._settings.bootstrap} has no topic {topic}: {known.error.str()}")
-        return sorted(known.partitions)
+        places = [TopicPartition(TOKENS, n, 0) for n in partitions_of(reader, TOKENS, METADATA_S)]
+        statuses = partitions_of(reader, STATUS, METADATA_S)
+        return places + [TopicPartition(STATUS, n, watermarks(reader, STATUS, n, METADATA_S)[1]) for n in statuses]
 
     def _take(self, messages: list[Message]) -> None:
         for message in messages:

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.kafka import partitions_of
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import METRICS, TRACKING
 from trainhouse.gateway.reader import SqlReader
@@ -59,10 +60,7 @@ class Freshness:
 
     def _partitions_of(self, topic: str) -> list[int]:
         if topic not in self._partitions:
-            found = self._admin.list_topics(topic, timeout=ANSWER_S).topics[topic]
-            if found.error is not None or not found.partitions:
-                raise BusUnavailable(f"topic {topic} is not there; create the topics first (`trainhouse up` does)")
-            self._partitions[topic] = sorted(found.partitions)
+            self._partitions[topic] = partitions_of(self._admin, topic, ANSWER_S)
         return self._partitions[topic]
 
 
