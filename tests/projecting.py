@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests import spooled
 from trainhouse.events import topics
 from trainhouse.events.base import Event
 from trainhouse.events.codec import encode
@@ -119,33 +120,13 @@ def append(log: MemoryLog, topic: str, event: Event, event_id: str) -> None:
 def metrics(
     start: int, count: int, *, every_ms: int = 1, curves: Mapping[str, Callable[[int], float]] = CURVES, **more: Any
 ) -> StepMetrics:
-    """Points [start, start + count), `every_ms` apart, ten bytes of spool each."""
-    points = range(start, start + count)
-    fields: dict[str, Any] = {"job_id": "job", "attempt": 0, "epoch": 0, "rank": 0, "node_id": "node"} | more
-    return StepMetrics(
-        start=start * 10,
-        end=(start + count) * 10,
-        steps=tuple(points),
-        times_ms=tuple(NOW + every_ms * p for p in points),
-        offsets=tuple(p * 10 for p in points),
-        metrics={name: tuple(map(value, points)) for name, value in curves.items()},
-        **fields,
-    )
+    """Points [start, start + count), `every_ms` apart."""
+    return spooled.points(start, count, lambda step: NOW + every_ms * step, curves, **more)
 
 
 def lines(start: int, count: int, **more: Any) -> LogLines:
-    """Lines [start, start + count), ten bytes each."""
-    numbers = range(start, start + count)
-    fields: dict[str, Any] = {"job_id": "job", "attempt": 0, "epoch": 0, "rank": 0, "node_id": "node"} | more
-    return LogLines(
-        start=start * 10,
-        end=(start + count) * 10,
-        stream="stdout",
-        lines=tuple(f"line {n}" for n in numbers),
-        offsets=tuple(n * 10 for n in numbers),
-        read_at_ms=NOW,
-        **fields,
-    )
+    """Lines [start, start + count)."""
+    return spooled.lines(start, count, lambda n: f"line {n}", NOW, **more)
 
 
 def three_records() -> MemoryLog:

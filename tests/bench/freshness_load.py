@@ -4,7 +4,7 @@ import threading
 import time
 from typing import Any
 
-from tests.bench.points import points
+from tests.spooled import points
 from trainhouse.events import StepMetrics, envelope_of, topics
 from trainhouse.events.kafka import EventProducer
 from trainhouse.events.settings import KafkaSettings
@@ -65,4 +65,4 @@ def _produce(kafka: KafkaSettings, sent: _Sent) -> None:
 
 def _record(job: int, first: int) -> StepMetrics:
     now_s = time.time()
-    return points(f"load-{job}", first, POINTS_PER_RECORD, lambda _: int(now_s * 1000), {"sent_at_s": lambda _: now_s})
+    return points(first, POINTS_PER_RECORD, lambda _: int(now_s * 1000), {"sent_at_s": lambda _: now_s}, job_id=f"load-{job}")

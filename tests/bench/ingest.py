@@ -18,7 +18,7 @@ from typing import Any
 import clickhouse_connect
 
 from tests.bench import report
-from tests.bench.points import points
+from tests.spooled import points
 from trainhouse.deploy.local.kafka import KafkaServer
 from trainhouse.deploy.local.ports import free_port
 from trainhouse.events import StepMetrics, envelope_of, topics
@@ -71,7 +71,7 @@ def _fill(settings: KafkaSettings) -> None:
 
 def _record(job: int, first: int) -> StepMetrics:
     curves = {"loss": lambda step: 8.0 / (step + 1) + (step * 7919 % 1000) / 1e4}
-    return points(f"job-{job}", first, POINTS_PER_RECORD, lambda step: 1_795_000_000_000 + step * 10, curves)
+    return points(first, POINTS_PER_RECORD, lambda step: 1_795_000_000_000 + step * 10, curves, job_id=f"job-{job}")
 
 
 def _consumer(settings: KafkaSettings) -> float:

@@ -15,7 +15,7 @@ import orjson
 from confluent_kafka import Producer
 
 from tests.bench import report
-from tests.bench.points import points
+from tests.spooled import lines, points
 from trainhouse.deploy.local.kafka import KafkaServer
 from trainhouse.deploy.local.ports import free_port
 from trainhouse.events import JobState, JobStatus, envelope_of, topics
@@ -25,7 +25,6 @@ from trainhouse.events.journal import NO_HASH, JournalRecord, record_hash
 from trainhouse.events.kafka import TO_END, EventProducer, consumer, producer_config, read_to_end
 from trainhouse.events.node import AttemptHeartbeat, DeviceHealth, NodeHeartbeat, RankHeartbeat, RankState
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.telemetry import LogLines
 
 JOBS = 200
 STATUSES = 10_000
@@ -79,9 +78,10 @@ def _fill(settings: KafkaSettings) -> None:
         send(topics.HEARTBEATS, _beat(n), f"node-{n % 100}")
     for n in range(TELEMETRY):
         job = f"job-{n % JOBS}"
-        told = points(job, n // JOBS * POINTS, POINTS, lambda step: NOW + step * 100, {"loss": lambda step: 8.0 / (step + 1)})
+        told = points(n // JOBS * POINTS, POINTS, lambda step: NOW + step * 100, {"loss": lambda step: 8.0 / (step + 1)}, job_id=job)
         send(topics.METRICS, told, job)
-        send(topics.LOGS, _lines(n // JOBS * LINES, job), job)
+        written = lines(n // JOBS * LINES, LINES, lambda number: f"step {number}: loss {8.0 / (number + 1):.4f}", NOW, job_id=job)
+        send(topics.LOGS, written, job)
     producer.flush(120)
     journal.flush(120)
 
@@ -98,23 +98,6 @@ def _beat(n: int) -> NodeHeartbeat:
         interval_s=1.0,
         attempts=(AttemptHeartbeat(job_id=f"job-{n % 100}", attempt=0, epoch=1, ranks=ranks),),
         devices=tuple(DeviceHealth(device_id=f"g{n % 100}-{r}", utilization_pct=90.0, power_w=400.0) for r in range(8)),
-    )
-
-
-def _lines(first: int, job_id: str) -> LogLines:
-    numbers = range(first, first + LINES)
-    return LogLines(
-        job_id=job_id,
-        attempt=0,
-        epoch=1,
-        rank=0,
-        node_id="bench",
-        start=first * 40,
-        end=(first + LINES) * 40,
-        stream="stdout",
-        lines=tuple(f"step {n}: loss {8.0 / (n + 1):.4f}" for n in numbers),
-        offsets=tuple(n * 40 for n in numbers),
-        read_at_ms=NOW,
     )
 
 
