@@ -133,6 +133,17 @@ def test_a_withdrawn_notice_lets_the_node_register_anew() -> None:
     assert node.give(NoticeWithdrawn("sigterm")) == []
 
 
+def test_a_notice_that_is_withdrawn_leaves_what_another_source_says() -> None:
+    node = Node()
+    node.give(Noticed("file", "the rack is moved", 60_000))
+    node.give(Noticed("gcp", "TERMINATE_ON_HOST_MAINTENANCE", 20_000))
+    assert any(isinstance(a, Register) for a in node.give(NoticeWithdrawn("gcp")))
+    assert [(r.event.source, r.event.deadline_ms) for r in notice_reports(node.state)] == [("file", 60_000)]  # type: ignore[attr-defined]
+    node.give(Noticed("gcp", "", 70_000))
+    assert node.give(NoticeWithdrawn("gcp")) == [], "the node goes when the other one says"
+    assert any(isinstance(a, Register) for a in node.give(NoticeWithdrawn("file"))) and node.state.notice is None
+
+
 def test_a_notice_is_told_after_each_registration() -> None:
     node = Node()
     assert notice_reports(node.state) == []

@@ -1,6 +1,7 @@
 """Where notices come from: what people and clouds write, files that come and go, a metadata service that answers oddly."""
 
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -49,6 +50,7 @@ def test_a_file_says_when_and_why(text: str, said: Said) -> None:
         ('{"deadline_s": "x"}', "could not convert"),
         ('{"when": 3}', "not when"),
         ("{", "Expecting"),
+        ('{"a":' + "[" * 4_000, "recursion"),
     ],
 )
 def test_what_cannot_be_read_is_a_notice_all_the_same_and_says_so(text: str, says: str) -> None:
@@ -194,3 +196,44 @@ def test_settings_name_the_file(tmp_path: Path) -> None:
     assert AgentSettings(dir=tmp_path / "a").resolved().notice_file == tmp_path / "a" / "notice"
     with pytest.raises(ValueError, match="notice_url"):
         AgentSettings(notice_url="ftp://x")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n" + b'{"a":' * 5_000,
+        b"",
+    ],
+)
+def test_whatever_a_service_answers_it_is_only_away(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as service:
+
+        def serve() -> None:
+            with service.accept()[0] as peer:
+                peer.recv(4_096)
+                peer.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(SourceAway):
+            MetadataService(f"http://127.0.0.1:{service.getsockname()[1]}/x", 1.0).look()
+
+
+def test_a_source_that_breaks_is_looked_at_again() -> None:
+    class Broken:
+        name, interval_s = "broken", 0.001
+        looks = 0
+
+        def look(self) -> Said | None:
+            self.looks += 1
+            if self.looks == 1:
+                raise RuntimeError("nobody thought of this")
+            return Said("file", "all the same")
+
+    heard: list[Noticed | NoticeWithdrawn] = []
+    watch = NoticeWatch([Broken()], heard.append, default_s=30, clock_ms=lambda: 1_000)
+    watch.start()
+    until(lambda: heard, timeout_s=60, every_s=0.01)
+    watch.close()
+    assert heard == [Noticed("file", "all the same", 31_000)]

@@ -6,6 +6,7 @@ Never: goes through a proxy; the service speaks to this machine alone.
 """
 
 from collections.abc import Mapping
+from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
@@ -48,7 +49,7 @@ class MetadataService:
             raise SourceAway(f"it answers {status}")
         try:
             return by_metadata(body, self._resource)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SourceAway(str(error)) from error
 
     def _get(self) -> tuple[int, str]:
@@ -69,5 +70,5 @@ class MetadataService:
         except HTTPError as error:
             error.close()
             return error.code, ""
-        except (URLError, OSError, ValueError) as error:
+        except (URLError, HTTPException, OSError, ValueError) as error:
             raise SourceAway(str(error)) from error

@@ -120,7 +120,7 @@ class NoticeWatch:
         while not self._stop.is_set():
             try:
                 before = self._look(source, before)
-            except SourceAway as why:
+            except Exception as why:  # whatever it stumbled over: it is asked again, and tells then
                 if time.monotonic() - away_s >= SAY_AGAIN_S:
                     away_s = time.monotonic()
                     log.warning("a source of notices says nothing", source=source.name, reason=str(why))

@@ -38,7 +38,7 @@ def by_file(text: str, written_ms: int) -> Said:
             return _by_object(json.loads(text), written_ms)
         first, _, reason = text.partition(" ")
         return Said("file", reason.strip(), _moment_ms(first, written_ms) if first else None)
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         return Said("file", text[:500], problem=f"{error}; {HOW}")
 
 

@@ -1,7 +1,8 @@
 """A node that goes away: the scheduler is told at once; attempts that nobody asks to leave are asked by the agent itself.
 
-Holds: a notice counts once, and a later one only if the node goes earlier. No attempt outlives the deadline. A session is asked to save and
-stop (its ranks agree with all others of their gang, wherever those are); ranks without one have nothing to save: SIGTERM tells them.
+Holds: a notice counts once, and a later one only if the node goes earlier; one that is withdrawn leaves those of other sources standing.
+No attempt outlives the deadline. A session is asked to save and stop (its ranks agree with all others of their gang, wherever those are);
+ranks without one have nothing to save: SIGTERM tells them.
 Never: takes for granted that the scheduler answers.
 """
 
@@ -19,11 +20,12 @@ SIGTERM = "sigterm"
 
 def noticed(turn: Turn, source: str, reason: str, deadline_ms: int) -> None:
     """Tells the scheduler, unless it knows already of an end that is no later."""
-    known = turn.state.notice
+    known, notice = turn.state.notice, Notice(source, reason[:MAX_REASON_CHARS], turn.now_ms, deadline_ms)
+    said = turn.state.notices.get(source)
+    if said is None or deadline_ms < said.deadline_ms:
+        turn.state = replace(turn.state, notices={**turn.state.notices, source: notice})
     if known is not None and known.deadline_ms <= deadline_ms:
         return
-    notice = Notice(source, reason[:MAX_REASON_CHARS], turn.now_ms, deadline_ms)
-    turn.state = replace(turn.state, notice=notice)
     for report in notice_reports(turn.state):
         turn.do(report)
     for attempt in list(turn.state.attempts.values()):
@@ -33,10 +35,12 @@ def noticed(turn: Turn, source: str, reason: str, deadline_ms: int) -> None:
 
 
 def withdrawn(turn: Turn, source: str) -> None:
-    """The node stays after all: it registers anew, and is as any other again. What was asked to leave leaves."""
-    notice = turn.state.notice
-    if notice is not None and notice.source == source and not turn.state.shutting_down:
-        turn.state = replace(turn.state, notice=None)
+    """The node stays after all, or until another source's end: it registers anew. What was asked to leave leaves."""
+    if source not in turn.state.notices or turn.state.shutting_down:
+        return
+    known = turn.state.notice
+    turn.state = replace(turn.state, notices={s: n for s, n in turn.state.notices.items() if s != source})
+    if turn.state.notice != known:
         turn.do(Register(f"the notice by {source} was withdrawn"))
 
 

@@ -122,15 +122,23 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """All of it. `order` is the high-water mark of commands per partition of the scheduler; `fences` are in order of last use."""
+    """All of it. `order` is the high-water mark of commands per partition of the scheduler; `fences` are in order of last use.
+
+    `notices`: what each source says of this node's end.
+    """
 
     identity: Identity
     attempts: Mapping[AttemptKey, LocalAttempt] = field(default_factory=dict)
     fences: Mapping[str, Fence] = field(default_factory=dict)
     order: Mapping[int, Order] = field(default_factory=dict)
     shutting_down: bool = False
-    notice: Notice | None = None
+    notices: Mapping[str, Notice] = field(default_factory=dict)
     max_fences: int = MAX_FENCES
+
+    @property
+    def notice(self) -> Notice | None:
+        """The one that counts: by which the node goes first. None: it stays."""
+        return min(self.notices.values(), key=lambda n: n.deadline_ms, default=None)
 
     def fence(self, job_id: str) -> Fence:
         return self.fences.get(job_id, Fence())
