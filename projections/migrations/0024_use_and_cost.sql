@@ -25,12 +25,14 @@ SELECT toStartOfHour(toDateTime(m.minute, 'UTC')) AS hour, toString(m.job_id) AS
 FROM attempt_minutes_rows AS m WHERE notEmpty(m.utilization)
 GROUP BY hour, job_id, epoch, node_id;
 
--- Device-seconds that gangs held, by hour, attempt and node: the ledger's sums without its categories, for questions that need none.
+-- Device-seconds that gangs held, by hour, attempt and node, and whose they are: the ledger's sums without its categories, for questions that
+-- need none.
 CREATE OR REPLACE VIEW held_by_hour AS
 SELECT toDateTime(intDiv(h, 1000), 'UTC') AS hour, c.job_id AS job_id, c.epoch AS epoch, c.node_id AS node_id, c.pool AS pool, c.team AS team,
-    c.devices * (least(c.e, h + 3600000) - greatest(c.a, h)) / 1000 AS gpu_seconds
+    c.devices * (least(c.e, h + 3600000) - greatest(c.a, h)) / 1000 AS gpu_seconds, c.project AS project
 FROM (
-    SELECT job_id, epoch, node_id, pool, team, devices, a, e, arrayJoin(range(intDiv(a, 3600000), intDiv(e - 1, 3600000) + 1)) * 3600000 AS h
+    SELECT job_id, epoch, node_id, pool, team, project, devices, a, e,
+        arrayJoin(range(intDiv(a, 3600000), intDiv(e - 1, 3600000) + 1)) * 3600000 AS h
     FROM attempt_holds WHERE e > a
 ) AS c;
 
@@ -59,15 +61,18 @@ SELECT
 FROM utilization_by_node AS u
 GROUP BY u.hour, u.pool;
 
--- One row a team, pool and hour in which it held devices. utilization_pct: of the devices that it held.
-CREATE OR REPLACE VIEW utilization_by_team AS
+-- Internal (no contract). One row a team, pool and hour in which jobs of {projects} held devices; ['*'] is all of them. Whoever may see only
+-- some projects is told what these used. utilization_pct: of the devices that were held.
+CREATE OR REPLACE VIEW utilization_of_projects AS
 SELECT
     h.hour AS hour, h.team AS team, h.pool AS pool, uniqExact(h.job_id) AS jobs, sum(h.gpu_seconds) AS held_gpu_seconds,
     any(c.capacity_gpu_seconds) AS capacity_gpu_seconds,
     if(capacity_gpu_seconds > 0, least(1, held_gpu_seconds / capacity_gpu_seconds), NULL) AS held_share,
     if(countIf(u.utilization_pct IS NOT NULL) > 0, sum(u.utilization_pct * h.gpu_seconds)
         / sumIf(h.gpu_seconds, u.utilization_pct IS NOT NULL), NULL) AS utilization_pct
-FROM held_by_hour AS h
+FROM (
+    SELECT * FROM held_by_hour WHERE has({projects:Array(String)}, '*') OR has({projects:Array(String)}, toString(project))
+) AS h
 LEFT JOIN (
     SELECT r.hour AS hour, r.job_id AS job_id, r.epoch AS epoch, r.node_id AS node_id,
         toNullable(arrayAvg(mapValues(r.utilization))) AS utilization_pct
@@ -78,6 +83,9 @@ LEFT JOIN (
     FROM node_hours_rows AS r FINAL GROUP BY r.hour, r.pool
 ) AS c ON c.hour = h.hour AND c.pool = h.pool
 GROUP BY h.hour, h.team, h.pool;
+
+-- One row a team, pool and hour in which it held devices.
+CREATE OR REPLACE VIEW utilization_by_team AS SELECT * FROM utilization_of_projects(projects = ['*']);
 
 -- One row a job and hour: how much of what it held made steps that were kept. NULL: nothing is known of what it did.
 CREATE OR REPLACE VIEW goodput AS
