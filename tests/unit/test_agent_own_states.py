@@ -8,6 +8,8 @@ from tests.unit.test_agent_core import Node, gang, release
 from tests.waiting import until
 from trainhouse.checkpointing.errors import ObjectStoreUnavailable
 from trainhouse.checkpointing.memory import MemoryObjectStore
+from trainhouse.checkpointing.s3 import S3ObjectStore
+from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.events import GangAllocated, NodePlacement
 from trainhouse.workers.agent.core import Action, AttemptKey, TellOwnStates, Terminate
 from trainhouse.workers.agent.own_states import LONGEST_MS, OwnStatesTeller
@@ -127,9 +129,11 @@ class Away(MemoryObjectStore):
     """Refuses until it is let."""
 
     away = True
+    asked = 0
 
     def put(self, key: str, body: bytes | bytearray | memoryview) -> None:
         if self.away:
+            self.asked += 1
             raise ObjectStoreUnavailable("away")
         super().put(key, body)
 
@@ -140,9 +144,23 @@ def test_a_store_that_is_away_is_tried_again_but_not_for_ever(tmp_path: Path) ->
     ranks.keep(0, 4, b"zero")
     ranks.teller.begin(KEY, ranks.folders, 0)
     ranks.teller.look(0)
-    until(lambda: ranks.teller._attempts[KEY].sending.done())  # type: ignore[union-attr]
+    for now_ms in range(50, 1_000, 50):
+        until(lambda: (sending := ranks.teller._attempts[KEY].sending) is None or sending.done())
+        ranks.teller.look(now_ms)
+    assert store.asked == 1, "not as fast as it refuses"
     store.away = False
     ranks.look_until([(0, False, b"zero"), (1, False, None)])
+    ranks.forgotten(LONGEST_MS)
+    ranks.teller.close()
+
+
+def test_an_address_that_is_none_does_not_end_the_agent(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, MemoryObjectStore())
+    ranks.teller = OwnStatesTeller("n1", lambda: S3ObjectStore(StoreSettings(endpoint="nowhere")))
+    ranks.keep(0, 4, b"zero")
+    ranks.teller.begin(KEY, ranks.folders, 0)
+    ranks.teller.look(0)
+    until(lambda: ranks.teller._attempts[KEY].sending.done())  # type: ignore[union-attr]
     ranks.forgotten(LONGEST_MS)
     ranks.teller.close()
 

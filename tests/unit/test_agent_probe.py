@@ -1,5 +1,6 @@
 """A node's self test: each check passes on a healthy machine and fails on what is wrong; a test that hangs or dies is told all the same."""
 
+import os
 import signal
 import time
 from pathlib import Path
@@ -44,6 +45,12 @@ def test_a_folder_that_is_gone_fails(tmp_path: Path) -> None:
     [
         ('print(\'{"begin": "memory"}\', flush=True); import time; time.sleep(600)', 2.0, ("memory", "not done after 2 s")),
         ('print(\'{"begin": "device-1"}\', flush=True); import os; os.kill(os.getpid(), 11)', 60.0, ("device-1", "SIGSEGV")),
+        (
+            'print(\'{"begin": "device-0"}\', flush=True); import subprocess, time; '
+            'subprocess.Popen(["sleep", "70"], start_new_session=True); time.sleep(600)',  # it keeps the output open
+            2.0,
+            ("device-0", "not done after 2 s"),
+        ),
         ("raise SystemExit('no library')", 60.0, ("start", "no library")),
         ('print(\'{"begin": "disk"}\')', 60.0, ("disk", "before it was done")),
     ],
@@ -61,6 +68,16 @@ def test_a_closed_prober_ends_what_runs(tmp_path: Path) -> None:
     prober = Prober(ProbePlan("n1", str(tmp_path), "x"), {"PYTHONPATH": str(tmp_path)}, lambda: 0, 600.0, "child_of_a_test")
     prober.close()
     assert "SIGKILL" in prober.run(ASKED).checks[-1].found
+
+
+def test_a_prober_whose_test_is_over_signals_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "child_of_a_test.py").write_text("")
+    prober = Prober(ProbePlan("n1", str(tmp_path), "x"), {"PYTHONPATH": str(tmp_path)}, lambda: 0, 600.0, "child_of_a_test")
+    prober.run(ASKED)
+    signalled: list[object] = []
+    monkeypatch.setattr(os, "killpg", lambda *of: signalled.append(of))
+    prober.close()
+    assert signalled == []
 
 
 @given(st.lists(st.sampled_from(['{"begin": "a"}', '{"name": "a", "passed": true, "found": ""}', '{"done": true}', "{", "null", "x"])))

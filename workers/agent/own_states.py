@@ -1,18 +1,18 @@
 """Puts what this node's ranks have of their own into the object store when their gang breaks, for ranks that are left on other nodes.
 
 Holds: nothing is read or sent before a gang breaks; then once, and again when a file changed since. An attempt is forgotten when all of
-its ranks here are gone and told of, or after LONGEST_MS. The loop never waits for the store: one thread sends, one attempt at a time.
-Never: looks into a state.
+its ranks here are gone and told of, or after LONGEST_MS. The loop never waits for the store: one thread sends, one attempt at a time, and
+what was not taken is sent again after RETRY_MS.
+Never: looks into a state, or raises because of the store.
 """
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
-from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.checkpointing.objects import ObjectStore
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.launcher import RankPaths
@@ -20,6 +20,7 @@ from trainhouse.workers.own_states import NAMES, node_key, packed, read_left, st
 
 LONGEST_MS = 120_000
 LOOK_MS = 50
+RETRY_MS = 1_000
 log = structlog.get_logger(__name__)
 
 Stamps = tuple[object, ...]
@@ -32,7 +33,8 @@ class _Telling:
     folders: dict[int, Path]
     until_ms: int
     told: Stamps | None = None
-    sending: "Future[Stamps | None] | None" = field(default=None)
+    sending: "Future[Stamps | None] | None" = None
+    again_at_ms: int = 0
 
     def stamps(self) -> Stamps:
         return tuple(stamp_of(folder) for folder in self.folders.values())
@@ -60,18 +62,19 @@ class OwnStatesTeller:
 
     def look(self, now_ms: int) -> None:
         """Sends what has changed, if nothing is on its way."""
-        if not self._attempts or 0 < self._look_at_ms - now_ms <= LOOK_MS:
+        if not self._attempts or _waits(self._look_at_ms, now_ms, LOOK_MS):
             return
         self._look_at_ms = now_ms + LOOK_MS
         for key, telling in list(self._attempts.items()):
             if telling.sending is not None:
                 if not telling.sending.done():
                     continue
-                telling.told, telling.sending = telling.sending.result() or telling.told, None
+                sent, telling.sending = telling.sending.result(), None
+                telling.told, telling.again_at_ms = sent or telling.told, 0 if sent else now_ms + RETRY_MS
             gone, stamps = telling.all_gone(), telling.stamps()
             if now_ms >= telling.until_ms or (gone and telling.told == stamps):
                 del self._attempts[key]
-            elif telling.told != stamps:
+            elif telling.told != stamps and not _waits(telling.again_at_ms, now_ms, RETRY_MS):
                 telling.sending = self._sender.submit(self._send, key, telling, stamps)
 
     def close(self) -> None:
@@ -84,8 +87,13 @@ class OwnStatesTeller:
             self._store = self._store or self._make_store()
             body = packed(read_left(rank, folder) for rank, folder in telling.folders.items())
             self._store.put(node_key(key.job_id, key.epoch, self._node_id), body)
-        except (CheckpointError, OSError) as error:
+        except Exception as error:  # an address that is none is no reason to end either
             log.warning("what ranks have of their own could not be told", attempt=str(key), error=str(error))
             return None
         log.info("told what ranks have of their own", attempt=str(key), ranks=len(telling.folders), size_bytes=len(body))
         return stamps
+
+
+def _waits(at_ms: int, now_ms: int, at_most_ms: int) -> bool:
+    """Whether a moment is still to come; one beyond `at_most_ms` is of a clock that was set back."""
+    return 0 < at_ms - now_ms <= at_most_ms

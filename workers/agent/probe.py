@@ -1,6 +1,6 @@
 """The self test of a node, seen from its agent: a process of its own that tries what ranks need, for a bounded time.
 
-Holds: whatever the test does (hang, crash, be killed), a NodeProbed follows that names the check at which it happened.
+Holds: whatever the test does (hang, crash, be killed, not end by SIGKILL), a NodeProbed follows that names the check at which it happened.
 Never: runs a check within the agent.
 """
 
@@ -18,6 +18,7 @@ import structlog
 from trainhouse.events import NodeProbeAsked, NodeProbed, ProbeCheck
 
 TIMEOUT_S = 120.0
+KILLED_S = 5.0
 MAX_CHECKS = 64
 MAX_CHARS = 1_000
 CHILD = "trainhouse.workers.agent.probe_child"
@@ -103,8 +104,7 @@ class Prober:
             ended = how_it_ended(process.returncode, err)
         except subprocess.TimeoutExpired:
             _kill(process)
-            out, _ = process.communicate()
-            ended = f"it was not done after {self._timeout_s:g} s"
+            out, ended = _told_so_far(process), f"it was not done after {self._timeout_s:g} s"
         return checks_of(out, ended)
 
 
@@ -138,7 +138,17 @@ def checks_of(output: str, ended: str) -> tuple[ProbeCheck, ...]:
     return tuple(checks[-MAX_CHECKS:])
 
 
+def _told_so_far(process: "subprocess.Popen[str]") -> str:
+    """What a killed test told. One that is stuck in its driver does not end by that: it is left behind."""
+    try:
+        return process.communicate(timeout=KILLED_S)[0]
+    except subprocess.TimeoutExpired as stuck:
+        return bytes(stuck.output or b"").decode("utf-8", "replace")  # bytes, also of a process that gives text
+
+
 def _kill(process: "subprocess.Popen[str]") -> None:
+    if process.poll() is not None:
+        return  # its number may be somebody else's by now
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
