@@ -1,9 +1,11 @@
 """What a session logs by itself: code, packages, machine, and samples of the system."""
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.waiting import until
@@ -118,3 +120,30 @@ def test_it_can_be_turned_off(tmp_path: Path, environ: dict[str, Any]) -> None:
     own = OwnLog(context, open_sink(context), lambda: 1, environ)
     own.start()
     assert own.stop() and (tmp_path / "spool.jsonl").read_bytes() == b""
+
+
+def test_what_is_no_text_is_told_as_far_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "broken-1.0.dist-info"
+    broken.mkdir()
+    (broken / "METADATA").write_bytes(b"Metadata-Version: 2.1\nName: broken\nVersion: 1.0\nAuthor: Andr\xe9\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["train.py", os.fsdecode(b"data-\xff")])
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xfe"))
+    told = environment.capture(None, folder)
+    assert told["packages"]["numpy"] and "broken" not in told["packages"]
+    assert orjson.loads(orjson.dumps(told))["command"][1:] == ["train.py", "data-\ufffd"]
+    assert told["folder"].endswith("/\ufffd")
+
+
+def test_a_working_folder_that_is_gone_leaves_the_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spool, gone = tmp_path / "spool.jsonl", tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    own = OwnLog(Context(spool=spool), open_sink(Context(spool=spool)), lambda: 3, {"TRAINHOUSE_SYSTEM_METRICS_S": "1"})
+    own.start()
+    until(lambda: b'["m",3' in spool.read_bytes())
+    assert own.stop(10) and b"EnvironmentCaptured" not in spool.read_bytes()
+    assert "is not captured" in capfd.readouterr().err

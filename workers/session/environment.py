@@ -34,8 +34,8 @@ def capture(code: CodeArchive | None, folder: Path, git: Git | None = None) -> d
     packages = installed()
     return {
         "host": socket.gethostname()[:256],
-        "command": [a[:MAX_ARGUMENT_CHARS] for a in (sys.executable, *sys.argv)][:MAX_ARGUMENTS],
-        "folder": str(folder)[:4096],
+        "command": [_text(a)[:MAX_ARGUMENT_CHARS] for a in (sys.executable, *sys.argv)][:MAX_ARGUMENTS],
+        "folder": _text(str(folder))[:4096],
         **(of_archive(code) if code is not None and code.git_commit else of_folder(git or _git_in(folder))),
         **versions(),
         "platform": platform.platform()[:256],
@@ -85,8 +85,16 @@ def installed() -> dict[str, str]:
     return {name: found[name] for name in sorted(found, key=str.lower)[:MAX_PACKAGES] if name and name.isprintable()}
 
 
+def _text(name: str) -> str:
+    """A name of the system's, whose bytes may be no text, as one that can be told."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
 def _name_and_version(package: metadata.Distribution) -> tuple[str, str]:
-    text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
+    try:
+        text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
+    except (OSError, UnicodeDecodeError):
+        return "", ""  # half removed, or of another age
     name, version = _NAME.search(text), _VERSION.search(text)
     return name[1].strip()[:250] if name else "", version[1].strip()[:250] if version else ""
 

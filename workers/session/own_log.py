@@ -5,6 +5,7 @@ the rank's spool like everything else; a spool that is full or gone ends it, and
 Never: touches a tensor or a device's context, or keeps the process alive.
 """
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -61,7 +62,11 @@ class OwnLog:
             return  # the program's own next line tells it, where somebody sees it
 
     def _capture(self) -> None:
-        fields = environment.capture(self._context.code, Path.cwd())
+        try:
+            fields = environment.capture(self._context.code, Path.cwd())
+        except OSError as error:  # a folder that is gone
+            print(f"the environment of this attempt is not captured: {error}", file=sys.stderr, flush=True)
+            return
         self._sink.event(EVENT, fields | {"at_ms": time.time_ns() // 1_000_000})
 
     def _sample(self) -> None:
