@@ -90,6 +90,8 @@ class SpoolWriter:
         try:
             written = self._write(self._fd, line)
         except OSError as error:
+            if self._fd < 0:
+                raise SpoolError(f"{self._path} is closed: log before the session ends") from None
             raise SpoolError(f"{self._path} cannot be written: {error.strerror}; free space on its disk") from error
         self._size = size
         if written != len(line):
@@ -106,8 +108,10 @@ class SpoolWriter:
         return stat.st_size + self._limit - min(stat.st_size, stat.st_blocks * 512)
 
     def close(self) -> None:
-        """Close the file; nothing is lost without it."""
-        os.close(self._fd)
+        """Close the file; nothing is lost without it, and nothing more is taken."""
+        fd, self._fd = self._fd, -1  # its number may soon be another file's
+        if fd >= 0:
+            os.close(fd)
 
 
 def plain_numbers(values: Mapping[str, Any]) -> dict[str, float | int | str | None]:

@@ -171,6 +171,22 @@ def test_sigterm_waits_for_the_step_to_end_but_not_outside_of_the_steps(tmp_path
         signal.signal(signal.SIGTERM, before)
 
 
+def test_sigterm_ends_a_forked_child_at_once_and_is_none_of_its_rank(tmp_path: Path) -> None:
+    session = session_of(tmp_path, SavedInMemory())
+    before = signal.signal(signal.SIGTERM, session._boundary.on_sigterm)
+    try:
+        for _ in session.steps(1):
+            child = os.fork()
+            if child == 0:
+                try:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                finally:
+                    os._exit(7)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_sigterm_does_not_interrupt_what_is_done_about_an_exception(tmp_path: Path) -> None:
     session = session_of(tmp_path, SavedInMemory())
     before = signal.signal(signal.SIGTERM, session._boundary.on_sigterm)

@@ -11,9 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 from trainhouse.checkpointing.memory import MemoryObjectStore
 from trainhouse.workers.own_states import HEADER, NAMES, node_key, packed, read_left
 from trainhouse.workers.session.others import Elsewhere, Missing, Others, judged
-from trainhouse.workers.session.own_state import OwnStates, OwnStateTooLarge, own_of
+from trainhouse.workers.session.own_state import OwnStateNotKept, OwnStates, own_of
 from trainhouse.workers.session.survivable import why_not_survivable, why_too_late
-from trainhouse.workers.session.survival import lost_a_peer
+from trainhouse.workers.session.survival import Survival, lost_a_peer
 from trainhouse.workers.session.tracked import Tracked
 
 
@@ -50,8 +50,16 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_huge_state_is_not_kept(tmp_path: Path) -> None:
-    with pytest.raises(OwnStateTooLarge, match="more than"):
+    with pytest.raises(OwnStateNotKept, match="more than"):
         OwnStates(tmp_path).keep(1, {"a": b"x" * 5_000_000})
+
+
+def test_a_full_disk_and_a_state_that_cannot_be_pickled_are_told(tmp_path: Path) -> None:
+    (tmp_path / NAMES[0]).symlink_to("/dev/full")
+    with pytest.raises(OwnStateNotKept, match="No space left"):
+        OwnStates(tmp_path).keep(2, {"a": 1})
+    with pytest.raises(OwnStateNotKept, match="pickle"):
+        OwnStates(tmp_path).keep(1, {"a": lambda: None})
 
 
 def test_only_a_collective_says_that_a_peer_is_gone() -> None:
@@ -211,3 +219,44 @@ def test_tensors_on_a_device_are_judged_by_the_backend_that_serves_it() -> None:
     assert why_too_late(both, "cpu") == ""
     assert why_too_late(both, "cuda").startswith("its tensors are on cuda, and nccl may tell")
     assert why_too_late(Group(cuda="gloo"), "cuda"), "not shown to be exact, so it is not tried"
+
+
+class Loader:
+    """A loader whose state is what the test says."""
+
+    def __init__(self, state: object) -> None:
+        self.state = state
+
+    def state_dict(self) -> object:
+        return self.state
+
+    def load_state_dict(self, state: object) -> None:
+        self.state = state
+
+
+def test_training_goes_on_without_it_where_an_own_state_cannot_be_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folders = [tmp_path / f"rank-{rank}" for rank in (0, 1)]
+    for folder in folders:
+        folder.mkdir()
+    survival, model = Survival(0, folders, lambda state, own, step: True), wrapped("cpu", cpu="gloo")
+    loader = Loader({"at": 3})
+    survival.track(Tracked(model, torch.optim.SGD(model.parameters(), lr=0.1), loader=loader))
+    assert not survival.possible, "nothing is kept yet"
+    survival.boundary(1, 1.0)
+    assert survival.possible
+    loader.state = {"at": lambda: 3}
+    survival.boundary(2, 2.0)
+    survival.boundary(3, 3.0)
+    assert not survival.possible and not survival.rescue(RuntimeError("Connection closed by peer"), 60.0, 0.0)
+    assert capfd.readouterr().err.count("those that are left cannot save for it: a rank's own state cannot be pickled") == 1
+
+
+def test_a_gang_whose_steps_are_too_short_to_keep_its_states_says_that_it_could_not_save(tmp_path: Path) -> None:
+    folders = [tmp_path / f"rank-{rank}" for rank in (0, 1)]
+    for folder in folders:
+        folder.mkdir()
+    survival, model = Survival(0, folders, lambda state, own, step: True), wrapped("cpu", cpu="gloo")
+    survival.track(Tracked(model, torch.optim.SGD(model.parameters(), lr=0.1)))
+    for step in range(4):
+        survival.boundary(step, step * 1e-9)
+    assert not survival.possible

@@ -114,13 +114,6 @@ def test_the_limit_counts_what_was_there(path: Path) -> None:
         SpoolWriter(path, limit_bytes=9000).progress({})
 
 
-def test_a_closed_spool_says_so(path: Path) -> None:
-    spool = SpoolWriter(path)
-    spool.close()
-    with pytest.raises(SpoolError, match="cannot be written"):
-        spool.metrics(0, 1, {"loss": 1.0})
-
-
 @pytest.mark.parametrize("count", [1, 2, 77])
 def test_a_point_survives_a_sigkill_right_after_the_call(path: Path, count: int) -> None:
     script = (
@@ -133,3 +126,13 @@ def test_a_point_survives_a_sigkill_right_after_the_call(path: Path, count: int)
     assert ended.returncode == -signal.SIGKILL
     assert lines(path) == [["m", step, step, {"loss": step / 3}] for step in range(count)]
     assert os.path.getsize(path) == len(path.read_bytes())
+
+
+def test_a_closed_spool_takes_nothing_and_writes_into_nobody_elses_file(path: Path, tmp_path: Path) -> None:
+    spool = SpoolWriter(path)
+    spool.close()
+    spool.close()
+    with (tmp_path / "other").open("wb") as other, pytest.raises(SpoolError, match="closed: log before the session ends"):
+        assert other.fileno() >= 0
+        spool.metrics(0, 1, {"loss": 1.0})
+    assert (tmp_path / "other").read_bytes() == b""

@@ -4,6 +4,8 @@ Holds: all ranks agree at the same steps (the stride to the next agreement is it
 What the step alone decides needs no agreement. No state is saved whose loss diverged: before each save all ranks agree that none did.
 """
 
+import os
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -44,6 +46,7 @@ class Boundary:
         self._requests = RequestFile(context.request)
         self._must_agree = saver.saves or context.request is not None
         self._watch = divergence.watch_for(context.divergence) if self._must_agree else None
+        self._pid = os.getpid()
         self._terminated = False
         self._leaving = False
         self._stepping = False
@@ -63,7 +66,6 @@ class Boundary:
         self.work.watch(tracked.model)
         if self._saver.saves:
             self._survival.track(tracked)
-            self._progress.saved_alone = self._survival.possible
 
     def rescue(self, error: BaseException) -> None:
         """The program ends with `error`: if it says that another rank is gone, the last finished step is saved for all. Blocks."""
@@ -76,6 +78,9 @@ class Boundary:
 
         A rank that leaves already is left alone: it has its own exit code, and what it still saves or says is worth its time.
         """
+        if os.getpid() != self._pid:  # a child inherits the handler, but makes no steps that it could wait for
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
         self._terminated = True
         if not self._stepping and not self._leaving:
             self._leave(SIGTERM_EXIT)
@@ -96,14 +101,14 @@ class Boundary:
         self._saved_step = step if step else None
         self._stepping = True
         self._next_agreement = step + 1
+        self._keep_own(step, now)
         self._progress.begin(step, total, now, _now_ms())
-        self._survival.boundary(step, now)
         self._start_step()
 
     def passed(self, step: int) -> None:
         """Another step is finished: `step` of them now. Raises Stopped when this rank is to leave."""
         self._end_step(step)
-        self._survival.boundary(step, time.monotonic())
+        self._keep_own(step, time.monotonic())
         if self._terminated:
             self._leave(SIGTERM_EXIT)
         agreed = self._agree(step) if self._must_agree and self._agreement_due(step) else Wishes()
@@ -149,6 +154,10 @@ class Boundary:
             self._saved_at = time.monotonic()
             activity.resume(before, self._saved_at, _now_ms())
         self.report()
+
+    def _keep_own(self, step: int, now: float) -> None:
+        self._survival.boundary(step, now)
+        self._progress.saved_alone = self._survival.possible
 
     def _start_step(self) -> None:
         self._busy_s = self._progress.activity.now.busy_s

@@ -22,7 +22,7 @@ import torch
 
 from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.workers.session.others import Elsewhere, Others, told_nothing
-from trainhouse.workers.session.own_state import OwnStates, OwnStateTooLarge
+from trainhouse.workers.session.own_state import OwnStateNotKept, OwnStates
 from trainhouse.workers.session.survivable import why_not_survivable
 from trainhouse.workers.session.tracked import Tracked
 
@@ -58,8 +58,8 @@ class Survival:
 
     @property
     def possible(self) -> bool:
-        """Whether this rank holds the whole state, and keeps what the others would need of it."""
-        return self._own is not None
+        """Whether this rank holds the whole state, and has kept what the others would need of it at the last boundary."""
+        return self._step >= 0
 
     def track(self, tracked: Tracked) -> None:
         """From now on, if each rank has the whole of it."""
@@ -89,8 +89,8 @@ class Survival:
             return
         try:
             self._own.keep(step, self._tracked.of_this_rank())
-        except OwnStateTooLarge:
-            self._give_up()
+        except OwnStateNotKept as why:
+            self._give_up(str(why))
             return
         schedule = self._tracked.schedule
         self._schedule = dict(schedule.state_dict()) if schedule is not None else None
@@ -154,9 +154,9 @@ class Survival:
         model = self._tracked.model
         return [t._version for t in (*model.parameters(), *model.buffers())] if model is not None else []
 
-    def _give_up(self) -> None:
+    def _give_up(self, why: str) -> None:
+        _say(f"should a rank die, those that are left cannot save for it: {why}")
         own, self._own = self._own, None
-        self._step = -1
         if own is not None:
             own.close()
 
