@@ -20,11 +20,12 @@ from trainhouse.scheduler.core.outgoing import Outgoing
 from trainhouse.scheduler.stream.ports import Appended, Entry
 
 EPOCH_MS = 1_800_000_000_000
+FIRST_ANSWER_S = 0.01
 
 
 @dataclass
 class Stored:
-    """An entry and the transaction that it belongs to: `visible` None while that is open, False when it was aborted."""
+    """An entry and the transaction that it belongs to: `visible` None while that is open, False when it was aborted, or is its end."""
 
     entry: Entry
     visible: bool | None = True
@@ -40,7 +41,7 @@ class FakeBroker:
     logs: dict[tuple[str, int], list[Stored]] = field(default_factory=lambda: defaultdict(list))
     epochs: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     marks: dict[str, int] = field(default_factory=dict)
-    open: dict[str, list[Stored]] = field(default_factory=dict)
+    open: dict[str, list[tuple[str, Stored]]] = field(default_factory=dict)
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     arrivals: list[asyncio.Future[None]] = field(default_factory=list)
@@ -77,9 +78,13 @@ class FakeBroker:
         return self.epochs[transactional_id]
 
     def finish(self, transactional_id: str, visible: bool) -> None:
-        """Commits or aborts what is open."""
-        for stored in self.open.pop(transactional_id, []):
+        """Commits or aborts what is open; its end is an entry of each partition that it wrote to."""
+        ended = set[tuple[str, int]]()
+        for topic, stored in self.open.pop(transactional_id, []):
             stored.visible = visible
+            ended.add((topic, stored.entry.partition))
+        for topic, partition in sorted(ended):
+            self.land(topic, partition, None, None, visible=False)
         self.stir()
 
     def background(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
@@ -172,15 +177,19 @@ class FakeLog:
 
 @dataclass
 class FakeTail:
-    """A reader of committed entries."""
+    """A reader of committed entries. Whoever waits less than its first answer takes, gets nothing yet."""
 
     log: FakeLog
     topic: str
     positions: dict[int, int]
+    begun_s: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
     async def take(self, max_wait_s: float) -> list[Entry]:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + max_wait_s
+        if end_s < self.begun_s + FIRST_ANSWER_S:
+            await asyncio.sleep(max_wait_s)
+            return []
         while True:
             await self.log.step("take")
             found = self._ready()
@@ -206,6 +215,9 @@ class FakeTail:
                 if stored.visible:
                     found.append(stored.entry)
         return found
+
+    async def position(self, partition: int) -> int:
+        return self.positions[partition]
 
     async def close(self) -> None:
         return
@@ -248,7 +260,7 @@ class FakePublisher:
         partition = out.partition if out.partition is not None else (murmur2(out.key) & 0x7FFFFFFF) % broker.partitions
         stored = broker.land(out.topic, partition, out.key, out.value, out.headers, visible=None if transactional else True)
         if transactional and self.transactional_id:
-            broker.open.setdefault(self.transactional_id, []).append(stored)
+            broker.open.setdefault(self.transactional_id, []).append((out.topic, stored))
 
     def _check(self) -> None:
         broker = self.log.broker

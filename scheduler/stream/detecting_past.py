@@ -26,7 +26,7 @@ MAX_WAITS = 20
 
 
 async def read_back(log: Log, topic: str, partition: int, count: int) -> tuple[list[Entry], int]:
-    """The last `count` records and where they end. Raises LogUnavailable when the brokers do not give them."""
+    """The last records, `count` offsets of them, and where they end. Raises LogUnavailable when the brokers do not give them."""
     start, end = await log.bounds(topic, partition)
     position, waits = max(start, end - count), 0
     found: list[Entry] = []
@@ -35,12 +35,11 @@ async def read_back(log: Log, topic: str, partition: int, count: int) -> tuple[l
     tail = await log.open_tail(topic, {partition: position})
     try:
         while position < end:
-            entries = await tail.take(WAIT_S)
-            waits = 0 if entries else waits + 1
+            found.extend(e for e in await tail.take(WAIT_S) if e.offset < end)
+            before, position = position, await tail.position(partition)
+            waits = 0 if position > before else waits + 1
             if waits > MAX_WAITS:
                 raise LogUnavailable(f"{topic}-{partition} gave nothing at offset {position}")
-            found.extend(e for e in entries if e.offset < end)
-            position = entries[-1].offset + 1 if entries else position
     finally:
         await tail.close()
     return found, end

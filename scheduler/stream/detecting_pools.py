@@ -13,15 +13,20 @@ from trainhouse.events.topics import CONTROL, POLICIES, POOLS, VERDICTS
 from trainhouse.events.verdict import DeviceDegraded, GangHung
 from trainhouse.scheduler.core.detector import DetectorMachine, Said
 from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.scheduler.stream.detecting_past import read_back
 from trainhouse.scheduler.stream.ports import Log, Tail
 
 SOURCE = "trainhouse/detector"
+ALL = 2**62
 ACTED_ON = (NodeLost, GangHung, DeviceDegraded)
 log_ = structlog.get_logger(__name__)
 
 
 class DetectorPools:
-    """Follows the topics of pools and of policies, from their beginning; both are compacted and small."""
+    """Follows the topics of pools and of policies, from their beginning; both are compacted and small.
+
+    The first look takes in all that is there: nobody is judged by limits that are not those of the pool.
+    """
 
     def __init__(self, log: Log, machine: DetectorMachine) -> None:
         self._log = log
@@ -34,8 +39,11 @@ class DetectorPools:
         for topic in (POOLS, POLICIES):
             tail = self._tails.get(topic)
             if tail is None:
-                tail = self._tails[topic] = await self._log.open_tail(topic, {0: (await self._log.bounds(topic, 0))[0]})
-            for entry in await tail.take(0.001):
+                entries, end = await read_back(self._log, topic, 0, ALL)
+                self._tails[topic] = await self._log.open_tail(topic, {0: end})
+            else:
+                entries = await tail.take(0.001)
+            for entry in entries:
                 try:
                     self._note(decode(entry.value, entry.headers).event)
                 except InvalidEvent:

@@ -32,8 +32,9 @@ CLOSE_TIMEOUT_S = 1.0
 class KafkaTail:
     """Reads assigned partitions from explicit offsets on."""
 
-    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+    def __init__(self, consumer: AIOKafkaConsumer, topic: str) -> None:
         self._consumer = consumer
+        self._topic = topic
 
     async def take(self, max_wait_s: float) -> list[Entry]:
         """What is there, or nothing after `max_wait_s`."""
@@ -44,6 +45,10 @@ class KafkaTail:
         except KafkaError as error:
             raise LogUnavailable(f"reading failed: {error!r}") from error
         return [Entry(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for records in found.values() for r in records]
+
+    async def position(self, partition: int) -> int:
+        """Where the next read goes on."""
+        return int(await self._consumer.position(TopicPartition(self._topic, partition)))
 
     async def close(self) -> None:
         """Gives the connections back; does not wait long for a client that cannot end itself."""
@@ -84,7 +89,7 @@ class KafkaLog:
         except BaseException:
             await consumer.stop()
             raise
-        return KafkaTail(consumer)
+        return KafkaTail(consumer, topic)
 
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """First and next offset."""

@@ -36,6 +36,9 @@ class Tail(Protocol):
     async def take(self, max_wait_s: float) -> list[Entry]:
         """What is there, or nothing after `max_wait_s`. Raises BrokenInvariant when the log no longer holds the position."""
 
+    async def position(self, partition: int) -> int:
+        """Up to where it has read. An entry of the log may be for nobody (the end of a transaction): that is passed, never taken."""
+
     async def close(self) -> None:
         """Gives its connections back."""
 

@@ -136,6 +136,23 @@ def test_a_transaction_is_visible_as_a_whole(run: Callable[[Case], None]) -> Non
     run(case)
 
 
+def test_the_end_is_reached_though_the_last_entry_is_for_nobody(run: Callable[[Case], None]) -> None:
+    async def case(log: Log, topic: str) -> None:
+        publisher = await log.open_publisher(f"{topic}-id")
+        await publisher.send([out(topic, b"a"), out(topic, b"b")])
+        _, end = await log.bounds(topic, 0)
+        assert end > 2
+        tail = await log.open_tail(topic, {0: 0})
+        found: list[Entry] = []
+        while await tail.position(0) < end:
+            found.extend(await tail.take(5.0))
+        assert [e.value for e in found] == [b"a", b"b"]
+        await tail.close()
+        await publisher.close()
+
+    run(case)
+
+
 def test_a_new_publisher_fences_the_one_before_it(run: Callable[[Case], None]) -> None:
     async def case(log: Log, topic: str) -> None:
         old = await log.open_publisher(f"{topic}-id")

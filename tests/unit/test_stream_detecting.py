@@ -13,6 +13,7 @@ from trainhouse.events.codec import HEADERS
 from trainhouse.events.topics import CONTROL, HEARTBEATS, POLICIES, POOLS, VERDICTS
 from trainhouse.scheduler.core.detector import DetectorMachine
 from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.outgoing import Outgoing
 from trainhouse.scheduler.stream import detecting_past
 from trainhouse.scheduler.stream.detecting import Detecting
 from trainhouse.scheduler.stream.detecting_past import LEAST_HEARTBEATS
@@ -121,6 +122,46 @@ def test_limits_come_from_the_policy_that_was_applied_last() -> None:
         assert story.said() == []
         await asyncio.sleep(45)
         assert story.said() == ["node.suspected.v1", "node.lost.v1"]
+
+    told(tale)
+
+
+def test_what_is_read_back_is_judged_by_the_policy_of_its_pool() -> None:
+    async def tale(story: Story) -> None:
+        patient = {"live_floor_s": 600, "hang_floor_s": 600}
+        policy = SchedulingPolicy.model_validate({"name": "patient", "failures": {"detection": patient}})
+        story.land(POLICIES, PolicyApplied(pool="p", policy=policy, version=1, applied_at_ms=1), b"p")
+        await story.beats(10)
+        story.gang.waiting = {0, 1}
+        await story.beats(100)
+        story.detector()
+        await story.beats(60)
+        assert story.said() == []
+
+    told(tale)
+
+
+def test_a_hang_that_is_found_in_what_is_read_back_reaches_the_scheduler() -> None:
+    async def tale(story: Story) -> None:
+        await story.beats(10)
+        story.gang.waiting = {0, 1}
+        await story.beats(100)
+        story.detector()
+        await story.beats(2)
+        assert story.said() == story.said(CONTROL, POOL_PARTITION) == ["gang.hung.v1"]
+
+    told(tale)
+
+
+def test_a_detector_begins_where_the_last_thing_said_ended_with_its_transaction() -> None:
+    async def tale(story: Story) -> None:
+        publisher = await FakeLog(story.broker).open_publisher("scheduler")
+        value = encode(envelope_of(PoolCreated(pool="q", partition=2), id="q", source="test", now_ms=1))
+        await publisher.send([Outgoing(topic, b"q", value, HEADERS, 0) for topic in (VERDICTS, POOLS)])
+        await story.beats(3)
+        story.detector()
+        await asyncio.sleep(17)
+        assert story.said(CONTROL, POOL_PARTITION) == ["node.lost.v1"]
 
     told(tale)
 
