@@ -13,12 +13,14 @@ from trainhouse.cli.exits import MEANINGS, CliError, Exit, exit_of_state, explai
 from trainhouse.cli.jobs import unknown
 from trainhouse.cli.output import duration
 from trainhouse.cli.secret import path_of, write
+from trainhouse.cli.token import MAX_DAYS, seconds_of
 from trainhouse.client.errors import NotReachable, QueryFailed
 from trainhouse.client.feed import concerns
 from trainhouse.client.lines import query_of as lines_query
 from trainhouse.client.sql import clean_error, literal
 from trainhouse.client.story import summary_of
 from trainhouse.events import JobState, JobStatus, RankExited
+from trainhouse.events.envelope import rfc3339
 from trainhouse.events.jobids import RANDOM_BITS, job_id_of
 
 
@@ -139,3 +141,11 @@ def test_a_story_line_holds_the_facts_and_no_noise() -> None:
     assert "3" in text
     assert "line one line two" in text
     assert "\n" not in text
+
+
+def test_a_token_ends_at_a_time_that_can_be_told() -> None:
+    assert seconds_of("90m") == 5400
+    assert rfc3339(1000 * (2**32 + seconds_of(f"{MAX_DAYS}d"))).startswith("22")
+    for text in ("9999999d", "0d", "d", "1w", "-1d", ""):
+        with pytest.raises(CliError, match="--expires"):
+            seconds_of(text)

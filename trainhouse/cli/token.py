@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trainhouse.events import Event
 
 FOR_EVER = "never"
+MAX_DAYS = 36_500
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +52,7 @@ def create(
     if not project:
         raise CliError("name the projects: --project NAME for each, or --project '*' for all", Exit.USAGE)
     now_s, token_id = int(time.time()), tokens.new_token_id()
-    until_s = None if expires == FOR_EVER else now_s + _seconds(expires)
+    until_s = None if expires == FOR_EVER else now_s + seconds_of(expires)
     try:
         made = tokens.issue(_key(), sub, [role], project, now_s=now_s, expires_s=until_s, token_id=token_id)
     except BadToken as error:
@@ -175,11 +176,15 @@ def _send(event: "Event") -> None:
     producer.flush()
 
 
-def _seconds(text: str) -> int:
+def seconds_of(text: str) -> int:
+    """How long a token counts, of what was typed. Raises CliError."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     if len(text) < 2 or text[-1] not in units or not text[:-1].isdecimal() or int(text[:-1]) < 1:
         raise CliError(f"--expires {text!r}: write a number and s, m, h or d, as 30d; or {FOR_EVER}", Exit.USAGE)
-    return int(text[:-1]) * units[text[-1]]
+    seconds = int(text[:-1]) * units[text[-1]]
+    if seconds > MAX_DAYS * units["d"]:
+        raise CliError(f"--expires {text!r} is longer than {MAX_DAYS} days; write {FOR_EVER}", Exit.USAGE)
+    return seconds
 
 
 def _time(at_ms: int | None) -> str:
