@@ -86,6 +86,25 @@ def test_a_second_reading_adds_nothing_and_a_grown_folder_what_is_new(tmp_path: 
     assert following.read().points == 0
 
 
+def test_a_reading_that_was_interrupted_loses_no_point(tmp_path: Path) -> None:
+    write(tmp_path, range(30))
+    topics = Topics()
+    following = reading(tmp_path, topics)
+    following.read(ended=False)
+    write(tmp_path, range(30, 40))
+    sends = following._send
+    following._send = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        following.read(ended=False)
+    following._send = sends
+    following.read(ended=True)
+    assert len(topics.values) == len(set(topics.values)) == 80
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_file_that_grows_under_a_reader_goes_on_where_it_was(tmp_path: Path) -> None:
     topics = Topics()
     writer = writers.SummaryWriter(str(tmp_path))

@@ -100,7 +100,14 @@ class TensorBoardImport:
         if path not in run.files:
             digest = hashlib.sha256(path.name.encode()).hexdigest()
             run.files[path] = _File(f"tensorboard-{digest[:24]}", _loader(path))
-        file = run.files[path]
+        try:
+            self._read_on(run, run.files[path], found)
+        except BaseException:
+            # It stands behind entries that nobody sent. Begun anew, it counts right, and what was sent adds nothing.
+            del run.files[path]
+            raise
+
+    def _read_on(self, run: _Run, file: _File, found: Read) -> None:
         piece: list[Point] = []
         for entry in _entries(file):
             if isinstance(entry, dict):
