@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 import pytest
@@ -29,6 +31,7 @@ from trainhouse.client import (
     QueryFailed,
     RefusedChange,
     Submitted,
+    TrainhouseClient,
     UnknownJob,
     connect,
 )
@@ -41,8 +44,9 @@ from trainhouse.client.by_kafka import ByKafka
 from trainhouse.client.gateway_flows import flat, job_path, status, status_of
 from trainhouse.client.gateway_watch import told
 from trainhouse.client.gateway_writes import Written
-from trainhouse.client.notebook import card
+from trainhouse.client.notebook import LEFT, card, show_live
 from trainhouse.client.sse import EventParser
+from trainhouse.client.streaming import Stream
 from trainhouse.events import JobId, JobState, JobStatus
 from trainhouse.events.settings import KafkaSettings
 
@@ -266,6 +270,41 @@ def test_events_are_whole_wherever_the_connection_breaks(cut: int) -> None:
     assert parser.feed("") is None
 
 
+class Breaking(BaseHTTPRequestHandler):
+    """A gateway's stream that tells nothing for a while and breaks; the second one tells a status."""
+
+    protocol_version = "HTTP/1.1"
+    opened: ClassVar[int] = 0
+
+    def do_GET(self) -> None:
+        type(self).opened += 1
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        beats = round(2 * PATIENCE_S / BEAT_S) if self.opened == 1 else 0
+        for part in [b": still here\n\n"] * beats or [b"event: status\ndata: {}\n\n"]:
+            time.sleep(BEAT_S)
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
+        self.close_connection = True  # without an end of the answer, as of a process that was killed
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+PATIENCE_S, BEAT_S = 0.5, 0.05
+
+
+def test_a_stream_that_told_nothing_for_long_is_still_patient_when_its_gateway_restarts() -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Breaking)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with Stream(f"http://127.0.0.1:{server.server_port}", "token", "/v1/stream", {}, give_up_s=PATIENCE_S) as stream:
+            assert next(event for event in stream.events() if event is not None).kind == "status"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 def test_an_event_has_a_bound() -> None:
     parser = EventParser()
     with pytest.raises(ValueError, match="no end"):
@@ -283,6 +322,54 @@ def test_a_card_shows_names_as_text() -> None:
     shown = card(EVIL, status, note=EVIL)
     assert "<script" not in shown and "&lt;script&gt;" in shown and "step 5 of 10" in shown and "50.0%" in shown
     assert "<script" not in card(EVIL, None, EVIL)
+
+
+def statuses_of(*states: str, fails: BaseException | None = None) -> Generator[JobStatus, None, None]:
+    for seq, state in enumerate(states, 1):
+        yield status_of({"job_id": "j", "status_seq": seq, "state": state, "updated_at": "1970-01-01T00:00:01Z"})
+    if fails is not None:
+        raise fails
+
+
+def test_what_is_no_longer_followed_is_not_left_as_if_it_were(capsys: pytest.CaptureFixture[str]) -> None:
+    ended = show_live("j", statuses_of("RUNNING", "SUCCEEDED"))
+    assert ended is not None and capsys.readouterr().out == "j  RUNNING\nj  SUCCEEDED\n"
+    followed = statuses_of("RUNNING", fails=KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        show_live("j", followed)
+    assert capsys.readouterr().out.splitlines()[-1] == f"j  RUNNING  {LEFT}"
+    with pytest.raises(NotReachable):
+        show_live("j", statuses_of(fails=NotReachable("no gateway")))
+    assert capsys.readouterr().out.splitlines()[-1] == "j  no status yet  no longer followed: no gateway"
+    assert LEFT in card("j", next(statuses_of("RUNNING")), LEFT)
+
+
+class Slow:
+    """A way by Kafka whose next status takes its time; `closed` once its reader is."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def watch(self, job: Submitted, timeout_s: float | None) -> Iterator[JobStatus | None]:
+        try:
+            yield from statuses_of("RUNNING")
+            while True:
+                time.sleep(0.2)
+                yield None
+        finally:
+            self.closed = True
+
+
+def test_over_kafka_waiting_ends_in_time_and_closes_its_reader() -> None:
+    slow = Slow()
+
+    async def scene() -> None:
+        job = AsyncClient(TrainhouseClient(slow)).job("j")  # type: ignore[arg-type]
+        with pytest.raises(TimeoutError, match="RUNNING"):
+            await job.wait(0.3)
+        assert slow.closed
+
+    asyncio.run(scene())
 
 
 def test_completion_is_silent_and_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ library blocks, calls run in threads.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
@@ -111,11 +112,12 @@ class AsyncClient:
 
     async def follow(self, job: Submitted) -> AsyncIterator[JobStatus]:
         """Yields each new status until a final one. Raises UnknownJob, NotReachable."""
-        statuses = self._stream(job) if self._gateway is not None else self._polled(job)
-        async for status in statuses:
-            yield status
-            if status.state.final:
-                return
+        # Closed here: what nobody closes goes on in the background until the loop gets to it.
+        async with aclosing(self._stream(job) if self._gateway is not None else self._polled(job)) as statuses:
+            async for status in statuses:
+                yield status
+                if status.state.final:
+                    return
 
     async def run(self, flow: Flow[T]) -> T:
         """Runs a flow to its end. Raises NotReachable, and what the flow raises."""
@@ -142,29 +144,37 @@ class AsyncClient:
     def _after(self, job_id: str) -> str | None:
         return None if self._gateway is None else self._gateway.after(job_id)
 
-    async def _polled(self, job: Submitted) -> AsyncIterator[JobStatus]:
+    async def _polled(self, job: Submitted) -> AsyncGenerator[JobStatus, None]:
         """Kafka's reader in a thread, one step at a time."""
         statuses = self._blocking.watch(job)
-        try:
-            while (status := await self.threaded(lambda: next(statuses, _END))) is not _END:
-                if isinstance(status, JobStatus):
+        while True:
+            step = asyncio.ensure_future(self.threaded(lambda: next(statuses, _END)))
+            try:
+                status = await asyncio.shield(step)
+                if status is _END:
+                    return
+                if status is not None:
                     yield status
-        finally:
-            await self.threaded(statuses.close)  # type: ignore[attr-defined]
+            except BaseException:
+                # A thread cannot be cancelled: the reader is closed when the step that it is at has ended.
+                await asyncio.wait([step])
+                await self.threaded(statuses.close)  # type: ignore[attr-defined]
+                raise
 
-    async def _stream(self, job: Submitted) -> AsyncIterator[JobStatus]:
+    async def _stream(self, job: Submitted) -> AsyncGenerator[JobStatus, None]:
         """The gateway's live stream, taken up again where it broke."""
         assert self._gateway is not None
         parser, heard, failures, seen = EventParser(), time.monotonic(), 0, -1
         while True:
             try:
-                async for status in self._once(job, parser):
-                    heard, failures = time.monotonic(), 0
-                    if status.status_seq > seen:
-                        mine = await self.run(told(status, job, self._after(job.job_id)))
-                        seen = status.status_seq
-                        if mine is not None:
-                            yield mine
+                async with aclosing(self._once(job, parser)) as statuses:
+                    async for status in statuses:
+                        heard, failures = time.monotonic(), 0
+                        if status.status_seq > seen:
+                            mine = await self.run(told(status, job, self._after(job.job_id)))
+                            seen = status.status_seq
+                            if mine is not None:
+                                yield mine
             except NotFound as error:
                 raise UnknownJob(job.job_id) from error
             except (httpx.HTTPError, ValueError, NotReachable) as error:
@@ -174,7 +184,7 @@ class AsyncClient:
             await asyncio.sleep(AGAIN_S[min(failures, len(AGAIN_S) - 1)])
             failures += 1
 
-    async def _once(self, job: Submitted, parser: EventParser) -> AsyncIterator[JobStatus]:
+    async def _once(self, job: Submitted, parser: EventParser) -> AsyncGenerator[JobStatus, None]:
         assert self._http is not None
         after = self._after(job.job_id)
         params = {"include": "status"} | ({"after": after} if after else {})

@@ -4,7 +4,7 @@ Holds: nothing but the id and the way there; each call asks anew.  Never: ends a
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from trainhouse.client.way import Happening, Line, LineReader, Retuned, Row, Submitted
@@ -43,7 +43,7 @@ class Job:
         """As it is now. Raises UnknownJob: a job that was just submitted may need a moment; `wait` and `follow` take care of that."""
         return self._client.status(self.job_id)
 
-    def follow(self, timeout_s: float | None = None) -> Iterator[JobStatus]:
+    def follow(self, timeout_s: float | None = None) -> Generator[JobStatus, None, None]:
         """Yields each new status until a final one. Ends early after `timeout_s`."""
         yield from (s for s in self._client.watch(self.submitted, timeout_s=timeout_s) if s is not None)
 

@@ -1,27 +1,41 @@
 """A job shown live: as a card in a notebook, as lines elsewhere.
 
-Holds: every text of a job is escaped: a name can never be markup; what is shown is the newest status and nothing else.
+Holds: every text of a job is escaped: a name can never be markup; what is shown is the newest status and nothing else, and it says so when
+it is no longer followed.
 """
 
 import html
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import Any
 
+from trainhouse.client.errors import ClientError
 from trainhouse.events import JobStatus
 
 # Of their own on light and dark ground alike.
 COLORS = {"RUNNING": "#0b7285", "SUCCEEDED": "#2b8a3e", "FAILED": "#c92a2a", "REJECTED": "#c92a2a", "CANCELLED": "#b35c00"}
 OTHER = "#5f6b7a"
+LEFT = "no longer followed; the job goes on: job.watch() shows it again"
+Show = Callable[[JobStatus | None, str], None]
 
 
-def show_live(job_id: str, statuses: Iterable[JobStatus]) -> JobStatus | None:
-    """Shows each status as it comes; gives the last. Blocks as long as the statuses do."""
-    last = None
+def show_live(job_id: str, statuses: Generator[JobStatus, None, None]) -> JobStatus | None:
+    """Shows each status as it comes; gives the last. Blocks as long as the statuses do; an interruption ends them."""
+    last, note = None, LEFT
     show = _display(str(job_id)) or _lines(str(job_id))
-    for status in statuses:
-        last = status
-        show(status)
+    try:
+        # A notebook keeps the traceback of an interruption, and with it what is not closed.
+        with closing(statuses):
+            for status in statuses:
+                last = status
+                show(status, "")
+    except ClientError as error:
+        note = f"no longer followed: {error}"
+        raise
+    finally:
+        if last is None or not last.state.final:
+            show(last, note)
     return last
 
 
@@ -62,7 +76,13 @@ def _facts(status: JobStatus) -> tuple[str, ...]:
     return (of, "  ".join(n for n in numbers if n), status.reason)
 
 
-def _display(job_id: str) -> Callable[[JobStatus], None] | None:
+def line(job_id: str, status: JobStatus | None, note: str = "") -> str:
+    """A job as one line of text. Pure."""
+    facts = ["no status yet"] if status is None else [str(status.state), *_facts(status)[1:]]
+    return "  ".join(part for part in (job_id, *facts, note) if part)
+
+
+def _display(job_id: str) -> Show | None:
     """A display in place, where IPython shows HTML; else None."""
     if "IPython" not in sys.modules:
         return None
@@ -72,18 +92,17 @@ def _display(job_id: str) -> Callable[[JobStatus], None] | None:
     if shell is None or not hasattr(shell, "kernel"):
         return None  # a terminal: lines are better there
     tools: Any = import_module("IPython.display")
-    handle = tools.display(tools.HTML(card(job_id, None)), display_id=True)
 
-    def show(status: JobStatus) -> None:
-        handle.update(tools.HTML(card(job_id, status)))
+    def shown(status: JobStatus | None, note: str = "") -> dict[str, str]:
+        return {"text/html": card(job_id, status, note), "text/plain": line(job_id, status, note)}
 
-    return show
+    handle = tools.display(shown(None), raw=True, display_id=True)
+    return lambda status, note: handle.update(shown(status, note), raw=True)
 
 
-def _lines(job_id: str) -> Callable[[JobStatus], None]:
-    def show(status: JobStatus) -> None:
-        facts = "  ".join(f for f in _facts(status)[1:] if f)
-        sys.stdout.write(f"{job_id}  {status.state}  {facts}".rstrip() + "\n")
+def _lines(job_id: str) -> Show:
+    def show(status: JobStatus | None, note: str) -> None:
+        sys.stdout.write(line(job_id, status, note) + "\n")
         sys.stdout.flush()
 
     return show

@@ -65,9 +65,11 @@ class Stream:
         parser, failures, heard = EventParser(), 0, time.monotonic()
         while not self._stopped.is_set():
             try:
-                for event in self._once(parser):
+                for chunk in self._once(parser.last_id):
+                    # A sign of life counts as much as an event: of a job that waits nothing is told for hours.
                     failures, heard = 0, time.monotonic()
-                    self._put(event)
+                    for event in parser.take(chunk):
+                        self._put(event)
             except NotReachable as error:
                 if time.monotonic() > heard + self.give_up_s:
                     self._put(error)
@@ -83,15 +85,14 @@ class Stream:
             self._stopped.wait(AGAIN_S[min(failures, len(AGAIN_S) - 1)])
             failures += 1
 
-    def _once(self, parser: EventParser) -> Iterator[ServerEvent]:
-        """One connection, until it ends. Raises what an answer that is no stream tells of."""
-        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": parser.last_id} if parser.last_id else {})
+    def _once(self, last_id: str) -> Iterator[bytes]:
+        """What one connection brings, until it ends. Raises what an answer that is no stream tells of."""
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
         with self._http.stream("GET", self.path, params=dict(self.params), headers=headers) as response:
             if response.status_code != 200:
                 response.read()
                 raise error_of(Answer(response.status_code, response.content, {}))
-            for chunk in response.iter_bytes():
-                yield from parser.take(chunk)
+            yield from response.iter_bytes()
 
     def _put(self, what: ServerEvent | ClientError) -> None:
         while not self._stopped.is_set():
