@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainhouse.gateway.live import messages
-from trainhouse.gateway.live.hub import KINDS, LOG, METRICS, STATUS, Hub, News
+from trainhouse.gateway.live.hub import KINDS, LOG, METRICS, MOST_RECENT, RECENT_S, STATUS, Hub, News
 from trainhouse.gateway.live.messages import Place
 from trainhouse.gateway.live.poller import news_of, whole_records
 
@@ -32,6 +32,23 @@ def test_only_the_newest_status_of_a_job_waits_and_other_news_wait_in_order() ->
     assert fleet.take() == ([status("a", 999), status("b", 1)], [])
     assert one.take() == ([status("a", 999)], [News(LOG, "a", [1], 1), News(METRICS, "a", [2], 2)])
     assert one.take() == ([], [])
+
+
+def test_a_new_watcher_is_told_what_the_projections_may_not_have_yet() -> None:
+    now_s = [100.0]
+    hub = Hub(10, 10, lambda: now_s[0])
+    hub.status(status("a", 1))
+    now_s[0] += RECENT_S / 2
+    hub.status(status("b", 1))
+    hub.status(status("b", 2))
+    assert hub.join(None, ALL).take()[0] == [status("a", 1), status("b", 2)]
+    assert hub.join("b", ALL).take()[0] == [status("b", 2)] and hub.join("c", ALL).take() == ([], [])
+    assert hub.join("b", frozenset({LOG})).take() == ([], [])
+    now_s[0] += RECENT_S / 2 + 1
+    assert hub.join(None, ALL).take()[0] == [status("b", 2)]
+    for n in range(MOST_RECENT + 10):
+        hub.status(status(f"many-{n}", 1))
+    assert len(hub.join(None, ALL).take()[0]) == MOST_RECENT
 
 
 def test_a_watcher_that_falls_behind_is_cut_and_costs_no_more() -> None:

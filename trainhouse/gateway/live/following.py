@@ -54,7 +54,7 @@ class Following:
 
     def _status(self, key: str, status: JobStatus) -> None:
         # A rejection that is keyed by its event says nothing of the job that has this id already.
-        if len(self._gateway.hub) and key == str(status.job_id):
+        if key == str(status.job_id):
             self._gateway.hub.status(messages.job_of(status))
 
     async def _audit(self) -> None:

@@ -1,20 +1,24 @@
 """Who watches what, and what waits for them.
 
 Holds: a job's status that waits is only its newest one; other news wait in a bounded queue, and a watcher that falls behind is cut with a
-reason: it resumes by the last id that it got. Belongs to one event loop.
+reason: it resumes by the last id that it got. A new watcher is told the statuses of the last seconds, since the projections, where it reads
+what was before, may not have them yet. Belongs to one event loop.
 Never: asks a server, or waits for a watcher.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Iterator
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 METRICS, LOG, EVENT, STATUS = "metrics", "log", "event", "status"
 KINDS = (STATUS, METRICS, EVENT, LOG)
+RECENT_S = 10.0
+MOST_RECENT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +89,11 @@ class Watcher:
 class Hub:
     """All watchers. `limit` of them at once."""
 
-    def __init__(self, limit: int, room: int) -> None:
+    def __init__(self, limit: int, room: int, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
         self._room = room
+        self._clock_s = clock_s
+        self._recent: OrderedDict[str, tuple[float, dict[str, Any]]] = OrderedDict()
         self._of_job: dict[str, set[Watcher]] = {}
         self._of_fleet: set[Watcher] = set()
         self.changed = asyncio.Event()
@@ -108,8 +114,11 @@ class Hub:
         return len(self) >= self._limit
 
     def join(self, job_id: str | None, kinds: frozenset[str]) -> Watcher:
-        """A new watcher, from now on."""
+        """A new watcher, from some seconds ago on."""
         watcher = Watcher(job_id, kinds, self._room)
+        self._forget()
+        for _, job in self._recent.values() if job_id is None else filter(None, [self._recent.get(job_id)]):
+            watcher.told(job)
         (self._of_fleet if job_id is None else self._of_job.setdefault(job_id, set())).add(watcher)
         self.changed.set()
         return watcher
@@ -130,6 +139,9 @@ class Hub:
 
     def status(self, job: dict[str, Any]) -> None:
         """A job has a new status."""
+        self._recent.pop(job["job_id"], None)
+        self._recent[job["job_id"]] = (self._clock_s(), job)
+        self._forget()
         for watcher in (*self._of_job.get(job["job_id"], ()), *self._of_fleet):
             watcher.told(job)
 
@@ -147,6 +159,12 @@ class Hub:
         """Ends all streams."""
         for watcher in self._everybody():
             watcher.end(reason)
+
+    def _forget(self) -> None:
+        """Statuses that are recent no more. The oldest one comes first."""
+        since_s = self._clock_s() - RECENT_S
+        while self._recent and (len(self._recent) > MOST_RECENT or next(iter(self._recent.values()))[0] < since_s):
+            self._recent.popitem(last=False)
 
     def _everybody(self) -> Iterator[Watcher]:
         yield from self._of_fleet
