@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 import pickle
 from pathlib import Path
 
@@ -98,6 +99,35 @@ def test_untrusted_bytes_make_no_line_and_run_nothing(raw: bytes, tmp_path: Path
     (tmp_path / "flight_recorder_0").write_bytes(raw)
     assert words_of(tmp_path / "flight_recorder_0", 0) == ""
     assert "ran" not in capsys.readouterr().out
+
+
+def _odd(**fields: object) -> bytes:
+    return pickle.dumps({"entries": [{"collective_seq_id": 1, "state": "started", "input_sizes": [[4]], **fields}]})
+
+
+def _again_and_again() -> list[object]:
+    """A few hundred bytes whose words would fill the memory."""
+    found: list[object] = [0]
+    for _ in range(40):
+        found = [found, found]
+    return found
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"entries":[{"collective_seq_id":1,"input_sizes":[' + b"[" * 1_000 + b"]" * 1_000 + b"]}]}",
+        b"\x80\x04}\x8c\x07entries](}(\x8c\x11collective_seq_idK\x01\x8c\x0eprofiling_name" + b"]" * 50_000 + b"a" * 49_999 + b"ues.",
+        _odd(input_sizes=[_again_and_again()]),
+        _odd(profiling_name=_again_and_again(), pg_id=_again_and_again(), process_group=[_again_and_again()] * 2),
+        _odd(input_sizes=7, collective_seq_id=10**5_000),
+        pickle.dumps({"entries": [{"collective_seq_id": 1}], "pg_status": {"0": {"last_enqueued_collective": math.inf}}}),
+    ],
+)
+def test_odd_values_cost_the_agent_nothing(raw: bytes, tmp_path: Path) -> None:
+    parse(raw)
+    (tmp_path / "flight_recorder_0").write_bytes(raw)
+    assert len(words_of(tmp_path / "flight_recorder_0", 0)) < 1_000
 
 
 def test_the_reason_of_an_end_carries_the_line(tmp_path: Path) -> None:

@@ -2,14 +2,15 @@
 
 Format: torch's `FlightRecorder`, version 2.x, pickled (what a watchdog writes) or JSON; the file is TORCH_FR_DUMP_TEMP_FILE + rank.
 
-Holds: a dump is a rank's own file, so it is not trusted: unpickling makes plain values only, from MAX_BYTES at most; whatever is not as
-expected gives no line, and never an error.
+Holds: a dump is a rank's own file, so it is not trusted: unpickling makes plain values only, from MAX_BYTES at most, and only short texts
+and numbers are made words of; whatever is not as expected gives no line, and never an error.
 """
 
 import io
 import pickle
 import re
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -20,6 +21,9 @@ from trainhouse.workers.launcher import ports
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_GROUPS: Final = 4
+MAX_TEXT_CHARS: Final = 256
+MAX_DIMENSIONS: Final = 8
+MAX_MEMBERS: Final = 10_000
 
 
 class NotADump(Exception):
@@ -47,7 +51,7 @@ def words_of(path: Path, rank: int) -> str:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
         return "\n".join(at.line() for at in standing(rank, parse(raw))[:MAX_GROUPS])
-    except (OSError, NotADump):
+    except Exception:  # a rank's own file: whatever is in it, how the rank ended is told
         return ""
 
 
@@ -72,7 +76,7 @@ def standing(rank: int, dump: Mapping[str, Any]) -> list[AtCollective]:
     names: dict[str, str] = {}
     for entry in dump.get("entries", []):
         if isinstance(entry, dict) and not entry.get("is_p2p") and isinstance(entry.get("collective_seq_id"), int):
-            group = str(entry.get("pg_id", 0))
+            group = _text(entry.get("pg_id", 0))
             entries.setdefault(group, {})[entry["collective_seq_id"]] = entry
             names.setdefault(group, _name(entry))
     found = [_in_group(rank, names[g], of, _status(dump, g), _members(dump, of)) for g, of in sorted(entries.items())]
@@ -91,14 +95,14 @@ def _what(entry: Mapping[str, Any] | None) -> str:
     if entry is None:
         return "unknown"
     sizes, types = entry.get("input_sizes"), entry.get("input_dtypes")
-    shapes = ",".join(str(s).replace(" ", "") for s in sizes[:3]) if isinstance(sizes, list) else ""
-    kinds = ",".join(sorted({str(t) for t in types[:3]})) if isinstance(types, list) else ""
-    return " ".join(filter(None, (str(entry.get("profiling_name", "unknown")), shapes, kinds)))
+    shapes = ",".join(f"[{','.join(map(_text, s[:MAX_DIMENSIONS]))}]" for s in sizes[:3]) if isinstance(sizes, list) else ""
+    kinds = ",".join(sorted({_text(t) for t in types[:3]})) if isinstance(types, list) else ""
+    return " ".join(filter(None, (_text(entry.get("profiling_name", "unknown")), shapes, kinds)))
 
 
 def _name(entry: Mapping[str, Any]) -> str:
     group = entry.get("process_group")
-    parts = [str(p) for p in group if p] if isinstance(group, list | tuple) else []
+    parts = [text for text in map(_text, group[:2]) if text] if isinstance(group, list | tuple) else []
     return parts[-1] if parts else "default"
 
 
@@ -114,10 +118,10 @@ def _members(dump: Mapping[str, Any], of: dict[int, Mapping[str, Any]]) -> tuple
     if not isinstance(config, dict) or not config:
         return ()
     group = next(iter(of.values())).get("process_group")
-    name = str(group[0]) if isinstance(group, list | tuple) and group else ""
+    name = _text(group[0]) if isinstance(group, list | tuple) and group else ""
     found = config.get(name) or (next(iter(config.values())) if len(config) == 1 else None)
-    text = str(found.get("ranks", "")) if isinstance(found, dict) else ""
-    return tuple(int(n) for n in re.findall(r"\d{1,9}", text))
+    text = found.get("ranks") if isinstance(found, dict) else None
+    return tuple(int(m[0]) for m in islice(re.finditer(r"\d{1,9}", text), MAX_MEMBERS)) if isinstance(text, str) else ()
 
 
 def _number(value: Any) -> int:
@@ -125,3 +129,8 @@ def _number(value: Any) -> int:
         return int(value)
     except (TypeError, ValueError):
         return -1
+
+
+def _text(value: Any) -> str:
+    """Empty for what is neither text nor number: a list that holds itself many times over has words without end."""
+    return str(value)[:MAX_TEXT_CHARS] if isinstance(value, str | int | float) else ""
