@@ -2,7 +2,7 @@
 
 Holds: a tick counts as listened only if, for every partition, everything that the brokers held at the tick before has been read and the
 brokers answered; a new partition is read back a little first, and what was said of its nodes before is known, so that nothing is said
-twice and what is over is lifted; a verdict is kept until it is acked.
+twice and what is over is lifted; a verdict is kept until it is acked; a heartbeat that cannot be judged is passed over.
 Never: judges silence while it was itself not reading.
 """
 
@@ -126,8 +126,16 @@ class Detecting:
                 continue
             if isinstance(beat, NodeHeartbeat):
                 self._meters.heartbeats.inc()
-                said += self._machine.heard(state, beat, now_ms)
+                said += self._judged(state, beat, now_ms, entry)
         return said
+
+    def _judged(self, state: DetectorState, beat: NodeHeartbeat, now_ms: int, entry: Entry) -> list[Said]:
+        try:
+            return self._machine.heard(state, beat, now_ms)
+        except Exception:  # agents write heartbeats, of what programs of strangers tell: one that nobody thought of must stop nothing
+            self._meters.unreadable.inc()
+            log_.exception("a heartbeat cannot be judged; passing over it", partition=entry.partition, offset=entry.offset)
+            return []
 
     def _say(self, said: list[Said], partition: int) -> None:
         for one in said:
@@ -146,8 +154,9 @@ class Detecting:
             self._publisher = await self._log.open_publisher(None)
         batch = list(self._waiting)
         await self._publisher.send(batch)
-        for _ in batch:
-            self._waiting.popleft()
+        for sent in batch:
+            if self._waiting and self._waiting[0] is sent:  # else it made room for a newer one meanwhile
+                self._waiting.popleft()
 
     async def _drop_clients(self) -> None:
         publisher, self._publisher = self._publisher, None

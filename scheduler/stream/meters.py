@@ -64,7 +64,9 @@ class DetectorMeters:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.heartbeats = Counter("trainhouse_detector_heartbeats", "Heartbeats taken", registry=registry)
-        self.unreadable = Counter("trainhouse_detector_unreadable_records", "Records that are no heartbeat", registry=registry)
+        self.unreadable = Counter(
+            "trainhouse_detector_unreadable_records", "Records that are no heartbeat, or one that cannot be judged", registry=registry
+        )
         self.verdicts = Counter("trainhouse_detector_verdicts", "Verdicts said", ("type",), registry=registry)
         self.tick = Histogram("trainhouse_detector_tick_seconds", "One look at all nodes", registry=registry, buckets=FAST_S)
         self.nodes = Gauge("trainhouse_detector_nodes", "Nodes that are watched", registry=registry)

@@ -88,6 +88,22 @@ def test_a_start_has_its_own_limit() -> None:
     assert hear_for(d, gang, 3) == HUNG and hung(d).step is None
 
 
+@pytest.mark.parametrize(
+    ("fields", "limit_s"),
+    [
+        ({"step_time_p99_ms": "NaN"}, 60),
+        ({"longest_step_ms": "NaN"}, 5),
+        ({"activity": "BUSY", "activity_limit_s": "NaN"}, 60),
+    ],
+)
+def test_a_figure_that_is_no_number_says_nothing(fields: dict[str, Any], limit_s: float) -> None:
+    gang = Gang(ranks=2, **fields)
+    d = started(gang, start_limit_s=60)
+    gang.frozen = {0, 1}
+    assert hear_for(d, gang, limit_s - 1) == []
+    assert hear_for(d, gang, 2) == HUNG and hung(d).limit_s == limit_s
+
+
 @pytest.mark.parametrize(("activity", "fields", "limit_s"), [("SAVING", {}, 50), ("BUSY", {"activity_limit_s": 40}, 40), ("BUSY", {}, 90)])
 def test_saving_and_announced_work_have_their_own_limits(activity: str, fields: dict[str, Any], limit_s: float) -> None:
     gang = Gang(ranks=2)

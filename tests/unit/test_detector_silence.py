@@ -44,6 +44,13 @@ def test_limits_are_those_of_the_pool_and_a_new_policy_counts_at_once() -> None:
     assert d.listen(1) == ["NodeLost"]
 
 
+def test_an_interval_that_is_no_number_is_a_long_one() -> None:
+    d = Listener()
+    d.listen(1)
+    d.hear(beat(0, interval_s="NaN"))
+    assert d.listen(299) == [] and d.listen(1) == ["NodeSuspected"]
+
+
 def heard_at(d: Listener, gaps_s: list[int]) -> None:
     for number, gap_s in enumerate(gaps_s):
         assert "NodeLost" not in d.listen(gap_s)

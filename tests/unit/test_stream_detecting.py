@@ -6,15 +6,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
 from tests.unit.detector_world import Gang
 from trainhouse.events import Event, NodeHeartbeat, PolicyApplied, PoolCreated, SchedulingPolicy, encode, envelope_of
 from trainhouse.events.codec import HEADERS
 from trainhouse.events.topics import CONTROL, HEARTBEATS, POLICIES, POOLS, VERDICTS
-from trainhouse.scheduler.core.detector import DetectorMachine
+from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, Said
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.outgoing import Outgoing
-from trainhouse.scheduler.stream import detecting_past
+from trainhouse.scheduler.stream import detecting, detecting_past
 from trainhouse.scheduler.stream.detecting import Detecting
 from trainhouse.scheduler.stream.detecting_past import LEAST_HEARTBEATS
 from trainhouse.scheduler.stream.ports import Entry
@@ -30,6 +32,7 @@ class Story:
         self.broker = FakeBroker(partitions=PARTITIONS)
         self.gang = Gang(ranks=2)
         self.away = False
+        self.sending_s = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self.land(POOLS, PoolCreated(pool="p", partition=POOL_PARTITION))
 
@@ -41,9 +44,11 @@ class Story:
         """A new one; what ran before is gone."""
         self.stop()
 
-        async def reach(_: str) -> None:
+        async def reach(step: str) -> None:
             if self.away:
                 raise LogUnavailable("brokers away")
+            if step == "publish":
+                await asyncio.sleep(self.sending_s)
 
         self.detecting = Detecting(FakeLog(self.broker, hook=reach), LoopClock(), DetectorMachine())
         self.detecting.on_assigned({0, 1})
@@ -240,6 +245,44 @@ def test_a_node_that_died_long_before_is_lost_too_where_the_group_goes_on() -> N
         await asyncio.sleep(17)
         assert ("n", 3) in lost(story)
 
+    told(tale)
+
+
+def test_a_heartbeat_that_cannot_be_judged_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = DetectorMachine.heard
+
+    def fails(self: DetectorMachine, state: DetectorState, beat: NodeHeartbeat, now_ms: int) -> list[Said]:
+        if beat.node_id == "odd":
+            raise ZeroDivisionError
+        return heard(self, state, beat, now_ms)
+
+    async def tale(story: Story) -> None:
+        story.detector()
+        await story.beats(3)
+        odd = Gang(ranks=1)
+        odd.more = {"node_id": "odd"}
+        await story.give(odd.beat())
+        await story.beats(3)
+        await asyncio.sleep(17)
+        assert ("n", 6) in lost(story)
+
+    monkeypatch.setattr(DetectorMachine, "heard", fails)
+    told(tale)
+
+
+def test_verdicts_that_come_while_others_are_sent_are_sent_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def tale(story: Story) -> None:
+        story.gang.devices = [{"device_id": "d0", "ecc_uncorrected": 0}]
+        story.detector()
+        await story.beats(10)
+        story.sending_s = 1.5
+        story.gang.frozen, story.gang.waiting = {1}, {0}
+        await story.beats(5)
+        story.gang.devices = [{"device_id": "d0", "ecc_uncorrected": 1}]
+        await story.beats(4)
+        assert story.said() == story.said(CONTROL, POOL_PARTITION) == ["gang.hung.v1", "device.degraded.v1"]
+
+    monkeypatch.setattr(detecting, "MAX_WAITING_VERDICTS", 2)
     told(tale)
 
 

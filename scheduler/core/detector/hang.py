@@ -2,14 +2,15 @@
 
 Holds: a rank has patience, and uses it up while it makes no step and says nothing new: a span of time uses up its share of the limit that
 holds then. A step, or another activity, gives all patience back. So does a gap in what is known of it: what nobody saw is held against
-nobody. A rank with a pulse may be waiting for another one, so its limit is that of the most patient rank here: while one saves, all may
-take as long as a save. A rank whose pulse is gone as well waits for nobody: it is judged by its own limit. One that never spoke (it has no
-session) is not judged.
+nobody; a figure that is no number says nothing. A rank with a pulse may be waiting for another one, so its limit is that of the most
+patient rank here: while one saves, all may take as long as a save. A rank whose pulse is gone as well waits for nobody: it is judged by its
+own limit. One that never spoke (it has no session) is not judged.
 Never: compares clocks of two machines.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import isnan
 from typing import Final
 
 from trainhouse.events import RankActivity, RankHeartbeat, RankState
@@ -56,11 +57,16 @@ class RankWatch:
 
 def step_limit_s(rank: RankHeartbeat, limits: Detection) -> float:
     """How long a step may take, by the rank's own steps; before there are any, as long as a start."""
-    if rank.step is None or rank.step_time_p99_ms is None:
+    p99_ms, longest_ms = _number(rank.step_time_p99_ms), _number(rank.longest_step_ms)
+    if rank.step is None or p99_ms is None:
         return limits.start_limit_s
-    by_rhythm_s = limits.hang_factor * rank.step_time_p99_ms / 1000
-    by_longest_s = limits.longest_factor * (rank.longest_step_ms or 0.0) / 1000
+    by_rhythm_s = limits.hang_factor * p99_ms / 1000
+    by_longest_s = limits.longest_factor * (longest_ms or 0.0) / 1000
     return max(by_rhythm_s, by_longest_s, limits.hang_floor_s, LEAST_LIMIT_S)
+
+
+def _number(told: float | None) -> float | None:
+    return None if told is None or isnan(told) else told
 
 
 def own_limit_s(rank: RankHeartbeat, limits: Detection) -> float | None:
@@ -72,7 +78,8 @@ def own_limit_s(rank: RankHeartbeat, limits: Detection) -> float | None:
     if rank.activity is RankActivity.SAVING:
         return limits.save_limit_s
     if rank.activity is RankActivity.BUSY:
-        return limits.start_limit_s if rank.activity_limit_s is None else max(rank.activity_limit_s, LEAST_LIMIT_S)
+        announced_s = _number(rank.activity_limit_s)
+        return limits.start_limit_s if announced_s is None else max(announced_s, LEAST_LIMIT_S)
     if rank.activity is RankActivity.WAITING_FOR_DATA:
         return max(DATA_PATIENCE * step_limit_s(rank, limits), limits.start_limit_s)
     return step_limit_s(rank, limits)

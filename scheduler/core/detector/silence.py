@@ -6,6 +6,7 @@ Never: measures time; silence comes in as milliseconds of listening.
 """
 
 from enum import StrEnum
+from math import isnan
 from typing import Final
 
 from trainhouse.events.failure_policy import Detection
@@ -26,8 +27,8 @@ class Standing(StrEnum):
 
 
 def bounded_interval_s(interval_s: float) -> float:
-    """The promised interval of heartbeats, within what makes sense."""
-    return min(max(interval_s, MIN_INTERVAL_S), MAX_INTERVAL_S)
+    """The promised interval of heartbeats, within what makes sense; one that is no number is a long one."""
+    return MAX_INTERVAL_S if isnan(interval_s) else min(max(interval_s, MIN_INTERVAL_S), MAX_INTERVAL_S)
 
 
 def standing_after(silent_ms: int, rhythm: Rhythm, interval_s: float, before: Standing, limits: Detection) -> Standing:
