@@ -9,6 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -18,13 +19,12 @@ from trainhouse.events.kafka import consumer, partitions_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALERTS
 from trainhouse.projections.alerts.settings import AlertsSettings
+from trainhouse.projections.refusing import FOR_GOOD
 
 GROUP = "trainhouse-alerts-webhook"
 FIRST_WAIT_S, MAX_WAIT_S = 0.5, 30.0
 POLL_S = 1.0
 ANSWER_S = 30.0
-# What another try cannot mend: the address or the request is wrong. 408 and 429 ask for one.
-_HOPELESS = frozenset(range(400, 500)) - {408, 429}
 
 log = structlog.get_logger(__name__)
 
@@ -94,9 +94,9 @@ def deliver(settings: AlertsSettings, body: bytes, wait: Callable[[float], bool]
         except urllib.error.HTTPError as error:
             problem = f"{error.code} {error.reason}"
             error.close()
-            if error.code in _HOPELESS:
+            if error.code in FOR_GOOD:
                 return problem
-        except (OSError, ValueError) as error:
+        except (OSError, HTTPException, ValueError) as error:
             problem = str(error) or type(error).__name__
     return problem
 

@@ -63,8 +63,11 @@ class RunTold:
 
 
 def dataset_of(uri: str, version: str = "") -> DataTold:
-    """A dataset by its URI."""
-    parts = urlsplit(uri)
+    """A dataset by its URI, or by what somebody wrote instead of one."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # a host that is none, as in `s3://[x/y`
+        return DataTold("unknown", uri, version)
     if not parts.scheme or parts.scheme == "file":
         return DataTold("file", parts.path or uri, version)
     if not parts.netloc:

@@ -3,15 +3,16 @@
 Holds: nothing is committed before every peer took it; a peer or broker that is away is said once, and the process waits for it.
 """
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import structlog
 from confluent_kafka import Message
-from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from trainhouse.events import topics
 from trainhouse.events.checkpoint import CheckpointCompleted
@@ -22,6 +23,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.ending import on_signal
 from trainhouse.projections.exporter.bus import ExporterBus
 from trainhouse.projections.exporter.keeping import Kept, Seen
+from trainhouse.projections.exporter.meters import ExporterMeters
 from trainhouse.projections.exporter.senders import Sender, Untaken, senders
 from trainhouse.projections.exporter.settings import ExporterSettings
 from trainhouse.projections.exporter.settling import Settling
@@ -31,19 +33,11 @@ WAIT_S = 0.5
 RETRY_S = 1.0
 COMMIT_EVERY_S = 5.0
 
+# They tell of every try; that a peer is away, or refuses something, is said once, here.
+QUIET = ("opentelemetry", "openlineage", "urllib3")
+
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
-
-
-class ExporterMeters:
-    """Figures of the exporter."""
-
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self.spans = Counter("trainhouse_exporter_spans", "Spans told", registry=registry)
-        self.runs = Counter("trainhouse_exporter_lineage_events", "Events of lineage told", registry=registry)
-        self.untaken = Counter("trainhouse_exporter_untaken", "Times that a peer or the brokers did not answer", registry=registry)
-        self.jobs = Gauge("trainhouse_exporter_jobs", "Jobs that are followed", registry=registry)
-        self.waiting = Gauge("trainhouse_exporter_waiting_events", "Events that wait to be put in order", registry=registry)
 
 
 class Exporter:
@@ -69,7 +63,8 @@ class Exporter:
         for seen in self._settling.take(clock_ms()):
             tell(self._kept, seen, told)
         self._kept.forget_ended(clock_ms())
-        self._tell(told)
+        for peer in self._peers:
+            patiently(partial(peer.send, told), self._stop, self._meters)
         changed = self._kept.take_changed()
         if changed:
             patiently(lambda: self._bus.remember(changed, clock_ms()), self._stop, self._meters)
@@ -79,14 +74,6 @@ class Exporter:
             self._committed_s = now_s
         self._meters.jobs.set(len(self._kept.jobs))
         self._meters.waiting.set(len(self._settling))
-
-    def _tell(self, told: Told) -> None:
-        if not told.spans and not told.runs:
-            return
-        for peer in self._peers:
-            patiently(lambda peer=peer: peer.send(told), self._stop, self._meters)  # type: ignore[misc]
-        self._meters.spans.inc(len(told.spans))
-        self._meters.runs.inc(len(told.runs))
 
 
 class Stopped(Exception):
@@ -130,10 +117,12 @@ def main(kafka: KafkaSettings, settings: ExporterSettings) -> int:
     """Runs until a signal; returns 0. Blocks."""
     stop = on_signal()
     os.environ.setdefault("TZ", "UTC")
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     registry = new_registry()
     meters = ExporterMeters(registry)
     serving = serve(registry)
-    bus, peers = ExporterBus(kafka), senders(settings)
+    bus, peers = ExporterBus(kafka), senders(settings, meters)
     try:
         remembered, starts = patiently(lambda: bus.open(settings.from_beginning), stop, meters)
         kept, settling = Kept(remembered), Settling(round(settings.settle_s * 1000), starts)

@@ -1,10 +1,12 @@
 """The ways out: OTLP over HTTP to a collector, OpenLineage's HTTP API to a lineage service.
 
-Holds: `send` returns once the peer has taken everything, and raises Untaken otherwise; then the same may be sent again.
+Holds: `send` takes away what the peer has taken, and raises Untaken where it may take the rest later; what it refuses for good is left out,
+said once, and counted.
 Never: drops what a peer might still take.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import requests
 import structlog
@@ -17,18 +19,22 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
+from prometheus_client import Counter
 
 from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.exporter.lineage import RunTold, as_event
+from trainhouse.projections.exporter.meters import ExporterMeters
 from trainhouse.projections.exporter.settings import ExporterSettings
 from trainhouse.projections.exporter.spans import Span
 from trainhouse.projections.exporter.telling import Told
 from trainhouse.projections.record import clamp_ms
+from trainhouse.projections.refusing import FOR_GOOD
 
 SPANS_A_REQUEST = 512
 NS_A_MS = 1_000_000
-HOPELESS = frozenset({400, 413, 422})
+MAX_ANSWER_CHARS = 500
 
+T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
@@ -40,69 +46,128 @@ class Sender(Protocol):
     """One peer."""
 
     def send(self, told: Told) -> None:
-        """Blocks until it is taken. Raises Untaken."""
+        """Blocks until all that is meant for it is taken, and no longer in `told`. Raises Untaken; then the rest may be sent again."""
 
     def close(self) -> None:
         """Leaves."""
 
 
+class Refusals:
+    """What a peer refuses for good: counted, and said once for each kind of answer until the peer takes something."""
+
+    def __init__(self, peer: str, address: str, refused: Counter) -> None:
+        self._peer = peer
+        self._address = address
+        self._refused = refused.labels(peer)
+        self._said: set[int] = set()
+
+    def taken(self) -> None:
+        """The peer took something."""
+        self._said.clear()
+
+    def refused(self, answer: requests.Response, count: int, job_id: str) -> None:
+        """It answered that it never will; `job_id`: the first that this is about."""
+        self._refused.inc(count)
+        if answer.status_code in self._said:
+            return
+        self._said.add(answer.status_code)
+        log.error(
+            "a peer refuses for good what it is told: that is left out and counted, what comes next is tried; look at its address and key",
+            peer=self._peer,
+            address=self._address,
+            answer=f"{answer.status_code} {answer.reason}: {answer.text[:MAX_ANSWER_CHARS]}",
+            job_id=job_id,
+        )
+
+
 class Traces:
     """A collector."""
 
-    def __init__(self, settings: ExporterSettings) -> None:
+    def __init__(self, settings: ExporterSettings, meters: ExporterMeters) -> None:
         assert settings.otlp_endpoint is not None
         self._address = f"{settings.otlp_endpoint.rstrip('/')}/v1/traces"
         headers = {name: value.get_secret_value() for name, value in settings.otlp_headers.items()}
-        self._exporter = OTLPSpanExporter(self._address, headers=headers, timeout=settings.timeout_s, compression=Compression.Gzip)
+        session = requests.Session()
+        session.hooks["response"].append(self._hear)
+        self._exporter = OTLPSpanExporter(
+            self._address, headers=headers, timeout=settings.timeout_s, compression=Compression.Gzip, session=session
+        )
         self._resource = Resource({"service.name": "trainhouse", "service.namespace": settings.namespace})
+        self._answers: list[requests.Response] = []
+        self._spans = meters.spans
+        self._refusals = Refusals("traces", self._address, meters.refused)
 
     def send(self, told: Told) -> None:
-        for first in range(0, len(told.spans), SPANS_A_REQUEST):
-            batch = [as_readable(span, self._resource) for span in told.spans[first : first + SPANS_A_REQUEST]]
-            if self._exporter.export(batch) is not SpanExportResult.SUCCESS:
-                raise Untaken(f"{self._address} did not take {len(batch)} spans; is the collector up?")
+        in_pieces(told.spans, SPANS_A_REQUEST, self._send)
+
+    def _send(self, spans: list[Span]) -> None:
+        self._answers.clear()
+        if self._exporter.export([as_readable(span, self._resource) for span in spans]) is SpanExportResult.SUCCESS:
+            self._spans.inc(len(spans))
+            self._refusals.taken()
+            return
+        last = self._answers[-1] if self._answers else None
+        if last is not None and last.status_code in FOR_GOOD:
+            self._refusals.refused(last, len(spans), str(spans[0].attributes.get("trainhouse.job_id", "")))
+        else:
+            why = "it does not answer" if last is None else f"{last.status_code} {last.reason}"
+            raise Untaken(f"{self._address} did not take {len(spans)} spans: {why}; is the collector up?")
+
+    def _hear(self, answer: requests.Response, *_: Any, **__: Any) -> None:
+        """The library says only whether it was taken; why not is in the answer."""
+        self._answers.append(answer)
 
     def close(self) -> None:
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
 class Lineage:
-    """A lineage service. What it refuses as malformed (400, 413, 422) is left out, loudly: it would refuse it for ever."""
+    """A lineage service."""
 
-    def __init__(self, settings: ExporterSettings) -> None:
+    def __init__(self, settings: ExporterSettings, meters: ExporterMeters) -> None:
         assert settings.openlineage_url is not None
         token = settings.openlineage_token
         auth = ApiKeyTokenProvider({"apiKey": token.get_secret_value()}) if token is not None else TokenProvider({})
-        config = HttpConfig(settings.openlineage_url, settings.openlineage_path, timeout=settings.timeout_s, auth=auth)
+        # Whoever calls tries again, and says so; tries in here would hide the answer, and hold up the end of the process.
+        config = HttpConfig(settings.openlineage_url, settings.openlineage_path, timeout=settings.timeout_s, auth=auth, retry={"total": 0})
         self._transport = HttpTransport(config)
         self._namespace = settings.namespace
+        self._runs = meters.runs
+        self._refusals = Refusals("lineage", self._transport.url, meters.refused)
 
     def send(self, told: Told) -> None:
-        for run in told.runs:
-            self._send(run)
+        in_pieces(told.runs, 1, self._send)
 
-    def _send(self, run: RunTold) -> None:
+    def _send(self, runs: list[RunTold]) -> None:
+        (run,) = runs
         try:
             self._transport.emit(as_event(run, self._namespace))
         except requests.RequestException as error:
-            if error.response is not None and error.response.status_code in HOPELESS:
-                log.error(
-                    "the lineage service refuses an event for good; it is left out", job_id=run.job_id, verb=run.verb, error=str(error)
-                )
-                return
-            raise Untaken(f"{self._transport.url} did not take an event of {run.job_id}: {error}") from error
+            if error.response is None or error.response.status_code not in FOR_GOOD:
+                raise Untaken(f"{self._transport.url} did not take an event of {run.job_id}: {error}") from error
+            self._refusals.refused(error.response, 1, run.job_id)
+        else:
+            self._runs.inc()
+            self._refusals.taken()
 
     def close(self) -> None:
         self._transport.close()
 
 
-def senders(settings: ExporterSettings) -> list[Sender]:
+def in_pieces(waiting: list[T], size: int, send: Callable[[list[T]], None]) -> None:
+    """Sends the first ones again and again, so many at a time; takes away what was sent, so that a next call goes on from there."""
+    while waiting:
+        send(waiting[:size])
+        del waiting[:size]
+
+
+def senders(settings: ExporterSettings, meters: ExporterMeters) -> list[Sender]:
     """One for each peer that the settings name."""
     found: list[Sender] = []
     if settings.otlp_endpoint is not None:
-        found.append(Traces(settings))
+        found.append(Traces(settings, meters))
     if settings.openlineage_url is not None:
-        found.append(Lineage(settings))
+        found.append(Lineage(settings, meters))
     return found
 
 

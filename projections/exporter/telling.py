@@ -10,6 +10,7 @@ Holds: one attempt's parts hang below its start; what happened twice is told onc
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from trainhouse.events import (
@@ -110,7 +111,7 @@ def _restored(job: JobTraced, seen: Seen, event: CheckpointRestored, told: Told)
         return job
     told.runs.append(_run(job, event.at_ms, Verb.RUNNING, inputs=(dataset_of(event.uri),)))
     attributes: Attributes = {"trainhouse.commit": event.commit, "trainhouse.step": event.step}
-    begin_ms = event.at_ms - round(event.restore_s * 1000)
+    begin_ms = event.at_ms - (round(event.restore_s * 1000) if isfinite(event.restore_s) else 0)
     return _span(job, told, "restore", "restore", begin_ms, event.at_ms, attributes, restored_step=event.step)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -199,6 +200,22 @@ def test_tries_are_bounded_and_a_wrong_address_is_not_tried_again(receiver: tupl
     away = AlertsSettings(webhook_url="http://127.0.0.1:1/", webhook_tries=2)
     assert "refused" in (deliver(away, b"{}", lambda s: False) or "")
     assert deliver(away, b"{}", lambda s: True) is not None, "the process ends meanwhile"
+
+
+def test_a_receiver_that_speaks_no_http_is_given_up_after_as_many_tries() -> None:
+    def speak() -> None:
+        for _ in range(3):
+            talk, _ = listening.accept()
+            with talk:
+                talk.recv(65_536)
+                talk.sendall(b"who is there?\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=speak, daemon=True)
+        thread.start()
+        settings = AlertsSettings(webhook_url=f"http://127.0.0.1:{listening.getsockname()[1]}/", webhook_tries=3)
+        assert "who is there?" in (deliver(settings, b"{}", lambda s: False) or "")
+        thread.join()
 
 
 def test_an_address_that_is_none_is_refused() -> None:

@@ -189,6 +189,22 @@ def test_lineage_names_data_code_and_checkpoints_and_is_what_the_library_takes()
     assert (dataset_of("/data/x").namespace, dataset_of("file:///data/x").name) == ("file", "/data/x")
 
 
+@pytest.mark.parametrize("uri", ["s3://[corpus/wiki", "https://a]b/", "s3://b\u2100/x"])
+def test_a_uri_that_is_none_is_told_as_it_was_written(uri: str) -> None:
+    spec = SPEC.model_copy(update={"data": DataReference(uri=uri, sha256="a" * 64)})
+    first, *others = attempt(2_000)
+    gang = first.envelope.event.model_copy(update={"spec": spec})
+    told = told_of([*beginning(), seen(2_020, gang, time_ms=2_000), *others])
+    assert as_event(told.runs[0], "trainhouse").inputs[0].name == uri and told.spans
+
+
+@pytest.mark.parametrize("took", ["NaN", "Infinity", "-Infinity"])
+def test_a_restore_that_took_no_time_that_is_one_is_told_as_an_instant(took: str) -> None:
+    restored = CheckpointRestored.model_validate(of_attempt(1, at_ms=2_250, commit=1, step=0, uri="s3://b/1", restore_s=took))
+    told = told_of([*beginning(), *attempt(2_000)[:4], seen(2_255, restored)])
+    assert [(s.start_ms, s.end_ms) for s in told.spans if s.name == "restore"] == [(2_250, 2_250)]
+
+
 WHOLE = [*beginning(PARENT), *attempt(2_000), status(2_900, JobState.PENDING, 1), *attempt(3_000, 2), status(9_000, JobState.SUCCEEDED, 2)]
 
 
