@@ -45,6 +45,7 @@ from trainhouse.workers.agent.core import (
     step,
 )
 from trainhouse.workers.agent.core.state import Draining, Running, Stopping, Sweeping
+from trainhouse.workers.agent.due import due
 from trainhouse.workers.agent.errors import CommandsLost
 from trainhouse.workers.agent.folders import found_attempts, key_of, mark_finished
 from trainhouse.workers.agent.follower import Deaf, Located, OperationAsked
@@ -291,8 +292,3 @@ class Agent:
             launched = launch_was_whole(found, self.state.identity.node_id, self.state.identity.boot_id)
             log.info("adopting", attempt=str(key), launched=launched)
             self._step(AttemptAdopted(found.allocation, launched))
-
-
-def due(at_ms: int, now_ms: int, every_ms: int) -> bool:
-    """Whether what comes every `every_ms` is due, `at_ms` being its next time: also at once when the clock was set back beyond that."""
-    return not at_ms - every_ms <= now_ms < at_ms

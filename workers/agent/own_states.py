@@ -15,6 +15,7 @@ import structlog
 
 from trainhouse.checkpointing.objects import ObjectStore
 from trainhouse.workers.agent.core import AttemptKey
+from trainhouse.workers.agent.due import due
 from trainhouse.workers.launcher import RankPaths
 from trainhouse.workers.own_states import NAMES, node_key, packed, read_left, stamp_of
 
@@ -62,7 +63,7 @@ class OwnStatesTeller:
 
     def look(self, now_ms: int) -> None:
         """Sends what has changed, if nothing is on its way."""
-        if not self._attempts or _waits(self._look_at_ms, now_ms, LOOK_MS):
+        if not self._attempts or not due(self._look_at_ms, now_ms, LOOK_MS):
             return
         self._look_at_ms = now_ms + LOOK_MS
         for key, telling in list(self._attempts.items()):
@@ -74,7 +75,7 @@ class OwnStatesTeller:
             gone, stamps = telling.all_gone(), telling.stamps()
             if now_ms >= telling.until_ms or (gone and telling.told == stamps):
                 del self._attempts[key]
-            elif telling.told != stamps and not _waits(telling.again_at_ms, now_ms, RETRY_MS):
+            elif telling.told != stamps and due(telling.again_at_ms, now_ms, RETRY_MS):
                 telling.sending = self._sender.submit(self._send, key, telling, stamps)
 
     def close(self) -> None:
@@ -92,8 +93,3 @@ class OwnStatesTeller:
             return None
         log.info("told what ranks have of their own", attempt=str(key), ranks=len(telling.folders), size_bytes=len(body))
         return stamps
-
-
-def _waits(at_ms: int, now_ms: int, at_most_ms: int) -> bool:
-    """Whether a moment is still to come; one beyond `at_most_ms` is of a clock that was set back."""
-    return 0 < at_ms - now_ms <= at_most_ms

@@ -16,6 +16,7 @@ from trainhouse.events.topics import CHECKPOINTS, CONTROL, LOGS, METRICS, TRACKI
 from trainhouse.workers.agent.core.loglines import LogCut, cut_log
 from trainhouse.workers.agent.core.spool import SpoolCut, cut_spool
 from trainhouse.workers.agent.core.telemetry import RankIdentity
+from trainhouse.workers.agent.due import due
 from trainhouse.workers.agent.outbox import Outbox
 from trainhouse.workers.agent.tail import FileTail
 from trainhouse.workers.launcher import RankPaths
@@ -72,7 +73,7 @@ class RankShipper:
         self._log_limit = log_limit_bytes
         self.spool = FileTail(paths.spool, positions.get("spool", 0))
         self.outputs = {s: FileTail(p, positions.get(s, 0)) for s, p in (("stdout", paths.stdout), ("stderr", paths.stderr))}
-        self._told_ms: int | None = None
+        self._tell_at_ms: int | None = None
         self._telling = False
         self._untold: tuple[int, ProgressReported] | None = None
         self._last: tuple[object, ...] | None = None
@@ -113,11 +114,11 @@ class RankShipper:
 
     def tell_progress(self, now_ms: int, at_once: bool = False) -> None:
         """Reports the newest progress of rank 0, if it is due."""
-        due = self._told_ms is None or now_ms - self._told_ms >= PROGRESS_INTERVAL_MS
-        if self._untold is None or not (at_once or (due and not self._telling)):
+        in_time = self._tell_at_ms is None or due(self._tell_at_ms, now_ms, PROGRESS_INTERVAL_MS)
+        if self._untold is None or not (at_once or (in_time and not self._telling)):
             return  # while the brokers are away, one report waits, and the newest replaces those that were not sent
         offset, event = self._untold
-        self._untold, self._told_ms, self._telling = None, now_ms, True
+        self._untold, self._tell_at_ms, self._telling = None, now_ms + PROGRESS_INTERVAL_MS, True
         self._send(CONTROL, event, self.who.event_id("progress", offset), now_ms, self._progress_acked)
 
     def _progress_acked(self) -> None:

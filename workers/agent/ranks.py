@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 from trainhouse.workers.agent.core import AttemptKey, RankGone
+from trainhouse.workers.agent.due import due
 from trainhouse.workers.agent.recorder import words_of
 from trainhouse.workers.launcher import AttemptPaths, ExitRecord, RankPaths, attempt_alive, kill_keeper, kill_tree, rank_alive, read_exit
 
@@ -23,7 +24,7 @@ class RankWatch:
 
     def __init__(self) -> None:
         self._missed: dict[tuple[AttemptKey, int], int] = {}
-        self._looked_ms: dict[tuple[AttemptKey, int], int] = {}
+        self._look_at_ms: dict[tuple[AttemptKey, int], int] = {}
         self._sweeping: dict[AttemptKey, tuple[int, int]] = {}
 
     def gone(self, key: AttemptKey, paths: AttemptPaths, rank: int, now_ms: int) -> RankGone | None:
@@ -34,27 +35,29 @@ class RankWatch:
             if found is not None:
                 return self._told(key, rank, RankGone(key, rank, found.exit_code, found.signal, reason(rank, found, of_rank), found.at_ms))
         at = (key, rank)
-        if now_ms - self._looked_ms.get(at, 0) < LOOK_FOR_PROCESS_MS:
+        if not due(self._look_at_ms.get(at, now_ms), now_ms, LOOK_FOR_PROCESS_MS):
             return None
-        self._looked_ms[at] = now_ms
+        self._look_at_ms[at] = now_ms + LOOK_FOR_PROCESS_MS
         if rank_alive(of_rank):
             self._missed.pop(at, None)
             return None
-        if now_ms - self._missed.setdefault(at, now_ms) < UNRECORDED_MS or of_rank.exit.exists():
+        since_ms = self._missed[at] = min(now_ms, self._missed.get(at, now_ms))  # a clock may be set back
+        if now_ms - since_ms < UNRECORDED_MS or of_rank.exit.exists():
             return None
         text = f"rank {rank} is gone and how it ended was not recorded: its keeper was killed, or the machine went down"
         return self._told(key, rank, RankGone(key, rank, None, None, text, now_ms))
 
     def swept(self, key: AttemptKey, paths: AttemptPaths, now_ms: int) -> bool:
         """Whether no process of the attempt is left; hastens it when that takes long."""
-        began, looked = self._sweeping.get(key, (now_ms, 0))
-        if now_ms - looked < LOOK_FOR_LEFTOVERS_MS:
+        began_ms, look_at_ms = self._sweeping.get(key, (now_ms, now_ms))
+        if not due(look_at_ms, now_ms, LOOK_FOR_LEFTOVERS_MS):
             return False
         if not attempt_alive(paths):
             self._sweeping.pop(key, None)
             return True
-        self._sweeping[key] = (began, now_ms)
-        waited_ms = now_ms - began
+        began_ms = min(began_ms, now_ms)
+        self._sweeping[key] = (began_ms, now_ms + LOOK_FOR_LEFTOVERS_MS)
+        waited_ms = now_ms - began_ms
         if waited_ms > SWEEP_KILL_MS:
             kill_tree(paths)
         if waited_ms > SWEEP_KEEPER_MS:
@@ -63,7 +66,7 @@ class RankWatch:
 
     def _told(self, key: AttemptKey, rank: int, gone: RankGone) -> RankGone:
         self._missed.pop((key, rank), None)
-        self._looked_ms.pop((key, rank), None)
+        self._look_at_ms.pop((key, rank), None)
         return gone
 
 

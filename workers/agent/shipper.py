@@ -12,6 +12,7 @@ import structlog
 from trainhouse.events import GangAllocated
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.core.telemetry import RankIdentity
+from trainhouse.workers.agent.due import due
 from trainhouse.workers.agent.outbox import Outbox
 from trainhouse.workers.agent.rank_shipper import RankProgress, RankShipper, positions_of
 from trainhouse.workers.agent.records import write_atomically
@@ -30,7 +31,7 @@ class AttemptShipper:
         self.writers_gone = False
         self._file = paths.folder / POSITIONS
         self._saved: dict[str, dict[str, int]] = {}
-        self._saved_ms = 0
+        self._save_at_ms = 0
 
     def pump(self, now_ms: int) -> bool:
         """One piece of each file; True while there is more."""
@@ -44,11 +45,11 @@ class AttemptShipper:
 
     def save(self, now_ms: int, at_once: bool = False) -> None:
         """Saves the positions if they changed, a few times a second at most."""
-        if now_ms - self._saved_ms < SAVE_INTERVAL_MS and not at_once:
+        if not at_once and not due(self._save_at_ms, now_ms, SAVE_INTERVAL_MS):
             return
         positions = {str(r): s.positions() for r, s in self.ranks.items()}
         if positions != self._saved and self._file.parent.is_dir():
-            self._saved_ms = now_ms
+            self._save_at_ms = now_ms + SAVE_INTERVAL_MS
             try:
                 write_atomically(self._file, orjson.dumps(positions), durable=False)
                 self._saved = positions
