@@ -67,15 +67,21 @@ def test_rules_of_the_policy_come_first_and_see_one_line() -> None:
     assert blame(_of(_end(0, "licence server\nwas denied")), (rule,)).rule != "licence"
 
 
-@pytest.mark.parametrize("pattern", [r"(a+)+$", r"(?:\w|\d)*x", r"(.*)\1", r".*a.*b.*c", r"(a{1,300})*", r"((ab)*c)+"])
+COSTLY = [r"(a+)+$", r"(?:\w|\d)*x", r"(.*)\1", r".*a.*b.*c", r"(a{1,300})*", r"((ab)*c)+", r"(?:(?:a|b)c)+", r"(?:a?a?)+b"]
+COSTLY += [r"(?:.*a){12}b", r"a.{0,200}a.{0,200}a.{0,200}b", r"(a{1,3}){60}b", r"(?:a?){30}a{30}b", r"(?:a|aa){40}b"]
+
+
+@pytest.mark.parametrize("pattern", COSTLY)
 def test_a_policy_refuses_patterns_that_could_take_long(pattern: str) -> None:
     with pytest.raises(ValidationError, match="very long"):
         BlameRule(name="x", pattern=pattern, category=FailureCategory.DATA)
 
 
-@pytest.mark.parametrize(
-    "pattern", [r"NCCL .*timeout", r"Xid \([^)]*\): (?:48|79)\b", r"(?:ab)+c", r"a{2,5}b?", r"[(*+]\)x*", r"(?i)\bloss (nan|inf)\b"]
-)
+USUAL = [r"NCCL .*timeout", r"Xid \([^)]*\): (?:48|79)\b", r"(?:ab)+c", r"a{2,5}b?", r"[(*+]\)x*", r"(?i)\bloss (nan|inf)\b"]
+USUAL += [r"(?:foo|bar) .*? baz .*", r"(?:\d{1,3}\.){3}\d{1,3}", r"https?://(\w{1,9}\.){2,3}", r"a{2}(?:b|c)?"]
+
+
+@pytest.mark.parametrize("pattern", USUAL)
 def test_usual_patterns_pass(pattern: str) -> None:
     assert costly(pattern) == ""
 
@@ -84,7 +90,6 @@ def test_shipped_rules_have_names_of_their_own_and_texts_for_people() -> None:
     rules = (*CAUSES, *CONSEQUENCES)
     assert len({r.name for r in rules}) == len(rules) >= 70
     assert all(r.summary for r in (*rules, *LAUNCH))
-    assert all(r.follows for r in CONSEQUENCES) and not any(r.follows for r in CAUSES)
 
 
 def test_fingerprints_know_a_failure_again_whatever_its_numbers() -> None:

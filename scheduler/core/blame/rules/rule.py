@@ -11,9 +11,9 @@ from trainhouse.events import FailureCategory
 
 @dataclass(frozen=True)
 class Rule:
-    """`follows`: such a line also comes when another rank died first, so it is the cause only if nothing else is.
+    """`mine`: another attempt would fail the same way.
 
-    A group named `shard` in the pattern is the piece of data that is to blame. `mine`: another attempt would fail the same way.
+    A group named `shard` in the pattern is the piece of data that is to blame.
     """
 
     name: str
@@ -21,7 +21,6 @@ class Rule:
     category: FailureCategory
     summary: str
     mine: bool = False
-    follows: bool = False
     regex: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
