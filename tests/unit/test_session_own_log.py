@@ -12,6 +12,7 @@ from tests.waiting import until
 from trainhouse.events import JobId, NodeId
 from trainhouse.events.ids import AttemptNumber, Epoch
 from trainhouse.events.spec import CodeArchive
+from trainhouse.events.topics import TRACKING
 from trainhouse.events.tracking import EnvironmentCaptured
 from trainhouse.workers.agent.core.spool import cut_spool
 from trainhouse.workers.agent.core.telemetry import RankIdentity
@@ -105,10 +106,10 @@ def test_it_goes_by_the_spool_and_the_agent_reads_it(tmp_path: Path) -> None:
     assert cut.batches[0].steps[0] == 7 and "system/process_cpu_pct" in cut.batches[0].metrics and cut.unreadable == 0
     (share_pct, *_) = cut.batches[0].metrics["system/tracking_pct"]
     assert 0 < share_pct <= 50  # half a second of one second, or of more
-    told = WHO.tracking(cut.events[0], 5)
+    told = WHO.told(cut.events[0], 5)
     assert told is not None
-    event, event_id = told
-    assert isinstance(event, EnvironmentCaptured) and event.packages["numpy"] and (event.epoch, event.rank) == (2, 0)
+    topic, event, event_id = told
+    assert topic == TRACKING and isinstance(event, EnvironmentCaptured) and event.packages["numpy"] and (event.epoch, event.rank) == (2, 0)
     assert event_id == "j:2:0:spool:0"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from trainhouse.events import CheckpointCompleted, Envelope, Event, ProgressReported, RankActivity, RankHeartbeat, envelope_of
-from trainhouse.events.topics import CHECKPOINTS, CONTROL, LOGS, METRICS, TRACKING
+from trainhouse.events.topics import CONTROL, LOGS, METRICS
 from trainhouse.workers.agent.core.loglines import LogCut, cut_log
 from trainhouse.workers.agent.core.spool import SpoolCut, cut_spool
 from trainhouse.workers.agent.core.telemetry import RankIdentity
@@ -135,21 +135,13 @@ class RankShipper:
         for batch in cut.batches:
             records.append((METRICS, self.who.metrics(batch), self.who.event_id("metrics", batch.start)))
         for found in cut.events:
-            reported = self.who.report(found, now_ms)
-            if reported is not None:
-                records.append((CONTROL, *reported))
-                continue
-            of_itself = self.who.tracking(found, now_ms)
-            if of_itself is not None:
-                records.append((TRACKING, *of_itself))
-                continue
-            told = self.who.checkpoint(found, now_ms)
+            told = self.who.told(found, now_ms)
             if told is None:
                 log.warning("a spool holds an event that no rank may tell; passing over it", event_name=found.name, job=self.who.job_id)
                 continue
-            records.append((CHECKPOINTS, *told))
-            if isinstance(told[0], CheckpointCompleted):
-                records.append((CONTROL, *told))
+            records.append(told)
+            if isinstance(told[1], CheckpointCompleted):
+                records.append((CONTROL, *told[1:]))
         self._note(cut, now_ms)
         acked = self.spool.advance(cut.end, len(records))
         for topic, event, event_id in records:

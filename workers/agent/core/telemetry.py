@@ -25,15 +25,18 @@ from trainhouse.events import (
     ProgressReported,
     StepMetrics,
 )
+from trainhouse.events.topics import CHECKPOINTS, CONTROL, TRACKING
 from trainhouse.events.tracking import EnvironmentCaptured
 from trainhouse.workers.agent.core.loglines import LogCut
 from trainhouse.workers.agent.core.spool import MetricsBatch, SpoolEvent
 
-CHECKPOINT_EVENTS: dict[str, type[Event]] = {
-    c.__name__: c for c in (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointRestored, CheckpointPruned)
+# What a rank may tell, by topic.
+MAY_TELL: dict[str, tuple[type[Event], ...]] = {
+    CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointRestored, CheckpointPruned),
+    CONTROL: (LossDiverged,),
+    TRACKING: (EnvironmentCaptured,),
 }
-REPORT_EVENTS: dict[str, type[Event]] = {c.__name__: c for c in (LossDiverged,)}
-TRACKING_EVENTS: dict[str, type[Event]] = {c.__name__: c for c in (EnvironmentCaptured,)}
+_BY_NAME = {model.__name__: (topic, model) for topic, models in MAY_TELL.items() for model in models}
 MAX_EVENT_ID_CHARS = 512
 
 
@@ -103,41 +106,18 @@ class RankIdentity:
         older = isinstance(attempt, int) and isinstance(epoch, int) and 0 <= epoch < self.epoch
         return {"attempt": attempt, "epoch": epoch} if older else {}
 
-    def checkpoint(self, found: SpoolEvent, now_ms: int) -> tuple[Event, str] | None:
-        """The event and its id; None when it is none of ours."""
-        model = CHECKPOINT_EVENTS.get(found.name)
+    def told(self, found: SpoolEvent, now_ms: int) -> tuple[str, Event, str] | None:
+        """Topic, event and id of what a rank tells; None when it is nothing that a rank may tell."""
+        topic, model = _BY_NAME.get(found.name, ("", None))
         if model is None:
             return None
-        known = {k: v for k, v in found.fields.items() if k in model.model_fields}
+        whose = self._ids() | self._place() | (self._committed_by(found.fields) if topic == CHECKPOINTS else {})
+        fields = {"at_ms": now_ms, "rank": self.rank} | found.fields | whose
         try:
-            event = model.model_validate({"at_ms": now_ms} | known | self._ids() | self._committed_by(known))
+            event = model.model_validate({k: v for k, v in fields.items() if k in model.model_fields})
         except ValidationError:
             return None
-        return event, self._own_id(found)
-
-    def report(self, found: SpoolEvent, now_ms: int) -> tuple[Event, str] | None:
-        """What a rank reports to the scheduler, and its id; None when it is no such report."""
-        model = REPORT_EVENTS.get(found.name)
-        if model is None:
-            return None
-        known = {k: v for k, v in found.fields.items() if k in model.model_fields}
-        try:
-            event = model.model_validate({"at_ms": now_ms, "rank": self.rank} | known | self._ids() | self._place())
-        except ValidationError:
-            return None
-        return event, self._own_id(found)
-
-    def tracking(self, found: SpoolEvent, now_ms: int) -> tuple[Event, str] | None:
-        """What a rank tells of itself, and its id; None when it is nothing of that."""
-        model = TRACKING_EVENTS.get(found.name)
-        if model is None:
-            return None
-        known = {k: v for k, v in found.fields.items() if k in model.model_fields}
-        try:
-            event = model.model_validate({"at_ms": now_ms} | known | self._ids() | {"node_id": self.node_id, "rank": self.rank})
-        except ValidationError:
-            return None
-        return event, self._own_id(found)
+        return topic, event, self._own_id(found)
 
     def _own_id(self, found: SpoolEvent) -> str:
         own = found.event_id
