@@ -6,10 +6,13 @@ Holds: `AtCollective.found_in` reads back what `line` writes; the agent writes s
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 LEAD: Final = "flight recorder:"
 MAX_WHAT_CHARS: Final = 120
+MAX_MEMBERS_CHARS: Final = 500
+MAX_MEMBERS: Final = 100_000
 
 _LINE: Final = re.compile(
     r"flight recorder: rank (\d+) is at collective (\d+) of group (\S{1,100}) \(ranks ([\d,-]{0,500})\): (.{1,200}?)"
@@ -21,7 +24,8 @@ _LINE: Final = re.compile(
 class AtCollective:
     """One rank in one process group. `at`: the collective that it waited in, or had done last; `what`: its operation and shapes.
 
-    `begun` and `done` count the group's collectives; -1: none. `members`: the ranks of the group, as far as they are known.
+    `begun` and `done` count the group's collectives; -1: none. `members`: the ranks of the group, as far as they are known, and as many of
+    them as a line has room for.
     """
 
     rank: int
@@ -36,7 +40,10 @@ class AtCollective:
         """For a person, and for `found_in`."""
         what = " ".join(self.what.split())[:MAX_WHAT_CHARS] or "unknown"
         group = "".join(self.group.split())[:100] or "default"
-        where = f"collective {self.at} of group {group} (ranks {spans(self.members)})"
+        members = spans(self.members)
+        if len(members) > MAX_MEMBERS_CHARS:
+            members = members[:MAX_MEMBERS_CHARS].rpartition(",")[0]
+        where = f"collective {self.at} of group {group} (ranks {members})"
         return f"{LEAD} rank {self.rank} is at {where}: {what}; begun {self.begun}, done {self.done}"
 
     @staticmethod
@@ -45,18 +52,24 @@ class AtCollective:
         return tuple(AtCollective(int(m[1]), m[3], int(m[2]), m[5], int(m[6]), int(m[7]), _members(m[4])) for m in _LINE.finditer(text))
 
 
+def runs(ranks: Iterable[int]) -> list[str]:
+    """Ranks in short, in their order: `0-3`, `7`."""
+    known = set(ranks)
+    starts = sorted(r for r in known if r - 1 not in known)
+    ends = sorted(r for r in known if r + 1 not in known)
+    return [str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)]
+
+
 def spans(ranks: Iterable[int]) -> str:
     """Sorted ranks in short: `0-3,7`."""
-    ordered = sorted(set(ranks))
-    starts = [r for r in ordered if r - 1 not in set(ordered)]
-    ends = [r for r in ordered if r + 1 not in set(ordered)]
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+    return ",".join(runs(ranks))
 
 
 def _members(text: str) -> tuple[int, ...]:
+    """The ranks that `spans` wrote; of a text that names more than MAX_MEMBERS the first ones, since anybody can write one."""
     ranks: list[int] = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        if first.isdigit() and (not last or last.isdigit()):
-            ranks.extend(range(int(first), min(int(last or first), int(first) + 100_000) + 1))
+        if first.isdecimal() and (not last or last.isdecimal()):
+            ranks.extend(islice(range(int(first), int(last or first) + 1), MAX_MEMBERS - len(ranks)))
     return tuple(ranks)

@@ -38,6 +38,21 @@ def test_a_line_is_read_back() -> None:
     assert spans((7, 0, 1, 2, 3)) == "0-3,7"
 
 
+def test_a_group_that_is_spread_over_many_ranks_is_read_back_as_far_as_a_line_goes() -> None:
+    at = AtCollective(3, "mesh_dp", 17, "nccl:all_reduce", 19, 16, tuple(range(0, 4096, 8)))
+    (back,) = AtCollective.found_in(at.line())
+    assert back.rank == 3 and len(back.members) > 100 and set(back.members) < set(at.members)
+
+
+def test_a_line_that_anybody_wrote_costs_no_more_than_a_large_gang() -> None:
+    at = AtCollective(3, "g", 1, "x", 1, 0, (0,)).line()
+    many = ",".join(f"{n}-{n + 9_999_999}" for n in range(20))
+    (back,) = AtCollective.found_in(at.replace("(ranks 0)", f"(ranks {many})"))
+    assert len(back.members) == 100_000
+    found = told([at.replace("(ranks 0)", "(ranks 0-99999)")])
+    assert found is not None and "ranks 0-2,4-99999" in found.sentence
+
+
 def _nccl(rank: int, *, begun: int, done: int, what: str = "nccl:all_reduce") -> dict[str, object]:
     """As a watchdog of NCCL dumps it: status by group, an entry for each collective, those that are done completed."""
     entries = [
