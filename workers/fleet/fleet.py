@@ -219,24 +219,20 @@ class Fleet:
             return
         self.tally.faults[fault.kind] = self.tally.faults.get(fault.kind, 0) + 1
         self.tally.struck.append(Struck(now_ms, node.node_id, fault.kind, hit))
-        if fault.kind in RANK_FAULTS:
-            node.strike_rank(fault.kind, now_ms)
-            return
-        back: Callable[[int], None]
-        if fault.kind == "notice":
-            self._notice(node, fault, now_ms)
-            return
         match fault.kind:
+            case "device" | "hang":
+                node.strike_rank(fault.kind, now_ms)
+            case "notice":
+                self._notice(node, fault, now_ms)
             case "die":
                 node.power_off(now_ms)
-                back = node.boot
+                self._back(fault, node.boot, now_ms)
             case "silent":
                 node.cut_off()
-                back = node.mend
-            case _:
+                self._back(fault, node.mend, now_ms)
+            case "restart":
                 node.stop_agent()
-                back = node.start_agent
-        self._back(fault, back, now_ms)
+                self._back(fault, node.start_agent, now_ms)
 
     def _notice(self, node: EmulatedNode, fault: NodeFault, now_ms: int) -> None:
         """The node is told, and gone at its deadline, whoever is still there."""
