@@ -13,7 +13,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.projections.reader import CHUNK, KafkaSource, Source, good_messages, record_of
+from trainhouse.projections.messages import good_messages
+from trainhouse.projections.reader import CHUNK, KafkaSource, Source, record_of
 from trainhouse.projections.record import Record
 
 Place = tuple[str, int]

@@ -22,6 +22,7 @@ from trainhouse.events.kafka import consumer, partitions_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.archived import OldRecords
 from trainhouse.projections.errors import BrokenPosition
+from trainhouse.projections.messages import good_messages
 from trainhouse.projections.positions import Range
 from trainhouse.projections.record import Record
 
@@ -168,18 +169,6 @@ class KafkaSource:
         return consumer(
             self._settings, group="trainhouse-projector", **({"queued.max.messages.kbytes": PREFETCH_KIB} | PATIENCE | strict | more)
         )
-
-
-def good_messages(messages: list[Message]) -> list[Message]:
-    """Messages without errors. Raises BusUnavailable on an error that does not pass by itself."""
-    for message in messages:
-        error = message.error()
-        if error is not None and not (error.retriable() or error.code() in _PASSING):
-            raise BusUnavailable(f"reading {message.topic()}: {error.str()}")
-    return [m for m in messages if m.error() is None]
-
-
-_PASSING = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._PARTITION_EOF, KafkaError._TIMED_OUT})
 
 
 def record_of(message: Message) -> Record:

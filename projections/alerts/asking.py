@@ -14,16 +14,18 @@ from typing import Any
 
 import orjson
 
-from trainhouse.projections.alerts.errors import EndpointAway, RuleFailed
+from trainhouse.projections.alerts.errors import EndpointAway, GaveUp, RuleFailed
 from trainhouse.projections.settings import ClickHouseSettings
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_ERROR_CHARS = 500
 # Too many queries at once, and a server that is about to start or to end.
 _BUSY = (502, 503, 504)
+# It took too long, or too much memory.
+_GAVE_UP = (408, 507)
 
 Ask = Callable[[str, Mapping[str, str]], list[dict[str, Any]]]
-"""Rows of a query with its bound values. Blocks. Raises EndpointAway or RuleFailed."""
+"""Rows of a query with its bound values. Blocks. Raises EndpointAway or RuleFailed (GaveUp)."""
 
 
 def asker(settings: ClickHouseSettings, timeout_s: float) -> Ask:
@@ -67,6 +69,8 @@ def texts(values: list[str]) -> str:
 def _rows(status: int, body: bytes) -> list[dict[str, Any]]:
     if status in _BUSY:
         raise EndpointAway(f"ClickHouse is busy: {body[:MAX_ERROR_CHARS].decode('utf-8', 'replace').strip()}")
+    if status in _GAVE_UP:
+        raise GaveUp(body[:MAX_ERROR_CHARS].decode("utf-8", "replace").strip())
     if status != 200:
         raise RuleFailed(body[:MAX_ERROR_CHARS].decode("utf-8", "replace").strip())
     if len(body) > MAX_ANSWER_BYTES:

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 
 from trainhouse.events.alert import AlertEvent
 from trainhouse.events.codec import HEADERS, decode, encode
-from trainhouse.events.envelope import envelope_of
+from trainhouse.events.envelope import Envelope, envelope_of
 from trainhouse.events.errors import BusUnavailable, InvalidEvent
 from trainhouse.events.kafka import TO_END, consumer, partitions_of, producer_config, read_to_end, watermarks
 from trainhouse.events.service import ServiceMeasured
@@ -22,6 +22,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALERTS, SERVICES, VERDICTS
 from trainhouse.projections.alerts.errors import CannotGoOn
 from trainhouse.projections.alerts.standing import event_id
+from trainhouse.projections.messages import TopicTroubles
 from trainhouse.projections.rows.verdicts import TYPES, values
 
 SOURCE = "trainhouse/alerts"
@@ -43,6 +44,8 @@ class AlertsBus:
         self._settings = settings
         self._producer = Producer(producer_config(settings, **PATIENT))
         self._reader = consumer(settings, group=OWNER, **SMALL)
+        self._troubles = TopicTroubles()
+        self._refused: str | None = None
 
     def open(self, since_ms: int) -> tuple[list[AlertEvent], list[dict[str, Any]]]:
         """Shuts out whoever was before; then what was told so far, and the verdicts since a moment, both in order."""
@@ -57,34 +60,36 @@ class AlertsBus:
         return told, sorted(verdicts, key=lambda row: int(row["at"]))
 
     def verdicts(self, wait_s: float) -> list[dict[str, Any]]:
-        """The next verdicts as rows; empty when none came in `wait_s`."""
-        messages = self._reader.consume(BATCH, timeout=wait_s)
-        return [row for message in messages if message.error() is None for row in _row(message)]
+        """The next verdicts as rows; empty when none came in `wait_s`. What is wrong with their topic is logged once; it is tried again."""
+        return [row for message in self._troubles.good(self._reader.consume(BATCH, timeout=wait_s)) for row in _row(message)]
 
     def publish(self, events: Sequence[AlertEvent], now_ms: int) -> None:
         """All of them or none; when it raises BusUnavailable it may be tried again with the same ones."""
-        try:
-            self._producer.begin_transaction()
-            for event in events:
-                value = encode(envelope_of(event, id=event_id(event), source=SOURCE, now_ms=now_ms))
-                self._producer.produce(ALERTS, value=value, key=event.rule.encode(), headers=list(HEADERS))
-            self._commit()
-        except KafkaException as error:
-            raise self._explain(error) from error
+        self._tell(ALERTS, [(event.rule, envelope_of(event, id=event_id(event), source=SOURCE, now_ms=now_ms)) for event in events])
 
     def tell_measured(self, event: ServiceMeasured) -> None:
         """How well a service answered; raises BusUnavailable."""
-        try:
-            self._producer.begin_transaction()
-            envelope = envelope_of(event, id=f"{event.service}:{event.source}:{event.at_ms}", source=SOURCE, now_ms=event.at_ms)
-            self._producer.produce(SERVICES, value=encode(envelope), key=event.service.encode(), headers=list(HEADERS))
-            self._commit()
-        except KafkaException as error:
-            raise self._explain(error) from error
+        about = f"{event.service}:{event.source}:{event.at_ms}"
+        self._tell(SERVICES, [(event.service, envelope_of(event, id=about, source=SOURCE, now_ms=event.at_ms))])
 
     def close(self) -> None:
         """Leaves."""
         self._reader.close()
+
+    def _tell(self, topic: str, events: Sequence[tuple[str, Envelope]]) -> None:
+        self._refused = None
+        try:
+            self._producer.begin_transaction()
+            for key, envelope in events:
+                value = encode(envelope)
+                self._producer.produce(topic, value=value, key=key.encode(), headers=list(HEADERS), on_delivery=self._delivered)
+            self._commit()
+        except KafkaException as error:
+            raise self._explain(error) from error
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._refused = f"{message.topic()}: {error.str()}"
 
     def _commit(self) -> None:
         deadline = time.monotonic() + COMMIT_S
@@ -102,8 +107,12 @@ class AlertsBus:
         if cause.code() == KafkaError._STATE:
             return CannotGoOn(f"a transaction with {self._settings.bootstrap} has no known end ({cause.str()})")
         if cause.txn_requires_abort():
-            self._producer.abort_transaction(ANSWER_S)
-        return BusUnavailable(f"alerts could not be told to {self._settings.bootstrap}: {cause.str()}; are the brokers up?")
+            try:
+                self._producer.abort_transaction(ANSWER_S)
+            except KafkaException as failed:
+                return CannotGoOn(f"a transaction with {self._settings.bootstrap} has no known end ({failed.args[0].str()})")
+        why = self._refused or f"{cause.str()}; are the brokers up?"
+        return BusUnavailable(f"alerts could not be told to {self._settings.bootstrap}: {why}")
 
     def _starts(self, since_ms: int) -> dict[int, int]:
         """Where to read verdicts from; the reader goes on from their present ends."""
@@ -114,6 +123,9 @@ class AlertsBus:
             found = self._reader.offsets_for_times(wanted, timeout=ANSWER_S)
         except KafkaException as error:
             raise BusUnavailable(f"the brokers at {self._settings.bootstrap} do not answer: {error}") from error
+        for at in found:
+            if at.error is not None:  # not to know where to begin is not the same as nothing to read
+                raise BusUnavailable(f"where to begin in {VERDICTS}-{at.partition} is not known: {at.error.str()}")
         self._reader.assign([TopicPartition(VERDICTS, p, end) for p, end in ends.items()])
         return {tp.partition: tp.offset if tp.offset >= 0 else ends[tp.partition] for tp in found}
 

@@ -36,7 +36,7 @@ def answer(rule: SqlRule, ask: Ask, at_ms: int) -> list[dict[str, Any]]:
     try:
         return ask(rule.bound_sql, {**rule.values, "now": moment(at_ms)})
     except RuleFailed as error:
-        raise RuleFailed(f"rule {rule.name}: its query is refused: {error}") from error
+        raise type(error)(f"rule {rule.name}: its query is refused: {error}") from error
 
 
 def attempts_over(ask: Ask, attempts: set[Attempt], at_ms: int) -> Mapping[Attempt, int]:

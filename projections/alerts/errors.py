@@ -17,6 +17,10 @@ class RuleFailed(ProjectionError):
     """ClickHouse refused a rule's query, or its answer is not what the rule promises. The other rules go on."""
 
 
+class GaveUp(RuleFailed):
+    """ClickHouse gave up on a rule's query: it took too long, or too much memory."""
+
+
 class CannotGoOn(ProjectionError):
     """Another process watches now, or the brokers lost track of this one: it ends, and its next start reads back what was told."""
 

@@ -1,6 +1,6 @@
 """How well ClickHouse answers whoever watches: the times of the rules' own questions, put together once a minute. Pure.
 
-Holds: a question that was not answered counts as failed; the newest MOST questions of a span are kept.
+Holds: a question that was not answered counts as failed, once, however often it is tried; the newest MOST answers of a span are kept.
 """
 
 from collections import deque

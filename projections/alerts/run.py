@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import urljoin
 
@@ -24,7 +24,7 @@ from trainhouse.projections.alerts.asking import Ask, asker
 from trainhouse.projections.alerts.bus import SOURCE, AlertsBus
 from trainhouse.projections.alerts.driver import attempts_over, look, on_grid
 from trainhouse.projections.alerts.engine import Engine
-from trainhouse.projections.alerts.errors import CannotGoOn, EndpointAway, RuleFailed
+from trainhouse.projections.alerts.errors import CannotGoOn, EndpointAway, GaveUp, RuleFailed
 from trainhouse.projections.alerts.heard import Attempt
 from trainhouse.projections.alerts.load import load
 from trainhouse.projections.alerts.measuring import Measuring
@@ -69,6 +69,7 @@ class Alerting:
         self._meters = meters or AlertMeters()
         self._untold: list[AlertEvent] = engine.retire(now_ms)
         self._asked_ms = {name: 0 for name, rule in engine.rules.items() if isinstance(rule, SqlRule)}
+        self._unanswered_ms: dict[str, int] = {}
         self._over: Mapping[Attempt, int] = {}
         self._over_ms = 0
         self._failing: dict[str, str] = {}
@@ -98,21 +99,33 @@ class Alerting:
         events: list[AlertEvent] = []
         try:
             self._look_what_is_over(now_ms)
-            for name, last_ms in self._asked_ms.items():
-                rule = self._engine.rules[name]
-                assert isinstance(rule, SqlRule)
-                at_ms = on_grid(now_ms - SETTLE_MS, rule.every_s * 1000)
-                if at_ms > last_ms:
-                    events += self._look_at(rule, at_ms)
-                    self._asked_ms[name] = at_ms
+            for rule, at_ms in self._due(now_ms):
+                events += self._look_at(rule, at_ms)
+                self._asked_ms[rule.name] = at_ms
         except EndpointAway as error:
-            self.measuring.failed()
+            self._count_unanswered(now_ms)
             self._is_away(now_ms, error)
         else:
             if self._away_told:
                 log.info("ClickHouse answers again; rules go on")
             self._away_since_ms, self._away_told = None, False
         return events
+
+    def _due(self, now_ms: int) -> Iterator[tuple[SqlRule, int]]:
+        """The rules over SQL that are to be asked now, each with the moment that it is asked about."""
+        for name, last_ms in self._asked_ms.items():
+            rule = self._engine.rules[name]
+            assert isinstance(rule, SqlRule)
+            at_ms = on_grid(now_ms - SETTLE_MS, rule.every_s * 1000)
+            if at_ms > last_ms:
+                yield rule, at_ms
+
+    def _count_unanswered(self, now_ms: int) -> None:
+        """A question counts once, answered or not: so an outage weighs by how long it lasts, not by how often it is tried."""
+        for rule, at_ms in self._due(now_ms):
+            if rule.every_s <= QUICK_S and self._unanswered_ms.get(rule.name) != at_ms:
+                self._unanswered_ms[rule.name] = at_ms
+                self.measuring.failed()
 
     def _look_at(self, rule: SqlRule, at_ms: int) -> list[AlertEvent]:
         began_s = time.monotonic()
@@ -124,6 +137,8 @@ class Alerting:
                 self.measuring.answered(took_s)
         except RuleFailed as error:
             self._meters.rule.labels("failed").observe(time.monotonic() - began_s)
+            if isinstance(error, GaveUp) and rule.every_s <= QUICK_S:
+                self.measuring.failed()
             if self._failing.get(rule.name) != str(error):
                 log.error("a rule cannot be evaluated; the others go on", rule=rule.name, error=str(error))
             self._failing[rule.name] = str(error)
@@ -201,7 +216,7 @@ def run(
     if webhook is not None:
         webhook.start()
     log.info("watching", rules=len(rules), webhook=bool(webhook))
-    away = False
+    away = ""
     while alerting is not None and not stop.is_set():
         try:
             alerting.turn(clock())
@@ -210,11 +225,11 @@ def run(
                 bus.tell_measured(measured)
             if away:
                 log.info("the brokers answer again")
-            away = False
+            away = ""
         except BusUnavailable as error:
-            if not away:
+            if away != str(error):
                 log.warning("alerts wait until the brokers answer", error=str(error))
-            away = True
+            away = str(error)
             stop.wait(WAIT_S)
     if webhook is not None:
         webhook.join(5)
@@ -226,14 +241,14 @@ def _begin(
 ) -> Alerting | None:
     """Reads back what was told and heard; None when it is stopped before."""
     memory_s = max((rule.resolve_after_s for rule in rules if isinstance(rule, VerdictRule)), default=0.0)
-    told = False
+    told = ""
     while not stop.is_set():
         try:
             before, verdicts = bus.open(clock() - round(memory_s * 1000))
         except BusUnavailable as error:
-            if not told:
+            if told != str(error):
                 log.warning("waiting for the brokers", error=str(error))
-            told = True
+            told = str(error)
             stop.wait(WAIT_S)
             continue
         engine = Engine(rules)

@@ -17,7 +17,7 @@ from trainhouse.events.kafka import TO_END, consumer, partitions_of, producer_co
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.traced import JobTraced
 from trainhouse.projections.exporter.settling import Place
-from trainhouse.projections.reader import good_messages
+from trainhouse.projections.messages import TopicTroubles
 
 GROUP = "trainhouse-exporter"
 SOURCE = "trainhouse/exporter"
@@ -35,6 +35,7 @@ class ExporterBus:
         self._settings = settings
         self._reader = consumer(settings, group=GROUP, **{"queued.max.messages.kbytes": 8192})
         self._producer = Producer(producer_config(settings))
+        self._troubles = TopicTroubles()
         self._refused: str | None = None
 
     def open(self, from_beginning: bool) -> tuple[list[JobTraced], dict[Place, int]]:
@@ -51,13 +52,8 @@ class ExporterBus:
         return self._remembered(), {(at.topic, at.partition): at.offset for at in starts}
 
     def poll(self, wait_s: float) -> list[Message]:
-        """The next records; empty when none came in `wait_s`. What is wrong with a topic is logged; the others go on."""
-        messages = self._reader.consume(BATCH, timeout=wait_s)
-        try:
-            return good_messages(messages)
-        except BusUnavailable as error:
-            log.error("a topic cannot be read; the others go on", error=str(error))
-            return [m for m in messages if m.error() is None]
+        """The next records; empty when none came in `wait_s`. What is wrong with a topic is logged once; the others go on."""
+        return self._troubles.good(self._reader.consume(BATCH, timeout=wait_s))
 
     def remember(self, changed: Mapping[str, JobTraced | None], now_ms: int) -> None:
         """Writes jobs as they are now, tombstones for None. Returns once all is acked."""

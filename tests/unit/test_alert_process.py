@@ -16,11 +16,12 @@ from trainhouse.events.alert import AlertEvent, AlertFired
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.projections.alerts.asking import asker, moment, texts
 from trainhouse.projections.alerts.engine import Engine
-from trainhouse.projections.alerts.errors import EndpointAway, RuleFailed
+from trainhouse.projections.alerts.errors import EndpointAway, GaveUp, RuleFailed
 from trainhouse.projections.alerts.rules import Rule, SqlRule, VerdictRule
 from trainhouse.projections.alerts.run import PATIENCE_MS, Alerting
 from trainhouse.projections.alerts.settings import AlertsSettings
 from trainhouse.projections.alerts.webhook import deliver
+from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.rows.verdicts import COLUMNS
 from trainhouse.projections.settings import ClickHouseSettings
 
@@ -52,6 +53,7 @@ class MemoryTables:
         self.values: dict[str, float] = {}
         self.away = False
         self.refused = ""
+        self.refusal: type[RuleFailed] = RuleFailed
         self.asked: list[str] = []
 
     def __call__(self, sql: str, values: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -60,7 +62,7 @@ class MemoryTables:
         name = sql.split()[1]
         self.asked.append(f"{name} {values['now']}")
         if name == self.refused:
-            raise RuleFailed("no such table")
+            raise self.refusal("no such table")
         return [{"pool": "p", "value": self.values[name]}] if name in self.values else []
 
 
@@ -118,6 +120,27 @@ def test_a_rule_that_fails_is_told_once_and_the_others_go_on() -> None:
             process.turn(START + 1000 * s, 0)
     assert [line["rule"] for line in logs if line["log_level"] == "error"] == ["bad"]
     assert [e.rule for e in bus.told] == ["hot"]
+
+
+def test_an_outage_weighs_by_how_long_it_lasts_and_a_query_that_clickhouse_gives_up_is_not_answered() -> None:
+    bus, tables = MemoryBus(), MemoryTables()
+    process = alerting([rule("hot"), rule("cold"), rule("slow", 300)], bus, tables)
+    tables.away = True
+    for s in range(600):
+        process.turn(START + 1000 * s, 0)
+    away = process.measuring.due(START + 600_000)
+    tables.away = False
+    for s in range(600, 1200):
+        process.turn(START + 1000 * s, 0)
+    there = process.measuring.due(START + 1_200_000)
+    assert away is not None and (away.total, away.failed) == (2 * 21, 2 * 21)
+    assert there is not None and (there.total, there.failed) == (2 * 21, 0)
+    now_ms = START + 1_200_000
+    for tables.refused, tables.refusal, failed in (("cold", RuleFailed, 0), ("slow", GaveUp, 0), ("hot", GaveUp, 1)):
+        now_ms += 330_000
+        process.turn(now_ms, 0)
+        told = process.measuring.due(now_ms)
+        assert told is not None and told.failed == failed
 
 
 def test_what_could_not_be_told_is_told_before_anything_else_is_looked_at() -> None:
@@ -226,6 +249,16 @@ def test_an_address_that_is_none_is_refused() -> None:
 def test_nobody_there_is_an_endpoint_that_is_away() -> None:
     with pytest.raises(EndpointAway, match="does not answer"):
         asker(ClickHouseSettings(url="http://127.0.0.1:1"), 1.0)("SELECT 1", {})
+
+
+def test_a_query_that_took_too_much_is_told_from_one_that_is_wrong(receiver: tuple[str, type[Receiver]]) -> None:
+    url, kind = receiver
+    ask = asker(ClickHouseSettings(url=url), 5.0)
+    for status, kinds in ((408, GaveUp), (507, GaveUp), (400, RuleFailed), (503, EndpointAway)):
+        kind.answers = [status]
+        with pytest.raises(ProjectionError) as failed:
+            ask("1", {})
+        assert type(failed.value) is kinds
 
 
 def test_values_are_written_as_clickhouse_reads_them() -> None:
