@@ -21,7 +21,7 @@ from trainhouse.events import (
     PoolCreated,
     topics,
 )
-from trainhouse.events.decisions import PlacementResumed
+from trainhouse.events.decisions import NodeGivenUp, PlacementResumed
 from trainhouse.events.journal import PlacementFrozen
 from trainhouse.scheduler.core import budget, impossible
 from trainhouse.scheduler.core.cycle.book import Book
@@ -197,6 +197,15 @@ def test_devices_of_a_stranger_are_left_alone_until_it_is_gone() -> None:
     assert not e.all(GangAllocated)
     e.feed(stopped(gang, "a"))
     assert len(e.all(GangAllocated)) == 1
+
+
+def test_a_node_that_says_it_runs_what_was_placed_elsewhere_is_told_to_end_it_and_can_be_lost() -> None:
+    d, gang = placed()
+    stranger = registered("z", **running(gang))
+    d.feed(stranger)
+    assert d.last(NodeDesiredState, node_id="z").allocations == ()
+    d.feed(lost(stranger))
+    assert d.last(NodeGivenUp).node_id == "z" and not d.all(GangReleased)
 
 
 def test_a_cancellation_of_a_waiting_a_running_and_a_failing_job() -> None:
