@@ -16,11 +16,15 @@ from trainhouse.projections.record import Record
 
 @dataclass(frozen=True)
 class Built:
-    """Tables of rows by name, and the marks after them. `unreadable` counts the records that became dead letters."""
+    """Tables of rows by name, and the marks after them. `unreadable` counts the records that became dead letters.
+
+    `gaps`: what is missing between the records, in words.
+    """
 
     tables: dict[str, pa.Table]
     marks: dict[str, int] = field(default_factory=dict)
     unreadable: int = 0
+    gaps: tuple[str, ...] = ()
 
 
 class Builder(Protocol):

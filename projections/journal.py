@@ -1,15 +1,16 @@
 """Builds rows of the scheduler's decisions: the records of its journal that count, each decision as an event with its place.
 
 Holds: a record counts if its seq is the next one of its partition, so of two owners' records of one seq only the first does; how far a
-partition is (its seq) is a mark of the lane, so a replay of a batch counts the same records.
+partition is (its seq) is a mark of the lane, so a replay of a batch counts the same records. Where seqs are missing (bytes that this
+program cannot read, a journal that was restored in part) the tables go on behind the gap, and its numbers are said.
 Never: reads a record's inputs, or checks the chain of hashes: replay does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
+import pyarrow as pa
 from pydantic import ValidationError
 
 from trainhouse.events.base import event_class
@@ -19,23 +20,35 @@ from trainhouse.events.ids import EventId
 from trainhouse.events.journal import InvalidRecord, record_head
 from trainhouse.projections.built import Built
 from trainhouse.projections.facts import FactsBuilder
-from trainhouse.projections.record import Record
+from trainhouse.projections.record import Record, RowsFunction
 
 
 class JournalBuilder(FactsBuilder):
     """FactsBuilder over the decisions inside of journal records. A stream is a partition, its mark the seq that counted last."""
 
+    def __init__(self, functions: Mapping[str, Sequence[RowsFunction]], schemas: Mapping[str, pa.Schema]) -> None:
+        super().__init__(functions, schemas)
+        self._marks: dict[str, int] = {}
+        self._gaps: list[str] = []
+
     def streams(self, records: Sequence[Record]) -> list[str]:
-        return sorted({_stream(r) for r in records})
+        partitions = {_stream(r) for r in records}
+        return sorted(partitions | {_ahead(p) for p in partitions})
 
     def build(self, records: Sequence[Record], marks: dict[str, int]) -> Built:
-        after = dict(marks)
-        counted = [r for r in records if _counts(r, after)]
-        built = super().build(counted, {})
-        return Built(built.tables, after, built.unreadable)
+        self._marks, self._gaps = dict(marks), []
+        built = super().build(records, {})
+        return Built(built.tables, self._marks, built.unreadable, tuple(self._gaps))
 
     def envelopes(self, record: Record) -> Iterable[Envelope]:
-        head = _head(record)
+        if record.value is None:
+            return
+        try:
+            head = record_head(record.value)
+        except InvalidRecord as error:
+            raise InvalidEvent(str(error)) from error
+        if not self._counts(record, head["seq"]):
+            return
         for ordinal, decision in enumerate(head["decisions"]):
             place = Order(record.partition, head["seq"], ordinal)
             try:
@@ -51,27 +64,29 @@ class JournalBuilder(FactsBuilder):
                 order=place,
             )
 
+    def _counts(self, record: Record, seq: int) -> bool:
+        """Whether a record counts, and if so moves its partition's mark."""
+        stream = _stream(record)
+        folded, ahead = self._marks.get(stream, 0), self._marks.get(_ahead(stream), 0)
+        if seq <= folded:
+            return False
+        if seq > folded + 1 and seq != ahead + 1:
+            self._marks[_ahead(stream)] = seq
+            return False
+        if seq > folded + 1:
+            self._gaps.append(
+                f"{record.topic}-{record.partition}: what the records with seq {folded + 1} to {seq - 1} decided is in no table: the "
+                "journal lacks some of them, or they cannot be read; where it or its archive has them, `trainhouse projections rebuild` "
+                "makes the tables whole"
+            )
+        self._marks[stream] = seq
+        return True
+
 
 def _stream(record: Record) -> str:
     return f"{record.topic}/{record.partition}"
 
 
-def _counts(record: Record, marks: dict[str, int]) -> bool:
-    """Whether a record counts, and if so moves its partition's mark. What cannot be read goes on to become a dead letter."""
-    try:
-        seq = int(_head(record)["seq"])
-    except InvalidEvent:
-        return True
-    folded = marks.get(_stream(record), 0)
-    # Where the beginning is gone, what is there first is where we begin.
-    if folded and seq != folded + 1:
-        return False
-    marks[_stream(record)] = seq
-    return True
-
-
-def _head(record: Record) -> dict[str, Any]:
-    try:
-        return record_head(record.value)
-    except InvalidRecord as error:
-        raise InvalidEvent(str(error)) from error
+def _ahead(stream: str) -> str:
+    """The mark of the newest record behind a gap. It does not count: one such record may be nobody's, two in a row are the journal."""
+    return f"{stream}/ahead"

@@ -117,6 +117,8 @@ class Lane:
         built = self._builder.build(records, before)
         if built.unreadable:
             log.warning("records became dead letters", lane=self.name, count=built.unreadable)
+        for gap in built.gaps:
+            log.error("a journal has a gap; the tables go on behind it", lane=self.name, gap=gap)
         for table, rows in built.tables.items():
             self._clickhouse.insert(table, rows, batch.token(table))
         self._meters.wrote(self.name, built.tables, built.unreadable)

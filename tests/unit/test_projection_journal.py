@@ -1,0 +1,81 @@
+"""Rows of the journal: each record that counts once, also where records cannot be read, are missing, or are nobody's."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from trainhouse.events.journal import ClockTicked, JournalRecord
+from trainhouse.events.topics import DECISIONS
+from trainhouse.projections import journal
+from trainhouse.projections.built import Built
+from trainhouse.projections.journal import JournalBuilder
+from trainhouse.projections.record import Record, Row
+from trainhouse.projections.rows.dead_letters import unreadable_row
+
+
+def of(seq: int, offset: int, *, owner: str = "o", partition: int = 0) -> Record:
+    value = JournalRecord(seq, owner, 1000 + seq, 0, (), (ClockTicked(),), 0, 1, 1, "0" * 64).encode()
+    return Record(DECISIONS, partition, offset, 0, None, value)
+
+
+def junk(offset: int, value: bytes | None = b"no record") -> Record:
+    return Record(DECISIONS, 0, offset, 0, None, value)
+
+
+def builder() -> JournalBuilder:
+    letter = unreadable_row(junk(0), "why").values
+    letters = pa.schema([(name, pa.int64() if isinstance(value, int) else pa.string()) for name, value in letter.items()])
+    seqs = pa.schema([("seq", pa.uint64()), ("source_offset", pa.uint64())])
+    rows = lambda envelope, record: [Row("seqs", {"seq": envelope.order.seq})]  # noqa: E731
+    return JournalBuilder({DECISIONS: (rows,)}, {"seqs": seqs, "dead_letters_rows": letters})
+
+
+def told(records: list[Record], at_once: int, made: JournalBuilder | None = None) -> tuple[list[tuple[int, int]], list[str], int]:
+    """(seq, offset) of what counted, the gaps, and how many dead letters: the records in batches of `at_once`."""
+    made, marks = made or builder(), dict[str, int]()
+    rows: list[tuple[int, int]] = []
+    gaps: list[str] = []
+    dead = 0
+    for first in range(0, len(records), at_once):
+        batch = records[first : first + at_once]
+        before = dict.fromkeys(made.streams(batch), 0) | marks
+        built: Built = made.build(batch, before)
+        assert made.build(batch, before) == built, "a replay gives the same"
+        if "seqs" in built.tables:
+            rows += [(r["seq"], r["source_offset"]) for r in built.tables["seqs"].to_pylist()]
+        gaps += built.gaps
+        dead += built.unreadable
+        assert built.marks.keys() == before.keys() and all(mark >= 0 for mark in built.marks.values())
+        marks |= built.marks
+    return rows, gaps, dead
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+def test_of_two_owners_the_first_counts_and_what_came_twice_once(at_once: int) -> None:
+    records = [of(1, 0), of(2, 1), of(2, 2, owner="late"), of(3, 3), of(1, 4, owner="very late"), of(1, 9, partition=1), of(4, 5)]
+    assert told(records, at_once) == ([(1, 0), (2, 1), (3, 3), (1, 9), (4, 5)], [], 0)
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+def test_the_tables_go_on_behind_a_gap_and_say_what_is_missing(at_once: int) -> None:
+    rows, gaps, dead = told([of(1, 0), junk(1), of(3, 2), of(4, 3), of(5, 4), of(9, 5), of(10, 6), of(11, 7)], at_once)
+    assert rows == [(1, 0), (4, 3), (5, 4), (10, 6), (11, 7)] and dead == 1
+    assert [gap.split(" decided")[0].split("seq ")[1] for gap in gaps] == ["2 to 3", "6 to 9"]
+    assert all(f"{DECISIONS}-0" in gap and "rebuild" in gap for gap in gaps)
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+def test_a_record_that_is_nobodys_stops_nothing(at_once: int) -> None:
+    far = 2**63
+    records = [of(far, 0), of(1, 1), of(2, 2), of(far, 3), of(-5, 4), junk(5, None), junk(6, b"[]"), of(3, 7), of(7, 8), of(4, 9)]
+    assert told(records, at_once) == ([(1, 1), (2, 2), (3, 7), (4, 9)], [], 1)
+
+
+def test_a_record_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, parsed = journal.record_head, list[bytes | None]()
+    monkeypatch.setattr(journal, "record_head", lambda value: (parsed.append(value), read(value))[1])
+    made = builder()
+    records = [of(n + 1, n) for n in range(10)]
+    built = made.build(records, dict.fromkeys(made.streams(records), 0))
+    assert built.tables["seqs"].num_rows == len(parsed) == 10
