@@ -6,7 +6,6 @@ import pytest
 
 from tests.unit.detector_world import Gang, Listener, hear_for
 from trainhouse.events.verdict import GangHung
-from trainhouse.scheduler.core.detector import dump, load
 
 HUNG = ["GangHung"]
 
@@ -216,13 +215,3 @@ def test_the_same_hang_has_the_same_name_whoever_finds_it() -> None:
         names.append(d.said[-1].name)
         d = Listener()
     assert names[0] == names[1]
-
-
-def test_a_dump_goes_on_where_it_was() -> None:
-    gang = Gang()
-    d = started(gang)
-    gang.frozen = {0, 1}
-    assert hear_for(d, gang, 4) == []
-    d.state = load(dump(d.state))
-    assert hear_for(d, gang, 2) == HUNG
-    assert hung(d).silent_s == 5.0

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.unit.detector_world import Gang, Listener, hear_for
 from trainhouse.events import NodeHeartbeat
-from trainhouse.scheduler.core.detector import dump, load
+from trainhouse.scheduler.core.detector import Standings, recall, still_standing
 
 seconds = st.integers(1, 90)
 TROUBLE = st.one_of(
@@ -90,11 +90,20 @@ class World:
                     self.beat()
                 gang.doing("STEPPING")
             case "detector restarted":
-                listener.state = load(dump(listener.state))
+                self.restart()
             case "read again":
                 for heartbeat in self.sent[-how:]:
                     listener.hear(heartbeat)
         self.beat()
+
+    def restart(self) -> None:
+        """Another detector reads back what was said, and the heartbeats of the last minutes."""
+        listener, known = self.listener, Standings()
+        for said in listener.said:
+            recall(known, said)
+        listener.state = listener.machine.begin(known)
+        past = [said for beat in self.sent[-180:] for said in listener.machine.heard(listener.state, beat, listener.now_ms)]
+        listener.said += still_standing(listener.state, past)
 
 
 def harmful(world: World) -> list[str]:
@@ -143,33 +152,10 @@ def test_a_node_that_dies_is_lost_within_its_limit(troubles: list[tuple[str, Any
     assert harmful(world) == ["NodeLost"]
 
 
-@settings(max_examples=40)
-@given(st.lists(TROUBLE, max_size=8), st.booleans())
-def test_a_state_that_was_dumped_and_loaded_judges_as_before(troubles: list[tuple[str, Any]], hangs: bool) -> None:
-    world = World(0.9)
-    for what, how in troubles:
-        world.happens(what, how)
-    if hangs:
-        world.gang.frozen = {1}
-        world.gang.waiting = {0}
-    data = dump(world.listener.state)
-    assert dump(load(data)) == data
-    twin = Listener(stall_window_s=3600)
-    twin.state, twin.now_ms = load(data), world.listener.now_ms
-    before = len(world.listener.said)
-    for _ in range(10):
-        heartbeat = world.gang.beat()
-        world.listener.now_ms += 1000
-        twin.now_ms += 1000
-        world.listener.hear(heartbeat)
-        twin.hear(heartbeat)
-    assert world.listener.said[before:] == twin.said
-    assert bool(twin.said) == hangs
-
-
 def test_hundreds_of_attempts_leave_nothing_behind() -> None:
     world = World(0.05)
     for epoch in range(300):
         world.gang.epoch = epoch
         hear_for(world.listener, world.gang, 3)
-    assert len(dump(world.listener.state)) < 10_000
+    node = world.listener.state.nodes["n"]
+    assert len(node.attempts) == 1 and len(node.attempts["j:299"].ranks) == 2 and not node.stands and len(node.devices) == 1

@@ -66,6 +66,20 @@ def test_uncorrected_errors_that_rise_degrade_a_device_until_none_came_for_a_win
     assert (lifted.device_id, lifted.fault, lifted.since_ms) == ("gpu-0", "ECC", first_ms)
 
 
+def test_errors_are_over_only_after_a_whole_window_in_which_they_were_counted() -> None:
+    gang, first = Gang(ranks=1), Listener()
+    gang.devices = device(ecc_uncorrected=0)
+    hear_for(first, gang, 5)
+    gang.devices = device(ecc_uncorrected=1)
+    assert hear_for(first, gang, 5) == ["DeviceDegraded"]
+    known: dict[str, Any] = {}
+    recall(known, Said(first.said[0].name, first.said[0].event, "n"))
+    second = Listener()
+    second.state = second.machine.begin(known)
+    assert hear_for(second, gang, 60) == []
+    assert hear_for(second, gang, 1) == ["lifted device.degraded"]
+
+
 def test_a_count_of_errors_that_goes_back_or_comes_with_a_boot_is_no_error() -> None:
     gang, d = Gang(ranks=1), Listener()
     for boot, count in (("b1", 9), ("b1", 0), ("b2", 50)):

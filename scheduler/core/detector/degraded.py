@@ -5,7 +5,7 @@ Holds: ECC is over when no error came for a whole window; throttling and a slow 
 
 from trainhouse.events import DeviceHealth
 from trainhouse.events.verdict import DeviceDegraded, DeviceFault
-from trainhouse.scheduler.core.detector.device import DeviceWatch, new_errors, watch_device
+from trainhouse.scheduler.core.detector.device import DeviceWatch, error_free, new_errors, watch_device
 from trainhouse.scheduler.core.detector.look import Look
 from trainhouse.scheduler.core.detector.verdicts import thing
 from trainhouse.scheduler.core.detector.words import seconds
@@ -21,7 +21,7 @@ def look_at_device(look: Look, watch: DeviceWatch, health: DeviceHealth) -> None
     if errors >= look.limits.ecc_errors:
         words = f"{errors} new uncorrected memory errors within {seconds(window_s)}, {watch.uncorrected} in all"
         _say(look, health, DeviceFault.ECC, errors, watch.rises[0][0], words)
-    elif errors == 0 and watch.uncorrected is not None:
+    elif error_free(watch, look.limits, look.at_ms):
         _lift(look, health, DeviceFault.ECC, f"no new uncorrected memory error for {seconds(window_s)}")
     if throttled:
         words = f"throttled for {seconds(watch.throttled.held_ms / 1000)}{_heat(health)}"

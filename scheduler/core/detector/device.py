@@ -16,9 +16,10 @@ MAX_RISES: Final = 32
 
 @dataclass(slots=True)
 class DeviceWatch:
-    """`rises`: when the count of uncorrected errors rose, and by how much, within the window."""
+    """`counted_ms`: since when its errors are counted. `rises`: when their count rose, and by how much, within the window."""
 
     uncorrected: int | None = None
+    counted_ms: int = 0
     rises: list[tuple[int, int]] = field(default_factory=list)
     best_clock_mhz: float = 0.0
     clock_share: float = 1.0
@@ -47,6 +48,8 @@ def watch_device(watch: DeviceWatch, health: DeviceHealth, limits: Detection, at
 def _errors(watch: DeviceWatch, count: int | None, limits: Detection, at_ms: int) -> None:
     if count is None:
         return
+    if watch.uncorrected is None or at_ms < watch.counted_ms:
+        watch.counted_ms = at_ms
     if watch.uncorrected is not None and count > watch.uncorrected:
         watch.rises.append((at_ms, count - watch.uncorrected))
         if len(watch.rises) > MAX_RISES:
@@ -54,6 +57,11 @@ def _errors(watch: DeviceWatch, count: int | None, limits: Detection, at_ms: int
     watch.uncorrected = count
     while watch.rises and not 0 <= at_ms - watch.rises[0][0] <= 1000 * limits.device_window_s:
         del watch.rises[0]
+
+
+def error_free(watch: DeviceWatch, limits: Detection, at_ms: int) -> bool:
+    """Whether no error came for a whole window in which they were counted."""
+    return watch.uncorrected is not None and not watch.rises and at_ms - watch.counted_ms >= 1000 * limits.device_window_s
 
 
 def new_errors(watch: DeviceWatch) -> int:
