@@ -8,10 +8,13 @@ import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from trainhouse.checkpointing.checkpointer import Checkpointer
+from trainhouse.checkpointing.errors import ObjectStoreRefused
 from trainhouse.checkpointing.memory import MemoryObjectStore
 from trainhouse.workers.own_states import HEADER, NAMES, node_key, packed, read_left
 from trainhouse.workers.session.others import Elsewhere, Missing, Others, judged
 from trainhouse.workers.session.own_state import OwnStateNotKept, OwnStates, own_of
+from trainhouse.workers.session.saver import CommitSaver
 from trainhouse.workers.session.survivable import why_not_survivable, why_too_late
 from trainhouse.workers.session.survival import Survival, lost_a_peer
 from trainhouse.workers.session.tracked import Tracked
@@ -260,3 +263,19 @@ def test_a_gang_whose_steps_are_too_short_to_keep_its_states_says_that_it_could_
     for step in range(4):
         survival.boundary(step, step * 1e-9)
     assert not survival.possible
+
+
+class NothingGoes(MemoryObjectStore):
+    """Gives no right to remove."""
+
+    def delete(self, key: str) -> None:
+        raise ObjectStoreRefused(f"no right to remove {key}")
+
+
+def test_ranks_that_may_remove_nothing_save_all_the_same(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    objects = NothingGoes()
+    objects.put(node_key("j", 3, "node-1"), b"of an earlier attempt")
+    checkpointer, elsewhere = Checkpointer(objects, "j", 4, 1, "0" * 64), Elsewhere(objects, "j", 4)
+    saver = CommitSaver(checkpointer, keep_last=1, resume_from=None, elsewhere=elsewhere, tidies=True)
+    assert [saver.save(Tracked(torch.nn.Linear(1, 1)), step) for step in (1, 2)] == [True, True]
+    assert capfd.readouterr().err.count("no right to remove") == 1

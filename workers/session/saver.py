@@ -112,12 +112,20 @@ class CommitSaver:
             return False
         try:
             self._checkpointer.prune(self._retention, frozenset() if self._proved is None else frozenset({self._proved}))
-            if self._tidies and self._elsewhere is not None:
-                self._elsewhere.forget_older()
-                self._tidies = False
         except RetryableError as error:
             print(f"older checkpoints were not removed, the next save tries again: {error}", file=sys.stderr, flush=True)
+        if self._tidies and self._elsewhere is not None:
+            self._tidy(self._elsewhere)
         return True
+
+    def _tidy(self, elsewhere: Elsewhere) -> None:
+        """What cannot be removed costs a little space, not the training: ranks may have no right to remove anything."""
+        self._tidies = False
+        try:
+            elsewhere.forget_older()
+        except CheckpointError as error:
+            self._tidies = isinstance(error, RetryableError)
+            print(f"what earlier attempts left for a rescue was not removed: {error}", file=sys.stderr, flush=True)
 
     def save_for_all(self, state: dict[str, Any], own: list[dict[str, Any]], step: int) -> bool:
         """Of a gang that is broken: what goes wrong is told, and costs no more than the steps since the newest checkpoint."""
