@@ -1,6 +1,7 @@
 """What a pool's policy says of failures: when something counts as one, what is done then, and whom it is blamed on.
 
 Holds: every number has a default that serves a usual fleet; all of it is data, so `trainhouse policy apply` changes it and replay has it.
+Of failures the last 32 are remembered (`evidence`): a limit beyond that is never reached.
 Never: decides anything (`scheduler.core` does).
 """
 
@@ -21,10 +22,12 @@ class Detection(Model):
     A node is suspected after `suspected_beats` of its own heartbeats' interval and lost after `lost_beats`. A gang hangs when it made no
     step for `hang_factor` x its own p99 step time, and for `longest_factor` x the longest step that it ever made, and for
     `hang_floor_s`; before its first step after `start_limit_s`, while it saves after `save_limit_s`. As long as all its ranks on a node
-    show life, which may wait for a rank on another one or do something unannounced, it hangs after `live_floor_s` at least. A
-    straggler's own work takes `straggler_slowdown` x that of the fastest rank for `straggler_after_s`. `ecc_errors`: so many new
-    uncorrected errors within `device_window_s` degrade a device; so does throttling, or a clock below `clock_share` of its best, for all
-    of that time. Waiting for data, or for saves, during such shares of `stall_window_s` is a stall.
+    show life, which may wait for a rank on another one or do something unannounced, it hangs after `live_floor_s` at least. A rank that
+    never said a word is judged only where `silent_start_limit_s` is given, for pools whose programs all use a session: any other program
+    that trains well says nothing either. A straggler's own work takes `straggler_slowdown` x that of the fastest rank for
+    `straggler_after_s`. `ecc_errors`: so many new uncorrected errors within `device_window_s` degrade a device; so does throttling, or a
+    clock below `clock_share` of its best, for all of that time. Waiting for data, or for saves, during such shares of `stall_window_s` is
+    a stall.
     """
 
     suspected_beats: float = Field(5, gt=0, le=1000)
@@ -34,6 +37,7 @@ class Detection(Model):
     hang_floor_s: float = Field(5.0, ge=0, le=86_400)
     live_floor_s: float = Field(30.0, ge=0, le=86_400)
     start_limit_s: float = Field(1800.0, gt=0, le=86_400)
+    silent_start_limit_s: float | None = Field(None, gt=0, le=604_800)
     save_limit_s: float = Field(900.0, gt=0, le=86_400)
     straggler_slowdown: float = Field(1.3, gt=1, le=1000)
     straggler_after_s: float = Field(30.0, ge=0, le=86_400)

@@ -18,6 +18,7 @@ from tests.unit.core_world import (
     registered,
     running,
     saved,
+    started,
 )
 from trainhouse.events import (
     CancelJob,
@@ -58,6 +59,19 @@ def test_a_gang_that_hangs_is_killed_and_starts_again_at_once_at_no_cost() -> No
     verdict = d.last(FailureBlamed)
     assert (verdict.job_id, verdict.epoch) == ("j", 1) and verdict.failed_at_ms is not None
     assert [e.topic for e in d.effects if e.event == verdict] == [topics.VERDICTS]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_gang_that_hangs_before_it_said_a_word_starts_again_too(begun: bool) -> None:
+    d = fleet("a")
+    d.feed(admitted("j", ranks=2, limits={"restarts": 0}))
+    gang = d.last(GangAllocated)
+    if begun:
+        d.feed(started(gang, "a"))
+    d.feed(hung(gang, step=None, ranks=()))
+    assert d.status("j").reason.startswith("the gang hung: no step for 6.5 s")
+    d.feed(*gone(gang))
+    assert d.last(GangAllocated).epoch == 2 and d.last(FailureBlamed).rule == "hung-together"
 
 
 def test_a_gang_that_hangs_again_before_its_next_checkpoint_uses_up_its_restarts() -> None:

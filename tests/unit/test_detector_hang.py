@@ -80,6 +80,36 @@ def test_a_rank_that_never_spoke_is_not_judged() -> None:
     assert hear_for(Listener(start_limit_s=5), gang, 100) == []
 
 
+def test_where_all_programs_speak_a_rank_that_never_does_hangs_at_a_limit_of_its_own() -> None:
+    gang = Gang(ranks=2, pulse=False, step=None, step_at_ms=None, step_time_p99_ms=None)
+    d = started(gang, 60, silent_start_limit_s=60)
+    assert hear_for(d, gang, 1) == HUNG
+    assert (hung(d).ranks, hung(d).step, hung(d).silent_s, hung(d).limit_s) == ((), None, 60, 60)
+    assert "ranks 0-1 on n: no step for 60.0 s, before the first" in hung(d).evidence and "Not a word of ranks 0-1" in hung(d).evidence
+    assert hear_for(d, gang, 100) == []
+
+
+def test_a_rank_that_never_speaks_is_named_and_lends_its_patience_to_nobody() -> None:
+    silent = {"step": None, "step_at_ms": None, "step_time_p99_ms": None, "pulse_at_ms": None, "activity": None, "activity_since_ms": None}
+    gang = Gang(ranks=2)
+    gang.fields[1] = silent
+    d = started(gang, 40, silent_start_limit_s=60)
+    assert hear_for(d, gang, 21) == HUNG and hung(d).ranks == (1,)
+    gang = Gang(ranks=2)
+    gang.fields[1] = silent
+    d = started(gang, 10, silent_start_limit_s=600)
+    gang.frozen = {0}
+    assert hear_for(d, gang, 6) == HUNG and "No pulse of rank 0" in hung(d).evidence
+
+
+def test_a_rank_that_speaks_late_is_judged_by_what_it_says() -> None:
+    gang = Gang(ranks=1, pulse=False, step=None, step_at_ms=None, step_time_p99_ms=None)
+    d = started(gang, 50, silent_start_limit_s=60)
+    gang.pulse, gang.fields[0] = True, {}
+    gang.moved_ms = dict.fromkeys(gang.fields, gang.now_ms)
+    assert hear_for(d, gang, 100) == []
+
+
 def test_a_start_has_its_own_limit() -> None:
     gang = Gang(ranks=2, step=None, step_at_ms=None, step_time_p99_ms=None, activity="STARTING")
     gang.frozen = {0}

@@ -4,7 +4,7 @@ Holds: a rank has patience, and uses it up while it makes no step and says nothi
 holds then. A step, or another activity, gives all patience back. So does a gap in what is known of it: what nobody saw is held against
 nobody; a figure that is no number says nothing. A rank with a pulse may be waiting for another one, so its limit is that of the most
 patient rank here: while one saves, all may take as long as a save. A rank whose pulse is gone as well waits for nobody: it is judged by its
-own limit. One that never spoke (it has no session) is not judged.
+own limit. One that never spoke has no session, or hangs before it begins one: it is judged where the policy has a limit for that.
 Never: compares clocks of two machines.
 """
 
@@ -92,7 +92,7 @@ def patient_limit_s(rank: RankHeartbeat, own_s: float, limits: Detection) -> flo
 
 def watch_rank(watch: RankWatch, rank: RankHeartbeat, own_s: float, shared_s: float, at_ms: int, seen_ms: int | None) -> None:
     """Takes in a heartbeat. `shared_s`: the limit of the most patient rank here. `seen_ms`: as in `Sustained.see`."""
-    if rank.step is None and rank.activity is None and rank.pulse_at_ms is None:
+    if watch.spoke() and rank.step is None and rank.activity is None and rank.pulse_at_ms is None:
         seen_ms = None  # an agent that has just started, and knows nothing of it yet
     stepped = rank.step is not None and rank.step != watch.step
     turned = rank.activity is not None and (rank.activity, rank.activity_since_ms) != (watch.activity, watch.activity_since_ms)
@@ -136,10 +136,13 @@ def _since(moment_ms: int, at_ms: int, seen_ms: int | None) -> int:
 
 
 def culprits(ranks: Iterable[tuple[int, RankWatch]]) -> tuple[int, ...]:
-    """The ranks that others wait for, as far as this node can tell: those that are deaf, or else behind; maybe none."""
+    """The ranks that others wait for, as far as this node can tell: those that are deaf, or else silent, or behind; maybe none."""
     known = list(ranks)
     deaf = tuple(n for n, w in known if w.stuck and w.deaf())
     if deaf:
         return deaf
+    silent = tuple(n for n, w in known if w.stuck and not w.spoke())
+    if silent and len(silent) < len(known):
+        return silent
     steps = [w.step for _, w in known if w.step is not None]
     return tuple(n for n, w in known if w.stuck and w.step is not None and w.step < max(steps))

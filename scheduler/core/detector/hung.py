@@ -22,15 +22,19 @@ def look_for_hang(look: Look, watch: AttemptWatch, beat: AttemptHeartbeat) -> No
     shared_s = 0.0
     for rank in beat.ranks:
         member, limit_s = watch.ranks[rank.rank], own_limit_s(rank, look.limits)
+        spoke = member.progress.spoke() or rank.step is not None or rank.pulse_at_ms is not None
+        if limit_s is not None and spoke:
+            shared_s = max(shared_s, patient_limit_s(rank, limit_s, look.limits))
+        elif limit_s is not None:
+            limit_s = look.limits.silent_start_limit_s
         if limit_s is None:
             member.progress = RankWatch()
-        elif member.progress.spoke() or rank.step is not None or rank.pulse_at_ms is not None:
+        else:
             judged.append((rank, member.progress))
             own_s.append(limit_s)
-            shared_s = max(shared_s, patient_limit_s(rank, limit_s, look.limits))
     seen_ms = None if look.behind else look.seen_ms
     for (rank, progress), limit_s in zip(judged, own_s, strict=True):
-        watch_rank(progress, rank, limit_s, shared_s, look.at_ms, seen_ms)
+        watch_rank(progress, rank, limit_s, max(limit_s, shared_s), look.at_ms, seen_ms)
     hung = any(progress.stuck for _, progress in judged)
     if not (hung or look.node.stands):
         return
@@ -81,6 +85,10 @@ def _whose(stuck: Judged, named: tuple[int, ...]) -> str:
         rank, progress = deaf[0]
         which = rank_words(r.rank for r, _ in deaf)
         return f"No pulse of {which} for {seconds(progress.deaf_ms / 1000)}: stopped, or deaf in native code (pid {rank.pid})"
+    silent = [(rank, progress) for rank, progress in stuck if not progress.spoke()]
+    if silent:
+        which = rank_words(r.rank for r, _ in silent)
+        return f"Not a word of {which}: no session was begun yet; the program hangs before it, or uses none (pid {silent[0][0].pid})"
     if named:
         return f"{rank_words(named)} did fewer steps than the others here"
     return "All of them live and wait for one another, or for a rank on another node"
