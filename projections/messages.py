@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, Message
 from trainhouse.events.errors import BusUnavailable
 
 _PASSING = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._PARTITION_EOF, KafkaError._TIMED_OUT})
-_MEND = "create the topics (`trainhouse up` does), or let this user read them"
+_NOT_FOR_US = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_AUTHORIZATION_FAILED})
 
 log = structlog.get_logger(__name__)
 
@@ -24,7 +24,7 @@ def good_messages(messages: Sequence[Message]) -> list[Message]:
     for message in messages:
         error = _lasting(message)
         if error is not None:
-            raise BusUnavailable(f"reading {message.topic()}: {error.str()}; {_MEND}")
+            raise BusUnavailable(f"reading {message.topic()}: {_told(error)}")
     return [m for m in messages if m.error() is None]
 
 
@@ -46,7 +46,7 @@ class TopicTroubles:
 
     def _say(self, topic: str, partition: int, error: KafkaError) -> None:
         if topic not in self._partitions:
-            log.error("a topic cannot be read; it is tried again, and the others go on", topic=topic, error=f"{error.str()}; {_MEND}")
+            log.error("a topic cannot be read; it is tried again, and the others go on", topic=topic, error=_told(error))
         self._partitions.setdefault(topic, set()).add(partition)
 
     def _is_well(self, topic: str, partition: int) -> None:
@@ -62,3 +62,8 @@ class TopicTroubles:
 def _lasting(message: Message) -> KafkaError | None:
     error = message.error()
     return None if error is None or error.retriable() or error.code() in _PASSING else error
+
+
+def _told(error: KafkaError) -> str:
+    mend = "; create the topics (`trainhouse up` does), or let this user read them" if error.code() in _NOT_FOR_US else ""
+    return f"{error.str()}{mend}"

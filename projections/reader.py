@@ -143,8 +143,9 @@ class KafkaSource:
                     error = message.error()
                     if error is not None and error.code() == KafkaError._PARTITION_EOF:
                         return found
-                    if error is not None or (message.offset() or 0) >= wanted.end:
-                        good_messages([message])
+                    if not good_messages([message]):
+                        continue  # it passes; what came so far is not the whole range
+                    if (message.offset() or 0) >= wanted.end:
                         return found
                     found.append(record_of(message))
                     if found[-1].offset == wanted.end - 1:
