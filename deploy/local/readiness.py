@@ -5,8 +5,8 @@ Always: a check never raises for a part that is away, and blocks for two seconds
 
 from __future__ import annotations
 
+import http.client
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -32,28 +32,21 @@ T = TypeVar("T")
 
 def clickhouse(url: str) -> Check:
     """ClickHouse's HTTP interface answers a query."""
-
-    def check() -> bool:
-        try:
-            with urllib.request.urlopen(f"{url}/?query=SELECT%201", timeout=TIMEOUT_S) as reply:
-                return bool(reply.read().strip() == b"1")
-        except (urllib.error.URLError, OSError):
-            return False
-
-    return check
+    return lambda: (_body(f"{url}/?query=SELECT%201") or b"").strip() == b"1"
 
 
 def answers(url: str) -> Check:
     """An HTTP server says 200 there."""
+    return lambda: _body(url) is not None
 
-    def check() -> bool:
-        try:
-            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as reply:
-                return bool(reply.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
 
-    return check
+def _body(url: str) -> bytes | None:
+    """What is there; None where nobody answers with 200."""
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as reply:
+            return bytes(reply.read()) if reply.status == 200 else None
+    except (OSError, http.client.HTTPException):
+        return None
 
 
 def group(settings: KafkaSettings, name: str) -> Check:

@@ -28,6 +28,7 @@ def within(moment: str, pool: str = "pool") -> str:
     return f"{moment} >= {SINCE} AND {moment} < {UNTIL}{own}"
 
 
+OF_POOL = "({pool:String} = '' OR job_id IN (SELECT job_id FROM jobs WHERE pool = {pool:String}))"
 RECOVERY = """
     count() AS failures, uniqExact(job_id) AS jobs, countIf(recovered_at IS NOT NULL) AS recovered,
     countIf(recovered_by = 'STATUS') AS by_status,
@@ -98,7 +99,6 @@ def unjudged(period: Period) -> Question:
 
 def checkpoints(period: Period) -> Question:
     """Saves: how many became checkpoints and how many failed, how long they took, and what restores found."""
-    of_pool = "({pool:String} = '' OR job_id IN (SELECT job_id FROM jobs WHERE pool = {pool:String}))"
     at = within("at", "")
     return bind(
         period,
@@ -108,17 +108,16 @@ def checkpoints(period: Period) -> Question:
         "if(completed > 0, quantileExactInclusiveIf(0.5)(upload_s, fact = 'completed'), NULL) AS upload_p50_s, "
         "if(completed > 0, quantileExactHighIf(0.95)(upload_s, fact = 'completed'), NULL) AS upload_p95_s, "
         "if(restored > 0, quantileExactInclusiveIf(0.5)(restore_s, fact = 'restored'), NULL) AS restore_p50_s "
-        f"FROM (SELECT * FROM checkpoint_facts FINAL) WHERE {at} AND {of_pool}",
+        f"FROM (SELECT * FROM checkpoint_facts FINAL) WHERE {at} AND {OF_POOL}",
     )
 
 
 def checkpoint_failures(period: Period) -> Question:
     """Why saves failed, most often first."""
-    of_pool = "({pool:String} = '' OR job_id IN (SELECT job_id FROM jobs WHERE pool = {pool:String}))"
     return bind(
         period,
         "SELECT reason, count() AS failed, uniqExact(job_id) AS jobs FROM checkpoint_failures "
-        f"WHERE {within('failed_at', '')} AND {of_pool} GROUP BY reason ORDER BY failed DESC, reason LIMIT {TOP}",
+        f"WHERE {within('failed_at', '')} AND {OF_POOL} GROUP BY reason ORDER BY failed DESC, reason LIMIT {TOP}",
     )
 
 

@@ -76,7 +76,10 @@ def load(path: Path | None) -> list[Target]:
 
 def parse(text: str) -> list[Target]:
     """The objectives of a text. Raises ValueError."""
-    content = yaml.safe_load(text)
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"this is no YAML: {error}") from error
     if not isinstance(content, dict) or not isinstance(content.get("objectives"), list):
         raise ValueError("a file of objectives has `objectives:`, a list")
     return [Target.model_validate(each) for each in content["objectives"]]

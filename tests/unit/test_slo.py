@@ -65,7 +65,7 @@ def test_own_objectives_replace_shipped_ones_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["[]", "objectives: 3", MINE.replace("{since}", "now64()"), MINE.replace("0.5", "1"), MINE + "    more: 1\n"]
+    "wrong", ["[]", "objectives: [", "objectives: 3", MINE.replace("{since}", "now64()"), MINE.replace("0.5", "1"), MINE + "    more: 1\n"]
 )
 def test_what_is_no_objective_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError):
