@@ -80,6 +80,18 @@ def test_errors_are_over_only_after_a_whole_window_in_which_they_were_counted() 
     assert hear_for(second, gang, 1) == ["lifted device.degraded"]
 
 
+def test_errors_are_told_again_after_a_boot() -> None:
+    gang, d = Gang(ranks=1), Listener()
+    gang.devices = device(ecc_uncorrected=0)
+    hear_for(d, gang, 5)
+    gang.devices = device(ecc_uncorrected=1)
+    assert hear_for(d, gang, 5) == ["DeviceDegraded"]
+    gang.boot_id, gang.incarnation, gang.devices = "b2", "i2", device(ecc_uncorrected=0)
+    assert hear_for(d, gang, 5) == ["lifted device.degraded"]
+    gang.devices = device(ecc_uncorrected=1)
+    assert hear_for(d, gang, 5) == ["DeviceDegraded"] and d.said[-1].event.boot_id == "b2"  # type: ignore[attr-defined]
+
+
 def test_a_count_of_errors_that_goes_back_or_comes_with_a_boot_is_no_error() -> None:
     gang, d = Gang(ranks=1), Listener()
     for boot, count in (("b1", 9), ("b1", 0), ("b2", 50)):

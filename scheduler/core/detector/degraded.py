@@ -1,6 +1,7 @@
 """A device that is not what it should be, said once for each fault.
 
-Holds: ECC is over when no error came for a whole window; throttling and a slow clock when they were seen to be over for one.
+Holds: what was said of another boot is over; ECC is over when no error came for a whole window; throttling and a slow clock when they were
+seen to be over for one.
 """
 
 from trainhouse.events import DeviceHealth
@@ -33,6 +34,13 @@ def look_at_device(look: Look, watch: DeviceWatch, health: DeviceHealth) -> None
         _say(look, health, DeviceFault.SLOW_CLOCK, watch.clock_share, watch.slow.since_ms, f"{words}{_heat(health)}")
     elif slow is False:
         _lift(look, health, DeviceFault.SLOW_CLOCK, words)
+
+
+def end_other_boots(look: Look) -> None:
+    """Devices are set up anew when a machine boots: their faults are told anew, or are gone."""
+    for about, stood in list(look.node.stands.items()):
+        if stood.device_id is not None and stood.boot_id not in (None, look.node.boot_id):
+            look.lifts(about, f"{look.node.node_id} was booted since")
 
 
 def _heat(health: DeviceHealth) -> str:

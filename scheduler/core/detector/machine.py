@@ -11,7 +11,7 @@ from typing import Final
 
 from trainhouse.events import NodeHeartbeat
 from trainhouse.events.failure_policy import Detection
-from trainhouse.scheduler.core.detector.degraded import look_at_device
+from trainhouse.scheduler.core.detector.degraded import end_other_boots, look_at_device
 from trainhouse.scheduler.core.detector.device import DeviceWatch
 from trainhouse.scheduler.core.detector.hung import look_for_hang
 from trainhouse.scheduler.core.detector.look import Look
@@ -60,6 +60,7 @@ class DetectorMachine:
         node, seen_ms = self._take(state, old, beat, limits)
         look = Look(node, limits, beat.at_ms, now_ms, seen_ms, beat.spool_lag_bytes > BEHIND_BYTES)
         end_silence(look, beat)
+        end_other_boots(look)
         _look_at_attempts(look, beat)
         _look_at_devices(look, beat)
         return look.said

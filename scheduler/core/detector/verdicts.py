@@ -39,6 +39,7 @@ class Stands:
     fault: str | None = None
     incarnation: str | None = None
     sequence: int | None = None
+    boot_id: str | None = None
 
     def lifted(self, node_id: str, pool: str, at_ms: int, evidence: str) -> Said:
         """The event that it is over."""
@@ -72,6 +73,7 @@ def stands(said: Said) -> Stands:
         fields.get("fault"),
         fields.get("incarnation"),
         fields.get("sequence"),
+        fields.get("boot_id"),
     )
 
 
