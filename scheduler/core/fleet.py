@@ -10,6 +10,7 @@ from trainhouse.events.phases import PartEnd, StopCause, StopKind, Stopping
 from trainhouse.scheduler.core import probes
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.evidence import note_launch, note_lost
+from trainhouse.scheduler.core.leaving import holder_of
 from trainhouse.scheduler.core.life import end_part, stop
 from trainhouse.scheduler.core.records import Job, Node, NodeHealth
 from trainhouse.scheduler.core.trust import is_ours
@@ -40,7 +41,7 @@ def on_registered(draft: Draft, event: NodeRegistered) -> None:
 
 def _not_running(draft: Draft, old: Node | None, event: NodeRegistered, hold: Hold) -> None:
     """Settles one attempt that the node had and does not run now."""
-    job = _holder(draft, event.node_id, hold)
+    job = holder_of(draft, event.node_id, hold)
     rebooted = old is not None and old.boot_id != event.boot_id
     if not rebooted and job is not None and not _had_started(job, event.node_id) and not _had_ended(job, event.node_id):
         # It may not have read the order yet. Its agent answers the order, or the release, when it does. (Of a part that was given up
@@ -57,14 +58,6 @@ def _not_running(draft: Draft, old: Node | None, event: NodeRegistered, hold: Ho
         lose_part(draft, job, event.node_id, f"node {event.node_id} was rebooted")
     else:
         end_part(draft, job, event.node_id, PartEnd.STOPPED)
-
-
-def _holder(draft: Draft, node_id: str, hold: Hold) -> Job | None:
-    """The job whose present attempt a node's hold is of. A node may say that it runs what was never placed on it: nobody's."""
-    job = draft.live(hold.job_id)
-    if job is None or job.allotment is None or job.allotment.epoch != hold.epoch:
-        return None
-    return job if any(p.node_id == node_id for p in job.allotment.placements) else None
 
 
 def _had_started(job: Job, node_id: str) -> bool:
@@ -93,7 +86,7 @@ def desired_state(draft: Draft, event: NodeRegistered) -> NodeDesiredState:
     node = draft.state.node(event.node_id)
     allocations = []
     for hold in node.holds:
-        job = _holder(draft, node.node_id, hold)
+        job = holder_of(draft, node.node_id, hold)
         if job is not None and not isinstance(job.phase, Stopping):
             allocations.append(order_of(job))
     return NodeDesiredState(
@@ -133,7 +126,7 @@ def on_lost(draft: Draft, event: NodeLost) -> None:
     reason = f"node {event.node_id} was lost: silent for {event.silent_s:.1f} s"
     draft.emit(NodeGivenUp(node_id=event.node_id, reason=event.evidence or reason))
     for hold in node.holds:
-        job = _holder(draft, event.node_id, hold)
+        job = holder_of(draft, event.node_id, hold)
         if job is not None:
             lose_part(draft, job, event.node_id, reason)
 

@@ -6,6 +6,7 @@ Never: frees a device; its nodes say when nothing is left.
 """
 
 from trainhouse.events import CheckpointRequested
+from trainhouse.events.decisions import Hold
 from trainhouse.events.phases import Checkpointing, Running, StopCause, Stopping
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.life import stop
@@ -49,6 +50,13 @@ def all_leave(draft: Draft, node: Node, cause: StopCause, deadline_ms: int) -> N
 
 def jobs_on(draft: Draft, node: Node, device_id: str | None = None) -> list[str]:
     """Jobs whose present attempt has a part there (on one of its devices), sorted."""
-    held = sorted({(str(h.job_id), int(h.epoch)) for h in node.holds if device_id is None or device_id in h.devices})
-    jobs = draft.state.jobs
-    return [j for j, epoch in held if j in jobs and (a := jobs[j].allotment) is not None and a.epoch == epoch]
+    held = (h for h in node.holds if device_id is None or device_id in h.devices)
+    return sorted(str(job.job_id) for h in held if (job := holder_of(draft, node.node_id, h)) is not None)
+
+
+def holder_of(draft: Draft, node_id: str, hold: Hold) -> Job | None:
+    """The job whose present attempt a node's hold is of. A node may say that it runs what was never placed on it: nobody's."""
+    job = draft.live(hold.job_id)
+    if job is None or job.allotment is None or job.allotment.epoch != hold.epoch:
+        return None
+    return job if any(p.node_id == node_id for p in job.allotment.placements) else None

@@ -9,6 +9,7 @@ from trainhouse.events import (
     AttemptRef,
     CancelJob,
     ChangeJob,
+    DrainNode,
     Event,
     GangAllocated,
     GangReleased,
@@ -17,8 +18,10 @@ from trainhouse.events import (
     LaunchFailed,
     NodeDesiredState,
     NodeHeartbeat,
+    NodeId,
     NodeRegistered,
     PoolCreated,
+    PoolName,
     topics,
 )
 from trainhouse.events.decisions import NodeGivenUp, PlacementResumed
@@ -204,6 +207,7 @@ def test_a_node_that_says_it_runs_what_was_placed_elsewhere_is_told_to_end_it_an
     stranger = registered("z", **running(gang))
     d.feed(stranger)
     assert d.last(NodeDesiredState, node_id="z").allocations == ()
+    d.feed(DrainNode(pool=PoolName("default"), node_id=NodeId("z")))
     d.feed(lost(stranger))
     assert d.last(NodeGivenUp).node_id == "z" and not d.all(GangReleased)
 
