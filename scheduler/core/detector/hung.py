@@ -53,16 +53,12 @@ def _say(look: Look, beat: AttemptHeartbeat, judged: Judged) -> None:
     limit_s = progress.own_s if progress.used < ALL else progress.shared_s
     p99_s = None if rank.step_time_p99_ms is None else rank.step_time_p99_ms / 1000
     event = GangHung(
-        pool=look.node.pool,
-        job_id=beat.job_id,
-        attempt=beat.attempt,
-        epoch=beat.epoch,
+        **look.of_gang(beat),
         ranks=named,
         step=progress.step,
         silent_s=progress.still_ms / 1000,
         limit_s=limit_s,
         p99_step_s=p99_s,
-        at_ms=look.now_ms,
         evidence=f"{_silence(look, stuck, rank, progress, limit_s)}. {_whose(stuck, named)}",
     )
     look.says(event, beat.job_id, beat.epoch, look.node.node_id, progress.step)

@@ -4,11 +4,22 @@ Holds: what a rule finds goes through here, so that it is said once and lifted o
 """
 
 from dataclasses import dataclass, field
+from typing import TypedDict
 
-from trainhouse.events import Event
+from trainhouse.events import AttemptHeartbeat, AttemptNumber, Epoch, Event, JobId, PoolName
 from trainhouse.events.failure_policy import Detection
 from trainhouse.scheduler.core.detector.state import NodeWatch
 from trainhouse.scheduler.core.detector.verdicts import MAX_NAME_CHARS, Said, stands, thing_of
+
+
+class OfGang(TypedDict):
+    """What every verdict about a gang has."""
+
+    pool: PoolName
+    job_id: JobId
+    attempt: AttemptNumber
+    epoch: Epoch
+    at_ms: int
 
 
 @dataclass(slots=True)
@@ -25,6 +36,10 @@ class Look:
     seen_ms: int | None = None
     behind: bool = False
     said: list[Said] = field(default_factory=list)
+
+    def of_gang(self, beat: AttemptHeartbeat) -> OfGang:
+        """The fields of a verdict about an attempt."""
+        return {"pool": self.node.pool, "job_id": beat.job_id, "attempt": beat.attempt, "epoch": beat.epoch, "at_ms": self.now_ms}
 
     def says(self, event: Event, *name: object) -> None:
         """A verdict, unless it stands. `name`: what the same facts give again."""

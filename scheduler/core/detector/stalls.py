@@ -49,15 +49,11 @@ def _data(look: Look, beat: AttemptHeartbeat, share: float, rank: int, since_ms:
     words = f"rank {rank} on {look.node.node_id} spent {share:.0%} of {seconds(window_s)} waiting for its data (limit {limit:.0%})"
     if _beyond(look, thing(DataStalled.event_type, beat.job_id, beat.epoch), share, limit, words):
         event = DataStalled(
-            pool=look.node.pool,
-            job_id=beat.job_id,
-            attempt=beat.attempt,
-            epoch=beat.epoch,
+            **look.of_gang(beat),
             rank=rank,
             wait_share=share,
             window_s=window_s,
             since_ms=since_ms,
-            at_ms=look.now_ms,
             evidence=f"{words}: its loader, or what that reads from, is too slow",
         )
         look.says(event, beat.job_id, beat.epoch, look.node.node_id, since_ms)
@@ -68,14 +64,10 @@ def _saves(look: Look, beat: AttemptHeartbeat, share: float, rank: int, since_ms
     words = f"saves held rank {rank} on {look.node.node_id} up for {share:.0%} of {seconds(window_s)} (limit {limit:.0%})"
     if _beyond(look, thing(StoreSlow.event_type, beat.job_id, beat.epoch), share, limit, words):
         event = StoreSlow(
-            pool=look.node.pool,
-            job_id=beat.job_id,
-            attempt=beat.attempt,
-            epoch=beat.epoch,
+            **look.of_gang(beat),
             stall_share=share,
             window_s=window_s,
             since_ms=since_ms,
-            at_ms=look.now_ms,
             evidence=f"{words}: the object store is slow, or saves come too often",
         )
         look.says(event, beat.job_id, beat.epoch, since_ms)

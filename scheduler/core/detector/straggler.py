@@ -26,16 +26,12 @@ def look_for_straggler(look: Look, slow: Sustained, beat: AttemptHeartbeat, rank
         look.lifts(thing(StragglerDetected.event_type, beat.job_id, beat.epoch, rank.rank), f"{words} now")
         return
     event = StragglerDetected(
-        pool=look.node.pool,
-        job_id=beat.job_id,
-        attempt=beat.attempt,
-        epoch=beat.epoch,
+        **look.of_gang(beat),
         rank=rank.rank,
         node_id=look.node.node_id,
         device_id=rank.device_id,
         slowdown=slowdown,
         since_ms=slow.since_ms,
-        at_ms=look.now_ms,
         evidence=f"{words}, for {seconds(slow.held_ms / 1000)} now",
     )
     look.says(event, beat.job_id, beat.epoch, rank.rank, slow.since_ms)
