@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -92,12 +91,6 @@ def _kill_tree(pid: int) -> None:
             each.kill()
         except psutil.NoSuchProcess:
             pass
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def until(condition: Callable[[], bool], otherwise: str) -> None:

@@ -20,6 +20,7 @@ from trainhouse.checkpointing.memory import MemoryObjectStore
 from trainhouse.checkpointing.objects import ObjectStore, exists, get_or_none
 from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.deploy.local.ports import free_port
 
 if TYPE_CHECKING:
     from trainhouse.deploy.local.store import StoreServer
@@ -215,20 +216,15 @@ def test_a_lost_answer_to_a_conditional_put_is_settled_by_content(under_test: Un
 # What only the real one can show
 
 
-def test_a_store_that_is_away_is_a_retryable_error_with_the_way_out(free_port: int) -> None:
+def test_a_store_that_is_away_is_a_retryable_error_with_the_way_out() -> None:
+    port = free_port()
     gone = S3ObjectStore(
-        StoreSettings(endpoint=f"http://127.0.0.1:{free_port}", access_key="a", secret_key="b", deadline_s=1.0)  # type: ignore[arg-type]
+        StoreSettings(endpoint=f"http://127.0.0.1:{port}", access_key="a", secret_key="b", deadline_s=1.0)  # type: ignore[arg-type]
     )
-    with pytest.raises(ObjectStoreUnavailable, match=rf"127\.0\.0\.1:{free_port}/trainhouse: get of 'k'.*TRAINHOUSE_S3_ENDPOINT"):
+    with pytest.raises(ObjectStoreUnavailable, match=rf"127\.0\.0\.1:{port}/trainhouse: get of 'k'.*TRAINHOUSE_S3_ENDPOINT"):
         gone.get("k")
     with pytest.raises(ObjectStoreUnavailable, match="conditional put of 'k'"):
         gone.put_if_absent("k", b"")
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def test_a_wrong_key_or_bucket_is_refused_at_once(object_store_endpoint: StoreServer) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
+from trainhouse.deploy.local.ports import free_port
 from trainhouse.scheduler.core.blame.recorder import told
 from trainhouse.workers.agent.recorder import words_of
 from trainhouse.workers.launcher.ports import RankPaths
@@ -38,17 +38,11 @@ while True:
 """
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.timeout(290)
 def test_a_stuck_rank_tells_where_it_is_when_it_is_told_to_end(tmp_path: Path) -> None:
     script = tmp_path / "rank.py"
     script.write_text(SCRIPT)
-    about = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": "2"}
+    about = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     ranks = [subprocess.Popen([sys.executable, str(script), str(tmp_path)], env=os.environ | about | {"RANK": str(r)}) for r in (0, 1)]
     paths = RankPaths(tmp_path)
     try:
