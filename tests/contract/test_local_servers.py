@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from botocore.exceptions import ClientError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.waiting import until
 from trainhouse.deploy.local import jars
 from trainhouse.deploy.local.errors import JarsMissing, NotReady, PortBusy
 from trainhouse.deploy.local.kafka import MESSAGE_MAX_BYTES, KafkaServer
@@ -46,9 +46,12 @@ def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "fetch.message.max.bytes": MESSAGE_MAX_BYTES})
     reader.assign([TopicPartition(topic, 0, 0)])
     found: list[bytes] = []
-    deadline = time.monotonic() + 30
-    while len(found) < count and time.monotonic() < deadline:
-        found += [message.value() for message in reader.consume(count, timeout=0.5) if not message.error()]
+
+    def all_came() -> bool:
+        found.extend(message.value() for message in reader.consume(count, timeout=0.5) if not message.error())
+        return len(found) >= count
+
+    until(all_came, lambda: f"{len(found)} of {count} records came", every_s=0)
     reader.close()
     return found
 
@@ -95,10 +98,12 @@ def test_a_group_member_that_dies_is_noticed_after_a_session_of_six_seconds(kafk
     config = {"bootstrap.servers": kafka, "group.id": "local.group", "session.timeout.ms": 6000, "auto.offset.reset": "earliest"}
     member = Consumer(config)
     member.subscribe(["local.group"])
-    deadline = time.monotonic() + 20
-    while not member.assignment() and time.monotonic() < deadline:
+
+    def assigned() -> bool:
         member.poll(0.1)
-    assert member.assignment()
+        return bool(member.assignment())
+
+    until(assigned, "a partition of its own", every_s=0)
     member.close()
 
 
@@ -214,7 +219,7 @@ def test_a_server_ends_with_its_parent_even_if_that_is_killed(tmp_path: Path) ->
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    psutil.wait_procs([child], timeout=20)
+    psutil.wait_procs([child], timeout=60)
     assert not child.is_running()
 
 

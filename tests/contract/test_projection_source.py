@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.waiting import until
 from trainhouse.events.kafka import producer_config
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.errors import BrokenPosition
@@ -73,9 +73,7 @@ def void(_: object) -> None:
 
 def take(source: Source, count: int) -> list[Record]:
     found: list[Record] = []
-    deadline = time.monotonic() + 30
-    while len(found) < count and time.monotonic() < deadline:
-        found += source.poll(0.05)
+    until(lambda: found.extend(source.poll(0.05)) or len(found) >= count, lambda: f"{count} records, not {found}", every_s=0)  # type: ignore[func-returns-value]
     return found
 
 
@@ -154,7 +152,5 @@ def test_a_history_ends_where_it_is_told_to_also_where_no_record_is(log: Log) ->
 
 def ended(history: History) -> list[Record]:
     found: list[Record] = []
-    deadline = time.monotonic() + 60
-    while not history.finished and time.monotonic() < deadline:
-        found += history.poll(0.05)
+    until(lambda: found.extend(history.poll(0.05)) or history.finished, "its end", every_s=0)  # type: ignore[func-returns-value]
     return found

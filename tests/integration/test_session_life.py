@@ -35,7 +35,7 @@ torch.compile(whole, backend="eager", fullgraph=True)(torch.ones(2))  # raises w
 bad = int(sys.argv[1])
 for step in session.steps(100_000):
     with session.data_wait():
-        time.sleep(0.01 * (1 + session.rank))
+        time.sleep(0.15 if session.rank else 0.01)
     loss = wrapped(torch.randn(8, 4)).square().mean()
     optimizer.zero_grad(); loss.backward(); optimizer.step()
     session.log(loss=loss * math.nan if step == bad and session.rank == 1 else loss)
@@ -69,13 +69,14 @@ def test_a_stopped_rank_falls_silent_while_its_peers_pulse_goes_on(runs: Runs) -
     begun = [line[1] for line in run.lines() if line[0] == "a"]
     assert begun and begun[0]["activity"] == "STARTING", "it lives before it trains"  # type: ignore[index]
     slow, fast = told(run, 1), told(run, 0)
-    assert slow["work_time_ms"] >= 20 > fast["work_time_ms"] >= 10 and slow["fastest_work_time_ms"] < 20
+    # Far enough apart that a busy machine does not make the fast one slow.
+    assert slow["work_time_ms"] >= 150 > fast["work_time_ms"] >= 10 and slow["fastest_work_time_ms"] < 150
     os.kill(pid_of(run, 1), signal.SIGSTOP)
     stopped_ms = now_ms()
-    until(lambda: told(run, 0)["pulse_at_ms"] > stopped_ms + 3_000, told=lambda: told(run, 0))
+    # Rank 0 is stuck in a collective, and its session lives.
+    until(lambda: told(run, 0)["pulse_at_ms"] > max(stopped_ms, told(run, 0)["step_at_ms"]) + 3_000, told=lambda: told(run, 0))
     silent, waits = told(run, 1), told(run, 0)
     assert silent["pulse_at_ms"] <= stopped_ms and waits["step"] <= silent["step"] + 200
-    assert waits["step_at_ms"] < stopped_ms + 2_000 < waits["pulse_at_ms"], "rank 0 is stuck in a collective, and its session lives"
     assert 0 < waits["step_time_p99_ms"] <= waits["longest_step_ms"] * 1.03
     os.kill(pid_of(run, 1), signal.SIGCONT)
     until(lambda: told(run, 0)["step"] > waits["step"] + 3 and told(run, 1)["pulse_at_ms"] > stopped_ms + 3_000)
