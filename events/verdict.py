@@ -10,6 +10,7 @@ from pydantic import Field
 
 from trainhouse.events.base import Event
 from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, JobId, NodeId, PoolName
+from trainhouse.events.node import RankActivity
 
 MAX_EVIDENCE_CHARS = 4096
 
@@ -31,13 +32,17 @@ class GangVerdict(Verdict):
 
 
 class GangHung(GangVerdict, type="trainhouse.gang.hung.v1"):
-    """No step for longer than the gang's own rhythm explains. `ranks` are those that fell silent first, as far as can be told."""
+    """No step for longer than the gang's own rhythm explains. `ranks` are those that fell silent first, as far as can be told.
+
+    `activity`: what the rank that made no step for longest said it was at, if all of them still show life.
+    """
 
     ranks: tuple[int, ...] = ()
     step: int | None = None
     silent_s: float
     limit_s: float
     p99_step_s: float | None = None
+    activity: RankActivity | None = None
 
 
 class StragglerDetected(GangVerdict, type="trainhouse.rank.straggler.v1"):

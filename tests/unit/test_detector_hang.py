@@ -34,6 +34,7 @@ def test_a_stopped_rank_is_found_at_the_first_heartbeat_after_the_limit(step_s: 
     assert event.ranks == (2,) and event.step == gang.steps[2] and event.limit_s == limit_s
     assert limit_s <= event.silent_s <= limit_s + 1
     assert "rank 2" in event.evidence and "No pulse of rank 2" in event.evidence and "pid 102" in event.evidence
+    assert event.activity is None
     assert hear_for(d, gang, 100) == []
 
 
@@ -140,7 +141,7 @@ def test_saving_and_announced_work_have_their_own_limits(activity: str, fields: 
     gang.doing(activity, **fields)
     assert hear_for(d, gang, limit_s - 1) == []
     assert hear_for(d, gang, 1) == HUNG and hung(d).limit_s == limit_s
-    assert f", while {activity};" in hung(d).evidence
+    assert f", while {activity};" in hung(d).evidence and hung(d).activity == activity
     gang.doing("STEPPING")
     assert hear_for(d, gang, 2) == ["lifted gang.hung"]
 

@@ -15,9 +15,6 @@ from trainhouse.scheduler.core.blame.gang import Gang
 from trainhouse.scheduler.core.blame.recorder import told
 
 _WATCHDOG: Final = re.compile(r"watchdog at work: (\d+), last enqueued NCCL work: (\d+)")
-# The detector's words: what a rank was at, and that its process gave no sign of life at all.
-_AT: Final = re.compile(rf", while ({'|'.join(RankActivity)})\b")
-_DEAF: Final = re.compile(r"\bNo pulse\b")
 
 
 def by_silence(evidence: Evidence, gang: Gang, findings: Sequence[Finding]) -> Blamed:
@@ -61,11 +58,9 @@ def _by_verdict(evidence: Evidence, gang: Gang) -> Blamed | None:
     if hung is None:
         return None
     why = hung.evidence or f"no step for {hung.silent_s:g} s"
-    at = _AT.search(why)
-    activity = at.group(1) if at is not None and not _DEAF.search(why) else ""
-    if activity == RankActivity.SAVING:
+    if hung.activity is RankActivity.SAVING:
         return Blamed(FailureCategory.STORAGE, "hung-saving", f"the gang hung while it saved: {why}", fingerprint="hung-saving")
-    if activity == RankActivity.WAITING_FOR_DATA:
+    if hung.activity is RankActivity.WAITING_FOR_DATA:
         return Blamed(FailureCategory.DATA, "hung-data", f"the gang hung while it waited for data: {why}", fingerprint="hung-data")
     late = _late(gang, hung.ranks, "hung", f"rank {hung.ranks[0]} fell silent first: {why}") if hung.ranks else None
     if late is not None:

@@ -1,7 +1,6 @@
 """A hung gang, said once for each node that sees it.
 
-Holds: `ranks` names those that the others wait for, as far as this node can tell: none where all merely wait. Blame reads two things from
-the evidence: `, while ACTIVITY` and `No pulse`.
+Holds: `ranks` names those that the others wait for, as far as this node can tell: none where all merely wait.
 """
 
 from trainhouse.events import AttemptHeartbeat, RankHeartbeat
@@ -59,6 +58,7 @@ def _say(look: Look, beat: AttemptHeartbeat, judged: Judged) -> None:
         silent_s=progress.still_ms / 1000,
         limit_s=limit_s,
         p99_step_s=p99_s,
+        activity=None if any(progress.deaf() for _, progress in stuck) else progress.activity,
         evidence=f"{_silence(look, stuck, rank, progress, limit_s)}. {_whose(stuck, named)}",
     )
     look.says(event, beat.job_id, beat.epoch, look.node.node_id, progress.step)
