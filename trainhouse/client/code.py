@@ -43,6 +43,11 @@ class PackedCode:
         """Whether the folder differs from its commit."""
         return bool(self.git_diff)
 
+    @property
+    def diff_sha256(self) -> str:
+        """What `git_diff` is stored under; empty where there is none."""
+        return hashlib.sha256(self.git_diff).hexdigest() if self.git_diff else ""
+
     def stored(self, uri: str, diff_uri: str | None) -> CodeArchive:
         """As a spec names it, when it lies there."""
         return CodeArchive(

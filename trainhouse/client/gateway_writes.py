@@ -99,7 +99,7 @@ def put_code(code: PackedCode) -> Flow[CodeArchive]:
     except NotFound:
         found = (yield from ask(Request("PUT", path, content=code.archive, headers=BINARY))).json()
     diff_uri = None
-    if code.git_diff and code.git_commit:
-        diff = Request("PUT", f"{path}/diff", {"git_commit": code.git_commit}, content=code.git_diff, headers=BINARY)
+    if code.git_diff:
+        diff = Request("PUT", f"{CODE}/diffs/{code.diff_sha256}", content=code.git_diff, headers=BINARY)
         diff_uri = (yield from ask(diff)).json()["uri"]
     return code.stored(found["uri"], diff_uri)

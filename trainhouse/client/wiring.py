@@ -33,12 +33,11 @@ def put_code(code: PackedCode) -> CodeArchive:
     from trainhouse.checkpointing.settings import StoreSettings
 
     objects = S3ObjectStore(StoreSettings())
-    key = f"code/{code.sha256}.tar.gz"
-    diff_key = f"code/{code.sha256}.{code.git_commit}.diff"
+    key, diff_key = f"code/{code.sha256}.tar.gz", f"code/{code.diff_sha256}.diff"
     try:
         if objects.stat(key) is None:
             objects.put(key, code.archive)
-        if code.git_diff:
+        if code.git_diff and objects.stat(diff_key) is None:
             objects.put(diff_key, code.git_diff)
     except CheckpointError as error:
         raise NotReachable(f"the code could not be stored: {error}") from error

@@ -47,16 +47,16 @@ class Bounds:
             await answer(scope, receive, sending)
 
 
-def refuse_declared(scope: Scope, most_bytes: int) -> None:
+def refuse_declared(scope: Scope, most_bytes: int, way_out: str = "") -> None:
     """Raises Problem 413 where the sender itself says that the body is too large."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > most_bytes:
-            raise too_large(most_bytes)
+            raise too_large(most_bytes, way_out)
 
 
-def too_large(most_bytes: int) -> Problem:
-    """413 with the limit."""
-    return Problem(413, "Too large", f"a request's body may have {most_bytes} bytes at most")
+def too_large(most_bytes: int, way_out: str = "") -> Problem:
+    """413 with the limit, and what to do."""
+    return Problem(413, "Too large", f"this body may have {most_bytes} bytes at most" + (f": {way_out}" if way_out else ""))
 
 
 class _Sending:

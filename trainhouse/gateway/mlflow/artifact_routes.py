@@ -5,11 +5,9 @@ never shown as a page of this server.
 """
 
 import asyncio
-import hashlib
 import re
-import tempfile
 from collections.abc import Iterator
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
@@ -21,11 +19,11 @@ from trainhouse.gateway.context import now_ms
 from trainhouse.gateway.mlflow import shapes
 from trainhouse.gateway.mlflow.desk import Desk, Reading, Row, Writing
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, invalid, missing
+from trainhouse.gateway.spooling import spooled
 
 router = APIRouter(route_class=MlflowRoute)
 Json = dict[str, Any]
 PIECE_BYTES = 4 * 1024 * 1024
-IN_MEMORY_BYTES = 8 * 1024 * 1024
 MAX_LISTED = 100_000
 MAX_DELETED = 1000
 _PLACE = re.compile(r"^(?P<experiment>[0-9]{1,18})/(?P<run>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})/artifacts(?:/(?P<path>.*))?$")
@@ -40,13 +38,12 @@ async def upload(place: str, request: Request, desk: Writing) -> Json:
     if not path:
         raise invalid("an artifact needs a path within its run")
     row = await desk.active_run(run_id)
-    with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as file:
-        sha256, size_bytes = await _received(request, file, desk.settings.artifact_bytes, desk.settings.body_time_s)
-        key = f"artifacts/{row['job_id']}/{sha256}"
-        await asyncio.to_thread(desk.ports.objects.put_file, key, file)
-    uri = desk.ports.objects.uri(key)
-    logged = ArtifactLogged(job_id=JobId(row["job_id"]), path=path, uri=uri, sha256=sha256, size_bytes=size_bytes, at_ms=now_ms())
-    await desk.send(logged)
+    way_out = "log it in parts, or raise artifact_bytes of the gateway's settings"
+    async with spooled(request, desk.settings.artifact_bytes, desk.settings.body_time_s, way_out) as body:
+        key = f"artifacts/{row['job_id']}/{body.sha256}"
+        await asyncio.to_thread(desk.ports.objects.put_file, key, body.file)
+    found = {"uri": desk.ports.objects.uri(key), "sha256": body.sha256, "size_bytes": body.size_bytes}
+    await desk.send(ArtifactLogged(job_id=JobId(row["job_id"]), path=path, **found, at_ms=now_ms()))
     return {}
 
 
@@ -124,28 +121,6 @@ def pieces(objects: S3ObjectStore, row: Row) -> Iterator[bytes]:
     key = row["uri"].removeprefix(objects.uri(""))
     for start in range(0, row["size_bytes"], PIECE_BYTES):
         yield objects.get_range(key, start, min(PIECE_BYTES, row["size_bytes"] - start))
-
-
-async def _received(request: Request, file: IO[bytes], limit_bytes: int, patience_s: float) -> tuple[str, int]:
-    """Writes the body to a file. Returns its hash and size. Raises MlflowError when it is too large, or when nothing comes for too long."""
-    too_large = invalid(f"an artifact has at most {limit_bytes} bytes here (artifact_bytes of the gateway's settings)")
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit_bytes:
-        raise too_large
-    whole, size_bytes = hashlib.sha256(), 0
-    stream = request.stream()
-    while True:
-        try:
-            piece = await asyncio.wait_for(anext(stream, None), patience_s)
-        except TimeoutError as error:
-            raise invalid(f"nothing of the artifact came for {patience_s:g} s") from error
-        if piece is None:
-            return whole.hexdigest(), size_bytes
-        size_bytes += len(piece)
-        if size_bytes > limit_bytes:
-            raise too_large
-        whole.update(piece)
-        await asyncio.to_thread(file.write, piece)
 
 
 async def _files(desk: Desk, run: Row, under: str) -> list[Json]:
