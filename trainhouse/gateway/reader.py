@@ -38,7 +38,7 @@ class Answer:
 class SqlReader:
     """The projections. One for the whole process; `close` lets the connections go."""
 
-    def __init__(self, settings: ClickHouseSettings, *, timeout_s: float = 30.0, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, settings: ClickHouseSettings, *, timeout_s: float = 30.0) -> None:
         headers = {"X-ClickHouse-User": settings.user, "X-ClickHouse-Key": settings.password} if settings.password else {}
         self._database = settings.database
         self._gate: Gate | None = None
@@ -47,7 +47,6 @@ class SqlReader:
             headers=headers,
             timeout=httpx.Timeout(timeout_s, connect=5.0),
             limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
-            transport=transport,
         )
 
     async def close(self) -> None:
@@ -56,7 +55,7 @@ class SqlReader:
 
     async def rows(self, sql: str, values: Mapping[str, object] | None = None) -> list[Row]:
         """The whole answer as dicts by column. Raises SqlUnavailable, or SqlRefused."""
-        answer = orjson.loads(await self.raw(sql, values))
+        answer = whole(await self.raw(sql, values))
         names = [column["name"] for column in answer["meta"]]
         convert = [_converter(column["type"]) for column in answer["meta"]]
         return [{n: c(v) if c else v for n, c, v in zip(names, convert, row, strict=True)} for row in answer["data"]]
@@ -122,6 +121,14 @@ def sent(sql: str, values: Mapping[str, object]) -> Sent:
         return {"content": sql.encode()}
     bound = {f"param_{name}": format_bind_value(list(v) if isinstance(v, tuple) else v) for name, v in values.items()}
     return {"files": {name: (None, text.encode()) for name, text in ({"query": sql} | bound).items()}}
+
+
+def whole(content: bytes) -> Any:
+    """An answer in JSON. Raises SqlUnavailable for one that broke off: what goes wrong late, a server writes into the answer itself."""
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise SqlUnavailable("the projections broke off in the middle of an answer; try again in a moment") from error
 
 
 def refusal(text: str, code: str | None, status: int) -> SqlRefused | SqlUnavailable:
