@@ -25,7 +25,6 @@ from trainhouse.scheduler.core.journal import Folded, readable
 from trainhouse.scheduler.core.machine import Machine
 
 S = TypeVar("S")
-RECORD_OVERHEAD_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
