@@ -1,5 +1,6 @@
 """How a process of the projections is asked to end."""
 
+import _thread
 import signal
 import threading
 from types import FrameType
@@ -10,7 +11,9 @@ def on_signal() -> threading.Event:
     stop = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
+        # By another thread: this one may be about to wait for the event and hold its lock, which it would then wait for for ever. Not by
+        # threading.Thread, whose start takes locks too.
+        _thread.start_new_thread(stop.set, ())
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)

@@ -142,4 +142,5 @@ def test_a_repeated_event_is_one_job(kafka: KafkaSettings, reader: Consumer, sta
         return found if found is not None and found.state.final else None
 
     assert until(final).state is JobState.SUCCEEDED
-    assert until(lambda: stack.rows(f"SELECT count() AS attempts FROM attempts WHERE job_id = '{job_id}'"))[0]["attempts"] == 1
+    attempts = f"SELECT count() AS attempts FROM attempts WHERE job_id = '{job_id}'"
+    until(lambda: stack.rows(attempts) == [{"attempts": 1}], lambda: stack.rows(attempts))
