@@ -135,6 +135,7 @@ class EvidenceFound(Event, type="trainhouse.decision.evidence-found.v1"):
     launch_error: str = Field("", max_length=MAX_LAST_WORDS)
     launch_node: NodeId | None = None
     lost_node: NodeId | None = None
+    lost_incarnation: str = ""
     hung: GangHung | None = None
     degraded: DeviceDegraded | None = None
     diverged: LossDiverged | None = None

@@ -31,12 +31,16 @@ class EndedRank(Model):
 
 
 class AttemptEvidence(Model):
-    """All that was told of the failure of one attempt, first told first. `failed_at_ms`: when the first of it came, by the journal."""
+    """All that was told of the failure of one attempt, first told first. `failed_at_ms`: when the first of it came, by the journal.
+
+    `lost_incarnation`: the start of the agent that was lost; the node may be back when the attempt is judged.
+    """
 
     ends: tuple[EndedRank, ...] = Field((), max_length=MAX_ENDS)
     launch_error: str = Field("", max_length=MAX_LAST_WORDS)
     launch_node: NodeId | None = None
     lost_node: NodeId | None = None
+    lost_incarnation: str = ""
     hung: GangHung | None = None
     degraded: tuple[DeviceDegraded, ...] = Field((), max_length=MAX_DEGRADED)
     diverged: LossDiverged | None = None

@@ -15,7 +15,7 @@ from trainhouse.events.phases import Checkpointing, Stopping
 from trainhouse.events.verdict import DeviceDegraded, GangHung
 from trainhouse.scheduler.core.blame import gist
 from trainhouse.scheduler.core.draft import Draft
-from trainhouse.scheduler.core.records import Job
+from trainhouse.scheduler.core.records import Job, Node
 
 OUR_SIGNALS: Final = (9, 15)
 
@@ -48,11 +48,11 @@ def note_launch(draft: Draft, job: Job, node_id: NodeId, reason: str) -> None:
         _note(draft, job, launch_error=reason[:MAX_LAST_WORDS], launch_node=node_id)
 
 
-def note_lost(draft: Draft, job: Job, node_id: str) -> None:
+def note_lost(draft: Draft, job: Job, node: Node) -> None:
     """A node is gone, with its part of the gang."""
     known = _known(job)
     if known is not None and known.lost_node is None:
-        _note(draft, job, lost_node=NodeId(node_id))
+        _note(draft, job, lost_node=node.node_id, lost_incarnation=node.incarnation)
 
 
 def note_hung(draft: Draft, job: Job, verdict: GangHung) -> None:

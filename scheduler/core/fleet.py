@@ -33,16 +33,16 @@ def on_registered(draft: Draft, event: NodeRegistered) -> None:
         draft.emit(TrustChanged(node_id=event.node_id, trust=trust, reason="it was rebooted"))
     if old is not None:
         probes.came_back(draft, old)
-    for hold in holds:
-        if (hold.job_id, hold.epoch) not in runs:
-            _not_running(draft, old, event, hold)
+        for hold in holds:
+            if (hold.job_id, hold.epoch) not in runs:
+                _not_running(draft, old, event, hold)
     draft.emit(desired_state(draft, event))
 
 
-def _not_running(draft: Draft, old: Node | None, event: NodeRegistered, hold: Hold) -> None:
+def _not_running(draft: Draft, old: Node, event: NodeRegistered, hold: Hold) -> None:
     """Settles one attempt that the node had and does not run now."""
     job = holder_of(draft, event.node_id, hold)
-    rebooted = old is not None and old.boot_id != event.boot_id
+    rebooted = old.boot_id != event.boot_id
     if not rebooted and job is not None and not _had_started(job, event.node_id) and not _had_ended(job, event.node_id):
         # It may not have read the order yet. Its agent answers the order, or the release, when it does. (Of a part that was given up
         # nobody asks again: its release is in the log, before whatever comes next for these devices, so they are free.)
@@ -55,7 +55,7 @@ def _not_running(draft: Draft, old: Node | None, event: NodeRegistered, hold: Ho
     if job is None:
         return
     if rebooted:
-        lose_part(draft, job, event.node_id, f"node {event.node_id} was rebooted")
+        lose_part(draft, job, old, f"node {event.node_id} was rebooted")
     else:
         end_part(draft, job, event.node_id, PartEnd.STOPPED)
 
@@ -128,22 +128,22 @@ def on_lost(draft: Draft, event: NodeLost) -> None:
     for hold in node.holds:
         job = holder_of(draft, event.node_id, hold)
         if job is not None:
-            lose_part(draft, job, event.node_id, reason)
+            lose_part(draft, job, node, reason)
 
 
-def lose_part(draft: Draft, job: Job, node_id: str, reason: str) -> None:
+def lose_part(draft: Draft, job: Job, lost: Node, reason: str) -> None:
     """A node's part of a job's attempt is gone without having said how: the attempt ends as lost, at no cost to the job's restarts.
 
-    A failure that was reported meanwhile is put down to the loss: ranks elsewhere fail when a peer's node dies.
+    `lost`: the node as it was. A failure that was reported meanwhile is put down to the loss: ranks elsewhere fail when a peer's node dies.
     """
-    allotment = job.allotment
+    allotment, node_id = job.allotment, lost.node_id
     if allotment is None or any(e.node_id == node_id for e in allotment.ended):
         return
     part = next(p for p in allotment.placements if p.node_id == node_id)
     if not _clean(job, part.ranks):
         cause = _cause_of_loss(job, reason)
         if cause is not None:
-            note_lost(draft, job, node_id)
+            note_lost(draft, job, lost)
             stop(draft, draft.state.job(job.job_id), cause)
     end_part(draft, draft.state.job(job.job_id), node_id, PartEnd.LOST)
 

@@ -60,7 +60,7 @@ from trainhouse.scheduler.core.state import Freeze, ScheduleState
 
 MAX_COMMITS = 32
 """Checkpoints of a job that are remembered by number: as far back as it can be sent."""
-_TOLD_ONCE = ("launch_error", "launch_node", "lost_node", "hung", "diverged")
+_TOLD_ONCE = ("launch_error", "launch_node", "lost_node", "lost_incarnation", "hung", "diverged")
 
 # What people ask for: after a freeze, placement is tried again.
 _BY_PERSON = (JobQueued, JobRetuned, PolicyApplied, NodeRestricted)

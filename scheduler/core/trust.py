@@ -50,7 +50,7 @@ def _incident(job: Job, allotment: Allotment, node: Node, blamed: FailureBlamed)
     """What counts once: the loss of a node for all gangs that it had; the hangs of one job, which may be its own; any other failure."""
     if allotment.evidence.lost_node == node.node_id:
         boot = next((p.boot_id for p in allotment.placements if p.node_id == node.node_id), node.boot_id)
-        return f"lost {boot} {node.incarnation}"
+        return f"lost {boot} {allotment.evidence.lost_incarnation}"
     if allotment.evidence.hung is not None and blamed.category is FailureCategory.NODE:
         return f"hung {job.job_id}"
     return f"{job.job_id}/{allotment.epoch}"

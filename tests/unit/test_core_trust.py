@@ -4,11 +4,28 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core_world import Driver, admitted, degraded, exited, going, gone, lost, policy_changed, probed, registered, running, saved
+from tests.unit.core_world import (
+    Driver,
+    admitted,
+    degraded,
+    exited,
+    going,
+    gone,
+    lost,
+    nodes_of,
+    policy_changed,
+    probed,
+    registered,
+    run_through,
+    running,
+    saved,
+    stopped,
+)
 from trainhouse.events import (
     CheckpointRequested,
     CordonNode,
     Event,
+    FailureBlamed,
     GangAllocated,
     JobState,
     NodeProbeAsked,
@@ -65,6 +82,24 @@ def test_a_node_that_is_blamed_too_often_is_quarantined_and_says_for_what() -> N
     assert told.reason.startswith("3 failures within 24 h are blamed on it") and "job j" in told.reason
     assert d.status("j").state is JobState.PENDING
     assert [e.topic for e in d.effects if e.event == told] == [topics.VERDICTS]
+
+
+def test_one_loss_counts_once_also_for_a_gang_that_ends_when_the_node_is_back() -> None:
+    d = driver(quarantine_after=2)
+    node = registered("a", slots=2)
+    filler = running(d, "x", ranks=1)
+    d.feed(registered("b", slots=1), admitted("j", ranks=2))
+    run_through(d, filler)
+    d.feed(registered("c", slots=1), admitted("k", ranks=2))
+    gangs = [d.last(GangAllocated, job_id=job) for job in ("j", "k")]
+    assert [sorted(nodes_of(gang)) for gang in gangs] == [["a", "b"], ["a", "c"]]
+    d.feed(lost(node))
+    first, second = gangs
+    d.feed(*(stopped(first, n) for n in nodes_of(first) if n != "a"))
+    d.feed(registered("a", slots=2, incarnation="inc-2"))
+    d.feed(*(stopped(second, n) for n in nodes_of(second) if n != "a"))
+    assert len(d.all(FailureBlamed)) == 2 and not d.all(NodeRestricted)
+    assert len(d.state.nodes["a"].trust.blames) == 1
 
 
 def test_failures_count_for_a_while_and_one_incident_once() -> None:
