@@ -18,11 +18,11 @@ CREATE TABLE IF NOT EXISTS catch_ups (
 ) ENGINE = ReplacingMergeTree ORDER BY (lane, name, topic, partition)
 SETTINGS non_replicated_deduplication_window = 1000;
 
--- Lanes that stood somewhere before this was noted had these tables from their beginning (seconds were made of all points in 0028).
+-- Lanes that stood somewhere before this was noted had these tables from their beginning: those of 0001 to 0009, and the seconds that 0028
+-- made of all points.
 INSERT INTO lane_tables (lane, table_name)
 SELECT p.lane, arrayJoin(multiIf(p.lane = 'metrics', ['step_metrics', 'step_metrics_1s_rows'], p.lane = 'logs', ['logs'], ['jobs_rows', 'statuses_rows',
     'rejections_rows', 'attempt_facts', 'rank_facts', 'checkpoint_facts', 'node_facts', 'pools_rows', 'policies_rows',
-    'refused_changes_rows', 'node_restrictions_rows', 'reservations_rows', 'explanations_rows', 'verdicts_rows', 'alerts_rows',
-    'node_minutes_rows', 'attempt_minutes_rows', 'events_rows', 'dead_letters_rows']))
+    'refused_changes_rows', 'node_restrictions_rows', 'reservations_rows', 'explanations_rows', 'events_rows', 'dead_letters_rows']))
 FROM (SELECT DISTINCT lane FROM positions WHERE lane IN ('facts', 'beats', 'metrics', 'logs')) AS p
 SETTINGS insert_deduplicate = 0;

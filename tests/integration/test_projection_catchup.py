@@ -14,12 +14,14 @@ from tests.projecting import NOW, Killed, Killing, append, engine_in, lines, met
 from trainhouse.events import topics
 from trainhouse.events.job import JobState, JobStatus
 from trainhouse.events.node import Device, DeviceHealth, NodeHeartbeat, NodeRegistered
+from trainhouse.projections import seconds
 from trainhouse.projections.catchup import CatchUpLane, OnlyTables, plan
 from trainhouse.projections.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded
 from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.hashes import TableHash, differences, table_hashes
 from trainhouse.projections.lane import Lane, Pace
 from trainhouse.projections.memory import MemoryHistory, MemoryLog, MemorySource
+from trainhouse.projections.migrate import migrate, migrations
 from trainhouse.projections.rebuild import fill_lane, swap
 from trainhouse.projections.registry import LANES, TABLES
 from trainhouse.projections.schema import read_schemas
@@ -179,6 +181,26 @@ def test_nobody_ingests_points_of_an_hour_that_a_replay_makes_anew(clickhouse: C
     counted = [clickhouse.rows(f"SELECT sum(points) FROM step_metrics_{level}")[0][0] for level in ("1s", "1m", "1h")]
     assert clickhouse.rows("SELECT count() FROM step_metrics") == [(80,)]
     assert counted == [80, 80, 80]
+
+
+def test_what_a_lane_never_wrote_before_catches_up_after_an_update(tmp_path: Path) -> None:
+    """The tables of migrations 1 to 9 had all that their lanes had read; none that came later had anything."""
+    clickhouse = Kept(connect_embedded(tmp_path / "clickhouse", 1024**3, 2)._client)
+    known = migrations()
+    migrate(clickhouse, known[:9])
+    then = {str(name) for (name,) in clickhouse.rows("SELECT name FROM system.tables WHERE database = currentDatabase()")}
+    columns = "(lane, topic, partition, batch, from_offset, to_offset, done, version)"
+    for lane in ("facts", "beats", "metrics", "logs"):
+        clickhouse.command(f"INSERT INTO positions {columns} VALUES ('{lane}', 't', 0, 1, 0, 7, 1, 3)")
+    migrate(clickhouse, known)
+    for spec in LANES:
+        late = spec.tables - then - {seconds.TABLE}
+        found = plan(clickhouse, spec.name, spec.tables)
+        if spec.name == "decisions":
+            assert found == []
+        else:
+            assert [c.tables for c in found] == ([late] if late else []), spec.name
+    clickhouse._client.close()
 
 
 def test_a_lane_that_begins_has_all_tables_from_its_beginning(clickhouse: ConnectClickHouse) -> None:
