@@ -24,10 +24,12 @@ SELECT
     s.job_id AS job_id, j.source AS source, j.name AS name, j.project AS project, j.team AS team, j.user AS user, j.pool AS pool,
     s.state AS state, s.reason AS reason, s.attempt AS attempt, s.restarts AS restarts, s.since AS since
 FROM (
-    SELECT r.job_id AS job_id, argMax(r.state, r.entered.1) AS state, argMax(r.entered.2, r.entered.1) AS reason,
-        argMax(r.attempt, r.entered.1) AS attempt, argMax(r.entered.3, r.entered.1) AS restarts, argMax(r.at, r.entered.1) AS since
-    FROM job_states_rows AS r
-    WHERE r.at <= {at:DateTime64(3, 'UTC')}
+    SELECT r.job_id AS job_id, argMax(r.state, r.first.1) AS state, argMax(r.first.2, r.first.1) AS reason,
+        argMax(r.attempt, r.first.1) AS attempt, argMax(r.first.3, r.first.1) AS restarts, argMax(r.began, r.first.1) AS since
+    FROM (
+        SELECT job_id, attempt, state, toDateTime64(min(at), 3, 'UTC') AS began, min(entered) AS first
+        FROM job_states_rows WHERE at <= {at:DateTime64(3, 'UTC')} GROUP BY job_id, attempt, state, turn
+    ) AS r
     GROUP BY r.job_id
 ) AS s
 LEFT JOIN job_status AS j ON j.job_id = s.job_id;

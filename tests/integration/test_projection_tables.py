@@ -93,6 +93,19 @@ def test_a_compacted_topic_of_statuses_takes_nothing_from_the_history(clickhouse
     assert clickhouse.rows("SELECT state FROM jobs WHERE job_id = 'j'") == [("SUCCEEDED",)]
 
 
+def test_a_past_state_is_the_same_before_and_after_the_engine_merges(clickhouse: ConnectClickHouse) -> None:
+    log = MemoryLog()
+    clickhouse.command("SYSTEM STOP MERGES job_states_rows")
+    for seq, state in enumerate((JobState.PENDING, JobState.RUNNING, JobState.RUNNING, JobState.RUNNING)):
+        append(log, topics.STATUS, status("j", 1000 * seq, state, step=seq, reason=f"r{seq}"), f"s{seq}")
+        drain("facts", clickhouse, log, 1)
+    then = f"SELECT state, reason, toUnixTimestamp64Milli(since) FROM job_status_at(at = fromUnixTimestamp64Milli({NOW + 2500}))"
+    apart = clickhouse.rows(then)
+    clickhouse.command("SYSTEM START MERGES job_states_rows")
+    clickhouse.command("OPTIMIZE TABLE job_states_rows FINAL")
+    assert apart == clickhouse.rows(then) == [("RUNNING", "r1", NOW + 1000)]
+
+
 def test_a_journal_whose_beginning_is_gone_begins_with_what_is_there(clickhouse: ConnectClickHouse) -> None:
     log = a_journal()
     log.records = [r for r in log.records if not (r.partition == 0 and r.offset < 2)]
