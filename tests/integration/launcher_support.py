@@ -16,6 +16,7 @@ from trainhouse.workers.launcher import (
     read_exit,
     start_time_environment,
 )
+from trainhouse.workers.session import leaving
 
 T = TypeVar("T")
 
@@ -35,6 +36,8 @@ for step in range(3):
 print("rank", dist.get_rank(), "of", dist.get_world_size(), "weight", model.module.weight.sum().item())
 dist.destroy_process_group()
 """
+# A plain end of the interpreter aborts a rank whose gloo worker is late, once in many times and under any launcher.
+TRAIN += f"import runpy; runpy.run_path({leaving.__file__!r})['wait_until_let_go']()\n"
 
 
 class Attempt:

@@ -3,7 +3,8 @@
 A gloo worker tells that a collective is finished first, and drops its tensors after. The program may be over by then. Whoever asks for
 the interpreter while it shuts down has its thread unwound, through C++ that allows none: std::terminate, SIGABRT, and a job that has
 done everything would end as a failed one. `dist.destroy_process_group` does not prevent it: a DDP module keeps the group, and so its
-workers, until the interpreter takes the module down.
+workers, until the interpreter takes the module down. A warm rank is not taken down; a cold one without a session has nobody who waits, as
+under any other launcher: an abort is told as it was, and the attempt counts as failed, for nobody can know that all was done.
 
 Holds: looks only at what the kernel says of this process's threads. Bounded, and changes nothing: exit codes are the program's own.
 Never: waits for a collective that is stuck; its worker sleeps, and sleeps on while the interpreter ends.
