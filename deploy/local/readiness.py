@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from trainhouse.events import EventError, NodeDesiredState, PoolCreated, decode
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, consumer, read_to_end
+from trainhouse.events.kafka import TO_END, consumer, partitions_of, read_to_end, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALLOCATIONS, POOLS
 
@@ -129,9 +129,8 @@ def patiently(call: Callable[[], T]) -> T:
 
 
 def _ends(reader: Consumer, topic: str) -> list[TopicPartition]:
-    partitions = reader.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
-    whole = [TopicPartition(topic, each) for each in partitions]
-    return [TopicPartition(topic, each.partition, reader.get_watermark_offsets(each, timeout=TIMEOUT_S)[1]) for each in whole]
+    numbers = partitions_of(reader, topic, TIMEOUT_S)
+    return [TopicPartition(topic, number, watermarks(reader, topic, number, TIMEOUT_S)[1]) for number in numbers]
 
 
 def _event(value: bytes | None) -> object:
