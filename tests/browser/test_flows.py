@@ -37,6 +37,15 @@ def test_a_token_signs_in_by_hand_and_by_the_addresss_fragment(context: BrowserC
     assert "token" not in page.url
 
 
+def test_a_link_that_mlflow_prints_opens_the_run(page: Page) -> None:
+    page.goto(f"/#/experiments/0/runs/{JOB}")
+    expect(page).to_have_url(re.compile(f"/jobs/{JOB}$"))
+    page.goto("/")
+    page.evaluate("location.hash = '#/experiments/0'")
+    expect(page).to_have_url(re.compile("/jobs$"))
+    expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+
+
 def test_the_overview_shows_every_device_the_queue_and_alerts(page: Page) -> None:
     page.goto("/")
     fleet = page.get_by_role("application")

@@ -9,9 +9,24 @@ const ROUTES = [
 export function match(pathname) {
   for (const [pattern, name] of ROUTES) {
     const found = pattern.exec(pathname);
-    if (found) return { name, id: found[1] === undefined ? null : decodeURIComponent(found[1]) };
+    if (found) return { name, id: found[1] === undefined ? null : decoded(found[1]) };
   }
   return { name: "missing", id: null };
+}
+
+// What somebody typed may be no escape of anything: it is the name as it stands then.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+// The links that MLflow's client prints for its runs and experiments, as addresses of these pages.
+export function fromMlflow() {
+  const found = /^#\/experiments(?:\/[^/]+(?:\/runs\/([^/?]+))?)?/.exec(location.hash);
+  if (location.pathname === "/" && found) go(found[1] ? `/jobs/${found[1]}` : "/jobs", { replace: true });
 }
 
 const here = () => ({ ...match(location.pathname), path: location.pathname, query: new URLSearchParams(location.search) });
