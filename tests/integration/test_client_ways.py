@@ -38,7 +38,7 @@ for step in session.steps(20, save_every_steps=10):
     session.log(loss=1 / (step + 1), odd=float("nan") if step == 3 else 1.0)
 print("trained <b>here</b>")
 """
-SLEEP = ["python", "-c", "import time; print('up', flush=True); time.sleep(60)"]
+SLEEP = ["python", "-c", "import time; print('up', flush=True); time.sleep(600)"]
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,15 @@ def trained(ways: Ways) -> str:
     job = ways.gateway.submit(command=["python", "-c", TRAIN], name="ways", user="ways-user", limits={"restarts": 0})
     assert job.wait(WAIT_S).state is JobState.SUCCEEDED, [line.text for line in job.logs(tail=20)]
     sql = ways.kafka.sql
-    lines = f"SELECT count() FROM logs WHERE job_id = '{job.job_id}'"
-    until(lambda: sql.table(lines).rows[0][0] > 0 and ways.kafka.metrics(job.job_id).num_rows == 40, timeout_s=WAIT_S)
-    until(lambda: any("SUCCEEDED" in e.summary for e in ways.kafka.events(job.job_id)), timeout_s=WAIT_S)
+    lines = f"SELECT count() FROM logs WHERE job_id = '{job.job_id}' AND line LIKE 'trained%'"
+    until(lambda: sql.table(lines).rows[0][0] and ways.kafka.metrics(job.job_id).num_rows == 40, "its lines and points", WAIT_S)
+    until(lambda: [c["step"] for c in ways.kafka.checkpoints(job.job_id)] == [10, 20], "its checkpoints", WAIT_S)
+
+    def story_so_far() -> str:
+        return "\n".join(f"{event.type} {event.summary}" for event in ways.kafka.events(job.job_id))
+
+    # The last that topics tell of a job; each topic comes in its own time.
+    until(lambda: all(end in story_so_far() for end in ("attempt.stopped", "SUCCEEDED")), story_so_far, WAIT_S)
     return str(job.job_id)
 
 
@@ -100,8 +106,8 @@ def test_both_ways_tell_the_same_of_a_job(ways: Ways, trained: str) -> None:
     assert [{n: r[n] for n in shared} for r in ways.kafka.way.nodes()] == [{n: r[n] for n in shared} for r in ways.gateway.way.nodes()]
     assert [r["pool"] for r in ways.kafka.way.pools()] == [r["pool"] for r in ways.gateway.way.pools()]
     mine = JobFilter(user="ways-user")
-    pairs = zip(ways.kafka.jobs(mine), ways.gateway.jobs(mine), strict=True)
-    assert all({n: a[n] for n in a if n in b} == {n: b[n] for n in a if n in b} for a, b in pairs)
+    pairs = list(zip(ways.kafka.jobs(mine), ways.gateway.jobs(mine), strict=True))
+    assert pairs and all({n: a[n] for n in a if n in b} == {n: b[n] for n in a if n in b} for a, b in pairs)
 
 
 def test_metrics_are_one_table_over_both_ways(ways: Ways, trained: str) -> None:
@@ -132,6 +138,7 @@ def test_a_job_is_followed_changed_and_cancelled(client: TrainhouseClient) -> No
     told = job.change(priority=7, restarts=9)
     assert told is not None and (told.priority, told.limits.restarts, told.limits.grace_s) == (7, 9, 15.0)
     assert job.change(priority=7, restarts=9) is None
+    until(lambda: "up" in [line.text for line in job.logs()], "its first line", WAIT_S)
     job.cancel("enough")
     last = job.wait(WAIT_S)
     assert last.state is JobState.CANCELLED and "enough" in last.reason
@@ -181,7 +188,10 @@ def test_the_asynchronous_client_does_the_same(client: TrainhouseClient) -> None
             last = await job.wait(WAIT_S)
             with pytest.raises(UnknownJob):
                 await asynchronous.status("nothing-like-that")
-            return last.state, len(await job.events())
+            async with asyncio.timeout(WAIT_S):
+                while len(events := await job.events()) < 4:  # tables are behind the status
+                    await asyncio.sleep(0.1)
+            return last.state, len(events)
 
     state, events = asyncio.run(work())
     assert state is JobState.SUCCEEDED and events >= 4

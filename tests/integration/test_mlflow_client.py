@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +25,8 @@ import pytest
 
 from tests.live_stack import LiveStack
 from tests.waiting import until
+from trainhouse.deploy.local.ports import free_port
+from trainhouse.deploy.local.server import die_with_parent
 from trainhouse.gateway import tokens
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.stack
 BATCHES, POINTS = 24, 400
+# A stack may be used again, and an experiment's name is its own for ever.
+OURS = secrets.token_hex(4)
 
 
 @dataclass
@@ -57,19 +61,14 @@ def gateways(stack: LiveStack, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """A gateway to kill, and the stack's own."""
     settings = tomllib.loads((stack.data_dir / "trainhouse.toml").read_text())["gateway"]
     key = Path(settings["key_file"]).read_bytes().strip()
-    port = _free_port()
+    port = free_port()
     environment = stack.environment | {"TRAINHOUSE_CONFIG": str(stack.data_dir / "trainhouse.toml"), "TRAINHOUSE_GATEWAY_PORT": str(port)}
     command = [sys.executable, "-m", "trainhouse.cli.main", "run", "gateway"]
     with (tmp_path_factory.mktemp("gateway") / "log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, preexec_fn=die_with_parent())
         yield OwnGateway(f"http://127.0.0.1:{port}", key, process), OwnGateway(settings["url"], key)
         process.kill()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 @pytest.fixture
@@ -88,7 +87,7 @@ def mlflow_to(gateways: tuple[OwnGateway, OwnGateway], monkeypatch: pytest.Monke
 def test_a_training_program_that_logs_with_mlflow(mlflow_to: Any, stack: LiveStack, tmp_path: Path) -> None:
     mlflow = mlflow_to
     (tmp_path / "notes.txt").write_text("what was seen")
-    mlflow.set_experiment("vision/mlflow-client")
+    mlflow.set_experiment(f"vision/mlflow-client-{OURS}")
     with mlflow.start_run(run_name="first", tags={"team": "blue"}) as run:
         mlflow.log_params({"lr": 0.001, "depth": 12})
         for step in range(3):
@@ -132,7 +131,7 @@ def _read_back(client: MlflowClient, run_id: str, experiment_id: str) -> None:
 
 def test_searches_come_in_pages_and_in_order(mlflow_to: Any) -> None:
     client = mlflow_to.MlflowClient()
-    experiment_id = client.create_experiment("vision/pages", tags={"kind": "sweep"})
+    experiment_id = client.create_experiment(f"vision/pages-{OURS}", tags={"kind": "sweep"})
     ids = [client.create_run(experiment_id, start_time=1_700_000_000_000 + n).info.run_id for n in range(5)]
     for n, run_id in enumerate(ids):
         client.log_metric(run_id, "score", [3, 1, 5, 4, 2][n])
@@ -140,15 +139,15 @@ def test_searches_come_in_pages_and_in_order(mlflow_to: Any) -> None:
     rest = client.search_runs([experiment_id], max_results=3, order_by=["metrics.score DESC"], page_token=first.token)
     assert [r.data.metrics["score"] for r in [*first, *rest]] == [5, 4, 3, 2, 1] and rest.token is None
     assert [r.info.run_id for r in client.search_runs([experiment_id])] == ids[::-1]
-    (found,) = client.search_experiments(filter_string="tags.kind = 'sweep' and name LIKE 'vision/p%'")
-    assert found.experiment_id == experiment_id == client.get_experiment_by_name("vision/pages").experiment_id
+    (found,) = client.search_experiments(filter_string=f"tags.kind = 'sweep' and name LIKE 'vision/pages-{OURS[:6]}%'")
+    assert found.experiment_id == experiment_id == client.get_experiment_by_name(f"vision/pages-{OURS}").experiment_id
 
 
 def test_another_projects_runs_do_not_exist(
     mlflow_to: Any, gateways: tuple[OwnGateway, OwnGateway], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = mlflow_to.MlflowClient()
-    experiment_id = client.create_experiment("secret/one")
+    experiment_id = client.create_experiment(f"secret/one-{OURS}")
     run_id = client.create_run(experiment_id).info.run_id
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", gateways[1].token("vision"))
     for ask in (
@@ -160,7 +159,7 @@ def test_another_projects_runs_do_not_exist(
         with pytest.raises(mlflow_to.MlflowException) as refused:
             ask()
         assert refused.value.error_code == "RESOURCE_DOES_NOT_EXIST"
-    assert client.search_runs([experiment_id]) == [] and client.get_experiment_by_name("secret/one") is None
+    assert client.search_runs([experiment_id]) == [] and client.get_experiment_by_name(f"secret/one-{OURS}") is None
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", gateways[1].token(role="viewer"))
     with pytest.raises(mlflow_to.MlflowException) as denied:
         client.log_metric(run_id, "loss", 1.0)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.live_stack import LiveStack
+from tests.waiting import until
 
 pytestmark = pytest.mark.stack
 
@@ -22,11 +22,8 @@ def test_a_job_that_failed_is_in_the_report(stack: LiveStack, tmp_path: Path) ->
     assert done.code == 1, done.err + done.out
     job = done.lines[0]
     query = f"SELECT category, user, recovered_by FROM failures WHERE job_id = '{job}'"
-    deadline = time.monotonic() + 90
-    while not (rows := stack.rows(query)):
-        assert time.monotonic() < deadline, stack.log("scheduler") + stack.log("projector")
-        time.sleep(0.5)
-    assert rows[-1] == {"category": "USER_CODE", "user": user, "recovered_by": ""}
+    blamed = {"category": "USER_CODE", "user": user, "recovered_by": ""}
+    until(lambda: blamed in stack.rows(query), lambda: f"{stack.rows(query)}\n{stack.log('scheduler')}\n{stack.log('projector')}")
     folder = tmp_path / "weekly"
     stack.ok("report", "health", "--since", "1h", "--out", str(folder))
     text, html = (folder / "health.md").read_text(), (folder / "health.html").read_text()

@@ -29,6 +29,7 @@ from tests.live_stack import LiveStack
 from tests.waiting import until
 from trainhouse.client.errors import UnknownJob
 from trainhouse.deploy.local.layout import METERED, read_toml
+from trainhouse.deploy.local.server import die_with_parent
 from trainhouse.deploy.local.stack import ps
 from trainhouse.events import JobSubmitted
 from trainhouse.events.envelope import Envelope
@@ -57,6 +58,7 @@ OWN = {
     "alerts": ("trainhouse_alerts_rule_seconds_count",),
     "agent": ("trainhouse_agent_heartbeats_total", "trainhouse_agent_records_total"),
 }
+SPANS = {"decision", "first step", "intake", "job start", "launch", "wait for devices"}
 PARENT_TRACE, PARENT_SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
@@ -132,7 +134,7 @@ class Exporter:
         command = [sys.executable, "-m", "trainhouse.cli.main", "run", "exporter"]
         seen = self.log.read_text().count('"event": "telling"') if self.log.exists() else 0
         with self.log.open("ab") as output:
-            self.process = subprocess.Popen(command, env=environment, stderr=output)
+            self.process = subprocess.Popen(command, env=environment, stderr=output, preexec_fn=die_with_parent())
         until(lambda: self.log.read_text().count('"event": "telling"') > seen, lambda: self.log.read_text()[-2000:])
 
     def end(self, signum: int) -> int:
@@ -182,12 +184,14 @@ def test_a_job_becomes_one_trace_and_one_run_also_when_the_exporter_is_killed(
     exporter.start()
     until(lambda: receiver.refused, lambda: exporter.log.read_text()[-2000:])
     receiver.failing = False
+    # Neither of the two is told before the other.
     until(lambda: {r["eventType"] for r in receiver.runs_of(job_id)} >= {"START", "COMPLETE"}, lambda: exporter.log.read_text()[-2000:])
+    until(lambda: {s.name for s in receiver.of(job_id)} >= SPANS, lambda: exporter.log.read_text()[-2000:])
 
     spans = {s.span_id: s for s in receiver.of(job_id)}
     (start,) = [s for s in spans.values() if s.name == "job start"]
     assert {s.trace_id.hex() for s in spans.values()} == {PARENT_TRACE} and start.parent_span_id.hex() == PARENT_SPAN
-    assert sorted(s.name for s in spans.values()) == ["decision", "first step", "intake", "job start", "launch", "wait for devices"]
+    assert sorted(s.name for s in spans.values()) == sorted(SPANS)
     assert {s.parent_span_id for s in spans.values() if s is not start} == {start.span_id}
     assert all(0 < s.start_time_unix_nano <= s.end_time_unix_nano for s in spans.values())
     times = {s.name: (s.start_time_unix_nano, s.end_time_unix_nano) for s in spans.values()}
@@ -198,8 +202,9 @@ def test_a_job_becomes_one_trace_and_one_run_also_when_the_exporter_is_killed(
     assert len({r["run"]["runId"] for r in runs}) == 1 and {r["job"]["name"] for r in runs} == {"default.traced"}
     assert next(r for r in runs if r["eventType"] == "START")["inputs"][0]["namespace"] == "s3://corpus"
     saved = {d["name"] for r in runs for d in r["outputs"]}
-    stored = {r["uri"] for r in stack.rows(f"SELECT uri FROM checkpoints WHERE job_id = '{job_id}'")}
-    assert saved and {uri.split("/", 3)[-1] for uri in stored} == saved
+    checkpoints = f"SELECT uri FROM checkpoints WHERE job_id = '{job_id}'"
+    assert saved
+    until(lambda: {r["uri"].split("/", 3)[-1] for r in stack.rows(checkpoints)} == saved, lambda: (saved, stack.rows(checkpoints)))
     assert exporter.end(signal.SIGTERM) == 0
 
 
@@ -221,7 +226,7 @@ def test_every_process_tells_figures_of_its_own(stack: LiveStack, tmp_path: Path
 
 
 def read(address: str) -> str:
-    with urllib.request.urlopen(address, timeout=10) as reply:
+    with urllib.request.urlopen(address, timeout=60) as reply:
         return str(reply.read().decode())
 
 

@@ -41,9 +41,11 @@ def test_a_job_logs_itself_and_by_mlflow_onto_itself(stack: LiveStack, tmp_path:
     assert len(environment["environment_id"]) == 64 and environment["node_id"] and environment["cpus"] > 0
     metrics = f"SELECT DISTINCT metric FROM step_metrics WHERE job_id = '{job_id}' ORDER BY metric"
     until(lambda: [r["metric"] for r in stack.rows(metrics)] == ["by_mlflow", "loss"], "both kinds of points can be read")
-    parameters = {r["key"]: r["value"] for r in stack.rows(f"SELECT key, value FROM parameters WHERE job_id = '{job_id}'")}
-    assert parameters == {"lr": "0.5", "from_mlflow": "7"}
-    assert stack.rows(f"SELECT state, source FROM jobs WHERE job_id = '{job_id}'") == [{"state": "SUCCEEDED", "source": "scheduled"}]
+    parameters = f"SELECT key, value FROM parameters WHERE job_id = '{job_id}' ORDER BY key"
+    both = [{"key": "from_mlflow", "value": "7"}, {"key": "lr", "value": "0.5"}]
+    until(lambda: stack.rows(parameters) == both, lambda: stack.rows(parameters))
+    end = f"SELECT state, source FROM jobs WHERE job_id = '{job_id}'"
+    until(lambda: stack.rows(end) == [{"state": "SUCCEEDED", "source": "scheduled"}], lambda: stack.rows(end))
 
 
 def test_tensorboards_files_are_taken_in_once(stack: LiveStack, tmp_path: Path) -> None:
