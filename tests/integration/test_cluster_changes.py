@@ -176,22 +176,26 @@ def test_a_job_is_changed_and_the_change_is_confirmed(stack: LiveStack, pool: st
 def test_the_cluster_as_it_was(stack: LiveStack, pool: str, node: str) -> None:
     command = ("submit", "--pool", pool, "--no-code", "--", "python", "-c", "import time; time.sleep(600)")
     first, second = (stack.ok(*command[:3], "--gang", "2", *command[3:]).strip() for _ in range(2))
-    until(lambda: json.loads(stack.ok("status", first, "--json"))["state"] in ("INITIALIZING", "RUNNING"))
-    until(lambda: json.loads(stack.ok("status", second, "--json"))["state"] == "PENDING")
-    time.sleep(1.5)
-    (moment,) = [r for r in stack.run("replay", "--at", "-0s", "--json").objects() if r["kind"] == "moment"]
-    for job in (first, second):
-        stack.ok("cancel", job, "--wait")
-    stack.ok("node", "cordon", node)
 
     def at(when: str) -> list[dict[str, Any]]:
         return stack.run("replay", "--at", when, "--json").objects()
 
+    def told(rows: list[dict[str, Any]], kind: str) -> list[str]:
+        return [r["job_id"] for r in rows if r["kind"] == kind and r["pool"] == pool]
+
+    def one_runs_and_one_waits() -> dict[str, Any] | None:
+        rows = at("-0s")
+        return rows[0] if (told(rows, "running"), told(rows, "queue")) == ([first], [second]) else None
+
+    moment = until(one_runs_and_one_waits, lambda: at("-0s"), every_s=1)
+    assert moment["kind"] == "moment"
+    for job in (first, second):
+        stack.ok("cancel", job, "--wait")
+    stack.ok("node", "cordon", node)
+
     then = at(time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment["at_ms"] / 1000)) + f".{moment['at_ms'] % 1000:03d}")
-    running = [r["job_id"] for r in then if r["kind"] == "running" and r["pool"] == pool]
-    waiting = [r["job_id"] for r in then if r["kind"] == "queue" and r["pool"] == pool]
     (was,) = [r for r in then if r["kind"] == "nodes" and r["node_id"] == node]
-    assert (running, waiting, was["restriction"]) == ([first], [second], "NONE")
+    assert (told(then, "running"), told(then, "queue"), was["restriction"]) == ([first], [second], "NONE")
     (now,) = [r for r in at("-0s") if r["kind"] == "nodes" and r["node_id"] == node]
     assert now["restriction"] == "CORDONED"
     assert pool in stack.ok("replay", "--at", "-0s")
