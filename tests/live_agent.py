@@ -62,7 +62,7 @@ def agents(stack: LiveStack, pool: str, folder: Path, *node_ids: str, **settings
                     cwd=folder,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    preexec_fn=die_with_parent(),
+                    preexec_fn=die_with_parent(signal.SIGTERM),  # which ends its ranks too
                 )
             )
     alive = f"SELECT node_id FROM nodes WHERE pool = '{pool}' AND state = 'ALIVE'"

@@ -21,6 +21,7 @@ from tests.alert_tables import Tables, tables_in
 from tests.browser.crowd import Size, fill
 from tests.browser.story import Story
 from trainhouse.deploy.local.ports import free_port
+from trainhouse.deploy.local.server import die_with_parent
 from trainhouse.gateway import tokens
 
 KEY = "k" * 40
@@ -53,7 +54,7 @@ class Gateway:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("TRAINHOUSE_")}
         with self._log.open("ab") as log:
             command = [sys.executable, "-m", "tests.browser.served"]
-            self.process = subprocess.Popen(command, env=clean | own, stdout=log, stderr=log, cwd=ROOT)
+            self.process = subprocess.Popen(command, env=clean | own, stdout=log, stderr=log, cwd=ROOT, preexec_fn=die_with_parent())
         deadline = time.monotonic() + START_S
         while not self._answers():
             assert self.process.poll() is None and time.monotonic() < deadline, self._log.read_text()[-3000:]

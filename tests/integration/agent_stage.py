@@ -18,6 +18,7 @@ from typing import TypeVar
 import pytest
 from confluent_kafka import TopicPartition
 
+from trainhouse.deploy.local.server import die_with_parent
 from trainhouse.events import (
     Envelope,
     Event,
@@ -104,7 +105,11 @@ class Stage:
         env |= {"TRAINHOUSE_KAFKA_BOOTSTRAP": self.kafka.bootstrap} | self.environment
         log = (self.folder / f"{node}.log").open("ab")
         process = subprocess.Popen(
-            [sys.executable, "-c", "from trainhouse.workers.agent.main import main; main()"], env=env, stdout=log, stderr=log
+            [sys.executable, "-c", "from trainhouse.workers.agent.main import main; main()"],
+            env=env,
+            stdout=log,
+            stderr=log,
+            preexec_fn=die_with_parent(signal.SIGTERM),  # which ends its ranks too
         )
         log.close()
         self.processes.append(process)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.unit.detector_world import Gang
 from tests.waiting import until
+from trainhouse.deploy.local.server import die_with_parent
 from trainhouse.events import PolicyApplied, PoolCreated, SchedulingPolicy, decode, envelope_of, topics
 from trainhouse.events.admin import create_topics
 from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end
@@ -48,7 +49,9 @@ class Agent:
 def detector(kafka: KafkaSettings, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     told = {k: v for k, v in os.environ.items() if not k.startswith("TRAINHOUSE_")} | {"TRAINHOUSE_KAFKA_BOOTSTRAP": kafka.bootstrap}
     with log.open("ab") as out:
-        started = subprocess.Popen([sys.executable, "-m", "trainhouse.cli.main", "run", "detector"], env=told, stdout=out, stderr=out)
+        started = subprocess.Popen(
+            [sys.executable, "-m", "trainhouse.cli.main", "run", "detector"], env=told, stdout=out, stderr=out, preexec_fn=die_with_parent()
+        )
         try:
             yield started
         finally:

@@ -16,6 +16,8 @@ from confluent_kafka import TopicPartition
 
 from tests.fleet_judge import each_attempt_ran_once, no_device_was_shared
 from tests.live_stack import LiveStack
+from tests.waiting import until
+from trainhouse.deploy.local.server import die_with_parent
 from trainhouse.events import (
     Envelope,
     JobState,
@@ -92,12 +94,12 @@ def _fleet(stack: LiveStack, pool: str, folder: Path) -> Iterator[subprocess.Pop
     arguments += ["--durations", "0.6..1.4", "--step-s", "0.5", "--script", str(script)]
     command = [sys.executable, "-m", "trainhouse.cli.main", "fleet", *arguments]
     with words.open("w") as err:
-        process = subprocess.Popen(command, env=stack.environment, stdout=subprocess.PIPE, stderr=err, text=True, cwd=folder)
+        process = subprocess.Popen(
+            command, env=stack.environment, stdout=subprocess.PIPE, stderr=err, text=True, cwd=folder, preexec_fn=die_with_parent()
+        )
     try:
-        deadline = time.monotonic() + 60
-        while "has answered" not in words.read_text():
-            assert process.poll() is None and time.monotonic() < deadline, words.read_text()
-            time.sleep(0.05)
+        until(lambda: "has answered" in words.read_text() or process.poll() is not None, words.read_text)
+        assert process.poll() is None, words.read_text()
         yield process
     finally:
         if process.poll() is None:

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import serialization
 
 from trainhouse.deploy.local.kafka import KafkaServer
 from trainhouse.deploy.local.ports import LOOPBACK, free_port
+from trainhouse.deploy.local.server import die_with_parent
 from trainhouse.deploy.local.store import StoreServer
 from trainhouse.events import PoolCreated, decode, envelope_of, topics
 from trainhouse.events.admin import create_topics
@@ -81,7 +82,13 @@ def process(role: str, settings: KafkaSettings, store: StoreServer, log: Path) -
     told |= {"TRAINHOUSE_S3_SECRET_KEY": store.keys.secret_key}
     clean = {k: v for k, v in os.environ.items() if not k.startswith("TRAINHOUSE_")}
     with log.open("wb") as out:
-        started = subprocess.Popen([sys.executable, "-m", "trainhouse.cli.main", "run", role], env=clean | told, stdout=out, stderr=out)
+        started = subprocess.Popen(
+            [sys.executable, "-m", "trainhouse.cli.main", "run", role],
+            env=clean | told,
+            stdout=out,
+            stderr=out,
+            preexec_fn=die_with_parent(),
+        )
         try:
             yield started
         finally:
