@@ -9,15 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainhouse.events.envelope import rfc3339
 from trainhouse.gateway import cursors, tokens
 from trainhouse.gateway.asking import Where
 from trainhouse.gateway.auditing import MAX_KINDS, WINDOW_MS, Refusal, RefusalBook
 from trainhouse.gateway.bounds import Bounds
-from trainhouse.gateway.errors import BadToken, KeyUnusable, Problem, SqlRefused
+from trainhouse.gateway.errors import BadToken, KeyUnusable, Problem, SqlRefused, SqlUnavailable
 from trainhouse.gateway.listing import Order
 from trainhouse.gateway.local_token import ensure
+from trainhouse.gateway.reader import whole
 from trainhouse.gateway.redacting import names_in, without
 from trainhouse.gateway.roles import NAMES, Principal, Role
+from trainhouse.gateway.routes.output import grows
 from trainhouse.gateway.routes.query import problem_of
 from trainhouse.gateway.settings import GatewaySettings
 
@@ -170,3 +173,14 @@ def test_a_body_that_does_not_come_is_not_waited_for() -> None:
 def test_a_limit_that_a_query_went_over_is_told_apart_from_what_it_may_not(code: int, status: int) -> None:
     told = problem_of(SqlRefused(f"Code: {code}", code))
     assert (told.status, told.more) == (status, {"code": code})
+
+
+def test_points_of_a_job_that_ended_long_ago_are_not_waited_for() -> None:
+    ended = [{"finished_at": None if ago_s is None else rfc3339(NOW_MS - 1000 * ago_s)} for ago_s in (None, 1, 3600)]
+    assert [grows(job, NOW_MS) for job in ended] == [True, True, False]
+
+
+def test_an_answer_that_broke_off_is_asked_for_again_and_no_bug() -> None:
+    assert whole(b'{"meta": [], "data": []}') == {"meta": [], "data": []}
+    with pytest.raises(SqlUnavailable, match="try again"):
+        whole(b'{"meta": [], "data": [[1, 2], Code: 241. DB::Exception: Memory limit exceeded')

@@ -18,6 +18,7 @@ from trainhouse.client.code import PackedCode
 from trainhouse.client.errors import NotReachable, QueryFailed, RefusedChange, UnknownJob
 from trainhouse.client.feed import Position, StatusFeed, concerns, unreachable
 from trainhouse.client.filters import JobFilter
+from trainhouse.client.freshness import reached
 from trainhouse.client.lines import LogReader
 from trainhouse.client.metrics_table import table_of
 from trainhouse.client.pools import Fleet
@@ -53,7 +54,7 @@ from trainhouse.events.explained import JobExplained
 from trainhouse.events.jobids import RANDOM_BITS, job_id_of
 from trainhouse.events.kafka import EventProducer
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import JOBS
+from trainhouse.events.topics import JOBS, METRICS
 
 if TYPE_CHECKING:
     import pyarrow
@@ -185,7 +186,8 @@ class ByKafka:
         return self.sql.table(checkpoints_query(job_id)).dicts()
 
     def metrics(self, job_id: str, names: Sequence[str]) -> "pyarrow.Table":
-        """From the tables."""
+        """From the tables, when they have what the brokers have now."""
+        reached(self.kafka, self.sql, METRICS)
         return table_of([self.sql.raw(metrics_query(job_id, names), "ArrowStream")])
 
     def last_metrics(self, job_id: str) -> list[Row]:

@@ -15,6 +15,7 @@ from trainhouse.events.topics import TRACKING
 from trainhouse.events.tracking import DEFAULT_EXPERIMENT, DEFAULT_EXPERIMENT_ID, project_of
 from trainhouse.gateway.auth import Submitter, Viewer
 from trainhouse.gateway.context import Gateway, Here
+from trainhouse.gateway.freshness import freshness_of
 from trainhouse.gateway.mlflow.errors import invalid, missing
 from trainhouse.gateway.mlflow.ports import EVERYTHING, Ports, ports_of_settings
 from trainhouse.gateway.mlflow.search import EXPERIMENT_COLUMNS, RUN_COLUMNS
@@ -103,11 +104,11 @@ _DEFAULT: Row = {
 }
 
 
-def ports_of(request: Request, here: Here) -> Ports:
+def ports_of(request: Request) -> Ports:
     """The app's ports, made when they are needed first."""
     state = request.app.state
     if not hasattr(state, "mlflow"):
-        state.mlflow = ports_of_settings(here.reader, here.settings.after_wait_s)
+        state.mlflow = ports_of_settings(freshness_of(request))
     return cast(Ports, state.mlflow)
 
 

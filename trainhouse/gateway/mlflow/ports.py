@@ -5,69 +5,13 @@ Holds: made at the first request, from the settings that every process reads.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-
-from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import partitions_of
-from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import METRICS, TRACKING
-from trainhouse.gateway.reader import SqlReader
+from trainhouse.gateway.freshness import Freshness
 
-ANSWER_S = 10.0
-LOOK_S = 0.03
-
-
-class Freshness:
-    """Whether the projections hold what the topics held when a read began, whichever gateway wrote it."""
-
-    def __init__(self, settings: KafkaSettings, reader: SqlReader, wait_s: float) -> None:
-        self._admin = AdminClient(settings.client_config())
-        self._partitions: dict[str, list[int]] = {}
-        self._reader = reader
-        self._wait_s = wait_s
-
-    async def reached(self, *topics: str) -> None:
-        """Waits until everything that these topics hold now can be read. Raises BusUnavailable when that takes too long."""
-        deadline = time.monotonic() + self._wait_s
-        missing = await asyncio.to_thread(self._ends, topics)
-        while missing:
-            rows = await self._reader.rows(_POSITIONS, {"topics": list(topics)})
-            held = {(r["topic"], r["partition"]): r["held"] for r in rows}
-            missing = {at: end for at, end in missing.items() if held.get(at, 0) < end}
-            if missing and time.monotonic() > deadline:
-                raise BusUnavailable(f"the projections are more than {self._wait_s:.0f} s behind; try again in a moment")
-            if missing:
-                await asyncio.sleep(LOOK_S)
-
-    def _ends(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-        try:
-            newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-            asked = {TopicPartition(t, p): newest for t in topics for p in self._partitions_of(t)}
-            ends = {
-                (at.topic, at.partition): f.result().offset for at, f in self._admin.list_offsets(asked, request_timeout=ANSWER_S).items()
-            }
-        except KafkaException as error:
-            raise BusUnavailable(f"the brokers did not answer: {error.args[0]}") from error
-        return {at: end for at, end in ends.items() if end > 0}
-
-    def _partitions_of(self, topic: str) -> list[int]:
-        if topic not in self._partitions:
-            self._partitions[topic] = partitions_of(self._admin, topic, ANSWER_S)
-        return self._partitions[topic]
-
-
-_POSITIONS = """
-SELECT topic, partition, if(done = 1, to_offset, from_offset) AS held FROM positions FINAL
-WHERE topic IN {topics:Array(String)} AND lane IN ('facts', 'metrics')
-"""
 EVERYTHING = (TRACKING, METRICS)
 
 
@@ -80,7 +24,6 @@ class Ports:
     runs: dict[str, tuple[float, dict[str, object]]] = field(default_factory=dict)
 
 
-def ports_of_settings(reader: SqlReader, wait_s: float) -> Ports:
+def ports_of_settings(freshness: Freshness) -> Ports:
     """From environment and settings file."""
-    kafka = KafkaSettings()
-    return Ports(Freshness(kafka, reader, wait_s), S3ObjectStore(StoreSettings()))
+    return Ports(freshness, S3ObjectStore(StoreSettings()))

@@ -10,23 +10,32 @@ from enum import StrEnum
 from typing import Annotated
 
 import pyarrow
-from fastapi import APIRouter, Query
+import structlog
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from trainhouse.events.envelope import from_rfc3339
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.topics import METRICS
 from trainhouse.gateway import cursors
 from trainhouse.gateway.after import After
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth import Viewer
-from trainhouse.gateway.context import Here
+from trainhouse.gateway.context import Here, now_ms
+from trainhouse.gateway.freshness import freshness_of
 from trainhouse.gateway.listing import Cursor, Limit, Order, millis, page
+from trainhouse.gateway.reader import Row
 from trainhouse.gateway.routes.curves import MetricName
 from trainhouse.gateway.routes.jobs import JobPath, visible_job
 from trainhouse.gateway.routes.story import Epoch, of_job
 
+log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1/training-jobs", tags=["jobs"], dependencies=[After])
 
 Rank = Annotated[int | None, Query(ge=0, le=2**32 - 1)]
 POINTS = 100_000
+# A job's points are on the brokers before its end is told; so much later the projections have them, unless they are far behind.
+SETTLED_MS = 60_000
 ARROW = "application/vnd.apache.arrow.stream"
 
 _LINES = "time, epoch, attempt, rank, stream, offset, line, node_id"
@@ -99,12 +108,15 @@ async def points(
     job_id: JobPath,
     here: Here,
     principal: Viewer,
+    request: Request,
     metric: Annotated[list[MetricName] | None, Query(max_length=100)] = None,
     rank: Rank = None,
     cursor: Cursor = None,
 ) -> Response:
     """Every point of some metrics, or of all, as an Arrow stream; the header X-Next-Cursor asks for the next part."""
-    await visible_job(here, principal, job_id)
+    job = await visible_job(here, principal, job_id)
+    if cursor is None and here.kafka is not None and grows(job, now_ms()):
+        await _caught_up(request)
     where = of_job(job_id)
     where.among("metric", metric or ())
     where.equal("rank", rank, "UInt32")
@@ -114,6 +126,19 @@ async def points(
     body = await here.reader.raw(sql, where.values | {"limit": POINTS}, default_format="ArrowStream")
     behind = await asyncio.to_thread(_behind, body)
     return Response(body, headers={} if behind is None else {"X-Next-Cursor": behind}, media_type=ARROW)
+
+
+def grows(job: Row, at_ms: int) -> bool:
+    """Whether points of a job may still be on their way: it goes on, or has just ended. Pure."""
+    return job["finished_at"] is None or from_rfc3339(job["finished_at"]) > at_ms - SETTLED_MS
+
+
+async def _caught_up(request: Request) -> None:
+    """What the brokers hold is to be in the answer; where that takes too long, the answer is what there is."""
+    try:
+        await freshness_of(request).reached(METRICS)
+    except BusUnavailable as error:
+        log.warning("points are answered as far as they are known", error=str(error))
 
 
 def _behind(body: bytes) -> str | None:
