@@ -17,7 +17,7 @@ from typing import Any
 
 METRICS, LOG, EVENT, STATUS = "metrics", "log", "event", "status"
 KINDS = (STATUS, METRICS, EVENT, LOG)
-RECENT_S = 10.0
+RECENT_S = 5.0
 MOST_RECENT = 10_000
 
 
