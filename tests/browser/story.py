@@ -76,9 +76,7 @@ class Story:
         self.steps(1, 0, 80, 100, 3)
         self.say(1, 0, ["step 0", "loading weights", "the loss falls"], 110)
         self.say(1, 5, ["ConnectionError: peer reset <b>bold</b>"], 339, "stderr")
-        saved: dict[str, Any] = {"commit": 1, "step": 60, "uri": "s3://trainhouse/jobs/story-1/commits/0000000001"}
-        saved |= {"bytes_total": 2_000_000_000, "bytes_new": 500_000_000}
-        self.put(topics.CHECKPOINTS, CheckpointCompleted(**self._by(1, 285), **saved, stage_s=0.5, upload_s=12.0), 285)
+        self.saved(1, 1, 60, 285)
         blamed = {"category": "NODE", "rule": "lost", "summary": "node-0002 was lost", "at_ms": self.ms(345), "failed_at_ms": self.ms(340)}
         self.put(topics.VERDICTS, FailureBlamed.model_validate(self._of(1) | blamed | {"node_id": NODES[1]}), 345)
         for node in NODES:
@@ -102,6 +100,12 @@ class Story:
         whose = {"name": SPEC.name, "project": SPEC.project, "team": SPEC.team, "user": SPEC.user, "pool": SPEC.pool}
         times = {"submitted_at_ms": self.ms(0), "updated_at_ms": self.ms(at_s)}
         self.put(topics.STATUS, JobStatus.model_validate(about | whose | times | more), at_s)
+
+    def saved(self, epoch: int, commit: int, step: int, at_s: float) -> None:
+        """A checkpoint that is complete."""
+        about: dict[str, Any] = {"commit": commit, "step": step, "uri": f"s3://trainhouse/jobs/story-1/commits/{commit:010}"}
+        about |= {"bytes_total": 2_000_000_000, "bytes_new": 500_000_000}
+        self.put(topics.CHECKPOINTS, CheckpointCompleted(**self._by(epoch, at_s), **about, stage_s=0.5, upload_s=12.0), at_s)
 
     def steps(self, epoch: int, first: int, count: int, at_s: float, every_s: float, ranks: int = RANKS) -> None:
         """Steps that every rank logged; rank 11 is slow at every tenth."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.story import JOB
 from tests.browser.world import World
@@ -28,6 +30,12 @@ BEGINNINGS = """async (blocks) => {
   end();
   return found;
 }"""
+
+
+# Longer than the pages wait before they draw what a stream told.
+BEYOND_SETTLING_MS = 1500
+OF_JOB = re.compile(rf"/v1/training-jobs/{JOB}$")
+LISTING = re.compile(r"/v1/training-jobs\?")
 
 
 @pytest.fixture
@@ -55,6 +63,92 @@ def test_curves_and_lines_grow_while_one_looks(page: Page, world: World) -> None
 def test_a_stream_that_only_says_that_it_lives_has_not_begun_to_tell(page: Page) -> None:
     page.goto("/nodes")
     assert page.evaluate(BEGINNINGS, [": here\n\n", "retry: 1000\n\n", ": still here\n\n", "event: log\ndata: {}\n\n"]) == [0, 1, 1, 1]
+
+
+@contextmanager
+def listing_held(page: Page, told: dict[str, object]) -> Iterator[None]:
+    """The stream tells a status at once, the listing comes when this ends."""
+    body = f"id: 1\nevent: status\ndata: {json.dumps(told)}\n\n"
+    held: list[Route] = []
+    page.route("**/v1/stream", lambda route: route.fulfill(content_type="text/event-stream", body=body))
+    page.route(LISTING, held.append)
+    yield
+    page.unroute(LISTING)
+    for route in held:
+        route.continue_()
+
+
+def test_a_list_is_shown_when_its_first_page_has_come(page: Page) -> None:
+    with listing_held(page, {"job_id": "bulk-00004", "name": "told-early", "state": "RUNNING", "status_seq": 10**6}):
+        page.goto("/jobs")
+        page.wait_for_timeout(BEYOND_SETTLING_MS)
+        expect(page.get_by_text("Loading jobs …")).to_be_visible()
+        expect(page.get_by_text("told-early")).not_to_be_visible()
+    expect(page.get_by_text(re.compile(r"^10,05\d of 10,05\d jobs$"))).to_be_visible()
+
+
+def test_a_job_that_ended_while_the_list_came_is_not_among_those_that_run(page: Page) -> None:
+    figure = page.get_by_text(re.compile(r"^Jobs that hold devices")).locator("..")
+    page.goto("/")
+    expect(figure).to_contain_text(re.compile(r"1,\d{3}"))
+    before = figure.inner_text()
+    with listing_held(page, {"job_id": "bulk-00004", "name": "ended", "state": "SUCCEEDED", "status_seq": 10**6}):
+        page.goto("/")
+        page.wait_for_timeout(BEYOND_SETTLING_MS)
+    expect(figure).to_contain_text(re.compile(r"1,\d{3}"))
+    assert number_in(figure.inner_text()) == number_in(before) - 1
+
+
+def number_in(text: str) -> int:
+    return int(re.sub(r"\D", "", text))
+
+
+@contextmanager
+def told_of_the_job(page: Page, **told: object) -> Iterator[None]:
+    """The job's stream tells a status at once, the answer to what the job is comes when this ends."""
+    whole = page.request.get(f"/v1/training-jobs/{JOB}").json() | {"status_seq": 10**6} | told
+    body = f"id: 1\nevent: status\ndata: {json.dumps(whole)}\n\n"
+    held: list[Route] = []
+    page.route(f"**/{JOB}/stream*", lambda route: route.fulfill(content_type="text/event-stream", body=body))
+    page.route(OF_JOB, held.append)
+    yield
+    page.unroute(OF_JOB)
+    for route in held:
+        route.continue_()
+
+
+def test_what_the_stream_told_before_the_answer_came_counts(page: Page) -> None:
+    with told_of_the_job(page, state="SUCCEEDED"):
+        page.goto(f"/jobs/{JOB}")
+        page.wait_for_timeout(BEYOND_SETTLING_MS)
+    expect(page.get_by_text("team language")).to_be_visible()
+    expect(page.get_by_text("succeeded", exact=True).first).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel job")).not_to_be_visible()
+
+
+def test_a_checkpoint_that_the_tables_have_later_than_the_stream_is_shown(page: Page, world: World) -> None:
+    with told_of_the_job(page, last_checkpoint_commit=2):
+        page.goto(f"/jobs/{JOB}?tab=checkpoints")
+    table = page.get_by_role("table", name="Checkpoints, the newest first")
+    expect(table).to_contain_text("60")
+    world.story.saved(2, 2, 115, 950)
+    expect(table).to_contain_text("115")
+
+
+def test_lines_that_came_faster_than_they_were_read_leave_no_hole(page: Page, world: World) -> None:
+    page.goto(f"/jobs/{JOB}?tab=logs")
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    expect(page.get_by_role("list", name="Lines of the logs")).to_contain_text("loss 1.810")
+    world.story.say(2, 1, [f"fast {n}" for n in range(2500)], 955)
+    expect(page.get_by_role("list", name="Lines of the logs")).to_contain_text("fast 2499")
+    expect(page.get_by_text("1,000 lines, more before")).to_be_visible()
+
+
+def test_an_address_that_is_no_escape_and_a_span_that_is_almost_a_minute(page: Page) -> None:
+    page.goto("/jobs/%E0%A4%A")
+    expect(page.get_by_role("alert")).to_contain_text("Not found")
+    span = "async (seconds) => (await import('/static/app/format.js')).span(seconds)"
+    assert page.evaluate(span, 119.7) == "1 min 59 s"
 
 
 @pytest.mark.usefixtures("gateway_back")

@@ -4,6 +4,8 @@ import { call } from "./api.js";
 import { follow } from "./live.js";
 import { onTheme } from "./theme.js";
 
+const BEHIND_MS = 2000;
+
 // {data, error, reload}: data stays on screen while it is asked again; path null asks nothing. asks: (path, signal) => a promise of the data.
 export function useAsked(path, asks, { every_ms = 0 } = {}) {
   const [state, setState] = useState({ data: null, error: null, path: null });
@@ -29,6 +31,15 @@ export function useAsked(path, asks, { every_ms = 0 } = {}) {
 }
 
 export const useData = (path, options) => useAsked(path, (at, signal) => call(at, { signal }), options);
+
+// Asks again when a stream told something new (`what` changed): at once, and once more when the tables have had the time to take it in.
+export function useAnew(found, what) {
+  useEffect(() => {
+    found.reload();
+    const timer = setTimeout(found.reload, BEHIND_MS);
+    return () => clearTimeout(timer);
+  }, what);
+}
 
 // Follows a stream for as long as the component lives; returns its state in a word.
 export function useLive(path, on) {

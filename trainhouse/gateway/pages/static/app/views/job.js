@@ -21,6 +21,9 @@ const TABS = [
   ["events", "Events", Events], ["why", "Explain", Why], ["config", "Config", Config], ["lineage", "Lineage", Lineage],
 ];
 
+// The newer one counts, whether the stream or the answer to a question brought it, and whichever came first.
+const newer = (told) => (before) => (before && told.status_seq < before.status_seq ? before : { ...before, ...told });
+
 // What a section wants to hear besides statuses: a wide gang's metrics are not sent to somebody who reads its config.
 const NEWS = { summary: "metrics", logs: "log", events: "event" };
 
@@ -31,13 +34,13 @@ export default function Job({ id, query, who }) {
   const [pulse, setPulse] = useState({ metrics: 0, event: 0, log: 0 });
   const now_ms = useClock();
   useTitle(job?.name || id);
-  const load = useCallback(() => call(path).then((found) => { setJob(found); setError(null); }, setError), [path]);
+  const load = useCallback(() => call(path).then((found) => { setJob(newer(found)); setError(null); }, setError), [path]);
   useEffect(() => { load(); }, [path]);
   const beat = (name) => () => setPulse((before) => ({ ...before, [name]: before[name] + 1 }));
   const tab = TABS.find(([name]) => name === query.get("tab")) || TABS[0];
   const news = NEWS[tab[0]] ? `&include=${NEWS[tab[0]]}` : "";
   const live = useLive(`${path}/stream?include=status${news}`, {
-    status: (told) => setJob((before) => (before && told.status_seq >= before.status_seq ? { ...before, ...told } : before)),
+    status: (told) => setJob(newer(told)),
     metrics: beat("metrics"), event: beat("event"), log: beat("log"), begins: () => news && beat(NEWS[tab[0]])(),
   });
   if (!job) return error ? html`<${Failed} error=${error} again=${load} />` : html`<${Loading} what="the job" />`;

@@ -1,17 +1,17 @@
 // The checkpoints of a job, and a restore of one of them for those who may submit.
-import { html, useEffect, useState } from "../../kit.js";
+import { html, useState } from "../../kit.js";
 import { call } from "../../api.js";
 import { Card } from "../../parts/bits.js";
 import { Shown } from "../../parts/notice.js";
 import { Table } from "../../parts/table.js";
 import { ago, bytes, number, span } from "../../format.js";
-import { useData } from "../../use.js";
+import { useAnew, useData } from "../../use.js";
 
 export function Checkpoints({ job, path, now_ms, who }) {
   const found = useData(`${path}/checkpoints?limit=500`);
   const [word, setWord] = useState("");
   const [busy, setBusy] = useState(false);
-  useEffect(() => { found.reload(); }, [job.last_checkpoint_commit]);
+  useAnew(found, [job.last_checkpoint_commit]);
   const restore = async (step) => {
     setBusy(true);
     try {

@@ -42,8 +42,11 @@ function useLines(path, params, pulse) {
   const ask = async (signal) => {
     try {
       const page = await call(address, { signal });
-      setState((before) => ({ lines: joined(before.address === address ? before.lines : null, page.items), address, error: null,
-        older: before.address === address && before.lines ? before.older : page.next_cursor }));
+      setState((before) => {
+        // A page of new lines alone does not reach what is shown: between them there may be more, and nobody must take them for neighbours.
+        const kept = before.address === address && before.lines && (page.next_cursor === null || meet(before.lines, page.items));
+        return { lines: joined(kept ? before.lines : null, page.items), address, error: null, older: kept ? before.older : page.next_cursor };
+      });
     } catch (error) { if (error.name !== "AbortError") setState((before) => ({ ...before, error })); }
   };
   useEffect(() => {
@@ -66,6 +69,8 @@ function useLines(path, params, pulse) {
 }
 
 const keyOf = (line) => `${line.epoch}/${line.rank}/${line.stream}/${line.offset}`;
+
+const meet = (before, next) => before.length > 0 && next.length > 0 && next.some((line) => keyOf(line) === keyOf(before[before.length - 1]));
 
 function joined(before, next) {
   if (!before?.length) return next;

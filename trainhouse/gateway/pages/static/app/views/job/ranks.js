@@ -1,18 +1,18 @@
 // The ranks: a map of their step times, and where each is and what it did last.
-import { html, useEffect } from "../../kit.js";
+import { html } from "../../kit.js";
 import { Card } from "../../parts/bits.js";
 import { Heatmap } from "../../parts/heatmap.js";
 import { Shown } from "../../parts/notice.js";
 import { Table } from "../../parts/table.js";
 import { ago, number, span } from "../../format.js";
 import { ENDED } from "../../states.js";
-import { useData } from "../../use.js";
+import { useAnew, useData } from "../../use.js";
 
 export function Ranks({ job, path, now_ms }) {
   const every_ms = ENDED.has(job.state) ? 0 : 5000;
   const map = useData(`${path}/step-heatmap`, { every_ms });
   const ranks = useData(`${path}/ranks?limit=1000`, { every_ms });
-  useEffect(() => { ranks.reload(); }, [job.state, job.attempt]);
+  useAnew(ranks, [job.state, job.attempt]);
   return html`<div class="grid">
     <${Card} title="Step times by rank"><${Shown} of=${map} what="step times" empty=${(d) => !d.items.length}
       nothing="No rank has logged two steps yet; the map is drawn from what ranks log at each step.">${(d) => html`<${Heatmap} cells=${d.items} />`}<//><//>

@@ -1,13 +1,13 @@
 // Why a job waits: the scheduler's own answer, and what would let it start.
-import { html, useEffect } from "../../kit.js";
+import { html } from "../../kit.js";
 import { Card, Figures } from "../../parts/bits.js";
 import { Shown } from "../../parts/notice.js";
 import { ago, moment, number } from "../../format.js";
-import { useData } from "../../use.js";
+import { useAnew, useData } from "../../use.js";
 
 export function Why({ job, path, now_ms }) {
   const found = useData(`${path}/explain`, { every_ms: job.state === "PENDING" ? 5000 : 0 });
-  useEffect(() => { found.reload(); }, [job.state]);
+  useAnew(found, [job.state]);
   return html`<${Card} title="Explain"><${Shown} of=${found} what="the explanation" empty=${(d) => !d.items.length}
     nothing="The scheduler has published no explanation of this job: it did not have to wait, or waits only since now.">${(d) => html`
       <${Answer} one=${d.items[0]} now_ms=${now_ms} waits=${job.state === "PENDING"} />`}<//><//>`;
