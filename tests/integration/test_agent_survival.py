@@ -1,7 +1,6 @@
 """What an agent survives: its own death, newer epochs, ranks that won't die, floods of output, brokers that are away."""
 
 import signal
-import time
 from pathlib import Path
 
 import psutil
@@ -9,6 +8,7 @@ import pytest
 
 from tests.integration.agent_stage import PARTITION, Stage, now_ms, script
 from tests.integration.agent_stage import stage as stage
+from tests.waiting import until
 from trainhouse.deploy.local.kafka import KafkaServer
 from trainhouse.events import (
     AttemptStarted,
@@ -112,18 +112,12 @@ def test_ranks_that_end_while_the_agent_is_dead_are_told_by_the_next(stage: Stag
     stage.wait_for(AttemptStarted, "alone")
     agent.kill()
     agent.wait()
-    deadline = time.monotonic() + 60
-    while not all(stage.paths(gang).rank(r).exit.exists() for r in (0, 1)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: all(stage.paths(gang).rank(r).exit.exists() for r in (0, 1)), "both ranks have ended")
     stage.start_agent()
     stage.wait_for(AttemptStopped, "alone")
     assert {e.exit_code for e in stage.events(RankExited, "alone")} == {4}
     assert_whole(stage, "alone", 40)
-    deadline = time.monotonic() + 30
-    while not (stage.paths(gang).folder / FINISHED).exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until((stage.paths(gang).folder / FINISHED).exists, stage.logs)
 
 
 def test_a_newer_epoch_starts_only_when_nothing_of_the_older_is_left(stage: Stage) -> None:
@@ -197,10 +191,7 @@ def test_ranks_go_on_while_the_brokers_are_away(tmp_path: Path) -> None:
             gang = stage.allocate("away", 0, script(LOGGER % (300, 0.02)), [(node, 2)])
             stage.wait_for(StepMetrics, "away", 2)
             server.kill()
-            deadline = time.monotonic() + 90
-            while not all(stage.paths(gang).rank(r).exit.exists() for r in (0, 1)):
-                assert time.monotonic() < deadline and agent.poll() is None
-                time.sleep(0.1)
+            until(lambda: all(stage.paths(gang).rank(r).exit.exists() for r in (0, 1)), stage.logs)
             server.start()
             stage.wait_for(AttemptStopped, "away", timeout_s=120)
             assert_whole(stage, "away", 300)
