@@ -36,10 +36,12 @@ class Seen:
 
 @dataclass(frozen=True)
 class Takeover:
-    """Seconds from the kill to the first record of another owner, and to the allocation of a job submitted right after the kill."""
+    """Seconds from the kill to the first record of another owner, and to the allocation of a job submitted right after the kill; and
+    the process that wrote that record."""
 
     record_s: float
     allocated_s: float
+    pid: int
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Watch:
         job_id = submit()
         first = until(lambda: self._first_of_another(dead, killed_at_s), "nobody took over", timeout_s, every_s=0)
         allocated_at_s = until(lambda: self._allocated(job_id), f"{job_id} is not allocated", timeout_s, every_s=0)
-        return Takeover(first.at_s - killed_at_s, allocated_at_s - killed_at_s)
+        return Takeover(first.at_s - killed_at_s, allocated_at_s - killed_at_s, first.pid)
 
     def _allocated(self, job_id: str) -> float | None:
         self.listen()

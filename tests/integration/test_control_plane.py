@@ -115,11 +115,12 @@ def nodes(stack: ChaosStack) -> dict[str, str]:
 
 def test_a_standby_takes_over_from_a_scheduler_that_was_killed(scene: Scene) -> None:
     watch = Watch(scene.stack.kafka, PARTITION)
+    running = set(psutil.pids())
     found = watch.measure(lambda pid: os.kill(pid, signal.SIGKILL), lambda: scene.submit(1, "python", "-c", "pass"))
     watch.close()
     print(f"took over {found.record_s:.2f} s after the kill, allocated {found.allocated_s:.2f} s after it")
-    # The aim is 3 s on a machine that is not busy; see `python -m tests.bench takeover`. Without a standby it would be never.
-    assert found.record_s < 20 and found.allocated_s < 30, found
+    # How long it may take is for `python -m tests.bench takeover` to say; here, that nobody had to be started for it.
+    assert found.pid in running, found
     scene.until(scene.jobs[-1], lambda s: s.state is JobState.SUCCEEDED)
     scene.judged()
 
