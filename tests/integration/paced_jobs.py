@@ -114,6 +114,15 @@ class Pool:
     def rows(self, query: str) -> list[dict[str, Any]]:
         return self.client.sql.table(query).dicts()
 
+    def once(self, query: str, what: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+        """The rows once that holds of them: each table comes in its own time."""
+
+        def look() -> list[dict[str, Any]] | None:
+            rows = self.rows(query)
+            return rows if what(rows) else None
+
+        return until(look, lambda: self.rows(query))
+
     def states(self, job: Job) -> list[str]:
         """The states that the job went through, as its story tells."""
         query = f"SELECT state FROM job_status_history WHERE job_id = '{job.id}' ORDER BY status_seq"
@@ -128,17 +137,22 @@ class Pool:
     def every_step_once(self, job: Job) -> list[tuple[int, int]]:
         """No step was lost or done twice, whatever the attempts; gives the first step and the ranks of each attempt."""
         query = f"SELECT epoch, step FROM step_metrics WHERE job_id = '{job.id}' AND metric = 'loss' AND rank = 0 ORDER BY step"
-        found = until(lambda: len(rows := self.rows(query)) >= STEPS and rows, lambda: self.rows(query))
+        found = self.once(query, lambda rows: len(rows) >= STEPS)
         assert [row["step"] for row in found] == list(range(STEPS)), found
         assert [row["epoch"] for row in found] == sorted(row["epoch"] for row in found)
-        ranks = {r["epoch"]: r["world_size"] for r in self.rows(f"SELECT epoch, world_size FROM attempts WHERE job_id = '{job.id}'")}
         begins = {row["epoch"]: row["step"] for row in reversed(found)}
+        attempts = f"SELECT epoch, world_size FROM attempts WHERE job_id = '{job.id}'"
+        ranks = {r["epoch"]: r["world_size"] for r in self.once(attempts, lambda rows: {r["epoch"] for r in rows} >= begins.keys())}
         return [(begins[epoch], ranks[epoch]) for epoch in sorted(begins)]
 
     def resumed_from(self, job: Job) -> list[int]:
-        """The steps of the checkpoints that attempts began from; each is one that the attempt before saved."""
+        """The steps of the checkpoints that attempts began from; each is one that the attempt before saved. For a job that has ended."""
+        last = job.status().last_checkpoint
+        assert last is not None
+        checkpoints = f"SELECT commit, epoch, step FROM checkpoints WHERE job_id = '{job.id}'"
+        # All that was told of a job's checkpoints comes in its order, the last one last.
+        saved = {r["commit"]: r for r in self.once(checkpoints, lambda rows: last.step in [r["step"] for r in rows])}
         restores = self.rows(f"SELECT epoch, commit, step FROM checkpoint_restores WHERE job_id = '{job.id}' ORDER BY epoch")
-        saved = {r["commit"]: r for r in self.rows(f"SELECT commit, epoch, step FROM checkpoints WHERE job_id = '{job.id}'")}
         for restore in restores:
             found = saved[restore["commit"]]
             assert found["epoch"] < restore["epoch"] and found["step"] == restore["step"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.live_stack import LiveStack
+from tests.waiting import until
 
 # The first test waits for the stack's start, too.
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
@@ -34,24 +34,16 @@ def code(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def wait_for_state(stack: LiveStack, job: str, states: set[str], timeout_s: float = 120) -> str:
-    deadline = time.monotonic() + timeout_s
-    while True:
+def wait_for_state(stack: LiveStack, job: str, states: set[str]) -> str:
+    def look() -> str | None:
         state = str(json.loads(stack.ok("status", job, "--json"))["state"])
-        if state in states:
-            return state
-        assert time.monotonic() < deadline, (
-            f"{job} is {state}, not {states}, after {timeout_s} s\n{stack.log('scheduler')}\n{stack.log('agent')}"
-        )
-        time.sleep(0.5)
+        return state if state in states else None
+
+    return until(look, lambda: f"{job} is not {states}\n{stack.log('scheduler')}\n{stack.log('agent')}")
 
 
 def wait_for_lines(stack: LiveStack, job: str, count: int, *more: str) -> list[str]:
-    deadline = time.monotonic() + 60
-    while len(lines := stack.run("logs", job, *more).lines) < count:
-        assert time.monotonic() < deadline, lines
-        time.sleep(0.5)
-    return lines
+    return until(lambda: len(lines := stack.run("logs", job, *more).lines) >= count and lines, lambda: stack.run("logs", job, *more).out)
 
 
 def test_a_script_of_torchruns_kind_runs_unchanged(stack: LiveStack, code: Path) -> None:
@@ -65,8 +57,11 @@ def test_a_script_of_torchruns_kind_runs_unchanged(stack: LiveStack, code: Path)
     assert "[1] rank 1 of 2 lr ['0.5'] blue" in lines
     assert all(not line.startswith("[1]") for line in wait_for_lines(stack, job, 2, "--rank", "0"))
     assert len(wait_for_lines(stack, job, 2, "--tail", "1")) == 2
-    listed = stack.run("status", "--user", user, "--since", "1h", "--state", "SUCCEEDED", "--json").objects()
-    assert [row["job_id"] for row in listed] == [job]
+
+    def listed() -> list[str]:
+        return [row["job_id"] for row in stack.run("status", "--user", user, "--since", "1h", "--state", "SUCCEEDED", "--json").objects()]
+
+    until(lambda: listed() == [job], listed)
     assert stack.run("status", "--user", user, "--state", "FAILED", "--json").objects() == []
     assert job in stack.ok("status", "--user", user)
 
@@ -75,13 +70,12 @@ def test_a_job_tells_its_whole_story(stack: LiveStack, code: Path) -> None:
     job = stack.run("submit", "--wait", "--", "python", "hello.py", cwd=code).lines[0]
     wanted = ["job.submitted", "job.admitted", "gang.allocated", "attempt.started", "rank.exited", "attempt.stopped"]
     for flags in ((), ("--log",)):
-        deadline = time.monotonic() + 30
-        while True:
-            types = [line.split()[1].rpartition(".v")[0] for line in stack.ok("events", job, *flags).splitlines()]
-            if set(wanted) <= set(types) or time.monotonic() > deadline:
-                break
-            time.sleep(0.5)
-        assert [t for t in types if t in wanted] == wanted
+
+        def told(flags: tuple[str, ...] = flags) -> list[str]:
+            return [line.split()[1].rpartition(".v")[0] for line in stack.ok("events", job, *flags).splitlines()]
+
+        until(lambda told=told: set(wanted) <= set(told()), told)  # type: ignore[misc]
+        assert [t for t in told() if t in wanted] == wanted
     event = json.loads(stack.ok("events", job, "--log", "--json", "--type", "job.admitted"))
     assert event["specversion"] == "1.0"
     assert event["subject"] == job
@@ -219,7 +213,8 @@ def test_a_repeated_id_is_one_job_and_another_spec_is_rejected(stack: LiveStack,
     assert other.code == 3, other.out
     assert "another spec" in other.out or "other spec" in other.out or "different spec" in other.out
     assert json.loads(stack.ok("status", job, "--json"))["state"] == "SUCCEEDED"
-    assert len(stack.rows(f"SELECT * FROM attempts WHERE job_id = '{job}'")) == 1
+    attempts = f"SELECT count() AS attempts FROM attempts WHERE job_id = '{job}'"
+    until(lambda: stack.rows(attempts) == [{"attempts": 1}], lambda: stack.rows(attempts))
 
 
 def test_a_spec_with_a_typo_names_the_line(stack: LiveStack, code: Path) -> None:

@@ -132,7 +132,7 @@ def test_the_exports_reach_the_store_and_the_queries(stack: Stack) -> None:
 
 
 def test_the_node_is_registered_when_up_returns(stack: Stack) -> None:
-    until(answers(lambda: stack.sql("SELECT count() FROM nodes") == "1"), "one node in SQL", 10)
+    until(answers(lambda: stack.sql("SELECT count() FROM nodes") == "1"), "one node in SQL")
 
 
 def test_a_job_that_fails_is_an_alert_now_and_on_the_past(stack: Stack, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_down_and_up_keep_the_data(stack: Stack) -> None:
     assert stack.run("down").returncode != 0
     stack.up()
     assert stack.get("test/kept") == b"kept"
-    until(answers(lambda: stack.sql("SELECT count() FROM nodes") == "1"), "the node of before, in SQL", 20)
+    until(answers(lambda: stack.sql("SELECT count() FROM nodes") == "1"), "the node of before, in SQL")
     assert all(row["restarts"] == 0 for row in stack.parts().values())
 
 
