@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import structlog
 
-from trainhouse.events import NodeProbeAsked, NodeProbed, OperationReplied
+from trainhouse.events import NodeHeartbeat, NodeProbeAsked, NodeProbed, OperationReplied
 from trainhouse.workers.agent.adoption import launch_was_whole
 from trainhouse.workers.agent.core import (
     Action,
@@ -75,6 +75,7 @@ class Agent:
         self._watch = RankWatch()
         self._shipped: set[AttemptKey] = set()
         self._sequence = 0
+        self._control: int | None = None
         self._beat_at = self._housekeep_at = self._clean_at = 0
         self._deadline_s: float | None = None
         self._more = False
@@ -146,7 +147,8 @@ class Agent:
         match heard:
             case Located(partition=partition):
                 log.info("registering", node=self.state.identity.node_id, pool=self.state.identity.pool, partition=partition)
-                self._p.reports.located(partition, self._registration())
+                self._control = partition
+                self._register()
             case Deaf(reason=reason):
                 raise CommandsLost(f"commands cannot be read any more: {reason}")
             case OperationAsked(request=request):
@@ -202,8 +204,7 @@ class Agent:
             case Register(reason=reason):
                 log.warning("registering again", reason=reason)
                 self.state = replace(self.state, identity=again(self.state.identity))
-                for report in (self._registration(), *notice_reports(self.state)):
-                    self._p.reports.report(report)
+                self._register(*notice_reports(self.state))
             case Probe(request=request):
                 log.warning("testing this node", probe=request.probe)
                 self._p.workers.submit(self._probe, request)
@@ -223,9 +224,16 @@ class Agent:
     def _paths(self, key: AttemptKey) -> AttemptPaths:
         return paths_of(self._p.starter.agent_dir, key)
 
-    def _registration(self) -> Report:
-        me = self.state.identity
-        return Report(self._p.facts.registration(self.state), f"{me.node_id}:{me.incarnation}:registered")
+    def _register(self, *more: Report) -> None:
+        """Says who it is, as soon as it is known where."""
+        if self._control is not None:
+            me = self.state.identity
+            registration = Report(self._p.facts.registration(self.state), f"{me.node_id}:{me.incarnation}:registered")
+            self._p.reports.register(self._control, self._beat(self._clock_ms()), registration, *more)
+
+    def _beat(self, now_ms: int) -> NodeHeartbeat:
+        self._sequence += 1
+        return self._p.pulse.beat(self.state, self._sequence, now_ms, self._p.shipper.lag_bytes())
 
     def _watch_ranks(self, now_ms: int) -> None:
         for key, attempt in list(self.state.attempts.items()):
@@ -263,8 +271,7 @@ class Agent:
         beat_ms = round(self._p.pulse.interval_s * 1000)
         if due(self._beat_at, now_ms, beat_ms):
             self._beat_at = now_ms + beat_ms
-            self._sequence += 1
-            self._p.reports.beat(self._p.pulse.beat(self.state, self._sequence, now_ms, self._p.shipper.lag_bytes()))
+            self._p.reports.beat(self._beat(now_ms))
         if due(self._housekeep_at, now_ms, HOUSEKEEPING_MS):
             self._housekeep_at = now_ms + HOUSEKEEPING_MS
             self._p.state_file.save(self.state)

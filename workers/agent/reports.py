@@ -1,7 +1,8 @@
 """Sends the agent's own events: reports to control, heartbeats, replies to operations.
 
-Holds: reports leave in the order in which the machine made them; those made before the pool's partition is known wait for it.
-Heartbeats are never repeated: an old one says nothing.
+Holds: reports leave in the order in which the machine made them; those made before the node is registered wait for that. The brokers hold a
+heartbeat of an incarnation before it registers, so that the detector knows it: however soon its silence begins, it is told of by that name.
+Any other heartbeat is never repeated: an old one says nothing.
 """
 
 from collections import deque
@@ -32,15 +33,20 @@ class Reports:
         self._held: deque[Report] = deque(maxlen=MAX_HELD)
         self.partition: int | None = None
 
-    def located(self, partition: int, first: Report) -> None:
+    def register(self, partition: int, beat: NodeHeartbeat, *registration: Report) -> None:
+        """Sends `registration` once the brokers hold `beat`, the first of its incarnation; what is reported meanwhile waits."""
+        self.partition = None
+        self._outbox.offer(HEARTBEATS, self._wrap_beat(beat), key=self._node_id, on_ack=lambda: self.located(partition, *registration))
+
+    def located(self, partition: int, *first: Report) -> None:
         """Control's partition is known: `first` goes out before all that has waited."""
         self.partition = partition
         held, self._held = list(self._held), deque(maxlen=MAX_HELD)
-        for report in (first, *held):
+        for report in (*first, *held):
             self.report(report)
 
     def report(self, report: Report) -> None:
-        """Sends to control, or keeps it until the partition is known."""
+        """Sends to control, or keeps it until the node is registered."""
         if self.partition is None:
             self._held.append(report)
             return
@@ -56,8 +62,7 @@ class Reports:
     def beat(self, beat: NodeHeartbeat) -> None:
         """Sends a heartbeat, if the brokers take it soon; otherwise the next one will do."""
         try:
-            event_id = f"{beat.node_id}:{beat.incarnation}:beat:{beat.sequence}"
-            self._pulse.send(HEARTBEATS, self._wrap(beat, event_id), key=self._node_id, on_ack=lambda *_: None)
+            self._pulse.send(HEARTBEATS, self._wrap_beat(beat), key=self._node_id, on_ack=lambda *_: None)
         except (BufferError, KafkaException):
             pass
 
@@ -65,6 +70,9 @@ class Reports:
         """Sends a part of an answer to an operation."""
         event_id = f"{reply.request_id}:{reply.node_id}:{reply.rank}:{reply.part}"
         self._outbox.offer(OPERATION_REPLIES, self._wrap(reply, event_id), key=reply.request_id)
+
+    def _wrap_beat(self, beat: NodeHeartbeat) -> Envelope:
+        return self._wrap(beat, f"{beat.node_id}:{beat.incarnation}:beat:{beat.sequence}")
 
     def _wrap(self, event: Event, event_id: str) -> Envelope:
         return envelope_of(event, id=event_id, source=f"trainhouse/agent/{self._node_id}", now_ms=self._clock_ms())

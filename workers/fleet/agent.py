@@ -79,6 +79,7 @@ class EmulatedAgent:
             self.hear(AttemptAdopted(folder.allocation, folder.launched), now_ms)
             for rank in sorted(folder.exits):
                 self.hear(folder.exits[rank], now_ms)
+        self.beat(now_ms)
         self.uplink.located(partition, self._registration())
 
     def hear(self, happened: AgentInput, now_ms: int) -> None:
@@ -141,6 +142,7 @@ class EmulatedAgent:
                 self._machine.finished(key)
             case Register():
                 self.state = replace(self.state, identity=self._machine.next_identity())
+                self.beat(now_ms)
                 for report in (self._registration(), *notice_reports(self.state)):
                     self.uplink.report(report)
             case TellOwnStates():
