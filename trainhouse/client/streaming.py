@@ -46,7 +46,7 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
-        # Ends a read that goes on in the thread.
+        # Ends the thread: at once between two reads, else with the next sign of life.
         self._http.close()
 
     def events(self) -> Iterator[ServerEvent | None]:
