@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,20 +105,22 @@ async def kernel_in(folder: Path, settings: dict[str, str]) -> AsyncIterator[Ker
         yield kernel
 
 
-@pytest.fixture(params=["kafka", "gateway"])
+@pytest.fixture(scope="module", params=["kafka", "gateway"])
 def notebook(
-    request: pytest.FixtureRequest, stack: LiveStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Callable[[Kernel], Awaitable[None]]], None]:
-    """Plays a scene in a fresh kernel that knows one way to the stack."""
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
-    settings = settings_of(stack, request.param)
-
-    async def played(scene: Callable[[Kernel], Awaitable[None]]) -> None:
-        async with kernel_in(tmp_path, settings) as kernel:
-            await kernel.run(f"from trainhouse.client import AsyncClient, connect\nclient = connect()\nTRAIN, SLEEP = {TRAIN!r}, {SLEEP!r}")
-            await scene(kernel)
-
-    return lambda scene: asyncio.run(played(scene))
+    request: pytest.FixtureRequest, stack: LiveStack, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Callable[[Kernel], Awaitable[None]]], None]]:
+    """Plays scenes in a kernel that knows one way to the stack."""
+    folder = tmp_path_factory.mktemp("notebook")
+    with pytest.MonkeyPatch.context() as environment, asyncio.Runner() as runner:
+        environment.setenv("JUPYTER_RUNTIME_DIR", str(folder / "runtime"))
+        life = kernel_in(folder, settings_of(stack, request.param))
+        kernel = runner.run(life.__aenter__())
+        try:
+            begin = f"from trainhouse.client import AsyncClient, connect\nclient = connect()\nTRAIN, SLEEP = {TRAIN!r}, {SLEEP!r}"
+            runner.run(kernel.run(begin))
+            yield lambda scene: runner.run(scene(kernel))
+        finally:
+            runner.run(life.__aexit__(None, None, None))
 
 
 def test_a_job_is_shown_live_in_one_display(notebook: Callable[[Callable[[Kernel], Awaitable[None]]], None]) -> None:
