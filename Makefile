@@ -42,7 +42,7 @@ unit: $(STAMP)        ## tests without servers
 	@$(PYTEST) tests/unit tests/simulation
 
 integration: $(STAMP) ## tests on real servers, short seeded faults included
-	@$(PYTEST) tests/contract tests/integration
+	@$(PYTEST) --no-loadscope-reorder tests/stack tests/contract tests/integration
 	@$(BIN)/pytest tests/browser  # one world for all of them
 
 bench: $(STAMP)       ## figures beside their peers, one JSON line each

@@ -12,6 +12,7 @@ from typing import Protocol
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from trainhouse.events.archive.partition import ArchiveStore
+from trainhouse.events.kafka import TO_END
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.messages import good_messages
 from trainhouse.projections.reader import CHUNK, KafkaSource, Source, record_of
@@ -89,7 +90,7 @@ class KafkaHistory(KafkaSource):
             self._consumer.pause([TopicPartition(*place)])
 
     def _new_consumer(self, **more: object) -> Consumer:
-        return super()._new_consumer(**({"enable.partition.eof": True} | more))
+        return super()._new_consumer(**(TO_END | more))
 
 
 def ends_of(source: KafkaSource) -> dict[Place, int]:

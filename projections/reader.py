@@ -18,7 +18,7 @@ from trainhouse.events.archive.log import NO_GAPS
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.archive.reading import ARCHIVED
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import consumer, partitions_of, watermarks
+from trainhouse.events.kafka import TO_END, consumer, partitions_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.archived import OldRecords
 from trainhouse.projections.errors import BrokenPosition
@@ -128,7 +128,7 @@ class KafkaSource:
                 self._heard[(at.topic, at.partition)] = (low, high)
 
     def _read_range(self, wanted: Range) -> list[Record]:
-        reader = self._new_consumer(**{"enable.partition.eof": True})
+        reader = self._new_consumer(**TO_END)
         deadline = time.monotonic() + RANGE_TIMEOUT_S
         try:
             old = OldRecords(self._settings, self._archive)

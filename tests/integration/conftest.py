@@ -1,12 +1,7 @@
-"""One whole stack for all integration tests of a run: every process real, on free ports, in a fresh folder.
-
-It starts when the first test asks for it, and ends with the run, even if the run is killed (its supervisor dies with it).
-Tests that kill parts, or need a stack to be down, start one of their own.
-"""
+"""What tests of one part share: topics on the shared broker, an embedded engine, a launcher that is warm."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.session_support import Runs
-from tests.live_stack import LiveStack, running_stack
 from tests.waiting import until
 from trainhouse.workers.launcher import Launcher
 
@@ -22,18 +16,6 @@ if TYPE_CHECKING:
     from trainhouse.deploy.local.store import StoreServer
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.projections.clickhouse import ConnectClickHouse
-
-SLOTS = 4
-
-
-@pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
-    """The shared stack. TRAINHOUSE_TEST_STACK may name the data folder of one that is up, to write tests without its start."""
-    if running := os.environ.get("TRAINHOUSE_TEST_STACK"):
-        yield LiveStack(Path(running), SLOTS)
-        return
-    with running_stack(tmp_path_factory.mktemp("stack") / "data", SLOTS) as started:
-        yield started
 
 
 @pytest.fixture(scope="session")

@@ -25,8 +25,8 @@ from tests.chaos.kept import Kept
 from tests.chaos.proxy import Proxy
 from tests.chaos.stack import ChaosStack
 from tests.chaos.start import BESIDE, agent_settings, outside, started
-from tests.integration.paced_jobs import paced_gpt
 from tests.namespace import Namespace, allowed
+from tests.paced_jobs import paced_gpt
 from tests.takeover import Watch
 from tests.waiting import until
 from trainhouse.deploy.local.bootstrap import PARTITION

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from trainhouse.client.errors import NotReachable
 from trainhouse.events import InvalidEvent, JobState, JobStatus, decode
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import consumer, watermarks
+from trainhouse.events.kafka import TO_END, consumer, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import STATUS
 
@@ -23,7 +23,7 @@ METADATA_TIMEOUT_S = 10.0
 POLL_S = 0.2
 STALL_S = 30.0
 # Errors come back as exceptions; librdkafka need not print them as well.
-QUIET: dict[str, Any] = {"log_level": 0, "enable.partition.eof": True}
+QUIET: dict[str, Any] = {"log_level": 0, **TO_END}
 
 
 @dataclass(frozen=True)

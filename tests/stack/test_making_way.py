@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.integration.paced_jobs import PACED_GPT, UNTIL_ENOUGH, Job, Pool
 from tests.live_agent import agents
 from tests.live_stack import LiveStack
+from tests.paced_jobs import PACED_GPT, UNTIL_ENOUGH, Job, Pool
 from tests.waiting import until
 from trainhouse.events import JobState
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.paced_jobs import PACED_GPT, Job, Pool
 from tests.live_agent import agents
 from tests.live_stack import LiveStack
+from tests.paced_jobs import PACED_GPT, Job, Pool
 from tests.waiting import until
 from trainhouse.client.errors import UnknownJob
 from trainhouse.events import JobState
