@@ -92,13 +92,13 @@ class KafkaSource:
         messages = good_messages(self._consumer.consume(chunk, timeout=0.0) or self._consumer.consume(1, timeout=IDLE_S))
         if not messages:
             return []
-        deadline = time.monotonic() + linger_s
+        deadline, look_s = time.monotonic() + linger_s, max(0.02, linger_s / 10)
         size = sum(len(m.value() or b"") for m in messages)
         while len(messages) < self._max_records and size < self._max_bytes:
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            more = good_messages(self._consumer.consume(min(chunk, self._max_records - len(messages)), timeout=min(left, 0.02)))
+            more = good_messages(self._consumer.consume(min(chunk, self._max_records - len(messages)), timeout=min(left, look_s)))
             size += sum(len(m.value() or b"") for m in more)
             messages += more
         return [record_of(m) for m in messages]

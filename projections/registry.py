@@ -124,9 +124,10 @@ _BEATS_ALONE = frozenset({"device_minutes_rows", "node_minutes_rows", "attempt_m
 OF_BEATS = _BEATS_ALONE | {"rank_facts", "node_facts", "device_facts"}
 OF_FACTS = frozenset(TABLES) - APPENDED - _BEATS_ALONE - {"decisions_rows", "closed_devices_rows"}
 
+BEATS_LANE = "beats"
 LANES: tuple[LaneSpec, ...] = (
     LaneSpec("facts", tuple(FACTS), OF_FACTS, lambda schemas: FactsBuilder(FACTS, schemas)),
-    LaneSpec("beats", tuple(BEATS), OF_BEATS, lambda schemas: FactsBuilder(BEATS, schemas)),
+    LaneSpec(BEATS_LANE, tuple(BEATS), OF_BEATS, lambda schemas: FactsBuilder(BEATS, schemas)),
     LaneSpec("decisions", tuple(DECISIONS), OF_DECISIONS, lambda schemas: JournalBuilder(DECISIONS, schemas)),
     LaneSpec("metrics", (topics.METRICS,), OF_METRICS, lambda schemas: MetricsBuilder(schemas[DEAD_LETTERS_TABLE])),
     LaneSpec("logs", (topics.LOGS,), frozenset({"logs"}), lambda schemas: LogsBuilder(schemas[DEAD_LETTERS_TABLE])),

@@ -54,6 +54,7 @@ class ProjectorSettings(TomlSection):
 
     batch_linger_ms: int = Field(60, ge=0, le=60_000)
     batch_max_linger_ms: int = Field(250, ge=0, le=60_000)
+    beats_linger_ms: int = Field(1000, ge=0, le=60_000)
     batch_max_bytes: int = Field(16 * 1024**2, ge=1024)
     batch_max_records: int = Field(50_000, ge=1)
 

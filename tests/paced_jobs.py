@@ -34,7 +34,8 @@ gpt.main([*small, "--steps", "{steps}", *{list(more)}])
 """
 
 
-PACED_GPT = paced_gpt(0.5, STEPS)
+# Long enough that a test on a busy machine has seen what it wants before the last step.
+PACED_GPT = paced_gpt(1.0, STEPS)
 UNTIL_ENOUGH = """\
 import os, time
 while not os.path.exists(os.environ["ENOUGH"]):

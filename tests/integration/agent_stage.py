@@ -174,7 +174,7 @@ class Stage:
             assert message.error() is None, message.error()
             self.heard.append(Heard(str(message.topic()), int(message.partition() or 0), decode(message.value(), message.headers())))
 
-    def wait(self, find: Callable[[], list[T]], count: int = 1, timeout_s: float = 60.0) -> list[T]:
+    def wait(self, find: Callable[[], list[T]], count: int = 1, timeout_s: float = 150.0) -> list[T]:
         """Listens until `find` gives `count` of them."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -186,7 +186,7 @@ class Stage:
             )
             self.listen()
 
-    def wait_for(self, kind: type[T], job: str, count: int = 1, timeout_s: float = 60.0) -> list[T]:
+    def wait_for(self, kind: type[T], job: str, count: int = 1, timeout_s: float = 150.0) -> list[T]:
         """Waits until `count` events of a kind about a job were heard."""
         return self.wait(lambda: self.events(kind, job), count, timeout_s)
 

@@ -78,7 +78,7 @@ class Attempt:
     def store(self) -> StoreSocket:
         return StoreSocket(self.listener.fileno(), "127.0.0.1", self.listener.getsockname()[1], self.ranks)
 
-    def exit_of(self, rank: int = 0, timeout_s: float = 60.0) -> ExitRecord:
+    def exit_of(self, rank: int = 0, timeout_s: float = 150.0) -> ExitRecord:
         return until(lambda: read_exit(self.paths.rank(rank)), timeout_s=timeout_s)
 
     def stdout(self, rank: int = 0) -> str:

@@ -148,6 +148,12 @@ class TestBothWays:
         found = [p for p in attempt.paths.folder.rglob("*") if p.is_file() and secret.encode() in p.read_bytes()]
         assert found == []
 
+    def test_a_program_that_knows_no_signals_ends_by_sigterm(self, launcher: Launcher, attempt: Attempt, warm: bool) -> None:
+        run(launcher, attempt, "import time\nprint('there', flush=True)\ntime.sleep(600)", warm=warm)
+        until(attempt.stdout)
+        assert terminate(attempt.paths) == 1
+        assert attempt.exit_of().signal == signal.SIGTERM
+
     def test_sigterm_then_sigkill_of_the_whole_tree(self, launcher: Launcher, attempt: Attempt, warm: bool) -> None:
         script = (
             "import os, signal, subprocess, sys, time\nsignal.signal(signal.SIGTERM, lambda *a: print('asked to stop', flush=True))\n"

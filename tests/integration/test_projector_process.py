@@ -67,7 +67,7 @@ class Process:
             )
 
     def wait_ready(self) -> None:
-        until(self.answers, lambda: self._log.read_text()[-4000:], 90)
+        until(self.answers, lambda: self._log.read_text()[-4000:])
 
     def answers(self) -> bool:
         assert self._process is not None
@@ -174,7 +174,7 @@ def test_only_committed_records_of_transactions_count(settings: KafkaSettings, p
     clickhouse = projector.clickhouse()
     seen = "SELECT groupArray(status_seq) FROM (SELECT status_seq FROM statuses_rows FINAL WHERE job_id = {j:String} ORDER BY status_seq)"
     expected = [n for n in range(12) if n % 3 != 2]
-    until(lambda: clickhouse.rows(seen, {"j": job})[0][0] == expected, timeout_s=60)
+    until(lambda: clickhouse.rows(seen, {"j": job})[0][0] == expected, lambda: clickhouse.rows(seen, {"j": job}))
     projector.kill()
     projector.start()
     projector.wait_ready()

@@ -99,7 +99,8 @@ def while_it_waited(pool: Pool, preemptor: Job, victim: Job) -> None:
     moment = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(first['at_ms'] // 1000))}.{first['at_ms'] % 1000:03d}"
     (told,) = pool.stack.run("why", preemptor.id, "--at", moment, "--json").objects()
     assert told["obstacle"] == "COMING" and victim.id in told["text"], told
-    (row, *_) = until(lambda: pool.rows(f"SELECT obstacle, text FROM explanations {of_victim} ORDER BY at"))
+    since = f"AND toUnixTimestamp64Milli(at) >= {first['at_ms']}"
+    (row, *_) = until(lambda: pool.rows(f"SELECT obstacle, text FROM explanations {of_victim} {since} ORDER BY at"))
     assert row["obstacle"] in ("NO_ROOM", "CLAIMED") and row["text"], row
 
 

@@ -184,7 +184,7 @@ class ByGateway:
 
     def nodes(self) -> list[Row]:
         """From the projections."""
-        return self.run(flows.listing("/v1/nodes", limit=flows.PAGE))
+        return sorted(self.run(flows.listing("/v1/nodes", limit=flows.PAGE)), key=lambda row: (row["pool"], row["node_id"]))
 
     def pools(self) -> list[Row]:
         """From the projections."""

@@ -62,9 +62,15 @@ def become_keeper(order: Order, warm: bool) -> None:
     os.dup2(log, 2)
     for fd in {null, log} - {0, 1, 2}:
         os.close(fd)
+    # Heard and passed over, not ignored: what is ignored stays so in every program that a cold keeper starts, and then a rank that
+    # does nothing about SIGTERM would not end by it.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, _pass_over)
     write_process(order.attempt.keeper, os.getpid(), warm=warm)
+
+
+def _pass_over(number: int, frame: object) -> None:
+    """A keeper stays until its ranks are gone."""
 
 
 def keep(order: Order, reply_fd: int, spawner: Spawner, host_store: Callable[[StoreOrder], Store]) -> None:
