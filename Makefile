@@ -42,12 +42,13 @@ integration: $(STAMP) ## tests on real servers, short seeded faults included
 	@$(MAKE) --no-print-directory -j2 stack parts
 	@$(BIN)/pytest tests/browser  # alone: it says how long a page holds its thread
 
-# These two take about as long, on a core each, and have servers of their own. Both on both cores would be two whole stacks that idle.
+# Beside each other, with servers of their own: the first waits much, the second computes. Tests on one whole stack are one process, since
+# a second one would have a second stack, and a stack takes a third of a core while it idles.
 stack: $(STAMP)       ## tests on one whole stack
 	@$(BIN)/pytest tests/stack
 
 parts: $(STAMP)       ## tests of parts on real servers
-	@$(BIN)/pytest tests/contract tests/integration
+	@$(BIN)/pytest -n 2 --dist loadfile tests/contract tests/integration
 
 bench: $(STAMP)       ## figures beside their peers, one JSON line each
 	@$(BIN)/python -m tests.bench
