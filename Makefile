@@ -35,8 +35,11 @@ lint: $(STAMP)        ## ruff, mypy --strict, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+# Whole files of tests in two processes.
+PYTEST_TWO := $(BIN)/pytest -n 2 --dist loadfile
+
 unit: $(STAMP)        ## tests without servers
-	@$(BIN)/pytest -n 2 --dist loadfile tests/unit tests/simulation
+	@$(PYTEST_TWO) tests/unit tests/simulation
 
 integration: $(STAMP) ## tests on real servers, short seeded faults included
 	@$(MAKE) --no-print-directory -j2 stack parts
@@ -48,7 +51,7 @@ stack: $(STAMP)       ## tests on one whole stack
 	@$(BIN)/pytest tests/stack
 
 parts: $(STAMP)       ## tests of parts on real servers
-	@$(BIN)/pytest -n 2 --dist loadfile tests/contract tests/integration
+	@$(PYTEST_TWO) tests/contract tests/integration
 
 bench: $(STAMP)       ## figures beside their peers, one JSON line each
 	@$(BIN)/python -m tests.bench

@@ -30,7 +30,7 @@ from trainhouse.projections.lane import Lane, Pace
 from trainhouse.projections.meters import LaneLag, LaneMeters, QueryMeters
 from trainhouse.projections.migrate import migrate
 from trainhouse.projections.reader import KafkaSource
-from trainhouse.projections.registry import BEATS_LANE, LANES, TABLES
+from trainhouse.projections.registry import LANES, TABLES
 from trainhouse.projections.schema import read_schemas
 from trainhouse.projections.settings import ClickHouseSettings, ProjectorSettings
 from trainhouse.projections.threads import LaneThreads
@@ -90,8 +90,7 @@ def run(
         stack.callback(lanes.join)
         for spec in LANES:
             source = KafkaSource(kafka, spec.topics, projector.batch_max_records, projector.batch_max_bytes, archive)
-            # Every node beats each second or so: written one by one they would cost as many parts as all else, and be no fresher.
-            linger_ms = projector.beats_linger_ms if spec.name == BEATS_LANE else projector.batch_linger_ms
+            linger_ms = projector.beats_linger_ms if spec.periodic else projector.batch_linger_ms
             pace = Pace(linger_ms / 1000, max(linger_ms, projector.batch_max_linger_ms) / 1000)
             lane = Lane(spec.name, source, connect(), spec.builder(schemas), pace, meters)
             for missing in plan(writer, spec.name, spec.tables):

@@ -92,7 +92,8 @@ class KafkaSource:
         messages = good_messages(self._consumer.consume(chunk, timeout=0.0) or self._consumer.consume(1, timeout=IDLE_S))
         if not messages:
             return []
-        deadline, look_s = time.monotonic() + linger_s, max(0.02, linger_s / 10)
+        deadline = time.monotonic() + linger_s
+        look_s = max(0.02, linger_s / 10)  # how often the size is looked at where records are few
         size = sum(len(m.value() or b"") for m in messages)
         while len(messages) < self._max_records and size < self._max_bytes:
             left = deadline - time.monotonic()

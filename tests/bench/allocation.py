@@ -54,7 +54,7 @@ def run() -> None:
 
 def broker_alone(settings: KafkaSettings, count: int = 300) -> list[float]:
     """Produce-to-consume of the bare broker, one record at a time, milliseconds."""
-    reader = consumer(settings, group="bench", **{"fetch.wait.max.ms": 500})
+    reader = consumer(settings, group="bench")
     producer = EventProducer(settings, **{"linger.ms": 0})
     high = reader.get_watermark_offsets(TopicPartition(topics.ALERTS, 0), timeout=10)[1]
     reader.assign([TopicPartition(topics.ALERTS, 0, high)])
@@ -74,7 +74,7 @@ def broker_alone(settings: KafkaSettings, count: int = 300) -> list[float]:
 def allocated(stack: BenchStack) -> list[float]:
     """Milliseconds from producing each JobSubmitted to reading its committed GangAllocated."""
     producer = EventProducer(stack.kafka, **{"linger.ms": 0})
-    reader = consumer(stack.kafka, group="bench", **{"fetch.wait.max.ms": 500})
+    reader = consumer(stack.kafka, group="bench")
     _pool_of_idle_nodes(producer, reader)
     sent: dict[str, float] = {}
     took_ms: dict[str, float] = {}

@@ -18,6 +18,12 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_what_reads_journals_for_a_command_loads_no_stream_processor() -> None:
+    script = "import sys, trainhouse.scheduler.stream.replay_journal; print('faust' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_every_command_of_the_contract_is_there() -> None:
     wanted = "submit status logs events cancel rerun stack exec nodes sql replay schemas run up down ps env demo"
     assert set(wanted.split()) <= set(COMMANDS)

@@ -5,10 +5,11 @@ has to reap it. Runs any command, by exec.
 """
 
 import os
+import signal
 import subprocess
 import sys
 
-from trainhouse.workers.launcher.keeper import Store, become_keeper, keep
+from trainhouse.workers.launcher.keeper import ENDINGS, Store, become_keeper, keep
 from trainhouse.workers.launcher.output import RankOutput
 from trainhouse.workers.launcher.request import Order, RankOrder, StoreOrder
 
@@ -36,13 +37,22 @@ class Executor:
         """They run already."""
 
 
+def _ignore_endings() -> None:
+    """From its first instruction on: ranks that end still need their store, which leaves with its keeper."""
+    for number in ENDINGS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 class StoreProcess:
     """The rendezvous store in a child of its own, since this process has no torch."""
 
     def __init__(self, order: StoreOrder, fd: int) -> None:
         arguments = [str(fd), order.address, str(order.port), str(order.world_size)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "trainhouse.workers.launcher.store_host", *arguments], stdin=subprocess.PIPE, pass_fds=(fd,)
+            [sys.executable, "-m", "trainhouse.workers.launcher.store_host", *arguments],
+            stdin=subprocess.PIPE,
+            pass_fds=(fd,),
+            preexec_fn=_ignore_endings,
         )
         os.close(fd)
 

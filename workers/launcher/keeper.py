@@ -22,6 +22,8 @@ from trainhouse.workers.launcher.output import RankOutput
 from trainhouse.workers.launcher.processes import kill_all, write_exit, write_process
 from trainhouse.workers.launcher.request import Order, RankOrder, StoreOrder
 
+# What asks a program to end. It is the agent that lets a keeper and its store go, not these.
+ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LEFTOVER_GRACE_S = 1.0
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -64,7 +66,7 @@ def become_keeper(order: Order, warm: bool) -> None:
         os.close(fd)
     # Heard and passed over, not ignored: what is ignored stays so in every program that a cold keeper starts, and then a rank that
     # does nothing about SIGTERM would not end by it.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in ENDINGS:
         signal.signal(number, _pass_over)
     write_process(order.attempt.keeper, os.getpid(), warm=warm)
 

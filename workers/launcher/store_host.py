@@ -1,10 +1,9 @@
 """A rendezvous store in a process of its own: `python -m trainhouse.workers.launcher.store_host FD ADDRESS PORT WORLD_SIZE`.
 
-Holds: it ends when its stdin does, so it never outlives its keeper, and by nothing else: ranks that end still need it.
+Holds: it ends when its stdin does, so it never outlives its keeper.
 """
 
 import os
-import signal
 import sys
 
 from trainhouse.workers.launcher.request import StoreOrder
@@ -13,8 +12,6 @@ from trainhouse.workers.launcher.warm import HostedStore
 
 def main() -> None:
     """Entry point; blocks until stdin ends."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
     fd, address, port, world_size = sys.argv[1:]
     store = HostedStore(StoreOrder(address, int(port), int(world_size)), int(fd))
     sys.stdin.buffer.read()
