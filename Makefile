@@ -60,6 +60,7 @@ SEED ?= 1
 FAULTS ?= 100
 chaos: $(STAMP)       ## faults of all kinds at seeded instants while jobs train, then judge: SEED=1 FAULTS=100
 	@$(BIN)/python -m tests.chaos --seed $(SEED) --faults $(FAULTS)
+	@$(BIN)/python -m tests.chaos.sql_fuzz --seed $(SEED) --texts 100000
 
 clean:                ## remove .venv and the demo's data
 	rm -rf $(VENV) .trainhouse
