@@ -18,7 +18,6 @@ from trainhouse.gateway.auth import Viewer
 from trainhouse.gateway.context import Here
 from trainhouse.gateway.errors import Problem, SqlRefused
 from trainhouse.gateway.settings import GatewaySettings
-from trainhouse.projections.endpoint.request import GUEST_HEADER
 from trainhouse.projections.errors import QueryRefused
 
 router = APIRouter(prefix="/v1", tags=["sql"])
@@ -73,7 +72,7 @@ async def query(body: Question, here: Here, principal: Viewer) -> Response:
     try:
         passed = await here.reader.passed(body.query, body.parameters)
         settings |= {"default_format": passed.format} if passed.format else {}
-        answer = await here.reader.ask(passed.body, body.parameters, settings, {GUEST_HEADER: "1"}, here.settings.query_bytes)
+        answer = await here.reader.ask(passed.body, body.parameters, settings, here.settings.query_bytes)
     except QueryRefused as refused:
         raise problem_of(SqlRefused(str(refused), refused.code)) from refused
     except SqlRefused as refused:
