@@ -13,10 +13,10 @@ from trainhouse.deploy.local.readiness import answers, clickhouse
 @pytest.mark.parametrize(
     ("says", "is_there", "is_clickhouse"),
     [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n1\n", True, True),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", True, False),
-        (b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\n1\n", False, False),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1\n", False, False),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nOk.\n", True, True),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n1\n", True, False),
+        (b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nOk.\n", False, False),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nOk.\n", False, False),
         (b"220 another server\r\n\r\n", False, False),
         (b"", False, False),
     ],
