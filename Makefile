@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo down test unit lint audit integration stack parts bench chaos clean help
+.PHONY: install demo down test unit lint audit integration stack parts bench chaos security clean help
 .DEFAULT_GOAL := help
 
 help:                 ## this list
@@ -60,7 +60,7 @@ stack: $(STAMP)       ## tests on one whole stack
 	@$(BIN)/pytest tests/stack
 
 parts: $(STAMP)       ## tests of parts on real servers
-	@$(PYTEST_TWO) tests/contract tests/integration
+	@$(PYTEST_TWO) tests/contract tests/integration tests/security
 
 bench: $(STAMP)       ## figures beside their peers, one JSON line each
 	@$(BIN)/python -m tests.bench
@@ -69,6 +69,10 @@ SEED ?= 1
 FAULTS ?= 100
 chaos: $(STAMP)       ## faults of all kinds at seeded instants while jobs train, then judge: SEED=1 FAULTS=100
 	@$(BIN)/python -m tests.chaos --seed $(SEED) --faults $(FAULTS)
+
+PROBES ?= 10000
+security: $(STAMP)    ## probes of every door of a stack of its own, as strangers and as another project: PROBES=10000 SEED=1
+	@$(BIN)/python -m tests.security --probes $(PROBES) --seed $(SEED)
 
 clean:                ## remove .venv and the demo's data
 	rm -rf $(VENV) .trainhouse
