@@ -69,6 +69,7 @@ SEED ?= 1
 FAULTS ?= 100
 chaos: $(STAMP)       ## faults of all kinds at seeded instants while jobs train, then judge: SEED=1 FAULTS=100
 	@$(BIN)/python -m tests.chaos --seed $(SEED) --faults $(FAULTS)
+	@$(BIN)/python -m tests.chaos.sql_fuzz --seed $(SEED) --texts 100000
 
 PROBES ?= 10000
 security: $(STAMP)    ## probes of every door of a stack of its own, as strangers and as another project: PROBES=10000 SEED=1

@@ -71,8 +71,9 @@ async def query(body: Question, here: Here, principal: Viewer) -> Response:
         )
     settings = limits_of(here.settings) | {"default_format": body.format.value}
     try:
-        (await here.reader.gate()).check(body.query)
-        answer = await here.reader.ask(body.query, body.parameters, settings, {GUEST_HEADER: "1"}, here.settings.query_bytes)
+        passed = await here.reader.passed(body.query, body.parameters)
+        settings |= {"default_format": passed.format} if passed.format else {}
+        answer = await here.reader.ask(passed.body, body.parameters, settings, {GUEST_HEADER: "1"}, here.settings.query_bytes)
     except QueryRefused as refused:
         raise problem_of(SqlRefused(str(refused), refused.code)) from refused
     except SqlRefused as refused:
