@@ -17,7 +17,7 @@ from trainhouse.events.attempt import (
     ProgressReported,
     RankExited,
 )
-from trainhouse.events.audit import AccessRefused, RequestAccepted, TokenIssued, TokenRevoked
+from trainhouse.events.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
 from trainhouse.events.base import Event, Model, event_class, event_classes
 from trainhouse.events.checkpoint import (
     CheckpointCompleted,
@@ -109,7 +109,10 @@ from trainhouse.events.verdict import (
 )
 
 __all__ = [
+    "AccessEnded",
+    "AccessGranted",
     "AccessRefused",
+    "AuditLost",
     "AlertFired",
     "AlertResolved",
     "AttemptHeartbeat",

@@ -6,7 +6,7 @@ Holds: a type that no topic carries is a mistake, and a test says so.
 from trainhouse.events import topics
 from trainhouse.events.alert import AlertFired, AlertResolved
 from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFailed, LossDiverged, ProgressReported, RankExited
-from trainhouse.events.audit import AccessRefused, RequestAccepted, TokenIssued, TokenRevoked
+from trainhouse.events.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
 from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import (
     CheckpointCompleted,
@@ -198,6 +198,6 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.SERVICES: (ServiceMeasured,),
     topics.OPERATIONS: (DumpStacks, ExecuteCommand),
     topics.OPERATION_REPLIES: (OperationReplied,),
-    topics.AUDIT: (AccessRefused, RequestAccepted),
+    topics.AUDIT: (AccessRefused, AccessGranted, AccessEnded, RequestAccepted, AuditLost),
     topics.TOKENS: (TokenIssued, TokenRevoked),
 }

@@ -143,7 +143,12 @@ TOPICS: tuple[Topic, ...] = (
     Topic(STUDIES, "study", "studies"),
     Topic(OPERATIONS, "node", "DumpStacks, ExecuteCommand", retention_days=1),
     Topic(OPERATION_REPLIES, "request", "OperationReplied", retention_days=1),
-    Topic(AUDIT, "who asked", "AccessRefused, RequestAccepted: what was asked of the gateway, and by whom", retention_days=365),
+    Topic(
+        AUDIT,
+        "who asked",
+        "AccessGranted, AccessRefused, RequestAccepted …: what was asked of the gateway, and by whom",
+        retention_days=365,
+    ),
     Topic(TOKENS, "token", "TokenIssued, TokenRevoked", compacted=True, single_partition=True),
     Topic(SERVICES, "service", "ServiceMeasured: how well a part of the platform answered"),
     Topic(TRACES, "job", "JobTraced: how far the exporter has told of a job", compacted=True, single_partition=True),

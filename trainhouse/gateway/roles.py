@@ -35,6 +35,8 @@ class Principal:
     projects: tuple[str, ...]
     token_id: str = ""
     expires_s: int | None = None
+    # Of the pages' session that it came by; empty where the token itself was shown.
+    session_id: str = ""
 
     @property
     def role(self) -> Role:
@@ -45,6 +47,11 @@ class Principal:
     def everywhere(self) -> bool:
         """Whether it may see all projects."""
         return ALL_PROJECTS in self.projects
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """What a revocation may name to end it."""
+        return tuple(one for one in (self.token_id, self.session_id) if one)
 
     def may(self, role: Role) -> bool:
         """Whether it has a role, or a greater one."""

@@ -30,13 +30,13 @@ QUIET: dict[str, Any] = {"log_level": 0, "enable.partition.eof": True}
 
 
 class BusFeed:
-    """`on_status(key, status)`, `on_revoked(token_id)` and, once, `on_ready()` are called on the event loop."""
+    """`on_status(key, status)`, `on_revoked(token_id, event_id)` and, once, `on_ready()` are called on the event loop."""
 
     def __init__(
         self,
         settings: KafkaSettings,
         on_status: Callable[[str, JobStatus], None],
-        on_revoked: Callable[[str], None],
+        on_revoked: Callable[[str, str], None],
         on_ready: Callable[[], None],
     ) -> None:
         self._settings = settings
@@ -94,10 +94,11 @@ class BusFeed:
 
     def _one(self, message: Message) -> None:
         try:
-            event = decode(message.value(), message.headers()).event
+            envelope = decode(message.value(), message.headers())
         except InvalidEvent:
             return  # a newer writer's, or a tombstone
+        event = envelope.event
         if isinstance(event, JobStatus):
             self._on_status((message.key() or b"").decode("utf-8", "replace"), event)
         elif isinstance(event, TokenRevoked):
-            self._on_revoked(event.token_id)
+            self._on_revoked(event.token_id, str(envelope.id))

@@ -21,7 +21,7 @@ from trainhouse.gateway.mlflow.desk import Desk, Reading, Row, Writing
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, invalid, missing
 from trainhouse.gateway.spooling import spooled
 
-router = APIRouter(route_class=MlflowRoute)
+router = APIRouter(prefix="/api/2.0", route_class=MlflowRoute)
 Json = dict[str, Any]
 PIECE_BYTES = 4 * 1024 * 1024
 MAX_LISTED = 100_000

@@ -18,7 +18,6 @@ from starlette.exceptions import HTTPException
 from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.gateway.errors import GatewayError, Problem, SqlUnavailable
-from trainhouse.gateway.problems import REFUSALS
 
 log = structlog.get_logger(__name__)
 STATUS: Final = {
@@ -71,8 +70,7 @@ class MlflowRoute(APIRoute):
                 return await handle(request)
             except Exception as error:
                 shown = answer(error, request.url.path)
-                if shown.status_code in REFUSALS:
-                    request.app.state.gateway.refused(request, shown.status_code, str(error))
+                request.state.refusal = str(getattr(error, "detail", None) or error)
                 return shown
 
         return guarded
