@@ -17,6 +17,7 @@ from trainhouse.workers.agent.core import AgentInput, AttemptKey, Launch, Launch
 from trainhouse.workers.agent.environment import NodeSide, RankFolders, command_of, rank_environment
 from trainhouse.workers.agent.errors import NotLaunchable
 from trainhouse.workers.agent.folders import key_of, record_allocation
+from trainhouse.workers.agent.leases import StoreLeases
 from trainhouse.workers.agent.rendezvous import RendezvousPorts
 from trainhouse.workers.agent.secretfiles import read_secrets
 from trainhouse.workers.launcher import AttemptPaths, LaunchError, RankLaunch, RankLauncher, Started, StoreSocket
@@ -36,6 +37,7 @@ class RankStarter:
     code: CodeCache
     secrets_dir: Path
     ports: RendezvousPorts
+    leases: StoreLeases | None = None
     interpreter: str | None = None
     image_digest: str | None = None
 
@@ -72,6 +74,8 @@ class RankStarter:
         if allocation.spec.code is not None:
             self.code.unpack(allocation.spec.code, paths.code)
         paths.code.mkdir(exist_ok=True)
+        if self.leases is not None:
+            self.leases.begin(allocation, paths)
         if not allocation.spec.shares_device:
             ranks = [self._rank(allocation, placement, rank, paths, secrets) for rank in placement.ranks]
             return self.launcher.start(paths, ranks, self._store(allocation, placement, None))
