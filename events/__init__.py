@@ -79,6 +79,7 @@ from trainhouse.events.pool import (
     Restriction,
     UncordonNode,
 )
+from trainhouse.events.project import ChangeProject, MemberRole, Project, ProjectApplied, ProjectLimits, Purpose
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.spec import (
     CheckpointPolicy,
@@ -119,6 +120,7 @@ __all__ = [
     "AttemptStopped",
     "CancelJob",
     "ChangeJob",
+    "ChangeProject",
     "ChangeRefused",
     "CheckpointCompleted",
     "CheckpointFailed",
@@ -166,6 +168,7 @@ __all__ = [
     "Limits",
     "LogLines",
     "LossDiverged",
+    "MemberRole",
     "Model",
     "NodeDesiredState",
     "NodeHeartbeat",
@@ -188,6 +191,10 @@ __all__ = [
     "PoolName",
     "ProbeCheck",
     "ProgressReported",
+    "Project",
+    "ProjectApplied",
+    "ProjectLimits",
+    "Purpose",
     "QuarantineNode",
     "RankActivity",
     "RankExited",

@@ -17,6 +17,7 @@ from trainhouse.gateway.bounds import Bounds
 from trainhouse.gateway.context import Gateway
 from trainhouse.gateway.document import describe
 from trainhouse.gateway.figures import Figures, Measured
+from trainhouse.gateway.limiting import RateHeaders
 from trainhouse.gateway.live.following import Following
 from trainhouse.gateway.mlflow import router as mlflow
 from trainhouse.gateway.pages import router as pages
@@ -33,6 +34,7 @@ from trainhouse.gateway.routes import (
     nodes,
     output,
     parts,
+    projects,
     query,
     slo,
     story,
@@ -60,6 +62,7 @@ ROUTES = (
     node_parts,
     fleet,
     usage,
+    projects,
     slo,
     query,
     audit,
@@ -83,6 +86,7 @@ def make_app(gateway: Gateway) -> FastAPI:
     for module in ROUTES:
         app.include_router(module.router)
     app.include_router(mlflow.router)
+    app.add_middleware(RateHeaders)
     app.add_middleware(Bounds, body_bytes=gateway.settings.body_bytes, body_time_s=gateway.settings.body_time_s)
     _own(app, Figures(lambda: len(gateway.hub)))
     _pages(app)

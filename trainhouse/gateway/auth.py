@@ -13,6 +13,7 @@ from fastapi.security import APIKeyCookie, HTTPBearer
 from trainhouse.gateway import tokens
 from trainhouse.gateway.context import gateway_of
 from trainhouse.gateway.errors import BadToken, Problem
+from trainhouse.gateway.limiting import count
 from trainhouse.gateway.problems import busy
 from trainhouse.gateway.roles import Principal, Role
 
@@ -38,6 +39,11 @@ def principal_of(request: Request) -> Principal:
     if found.token_id in gateway.revocations.ids:
         raise unauthorized(f"the token was revoked; {tokens.ADVICE}")
     request.state.principal = found
+    if not gateway.projects.known:
+        raise busy("rights cannot be checked yet: it is not known what projects there are; is Kafka up?")
+    found = gateway.projects.narrowed(found)
+    request.state.principal = found
+    count(gateway.limits, request, found)
     return found
 
 

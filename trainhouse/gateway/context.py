@@ -20,11 +20,14 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import AUDIT
 from trainhouse.gateway.auditing import Refusal, RefusalBook
 from trainhouse.gateway.bus import Bus, Sent
+from trainhouse.gateway.limiting import Limits
 from trainhouse.gateway.live.hub import Hub
+from trainhouse.gateway.projects import ProjectBook
 from trainhouse.gateway.reader import SqlReader
 from trainhouse.gateway.revocations import Revocations
 from trainhouse.gateway.roles import Principal
 from trainhouse.gateway.settings import GatewaySettings
+from trainhouse.gateway.storage import Storage
 
 log = structlog.get_logger(__name__)
 
@@ -54,11 +57,16 @@ class Gateway:
     # None: nothing is followed on the bus; then somebody else says which tokens are revoked.
     kafka: KafkaSettings | None = None
     revocations: Revocations = field(default_factory=Revocations)
+    projects: ProjectBook = field(default_factory=ProjectBook)
     recent: Recent = field(default_factory=Recent)
     book: RefusalBook = field(init=False)
+    limits: Limits = field(init=False)
+    storage: Storage = field(init=False)
 
     def __post_init__(self) -> None:
         self.book = RefusalBook(self.settings.refusals_per_minute)
+        self.limits = Limits(self.settings.requests_per_minute, self.projects)
+        self.storage = Storage(self.reader, self.projects)
 
     def token_over(self, principal: Principal) -> str:
         """Why a principal's token counts no more; empty while it counts."""
@@ -66,7 +74,7 @@ class Gateway:
             return "the token was revoked"
         if principal.expires_s is not None and time.time() > principal.expires_s:
             return "the token has expired"
-        return ""
+        return self.projects.lost(principal)
 
     def refused(self, request: Request, status: int, reason: str) -> None:
         """Tells the audit of a request that was refused; a repeated one is counted."""

@@ -18,7 +18,7 @@ from trainhouse.gateway.errors import Problem, SqlRefused, SqlUnavailable
 log = structlog.get_logger(__name__)
 MEDIA_TYPE = "application/problem+json"
 RETRY_S = "1"
-REFUSALS = frozenset({401, 403, 404})
+REFUSALS = frozenset({401, 403, 404, 429})
 TITLES = {400: "Bad request", 404: "Not found", 405: "Method not allowed", 406: "Not acceptable", 413: "Too large"}
 """Of errors that the framework itself finds."""
 

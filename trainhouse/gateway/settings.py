@@ -50,6 +50,8 @@ class GatewaySettings(TomlSection):
     stream_send_s: float = Field(20.0, gt=0)
 
     refusals_per_minute: int = Field(600, ge=1)
+    # Requests of one person or service, whatever their tokens; more are answered 429. Projects have limits of their own.
+    requests_per_minute: int = Field(60_000, ge=1)
 
     def signing_key(self) -> bytes:
         """The key of tokens. Raises KeyUnusable, which says how to make one."""
