@@ -9,6 +9,7 @@ from trainhouse.events.alert import (
     AlertResolved,
     Severity,
 )
+from trainhouse.events.asked import AskedVia, RequestedBy
 from trainhouse.events.attempt import (
     AttemptStarted,
     AttemptStopped,
@@ -112,6 +113,7 @@ __all__ = [
     "AccessRefused",
     "AlertFired",
     "AlertResolved",
+    "AskedVia",
     "AttemptHeartbeat",
     "AttemptNumber",
     "AttemptRef",
@@ -194,6 +196,7 @@ __all__ = [
     "RankHeartbeat",
     "RankState",
     "RequestAccepted",
+    "RequestedBy",
     "Resources",
     "Restriction",
     "Role",

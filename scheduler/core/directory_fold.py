@@ -42,7 +42,7 @@ def fold_directory(state: DirectoryState, now_ms: int, decision: Event) -> None:
         case JobDirected():
             state.put_job(decision.admission.job_id, decision.pool, bytes.fromhex(decision.fingerprint))
         case RequestHeld():
-            state.hold(decision.digest, Held(decision.event_id, decision.job_id, now_ms, held_request(decision)))
+            state.hold(decision.digest, Held(decision.event_id, decision.job_id, now_ms, held_request(decision), decision.project))
         case RequestUnheld():
             state.unhold(decision.digest)
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from trainhouse.events import CancelJob, ChangeJob, EventId, JobId
+from trainhouse.scheduler.core.fingerprint import same_project
 from trainhouse.scheduler.core.snapshot import parse
 
 FORMAT: Final = 1
@@ -23,12 +24,13 @@ _POOL_BYTES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A cancellation or change that came before its submission."""
+    """A cancellation or change that came before its submission. `project`: whose topic it came by, if any."""
 
     event_id: EventId
     job_id: JobId
     since_ms: int
     request: CancelJob | ChangeJob
+    project: str | None = None
 
 
 @dataclass(slots=True)
@@ -66,6 +68,10 @@ class DirectoryState:
     def fingerprint_of(self, job_id: str) -> bytes:
         """The fingerprint of a known job's spec."""
         return self.jobs[job_id][_POOL_BYTES:]
+
+    def belongs(self, job_id: str, project: str | None) -> bool:
+        """Whether a known job is a project's; None stands for who may ask of every job."""
+        return project is None or same_project(self.fingerprint_of(job_id), project)
 
     def put_job(self, job_id: str, pool: str, fingerprint: bytes) -> None:
         """Enters a job. The pool must be known."""
@@ -122,14 +128,15 @@ def load_directory(data: bytes) -> DirectoryState:
     state.jobs = {j: bytes.fromhex(entry) for j, entry in raw["jobs"].items()}
     for h in raw["held"]:
         kind = CancelJob if h["kind"] == CancelJob.event_type else ChangeJob
-        held = Held(EventId(h["event_id"]), JobId(h["job_id"]), h["since_ms"], kind.model_validate(h["request"]))
+        held = Held(EventId(h["event_id"]), JobId(h["job_id"]), h["since_ms"], kind.model_validate(h["request"]), h.get("project"))
         state.hold(h["digest"], held)
     state.seen = {bytes.fromhex(d): None for d in raw["seen"]}
     return state
 
 
 def _held_json(digest: str, held: Held) -> dict[str, Any]:
-    return {
+    whose = {} if held.project is None else {"project": held.project}
+    return whose | {
         "digest": digest,
         "event_id": held.event_id,
         "job_id": held.job_id,

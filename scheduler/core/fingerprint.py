@@ -31,6 +31,14 @@ def differing_fields(old: bytes, spec: JobSpec) -> list[str]:
     return sorted(names.get(key, "a field of another version") for key in before.keys() | after.keys() if before.get(key) != after.get(key))
 
 
+def same_project(known: bytes, project: str) -> bool:
+    """Whether a fingerprint is that of a spec of this project."""
+    found = _entries(known).get(_digest(b"project", _NAME_BYTES))
+    if project == JobSpec.model_fields["project"].default:
+        return found is None
+    return found == _digest(_canonical(project), _VALUE_BYTES)
+
+
 def _entries(data: bytes) -> dict[bytes, bytes]:
     return {data[i : i + _NAME_BYTES]: data[i + _NAME_BYTES : i + _ENTRY_BYTES] for i in range(0, len(data), _ENTRY_BYTES)}
 

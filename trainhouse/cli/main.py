@@ -42,6 +42,7 @@ def build() -> typer.Typer:
         operations,
         policies,
         pools,
+        project_topics,
         projections,
         replay,
         report,
@@ -98,6 +99,7 @@ def build() -> typer.Typer:
         fleet,
         simulate,
         what_if,
+        project_topics,  # after whatever else adds to the group of projects
     ):
         module.register(app)
     _register_stack(app)
