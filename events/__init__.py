@@ -9,6 +9,7 @@ from trainhouse.events.alert import (
     AlertResolved,
     Severity,
 )
+from trainhouse.events.asked import AskedVia, RequestedBy
 from trainhouse.events.attempt import (
     AttemptStarted,
     AttemptStopped,
@@ -116,6 +117,7 @@ __all__ = [
     "AuditLost",
     "AlertFired",
     "AlertResolved",
+    "AskedVia",
     "AttemptHeartbeat",
     "AttemptNumber",
     "AttemptRef",
@@ -204,6 +206,7 @@ __all__ = [
     "RankHeartbeat",
     "RankState",
     "RequestAccepted",
+    "RequestedBy",
     "Resources",
     "Restriction",
     "Role",

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from trainhouse.events.asked import RequestedBy
 from trainhouse.events.base import Event, Model
 from trainhouse.events.gang import NodePlacement
 from trainhouse.events.ids import AttemptNumber, Epoch, EventId, JobId, PoolName
@@ -51,6 +52,7 @@ class CancelJob(Event, type="trainhouse.job.cancel.v1", public_input=True):
     job_id: JobId
     reason: str = Field("cancelled by its user", max_length=1024)
     user: str = Field("unknown", max_length=128)
+    requested_by: RequestedBy | None = None
 
 
 class ChangeJob(Event, type="trainhouse.job.change.v1", public_input=True):
@@ -59,6 +61,7 @@ class ChangeJob(Event, type="trainhouse.job.change.v1", public_input=True):
     job_id: JobId
     priority: int | None = Field(None, ge=0, le=100)
     limits: Limits | None = None
+    requested_by: RequestedBy | None = None
 
 
 class PoolCreated(Event, type="trainhouse.pool.created.v1", public_input=True):
@@ -66,6 +69,7 @@ class PoolCreated(Event, type="trainhouse.pool.created.v1", public_input=True):
 
     pool: PoolName
     partition: int = Field(ge=0, lt=1024)
+    requested_by: RequestedBy | None = None
 
 
 class JobAdmitted(Event, type="trainhouse.job.admitted.v1"):
@@ -85,6 +89,7 @@ class JobRejected(Event, type="trainhouse.job.rejected.v1"):
     submission_id: EventId
     reason: str
     rejected_at_ms: int
+    project: str = ""
 
     def subject(self) -> str:
         return str(self.job_id or self.submission_id)

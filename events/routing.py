@@ -57,6 +57,7 @@ class RequestHeld(Event, type="trainhouse.directory.request-held.v1"):
     digest: str
     event_id: EventId
     job_id: JobId
+    project: str | None = None
     cancel: CancelJob | None = None
     change: ChangeJob | None = None
 

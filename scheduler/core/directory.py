@@ -3,7 +3,8 @@
 Holds: one id is one job, in one pool, with one spec, for ever; a repeated event does nothing; what is refused is told to whoever asked,
 under the event's own id, so that a bad resubmission never hides the status of a running job; a request that overtakes its submission
 waits for it, bounded in time and number; a request about a pool that does not exist is refused at once. What a project is, one partition
-decides, and all others take from it: a newer version counts.
+decides, and all others take from it: a newer version counts. What came by a project's topic concerns that project's jobs alone: of
+another's, it is told what it would be told of none.
 Never: knows whether a job is finished or whether devices exist; the scheduler of its pool does.
 """
 
@@ -52,7 +53,7 @@ class DirectoryMachine:
     """The machine of `trainhouse.directory`. `control_partitions` bounds the partitions that a pool may be given."""
 
     name = "directory"
-    decide_version = 2
+    decide_version = 3
     fold_version = 2
 
     def __init__(self, control_partitions: int = 1024) -> None:
@@ -126,20 +127,23 @@ class _Turn:
             case _:
                 self.asked_of_pool(envelope, event)
 
-    def reject(self, event_id: EventId, job_id: JobId | None, reason: str) -> None:
-        self.emit(JobRejected(job_id=job_id, submission_id=event_id, reason=reason, rejected_at_ms=self.now_ms))
+    def reject(self, event_id: EventId, job_id: JobId | None, reason: str, project: str | None = None) -> None:
+        told = {"job_id": job_id, "submission_id": event_id, "reason": reason, "rejected_at_ms": self.now_ms, "project": project or ""}
+        self.emit(JobRejected.model_validate(told))
 
     def submitted(self, envelope: Envelope, event: JobSubmitted) -> None:
-        reason = self.why_not(event)
+        reason = self.why_not(event, envelope.project)
         if reason:
-            self.reject(envelope.id, event.job_id, reason)
+            self.reject(envelope.id, event.job_id, reason, event.spec.project)
         elif event.job_id not in self.state.jobs:
             self.admit(envelope, event)
 
-    def why_not(self, event: JobSubmitted) -> str:
+    def why_not(self, event: JobSubmitted, project: str | None) -> str:
         """Why a submission is refused; empty when it is not."""
         state, spec = self.state, event.spec
         owner = state.pool_of(event.job_id)
+        if owner is not None and not state.belongs(event.job_id, project):
+            return f"job id {event.job_id} is taken; submit it under a new id"
         if owner is not None:
             fields = differing_fields(state.fingerprint_of(event.job_id), spec)
             if "pool" in fields:
@@ -153,9 +157,11 @@ class _Turn:
             return f"spec.pool: {self.unknown_pool(spec.pool)}, then submit again"
         if spec.resume_from is not None:
             try:
-                parse_resume_from(spec.resume_from)
+                source, _ = parse_resume_from(spec.resume_from)
             except ValueError as error:
                 return str(error)
+            if project is not None and not (state.pool_of(source) and state.belongs(source, project)):
+                return f"resume_from: project {project} has no job {source}"
         rule = rule_of(state.projects, spec.project)
         return why_not_in(rule, spec, event.asked_as) or self.too_many(rule)
 
@@ -188,10 +194,12 @@ class _Turn:
         self.emit(JobDirected(pool=spec.pool, partition=partition, fingerprint=fingerprint(spec).hex(), admission=admission))
         for digest in self.state.held_of.get(event.job_id, ()):
             held = self.state.held[digest]
+            if held.project not in (None, spec.project):
+                continue  # of another project's job it learns nothing
             self.emit(RequestUnheld(digest=digest))
             reason = self.why_not_change(held.request)
             if reason:
-                self.reject(held.event_id, held.job_id, f"job {held.job_id} could not be changed: {reason}")
+                self.reject(held.event_id, held.job_id, f"job {held.job_id} could not be changed: {reason}", held.project)
             else:
                 self.forward(held.event_id, partition, held.request)
 
@@ -208,18 +216,22 @@ class _Turn:
 
     def requested(self, envelope: Envelope, event: CancelJob | ChangeJob, digest: str) -> None:
         pool = self.state.pool_of(event.job_id)
-        if pool is not None:
+        if pool is not None and self.state.belongs(event.job_id, envelope.project):
             reason = self.why_not_change(event)
             if reason:
-                self.reject(envelope.id, event.job_id, f"job {event.job_id} could not be changed: {reason}")
+                self.reject(envelope.id, event.job_id, f"job {event.job_id} could not be changed: {reason}", envelope.project)
                 return
             self.forward(envelope.id, self.state.pools[pool], event)
             return
-        held = {"digest": digest, "event_id": envelope.id, "job_id": event.job_id}
+        held = {"digest": digest, "event_id": envelope.id, "job_id": event.job_id, "project": envelope.project}
         self.emit(RequestHeld.model_validate(held | one_of(event)))
         if len(self.state.held) > MAX_HELD:
-            oldest = next(iter(self.state.held))
-            self.give_up(oldest, f"more than {MAX_HELD} requests wait for submissions, and this was the oldest")
+            self.give_up(self.oldest_of(envelope.project), f"more than {MAX_HELD} requests wait for submissions, and this was the oldest")
+
+    def oldest_of(self, project: str | None) -> str:
+        """The oldest request that waits; of a project's own, where the project asks: it pushes nobody else's out."""
+        mine = (digest for digest, held in self.state.held.items() if project is None or held.project == project)
+        return next(mine)
 
     def why_not_change(self, event: CancelJob | ChangeJob) -> str:
         """Why a known job's project does not allow a change; empty where it does."""
@@ -265,7 +277,7 @@ class _Turn:
         held = self.state.held[digest]
         what = "cancelled" if isinstance(held.request, CancelJob) else "changed"
         self.emit(RequestUnheld(digest=digest))
-        self.reject(held.event_id, held.job_id, f"job {held.job_id} could not be {what}: {why}")
+        self.reject(held.event_id, held.job_id, f"job {held.job_id} could not be {what}: {why}", held.project)
 
     def pool_created(self, envelope: Envelope, event: PoolCreated) -> None:
         known = self.state.pools.get(event.pool)

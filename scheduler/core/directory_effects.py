@@ -39,6 +39,7 @@ def refusal(d: JobRejected) -> JobStatus:
         status_seq=0,
         state=JobState.REJECTED,
         reason=d.reason,
+        project=d.project,
         submission_id=d.submission_id,
         finished_at_ms=d.rejected_at_ms,
         updated_at_ms=d.rejected_at_ms,

@@ -50,7 +50,7 @@ def fold_directory(state: DirectoryState, now_ms: int, decision: Event) -> None:
         case ProjectNoted():
             state.put_project(decision.applied)
         case RequestHeld():
-            state.hold(decision.digest, Held(decision.event_id, decision.job_id, now_ms, held_request(decision)))
+            state.hold(decision.digest, Held(decision.event_id, decision.job_id, now_ms, held_request(decision), decision.project))
         case RequestUnheld():
             state.unhold(decision.digest)
 

@@ -12,7 +12,7 @@ import orjson
 
 from trainhouse.events import CancelJob, ChangeJob, EventId, JobId, JobSpec, ProjectApplied
 from trainhouse.scheduler.core.bucket import Bucket
-from trainhouse.scheduler.core.fingerprint import entry_of, value_of
+from trainhouse.scheduler.core.fingerprint import entry_of, same_project, value_of
 from trainhouse.scheduler.core.snapshot import parse
 
 FORMAT: Final = 1
@@ -28,12 +28,13 @@ _DEFAULT_PROJECT: Final = str(JobSpec.model_fields["project"].default)
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A cancellation or change that came before its submission."""
+    """A cancellation or change that came before its submission. `project`: whose topic it came by, if any."""
 
     event_id: EventId
     job_id: JobId
     since_ms: int
     request: CancelJob | ChangeJob
+    project: str | None = None
 
 
 @dataclass(slots=True)
@@ -94,6 +95,10 @@ class DirectoryState:
         if applied.project.limits.submissions_per_minute is None:
             self.buckets.pop(name, None)
 
+    def belongs(self, job_id: str, project: str | None) -> bool:
+        """Whether a known job is a project's; None stands for who may ask of every job."""
+        return project is None or same_project(self.fingerprint_of(job_id), project)
+
     def put_job(self, job_id: str, pool: str, fingerprint: bytes) -> None:
         """Enters a job. The pool must be known."""
         self.jobs[job_id] = self.pool_names.index(pool).to_bytes(_POOL_BYTES) + fingerprint
@@ -150,7 +155,7 @@ def load_directory(data: bytes) -> DirectoryState:
     state.jobs = {j: bytes.fromhex(entry) for j, entry in raw["jobs"].items()}
     for h in raw["held"]:
         kind = CancelJob if h["kind"] == CancelJob.event_type else ChangeJob
-        held = Held(EventId(h["event_id"]), JobId(h["job_id"]), h["since_ms"], kind.model_validate(h["request"]))
+        held = Held(EventId(h["event_id"]), JobId(h["job_id"]), h["since_ms"], kind.model_validate(h["request"]), h.get("project"))
         state.hold(h["digest"], held)
     for applied in raw.get("projects", {}).values():
         state.put_project(ProjectApplied.model_validate(applied))
@@ -170,7 +175,8 @@ def _projects_json(state: DirectoryState) -> dict[str, Any]:
 
 
 def _held_json(digest: str, held: Held) -> dict[str, Any]:
-    return {
+    whose = {} if held.project is None else {"project": held.project}
+    return whose | {
         "digest": digest,
         "event_id": held.event_id,
         "job_id": held.job_id,

@@ -41,6 +41,12 @@ def entry_of(data: bytes, name: bytes) -> bytes | None:
     return _entries(data).get(name)
 
 
+def same_project(known: bytes, project: str) -> bool:
+    """Whether a fingerprint is that of a spec of this project."""
+    name, value = value_of("project", project)
+    return entry_of(known, name) == (None if project == JobSpec.model_fields["project"].default else value)
+
+
 def _entries(data: bytes) -> dict[bytes, bytes]:
     return {data[i : i + _NAME_BYTES]: data[i + _NAME_BYTES : i + _ENTRY_BYTES] for i in range(0, len(data), _ENTRY_BYTES)}
 

@@ -2,7 +2,7 @@
 
 Holds: one record becomes an admission, or a dead letter with a reason and, where its producer can be told, a rejection under the
 event's id; nothing disappears. Stateless: repeats are the directory's business.
-Never: trusts an outsider's `order`; raises InvalidEvent.
+Never: trusts an outsider's `order` or `project`; raises InvalidEvent.
 """
 
 from collections import deque
@@ -23,9 +23,11 @@ from trainhouse.events import (
 )
 from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.codec import HEADERS, Headers, decode, encode, split
+from trainhouse.events.project_topics import project_of, status_topic
 from trainhouse.events.routing import PoolRequest
 from trainhouse.events.topics import ADMISSION, DEAD_LETTERS, JOBS, MAX_INPUT_BYTES, STATUS
 from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.scheduler.core.vouching import told_id, vouched
 
 SOURCE = "trainhouse/intake"
 # Somebody waits for an answer under the event's id, though it is about no job.
@@ -36,13 +38,24 @@ OWN_FAILURES_WINDOW_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """One record of the public topic, as it came."""
+    """One record of the public topic, or of a project's, as it came."""
 
     partition: int
     offset: int
     timestamp_ms: int
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...] = ()
+    topic: str = JOBS
+
+    @property
+    def project(self) -> str | None:
+        """Whose topic it is; None for the public one."""
+        return project_of(self.topic)
+
+    @property
+    def name(self) -> str:
+        """Names the record for ever."""
+        return f"{self.topic}-{self.partition}-{self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +82,8 @@ def _admit(arrived: Arrived, admission_partitions: int, now_ms: int) -> list[Out
     envelope = decode(arrived.value, _headers(arrived))
     if not isinstance(envelope.event, TOPIC_EVENTS[JOBS]):
         allowed = ", ".join(cls.event_type for cls in TOPIC_EVENTS[JOBS])
-        raise InvalidEvent(f"{envelope.type} does not belong on {JOBS}; send one of {allowed}", **_hints(envelope))
+        raise InvalidEvent(f"{envelope.type} does not belong on {arrived.topic}; send one of {allowed}", **_hints(envelope))
+    envelope = vouched(envelope, arrived.project)
     if isinstance(envelope.event, ChangeProject):
         # How many partitions must know of it is intake's to say.
         envelope = replace(envelope, event=envelope.event.model_copy(update={"admission_partitions": admission_partitions}))
@@ -97,10 +111,10 @@ def _small_enough(size: int, envelope: Envelope | None) -> None:
 def _reject(arrived: Arrived, invalid: InvalidEvent, now_ms: int) -> tuple[Outgoing, ...]:
     reason = str(invalid)
     job_id, event_id = invalid.job_id or "", invalid.event_id or ""
-    letter = DeadLetter(JOBS, arrived.partition, arrived.offset, reason, job_id[:512], event_id[:512])
+    letter = DeadLetter(arrived.topic, arrived.partition, arrived.offset, reason, job_id[:512], event_id[:512])
     out = [Outgoing(DEAD_LETTERS, letter.key, arrived.value or b"", tuple(letter.headers()))]
     if job_id or _answered(arrived):
-        out.append(_rejection(arrived, job_id, event_id, reason, now_ms))
+        out.extend(_rejections(arrived, job_id, event_id, reason, now_ms))
     return tuple(out)
 
 
@@ -112,19 +126,23 @@ def _answered(arrived: Arrived) -> bool:
         return False
 
 
-def _rejection(arrived: Arrived, job_id: str, event_id: str, reason: str, now_ms: int) -> Outgoing:
-    """Keyed by the event's id, so that it never overwrites the status of a running job."""
-    submission = event_id if EventId.pattern.match(event_id) else f"{JOBS}-{arrived.partition}-{arrived.offset}"
+def _rejections(arrived: Arrived, job_id: str, event_id: str, reason: str, now_ms: int) -> list[Outgoing]:
+    """Keyed by the event's id, so that it never overwrites the status of a running job; on the project's topic too, where one sent it."""
+    project = arrived.project
+    told = told_id(project, event_id)
+    submission = told if event_id and EventId.pattern.match(told) else told_id(project, arrived.name)
     status = JobStatus(
         job_id=JobId(job_id) if JobId.pattern.match(job_id) else None,
         status_seq=0,
         state=JobState.REJECTED,
         reason=reason,
         submission_id=EventId(submission),
+        project=project or "",
         updated_at_ms=now_ms,
     )
-    envelope = envelope_of(status, id=f"rejected:{JOBS}-{arrived.partition}-{arrived.offset}", source=SOURCE, now_ms=now_ms)
-    return Outgoing(STATUS, submission.encode(), encode(envelope), HEADERS)
+    envelope = envelope_of(status, id=f"rejected:{arrived.name}", source=SOURCE, now_ms=now_ms)
+    topics = (STATUS,) if project is None else (STATUS, status_topic(project))
+    return [Outgoing(topic, submission.encode(), encode(envelope), HEADERS) for topic in topics]
 
 
 def _headers(arrived: Arrived) -> Headers:

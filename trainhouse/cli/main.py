@@ -43,6 +43,7 @@ def build() -> typer.Typer:
         policies,
         pools,
         project,
+        project_topics,
         projections,
         replay,
         report,
@@ -100,6 +101,7 @@ def build() -> typer.Typer:
         fleet,
         simulate,
         what_if,
+        project_topics,  # after whatever else adds to the group of projects
     ):
         module.register(app)
     _register_stack(app)

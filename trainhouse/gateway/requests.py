@@ -6,7 +6,7 @@ is one event, and the same job id with another spec is refused.
 
 import hashlib
 
-from trainhouse.events import JobId, JobSpec
+from trainhouse.events import AskedVia, JobId, JobSpec, RequestedBy
 from trainhouse.events.jobids import slug
 from trainhouse.gateway.errors import Problem
 from trainhouse.gateway.roles import Principal, Role
@@ -44,6 +44,11 @@ def own_spec(spec: JobSpec, principal: Principal) -> JobSpec:
     if spec.user != principal.sub and not principal.may(Role.OPERATOR):
         raise Problem(403, "Forbidden", f"spec.user: you submit as {principal.sub}, not as {spec.user}; leave it out, or ask an operator")
     return spec
+
+
+def requested_by(principal: Principal) -> RequestedBy:
+    """Who asks, as the gateway vouches for it."""
+    return RequestedBy(name=principal.sub, via=AskedVia.GATEWAY, role=principal.role.name.lower())
 
 
 def refuse_read_only(project: str, principal: Principal) -> None:

@@ -153,8 +153,8 @@ class Agent:
                 self._register()
             case Deaf(reason=reason):
                 raise CommandsLost(f"commands cannot be read any more: {reason}")
-            case OperationAsked(request=request):
-                self._p.operations.ask(request, self.state, self._clock_ms())
+            case OperationAsked(request=request, refusal=refusal):
+                self._p.operations.ask(request, self.state, self._clock_ms(), refusal)
             case OperationReplied():
                 self._p.reports.reply(heard)
             case NodeProbed():

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import psutil
+import structlog
 from confluent_kafka import Producer
 
 from trainhouse.checkpointing.s3 import S3ObjectStore
@@ -38,6 +39,7 @@ from trainhouse.workers.agent.operations import Operations
 from trainhouse.workers.agent.outbox import Outbox
 from trainhouse.workers.agent.own_states import OwnStatesTeller
 from trainhouse.workers.agent.parts import Inbox, Message, Parts
+from trainhouse.workers.agent.permission import Permission, read_keys
 from trainhouse.workers.agent.probe import ProbePlan, Prober
 from trainhouse.workers.agent.rendezvous import RendezvousPorts
 from trainhouse.workers.agent.reports import Reports
@@ -49,6 +51,7 @@ LAUNCH_THREADS = 4
 MAX_INBOX = 10_000
 HEARTBEAT_TIMEOUT_MS = 5_000
 OWN_STATES_DEADLINE_S = 10.0
+log = structlog.get_logger(__name__)
 
 
 def now_ms() -> int:
@@ -112,7 +115,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     )
     parts = Parts(
         inbox=inbox,
-        listener=Follower(kafka, node_id, settings.pool, bounded(inbox)),
+        listener=Follower(kafka, node_id, settings.pool, bounded(inbox), permission_of(settings)),
         outbox=outbox,
         reports=reports,
         shipper=shipper,
@@ -154,6 +157,14 @@ def device_source(settings: AgentSettings) -> DeviceSource:
         raise InvalidSetting("TRAINHOUSE_AGENT_ACCELERATORS is nvml, but NVML finds no device: is the driver loaded? Or set it to none")
     assert settings.node_id is not None
     return CpuSlots(settings.node_id, settings.slots)
+
+
+def permission_of(settings: AgentSettings) -> Permission:
+    """Whose operations count. Raises InvalidSetting. Says so where everybody's do who may write to the topic."""
+    keys = read_keys(settings.operations_keys)
+    if not settings.require_signed:
+        log.warning("operations need no signature here: whoever may write to their topic runs commands in jobs; see require_signed")
+    return Permission(keys, settings.require_signed)
 
 
 def notice_sources(settings: AgentSettings) -> list[NoticeSource]:

@@ -151,7 +151,8 @@ async def _submit(here: Gateway, principal: Principal, request: Request, spec: J
 
 async def _ask(here: Gateway, principal: Principal, request: Request, event: CancelJob | ChangeJob, key: str | None) -> Requested:
     event_id = secrets.token_hex(16) if key is None else _keyed(principal, key, event)
-    sent = await here.bus.send(JOBS, event, event_id)
+    asked = event.model_copy(update={"requested_by": requests.requested_by(principal)})
+    sent = await here.bus.send(JOBS, asked, event_id)
     written = after.Written(job_id=event.job_id, event_id=event_id, partition=sent.partition, offset=sent.offset)
     here.accepted(request, principal, sent, target=event.job_id)
     return Requested(job_id=event.job_id, event_id=event_id, after=after.token_of(written, here.key))
@@ -198,7 +199,8 @@ async def _commit_of(here: Gateway, job_id: str, step: int) -> int:
 async def _spec_of(here: Gateway, job_id: str) -> JobSpec:
     """The spec that a job was submitted with."""
     found = await here.reader.one(
-        "SELECT json FROM events_rows FINAL WHERE job_id = {job_id:String} AND type = 'trainhouse.job.submitted.v1' ORDER BY time LIMIT 1",
+        "SELECT json FROM events_rows FINAL WHERE job_id = {job_id:String} AND type IN "
+        "('trainhouse.job.submitted.v1', 'trainhouse.job.admitted.v1') ORDER BY time LIMIT 1",
         {"job_id": job_id},
     )
     if found is None:
