@@ -46,7 +46,7 @@ def producer_config(settings: KafkaSettings, **more: Any) -> dict[str, Any]:
 
 
 class EventProducer:
-    """Sends envelopes, signed where `signing` is set. `send` does not block while the bounded buffer has room; `flush` waits for all acks."""
+    """Sends envelopes, signed where `signing` is set. `send` does not block while the buffer has room; `flush` waits for all acks."""
 
     def __init__(self, settings: KafkaSettings, **config: Any) -> None:
         self.signing: SigningKey | None = None
