@@ -31,6 +31,7 @@ def build() -> typer.Typer:
     from trainhouse.cli import (
         alerts,
         archive,
+        audit,
         changes,
         data,
         fleet,
@@ -93,6 +94,7 @@ def build() -> typer.Typer:
         replay,
         projections,
         archive,
+        audit,
         store,
         secret,
         token,
