@@ -79,6 +79,7 @@ from trainhouse.events.pool import (
     Restriction,
     UncordonNode,
 )
+from trainhouse.events.project import ChangeProject, MemberRole, Project, ProjectApplied, ProjectLimits, Purpose
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.spec import (
     CheckpointPolicy,
@@ -122,6 +123,7 @@ __all__ = [
     "AttemptStopped",
     "CancelJob",
     "ChangeJob",
+    "ChangeProject",
     "ChangeRefused",
     "CheckpointCompleted",
     "CheckpointFailed",
@@ -169,6 +171,7 @@ __all__ = [
     "Limits",
     "LogLines",
     "LossDiverged",
+    "MemberRole",
     "Model",
     "NodeDesiredState",
     "NodeHeartbeat",
@@ -191,6 +194,10 @@ __all__ = [
     "PoolName",
     "ProbeCheck",
     "ProgressReported",
+    "Project",
+    "ProjectApplied",
+    "ProjectLimits",
+    "Purpose",
     "QuarantineNode",
     "RankActivity",
     "RankExited",

@@ -10,7 +10,8 @@ from trainhouse.events.base import Event
 
 
 class AccessRefused(Event, type="trainhouse.access.refused.v1"):
-    """A request was refused: no sound token (401), no right to it (403), or no such thing that its asker may see (404).
+    """A request was refused: no sound token (401), no right to it (403), no such thing that its asker may see (404),
+    or more than was given (429).
 
     `sub` and `token_id` are empty where the token told nothing that could be believed. `count`: so many alike since `since_ms`.
     """

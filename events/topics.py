@@ -18,6 +18,7 @@ SNAPSHOTS = "trainhouse.snapshots"
 ALLOCATIONS = "trainhouse.allocations"
 POOLS = "trainhouse.pools"
 POLICIES = "trainhouse.policies"
+PROJECTS = "trainhouse.projects"
 HEARTBEATS = "trainhouse.heartbeats"
 VERDICTS = "trainhouse.verdicts"
 METRICS = "trainhouse.metrics"
@@ -66,7 +67,7 @@ class Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
-    Topic(JOBS, "any", "JobSubmitted, CancelJob, ChangeJob, PoolCreated, PolicyChanged, CordonNode, DrainNode …", public=True),
+    Topic(JOBS, "any", "JobSubmitted, CancelJob, ChangeJob, PoolCreated, PolicyChanged, ChangeProject, DrainNode …", public=True),
     Topic(ADMISSION, "job", "what intake re-keyed", retention_days=None),
     Topic(
         DIRECTORY,
@@ -109,6 +110,14 @@ TOPICS: tuple[Topic, ...] = (
         POLICIES,
         "pool, or event id of a refusal",
         "PolicyApplied: the policy of a pool; ChangeRefused: why a change does not count",
+        compacted=True,
+        public=True,
+        single_partition=True,
+    ),
+    Topic(
+        PROJECTS,
+        "project",
+        "ProjectApplied: members, purposes and limits of a project",
         compacted=True,
         public=True,
         single_partition=True,

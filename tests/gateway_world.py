@@ -107,5 +107,6 @@ def world_in(folder: Path, **settings: Any) -> Iterator[World]:
         reader = SqlReader(ClickHouseSettings(url=tables.url))
         gateway = Gateway(chosen, KEY, reader, bus, Hub(50, 100))  # type: ignore[arg-type]
         gateway.revocations.complete()
+        gateway.projects.complete()
         with TestClient(make_app(gateway), base_url="http://gateway", raise_server_exceptions=False) as client:
             yield World(tables, gateway, bus, client)

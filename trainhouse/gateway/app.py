@@ -22,6 +22,7 @@ from trainhouse.gateway.context import Gateway
 from trainhouse.gateway.document import describe
 from trainhouse.gateway.figures import Figures, Measured
 from trainhouse.gateway.heads import Heads, Limits, names_of
+from trainhouse.gateway.limiting import RateHeaders
 from trainhouse.gateway.live.following import Following
 from trainhouse.gateway.mlflow import router as mlflow
 from trainhouse.gateway.pages import router as pages
@@ -39,6 +40,7 @@ from trainhouse.gateway.routes import (
     nodes,
     output,
     parts,
+    projects,
     query,
     slo,
     story,
@@ -67,6 +69,7 @@ ROUTES = (
     node_parts,
     fleet,
     usage,
+    projects,
     slo,
     query,
     audit,
@@ -91,6 +94,7 @@ def make_app(gateway: Gateway) -> FastAPI:
     for module in ROUTES:
         app.include_router(module.router)
     app.include_router(mlflow.router)
+    app.add_middleware(RateHeaders)
     app.add_middleware(Bounds, body_bytes=gateway.settings.body_bytes, body_time_s=gateway.settings.body_time_s)
     app.add_middleware(Heads, **_heads(gateway.settings))
     app.add_middleware(Audited, auditor=gateway.audit)

@@ -14,6 +14,7 @@ from fastapi.security import APIKeyCookie, HTTPBearer
 from trainhouse.gateway import sessions, tokens
 from trainhouse.gateway.context import gateway_of
 from trainhouse.gateway.errors import BadToken, Problem
+from trainhouse.gateway.limiting import count
 from trainhouse.gateway.problems import busy
 from trainhouse.gateway.roles import Principal, Role
 
@@ -37,6 +38,11 @@ def principal_of(request: Request) -> Principal:
     if over := gateway.token_over(found):
         raise unauthorized(f"{over}; {tokens.ADVICE}")
     request.state.principal = found
+    if not gateway.projects.known:
+        raise busy("rights cannot be checked yet: it is not known what projects there are; is Kafka up?")
+    found = gateway.projects.narrowed(found)
+    request.state.principal = found
+    count(gateway.limits, request, found)
     return found
 
 

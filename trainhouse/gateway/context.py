@@ -16,11 +16,14 @@ from trainhouse.events import RequestAccepted
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.gateway.auditor import Auditor
 from trainhouse.gateway.bus import Bus, Sent
+from trainhouse.gateway.limiting import Limits
 from trainhouse.gateway.live.hub import Hub
+from trainhouse.gateway.projects import ProjectBook
 from trainhouse.gateway.reader import SqlReader
 from trainhouse.gateway.revocations import Revocations
 from trainhouse.gateway.roles import Principal
 from trainhouse.gateway.settings import GatewaySettings
+from trainhouse.gateway.storage import Storage
 
 REMEMBERED = 10_000
 
@@ -48,11 +51,16 @@ class Gateway:
     # None: nothing is followed on the bus; then somebody else says which tokens are revoked.
     kafka: KafkaSettings | None = None
     revocations: Revocations = field(default_factory=Revocations)
+    projects: ProjectBook = field(default_factory=ProjectBook)
     recent: Recent = field(default_factory=Recent)
     audit: Auditor = field(init=False)
+    limits: Limits = field(init=False)
+    storage: Storage = field(init=False)
 
     def __post_init__(self) -> None:
         self.audit = Auditor(self.settings, self.bus)
+        self.limits = Limits(self.settings.requests_per_minute, self.projects)
+        self.storage = Storage(self.reader, self.projects)
 
     def token_over(self, principal: Principal) -> str:
         """Why a principal's token counts no more; empty while it counts."""
@@ -60,7 +68,7 @@ class Gateway:
             return "the token was revoked" if principal.token_id in self.revocations.ids else "the session was ended"
         if principal.expires_s is not None and time.time() > principal.expires_s:
             return "the session has expired" if principal.session_id else "the token has expired"
-        return ""
+        return self.projects.lost(principal)
 
     def accepted(self, request: Request, principal: Principal, sent: Sent, *, target: str = "", project: str = "") -> None:
         """Tells the audit of a write that was passed on."""

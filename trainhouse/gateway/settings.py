@@ -73,6 +73,8 @@ class GatewaySettings(TomlSection):
     audit_waiting: int = Field(10_000, ge=1)
     accesses_per_minute: int = Field(6000, ge=1)
     refusals_per_minute: int = Field(600, ge=1)
+    # Requests of one person or service, whatever their tokens; more are answered 429. Projects have limits of their own.
+    requests_per_minute: int = Field(60_000, ge=1)
 
     @field_validator("hosts", "proxies", mode="before")
     @classmethod

@@ -9,7 +9,7 @@ import asyncio
 
 import structlog
 
-from trainhouse.events import JobStatus
+from trainhouse.events import JobStatus, ProjectApplied
 from trainhouse.gateway.context import Gateway, now_ms
 from trainhouse.gateway.live import messages
 from trainhouse.gateway.live.feed import BusFeed
@@ -33,7 +33,7 @@ class Following:
         """Begins."""
         gateway = self._gateway
         if gateway.kafka is not None:
-            self._feed = BusFeed(gateway.kafka, self._status, self._revoked, gateway.revocations.complete)
+            self._feed = BusFeed(gateway.kafka, self._status, self._revoked, self._project, self._known)
             self._feed.start()
         self._tasks = [asyncio.create_task(self._poll()), asyncio.create_task(self._audit())]
 
@@ -49,6 +49,14 @@ class Following:
     def _revoked(self, token_id: str, event_id: str) -> None:
         self._gateway.revocations.add(token_id, event_id)
         self._gateway.hub.wake()
+
+    def _project(self, applied: ProjectApplied) -> None:
+        self._gateway.projects.put(applied)
+        self._gateway.hub.wake()
+
+    def _known(self) -> None:
+        self._gateway.projects.complete()
+        self._gateway.revocations.complete()
 
     def _status(self, key: str, status: JobStatus) -> None:
         # A rejection that is keyed by its event says nothing of the job that has this id already.
