@@ -17,7 +17,6 @@ from tests.live_stack import LiveStack
 from tests.waiting import until
 
 JOBS = "/v1/training-jobs"
-ENOUGH_S = 150.0
 REFUSED_S = 2.0
 NAME = f"vision-{secrets.token_hex(3)}"
 FILE = f"""name: {NAME}
@@ -51,7 +50,7 @@ def ended(stack: LiveStack, *options: str) -> tuple[str, str]:
         found: dict[str, Any] = json.loads(stack.ok("status", job_id, "--json"))
         return found if found["state"] in ("SUCCEEDED", "REJECTED", "FAILED") else None
 
-    found = until(look, ENOUGH_S, f"the end of {job_id}")
+    found = until(look, f"the end of {job_id}")
     assert found is not None
     return found["state"], found["reason"]
 
@@ -72,9 +71,9 @@ def test_purposes_members_and_limits_are_told_in_sql_and_by_the_command(stack: L
     stack.ok("project", "purpose", "approve", NAME, "safety", "--description", "people near machines")
     assert ended(stack, "--purpose", "safety")[0] == "SUCCEEDED"
     query = f"SELECT count() FROM project_purposes WHERE project = '{NAME}' AND approved_by != ''"
-    assert until(lambda: stack.ok("sql", query).strip().endswith("2"), ENOUGH_S, "both purposes in SQL")
+    assert until(lambda: stack.ok("sql", query).strip().endswith("2"), "both purposes in SQL")
     query = f"SELECT count() FROM job_status WHERE project = '{NAME}' AND purpose = 'safety'"
-    assert until(lambda: stack.ok("sql", query).strip().endswith("1"), ENOUGH_S, "the job's purpose in SQL")
+    assert until(lambda: stack.ok("sql", query).strip().endswith("1"), "the job's purpose in SQL")
     stack.ok("project", "purpose", "revoke", NAME, "safety")
     state, reason = ended(stack, "--purpose", "safety")
     assert state == "REJECTED" and "not approved" in reason
@@ -86,13 +85,13 @@ def test_a_removed_members_token_is_refused_within_two_seconds(stack: LiveStack,
         assert ana.get("/v1/whoami").json()["projects"] == [NAME]
         stack.ok("project", "members", "remove", NAME, "ana", "--reason", "left")
         began = time.monotonic()
-        assert until(lambda: ana.get("/v1/whoami").status_code == 403, ENOUGH_S, "the refusal")
+        assert until(lambda: ana.get("/v1/whoami").status_code == 403, "the refusal")
         assert time.monotonic() - began < REFUSED_S
         submitted = ana.post(JOBS, json={"spec": {"project": NAME, "purpose": "defects", "runtime": {"command": COMMAND}}})
         assert submitted.status_code == 403
-    assert "no member of project" in stack.run("token", "create", "ana", "--project", NAME).stderr
+    assert "no member of project" in stack.run("token", "create", "ana", "--project", NAME).err
     assert stack.ok("token", "create", "vera", "--project", NAME).strip()
-    assert "cannot be more" in stack.run("token", "create", "vera", "--project", NAME, "--role", "submitter").stderr
+    assert "cannot be more" in stack.run("token", "create", "vera", "--project", NAME, "--role", "submitter").err
     stack.ok("project", "members", "add", NAME, "ana")
 
 
@@ -100,5 +99,5 @@ def test_a_fault_of_the_file_is_told_with_its_line_and_nothing_is_sent(stack: Li
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(FILE.replace("highest_priority: 20", "highest_priority: 200"))
     told = stack.run("project", "set", str(wrong))
-    assert told.returncode == 2 and "wrong.yaml:5: limits.highest_priority" in told.stderr and "nothing was sent" in told.stderr
-    assert "was never declared" in stack.run("project", "show", "nothing-like-it").stderr
+    assert told.code == 2 and "wrong.yaml:5: limits.highest_priority" in told.err and "nothing was sent" in told.err
+    assert "was never declared" in stack.run("project", "show", "nothing-like-it").err
