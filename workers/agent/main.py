@@ -22,6 +22,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.workers.agent.agent import Agent
 from trainhouse.workers.agent.cleanup import Cleaner
 from trainhouse.workers.agent.code import CodeCache, Fetch
+from trainhouse.workers.agent.confining import Confiner, Hidden
 from trainhouse.workers.agent.core import Noticed, ShutdownAsked
 from trainhouse.workers.agent.devices import CpuSlots, DeviceSource
 from trainhouse.workers.agent.environment import NodeSide, node_environment
@@ -96,6 +97,8 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     agents: list[Agent] = []
     reports = Reports(outbox, pulse, identity, lambda key: agents[0].acked(key), now_ms)
     shipper = Shipper(folder, node_id, outbox, lambda: reports.partition, settings.log_limit_bytes)
+    cpus, memory_bytes = this_machine()
+    confiner = confiner_of(settings, store, devices, memory_bytes)
     starter = RankStarter(
         launcher=launcher or Launcher(settings.interpreter or sys.executable),
         agent_dir=folder,
@@ -106,6 +109,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         ports=ports,
         interpreter=settings.interpreter,
         image_digest=settings.image_digest,
+        confiner=confiner,
     )
     parts = Parts(
         inbox=inbox,
@@ -119,7 +123,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         prober=Prober(probe_plan(settings, store, devices), store_environment(store), now_ms),
         own_states=OwnStatesTeller(node_id, lambda: S3ObjectStore(store.model_copy(update={"deadline_s": OWN_STATES_DEADLINE_S}))),
         cleaner=Cleaner(folder, settings.keep_attempts, settings.keep_attempts_bytes),
-        facts=NodeFacts(settings.address, ports.ports, settings.labels, devices, *this_machine()),
+        facts=NodeFacts(settings.address, ports.ports, settings.labels, devices, cpus, memory_bytes, confiner.report),
         pulse=Pulse(settings.heartbeat_interval_s, devices, shipper.progress, starter.pid),
         state_file=state_file,
         workers=ThreadPoolExecutor(LAUNCH_THREADS, thread_name_prefix="launch"),
@@ -151,6 +155,14 @@ def device_source(settings: AgentSettings) -> DeviceSource:
         raise InvalidSetting("TRAINHOUSE_AGENT_ACCELERATORS is nvml, but NVML finds no device: is the driver loaded? Or set it to none")
     assert settings.node_id is not None
     return CpuSlots(settings.node_id, settings.slots)
+
+
+def confiner_of(settings: AgentSettings, store: StoreSettings, devices: DeviceSource, memory_bytes: int) -> Confiner:
+    """What confines this node's jobs."""
+    assert settings.secrets_dir is not None, "give resolved settings"
+    shown = (*settings.job_paths, *((str(store.ca_file),) if store.ca_file is not None else ()))
+    hidden = Hidden(settings.dir, settings.secrets_dir)
+    return Confiner(settings.isolation, settings.interpreter or sys.executable, hidden, devices, memory_bytes, shown)
 
 
 def notice_sources(settings: AgentSettings) -> list[NoticeSource]:
