@@ -51,7 +51,9 @@ def test_an_agent_speaks_of_its_node_and_decides_nothing() -> None:
 def test_a_name_counts_whole_and_a_prefix_as_one() -> None:
     assert allowed("scheduler", TRANSACTIONAL_ID, "trainhouse.decisions-3", WRITE)
     assert not allowed("scheduler", TRANSACTIONAL_ID, "trainhouse.decision", WRITE)
-    assert not allowed("intake", TOPIC, f"{topics.JOBS}.vision", READ)
+    assert allowed("intake", TOPIC, f"{topics.JOBS}.vision", READ)
+    assert not allowed("gateway", TOPIC, f"{topics.JOBS}.vision", WRITE)
+    assert not allowed("intake", TOPIC, f"{topics.JOBS}-vision", READ)
     assert not allowed("intake", GROUP, "trainhouse-scheduler", READ)
 
 
