@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
-from xmlrpc.client import Fault, ServerProxy
+from xmlrpc.client import Fault, ServerProxy  # nosec B411  # a unix socket in a folder of our own, mode 0700
 
 from supervisor.xmlrpc import SupervisorTransport
 
@@ -60,6 +60,16 @@ def states(folder: StackFolder) -> list[PartState]:
 def start(folder: StackFolder, group: str, name: str) -> None:
     """Start a part, without waiting for it."""
     proxy(folder).supervisor.startProcess(f"{group}:{name}", False)
+
+
+def stop(folder: StackFolder, group: str, name: str) -> None:
+    """Stop a part and wait until it has ended."""
+    proxy(folder).supervisor.stopProcess(f"{group}:{name}", True)
+
+
+def signal(folder: StackFolder, group: str, name: str, signal_name: str) -> None:
+    """Send a part a signal; one that it ends by makes the supervisor start it again."""
+    proxy(folder).supervisor.signalProcess(f"{group}:{name}", signal_name)
 
 
 def shut_down(folder: StackFolder, timeout_s: float) -> bool:

@@ -13,6 +13,7 @@ BENCHES = (
     "recovery",
     "freshness",
     "ingest",
+    "secured_ingest",
     "rebuild",
     "questions",
     "placements",
