@@ -49,10 +49,10 @@ def _offer(what: tuple[str, str, str], given: str) -> list[str]:
 
 def _asked(what: tuple[str, str, str], given: str) -> list[str]:
     path, column, query = what
-    gateway, token, clickhouse = _addresses()
+    gateway, token, clickhouse, account = _addresses()
     if clickhouse:
         values = {"param_given": given, "default_format": "JSONCompact"}
-        request = urllib.request.Request(f"{clickhouse}/?{urllib.parse.urlencode(values)}", data=query.encode())
+        request = urllib.request.Request(f"{clickhouse}/?{urllib.parse.urlencode(values)}", query.encode(), account)
         return [str(row[0]) for row in _json(request)["data"]]
     if not gateway:
         return []
@@ -65,15 +65,20 @@ def _json(request: urllib.request.Request) -> Any:
         return json.loads(answer.read(4 * 1024 * 1024))
 
 
-def _addresses() -> tuple[str, str, str]:
-    """Gateway, token and ClickHouse, by environment and settings file; the gateway counts where no other address is known."""
+def _addresses() -> tuple[str, str, str, dict[str, str]]:
+    """Gateway, token, ClickHouse and its account, by environment and settings file; the gateway counts where no other address is known."""
     from trainhouse.cli import locate
 
     url, token = os.environ.get(locate.GATEWAY_VARIABLE, ""), os.environ.get("TRAINHOUSE_GATEWAY_TOKEN", "")
     if locate.only_gateway(None, os.environ):
-        return url.rstrip("/"), token, ""
+        return url.rstrip("/"), token, "", {}
     config = locate.find_config(None, os.environ, Path.cwd())
     found = tomllib.loads(config.read_text()) if config is not None else {}
     section = found.get("gateway", {})
-    clickhouse = os.environ.get("TRAINHOUSE_CLICKHOUSE_URL") or found.get("clickhouse", {}).get("url", "")
-    return (url or section.get("url", "")).rstrip("/"), token or section.get("token", ""), str(clickhouse).rstrip("/")
+    sql = found.get("clickhouse", {})
+
+    def of_sql(name: str) -> str:
+        return str(os.environ.get(f"TRAINHOUSE_CLICKHOUSE_{name.upper()}") or sql.get(name, ""))
+
+    account = {"X-ClickHouse-User": of_sql("user"), "X-ClickHouse-Key": of_sql("password")} if of_sql("user") else {}
+    return (url or section.get("url", "")).rstrip("/"), token or section.get("token", ""), of_sql("url").rstrip("/"), account
