@@ -69,7 +69,7 @@ class ScheduleMachine:
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
-    decide_version = 4
+    decide_version = 5
     fold_version = 3
 
     def __init__(self, cycle: Cycle = run_cycle) -> None:
