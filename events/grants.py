@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainhouse.events import topics as t
+from trainhouse.events.project_topics import JOBS_PREFIX, STATUS_PREFIX
 
 READ, WRITE, DESCRIBE = "READ", "WRITE", "DESCRIBE"
 TOPIC, GROUP, TRANSACTIONAL_ID = "TOPIC", "GROUP", "TRANSACTIONAL_ID"
@@ -41,7 +42,8 @@ class Grant:
 
 # What the projector reads: all that tables and lineage are made of.
 _HISTORY = (
-    *(t.JOBS, t.CONTROL, t.DECISIONS, t.ALLOCATIONS, t.POOLS, t.POLICIES, t.HEARTBEATS, t.VERDICTS, t.METRICS, t.TRACKING, t.CHECKPOINTS),
+    *(t.JOBS, t.CONTROL, t.DECISIONS, t.ALLOCATIONS, t.POOLS, t.POLICIES, t.PROJECTS, t.HEARTBEATS, t.VERDICTS, t.METRICS, t.TRACKING),
+    t.CHECKPOINTS,
     *(t.LOGS, t.STATUS, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.AUDIT, t.TOKENS, t.SERVICES, t.DEAD_LETTERS),
 )
 # What follows from the scheduler's decisions and from nothing else.
@@ -50,13 +52,13 @@ _FUTURE = (t.DATASETS, t.MODELS, t.STUDIES)
 
 PRINCIPALS: dict[str, Needs] = {
     "intake": Needs(
-        reads=(t.JOBS, t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS),
-        writes=(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.CONTROL, t.STATUS, t.DEAD_LETTERS),
-        groups=("trainhouse-intake",),
+        reads=(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.PROJECTS),
+        writes=(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.CONTROL, t.PROJECTS, t.STATUS, f"{STATUS_PREFIX}{ANY}", t.DEAD_LETTERS),
+        groups=("trainhouse-intake", "trainhouse-intake-projects"),
     ),
     "scheduler": Needs(
         reads=(t.CONTROL, t.DECISIONS, t.SNAPSHOTS, t.STATUS),
-        writes=(t.DECISIONS, t.SNAPSHOTS, t.STATUS, t.VERDICTS, t.DEAD_LETTERS, *_DECIDED),
+        writes=(t.DECISIONS, t.SNAPSHOTS, t.STATUS, f"{STATUS_PREFIX}{ANY}", t.VERDICTS, t.DEAD_LETTERS, *_DECIDED),
         # A publisher's mark is the committed offset of a group that is named as its transactions.
         groups=("trainhouse-scheduler", f"{t.DECISIONS}-{ANY}"),
         transactions=(f"{t.DECISIONS}-{ANY}",),
@@ -74,8 +76,8 @@ PRINCIPALS: dict[str, Needs] = {
         transactions=("trainhouse-alerts",),
     ),
     "gateway": Needs(
-        reads=(t.STATUS, t.TOKENS),
-        writes=(t.JOBS, t.TRACKING, t.METRICS, t.AUDIT),
+        reads=(t.STATUS, t.TOKENS, t.PROJECTS),
+        writes=(t.JOBS, t.TRACKING, t.METRICS, t.AUDIT, t.TOKENS),
         describes=_HISTORY,
         groups=("trainhouse-reader",),
     ),
