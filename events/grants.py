@@ -42,24 +42,23 @@ class Grant:
 
 # What the projector reads: all that tables and lineage are made of.
 _HISTORY = (
-    *(t.JOBS, t.CONTROL, t.DECISIONS, t.ALLOCATIONS, t.POOLS, t.POLICIES, t.HEARTBEATS, t.VERDICTS, t.METRICS, t.TRACKING, t.CHECKPOINTS),
-    *(t.PROJECTS, t.LOGS, t.STATUS, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.AUDIT, t.TOKENS, t.SERVICES, t.DEAD_LETTERS),
+    *(t.JOBS, t.CONTROL, t.DECISIONS, t.ALLOCATIONS, t.POOLS, t.POLICIES, t.PROJECTS, t.HEARTBEATS, t.VERDICTS, t.METRICS, t.TRACKING),
+    t.CHECKPOINTS,
+    *(t.LOGS, t.STATUS, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.AUDIT, t.TOKENS, t.SERVICES, t.DEAD_LETTERS),
 )
 # What follows from the scheduler's decisions and from nothing else.
 _DECIDED = (t.ALLOCATIONS, t.POOLS, t.POLICIES, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS)
-# A project's topic for requests, and the one for what became of them.
-_OF_PROJECTS = (JOBS_PREFIX + ANY, STATUS_PREFIX + ANY)
 _FUTURE = (t.DATASETS, t.MODELS, t.STUDIES)
 
 PRINCIPALS: dict[str, Needs] = {
     "intake": Needs(
-        reads=(t.JOBS, _OF_PROJECTS[0], t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS),
-        writes=(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.CONTROL, t.STATUS, _OF_PROJECTS[1], t.PROJECTS, t.DEAD_LETTERS),
+        reads=(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.PROJECTS),
+        writes=(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.CONTROL, t.PROJECTS, t.STATUS, f"{STATUS_PREFIX}{ANY}", t.DEAD_LETTERS),
         groups=("trainhouse-intake", "trainhouse-intake-projects"),
     ),
     "scheduler": Needs(
         reads=(t.CONTROL, t.DECISIONS, t.SNAPSHOTS, t.STATUS),
-        writes=(t.DECISIONS, t.SNAPSHOTS, t.STATUS, _OF_PROJECTS[1], t.VERDICTS, t.DEAD_LETTERS, *_DECIDED),
+        writes=(t.DECISIONS, t.SNAPSHOTS, t.STATUS, f"{STATUS_PREFIX}{ANY}", t.VERDICTS, t.DEAD_LETTERS, *_DECIDED),
         # A publisher's mark is the committed offset of a group that is named as its transactions.
         groups=("trainhouse-scheduler", f"{t.DECISIONS}-{ANY}"),
         transactions=(f"{t.DECISIONS}-{ANY}",),
@@ -78,7 +77,7 @@ PRINCIPALS: dict[str, Needs] = {
     ),
     "gateway": Needs(
         reads=(t.STATUS, t.TOKENS, t.PROJECTS),
-        writes=(t.JOBS, t.TRACKING, t.METRICS, t.AUDIT),
+        writes=(t.JOBS, t.TRACKING, t.METRICS, t.AUDIT, t.TOKENS),
         describes=_HISTORY,
         groups=("trainhouse-reader",),
     ),

@@ -35,7 +35,7 @@ def reader(kafka: KafkaSettings) -> Iterator[Consumer]:
 
 def produce(kafka: KafkaSettings, *values: bytes, key: bytes | None = None) -> None:
     """As an outsider would: a plain producer with another partitioner, and no settings of ours."""
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "partitioner": "consistent_random"})
+    producer = Producer(kafka.client_config(partitioner="consistent_random"))
     for value in values:
         producer.produce(topics.JOBS, value, key=key)
     assert producer.flush(30) == 0
@@ -120,7 +120,7 @@ def test_a_spec_that_cannot_run_is_rejected_with_what_to_change(
 def test_ten_megabytes_of_junk_are_refused_or_set_aside_and_good_jobs_go_on(kafka: KafkaSettings, reader: Consumer) -> None:
     marker = secrets.token_hex(8)
     with pytest.raises((KafkaException, BufferError)):
-        Producer({"bootstrap.servers": kafka.bootstrap}).produce(topics.JOBS, b"x" * (10 * 1024 * 1024))
+        Producer(kafka.client_config()).produce(topics.JOBS, b"x" * (10 * 1024 * 1024))
     produce(kafka, *(marker.encode() + b"-%d-" % n + b"x" * (512 * 1024) for n in range(20)))
     job_id = f"good-{secrets.token_hex(4)}"
     produce(kafka, submission(job_id), key=b"any key")

@@ -130,7 +130,7 @@ def test_any_producer_may_ask_and_is_told_under_its_events_id(stack: LiveStack, 
         rows = until(lambda: stack.rows(f"SELECT reason FROM rejections WHERE submission_id = '{event_id}'"))
         return str(rows[0]["reason"])
 
-    producer = Producer({"bootstrap.servers": stack.client().kafka.bootstrap})
+    producer = Producer(stack.client().kafka.client_config())
     mark = secrets.token_hex(4)
     ask("policy.changed", f"{mark}-1", {"pool": "nosuch", "policy": {}})
     assert "no pool nosuch" in (reason := refusal(f"{mark}-1")) and pool in reason

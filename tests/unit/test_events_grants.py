@@ -7,7 +7,7 @@ from trainhouse.events.grants import DESCRIBE, GROUP, OPERATOR, PRINCIPALS, READ
 from trainhouse.events.topics import TOPICS
 
 # Written by nobody yet, or by the operator's own commands alone.
-NOBODYS = {topics.DATASETS, topics.MODELS, topics.STUDIES, topics.TOKENS, topics.OPERATIONS}
+NOBODYS = {topics.DATASETS, topics.MODELS, topics.STUDIES, topics.OPERATIONS}
 # Read by the operator's commands alone.
 OPERATORS = {topics.OPERATION_REPLIES}
 
@@ -34,7 +34,10 @@ def test_every_topic_has_a_reader_and_a_writer() -> None:
         (topics.ADMISSION, {"intake"}),
         (topics.HEARTBEATS, {"agent"}),
         (topics.JOBS, {"gateway"}),
-        (topics.TOKENS, set()),
+        (topics.TOKENS, {"gateway"}),
+        (topics.PROJECTS, {"intake"}),
+        (f"{topics.STATUS}.vision", {"scheduler", "intake"}),
+        (f"{topics.JOBS}.vision", set()),
     ],
 )
 def test_who_writes_what_others_act_on(topic: str, whose: set[str]) -> None:
@@ -54,6 +57,8 @@ def test_a_name_counts_whole_and_a_prefix_as_one() -> None:
     assert allowed("intake", TOPIC, f"{topics.JOBS}.vision", READ)
     assert not allowed("gateway", TOPIC, f"{topics.JOBS}.vision", WRITE)
     assert not allowed("intake", TOPIC, f"{topics.JOBS}-vision", READ)
+    assert not allowed("intake", TOPIC, f"{topics.DECISIONS}.vision", READ)
+    assert not allowed("agent", TOPIC, f"{topics.STATUS}.vision", READ)
     assert not allowed("intake", GROUP, "trainhouse-scheduler", READ)
 
 
