@@ -134,7 +134,7 @@ def archive_of(content: bytes) -> CodeArchive:
 def test_code_is_fetched_once_and_verified(tmp_path: Path) -> None:
     content = packed((tarfile.TarInfo("pkg/train.py"), b"print(1)"))
     fetched: list[str] = []
-    cache = CodeCache(tmp_path / "cache", lambda uri: fetched.append(uri) or content, keep_bytes=10**9)  # type: ignore[func-returns-value]
+    cache = CodeCache(tmp_path / "cache", lambda uri: fetched.append(uri) or [content], keep_bytes=10**9)  # type: ignore[func-returns-value]
     for name in ("a", "b"):
         cache.unpack(archive_of(content), tmp_path / name)
         assert (tmp_path / name / "pkg" / "train.py").read_bytes() == b"print(1)"
@@ -142,7 +142,7 @@ def test_code_is_fetched_once_and_verified(tmp_path: Path) -> None:
     (next((tmp_path / "cache").glob("*.gz"))).write_bytes(b"rotten")
     cache.unpack(archive_of(content), tmp_path / "c")
     assert len(fetched) == 2
-    with pytest.raises(NotLaunchable, match="has the hash"):
+    with pytest.raises(NotLaunchable, match="has another hash"):
         cache.unpack(CodeArchive(uri="s3://b/code", sha256="0" * 64), tmp_path / "d")
     assert not (tmp_path / "d").exists()
 
@@ -158,21 +158,21 @@ def test_code_is_fetched_once_and_verified(tmp_path: Path) -> None:
 )
 def test_an_archive_never_reaches_outside(tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
     content = packed(*members)
-    cache = CodeCache(tmp_path / "cache", lambda _: content, keep_bytes=10**9)
+    cache = CodeCache(tmp_path / "cache", lambda _: [content], keep_bytes=10**9)
     with pytest.raises(NotLaunchable, match="cannot be unpacked"):
         cache.unpack(archive_of(content), tmp_path / "in" / "code")
     assert not list(tmp_path.rglob("out.py"))
 
 
 def test_what_is_no_archive_is_said(tmp_path: Path) -> None:
-    cache = CodeCache(tmp_path / "cache", lambda _: b"junk", keep_bytes=10**9)
+    cache = CodeCache(tmp_path / "cache", lambda _: [b"junk"], keep_bytes=10**9)
     with pytest.raises(NotLaunchable, match="cannot be unpacked"):
         cache.unpack(archive_of(b"junk"), tmp_path / "code")
 
 
 def test_the_code_cache_is_bounded(tmp_path: Path) -> None:
     contents = [packed((tarfile.TarInfo(f"{n}.bin"), os.urandom(10_000))) for n in range(5)]
-    by_uri = {f"s3://b/{n}": c for n, c in enumerate(contents)}
+    by_uri = {f"s3://b/{n}": [c] for n, c in enumerate(contents)}
     cache = CodeCache(tmp_path / "cache", by_uri.__getitem__, keep_bytes=25_000)
     for n, content in enumerate(contents):
         cache.unpack(archive_of(content).model_copy(update={"uri": f"s3://b/{n}"}), tmp_path / str(n))

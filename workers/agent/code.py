@@ -1,27 +1,28 @@
 """The code of a job: fetched once per content, verified, and unpacked into an attempt's working folder.
 
-Holds: what is unpacked is what its hash names; no member of an archive reaches outside of its folder. The cache is bounded.
-Never: trusts an archive's paths, links, owners or modes.
+Holds: what is unpacked is what its hash names; no member of an archive reaches outside of its folder. The cache is bounded, and so is what
+this process holds of an archive at a time.
+Never: trusts an archive's paths, links, owners or modes; looks into one in this process.
 """
 
 import hashlib
-import io
 import os
 import shutil
-import tarfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from trainhouse.events import CodeArchive
 from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.unpacking import unpack
 
-MAX_UNPACKED_BYTES = 8 * 1024**3
-MAX_MEMBERS = 200_000
-Fetch = Callable[[str], bytes]
+MAX_ARCHIVE_BYTES = 1024**3
+_PIECE_BYTES = 1 << 20
+Fetch = Callable[[str], Iterable[bytes]]
 
 
 class CodeCache:
-    """Archives by hash in `folder`; `fetch` reads an object by its URI, and blocks."""
+    """Archives by hash in `folder`; `fetch` reads an object by its URI in pieces, and blocks."""
 
     def __init__(self, folder: Path, fetch: Fetch, keep_bytes: int) -> None:
         self._folder = folder
@@ -35,32 +36,44 @@ class CodeCache:
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
         try:
-            _extract(archive, scratch, code.uri)
+            unpack(archive, scratch, code.uri)
             shutil.rmtree(target, ignore_errors=True)
             os.rename(scratch, target)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         self._prune()
 
-    def _archive(self, code: CodeArchive) -> bytes:
+    def _archive(self, code: CodeArchive) -> Path:
         cached = self._folder / f"{code.sha256}.tar.gz"
         if cached.exists():
-            content = cached.read_bytes()
-            if hashlib.sha256(content).hexdigest() == code.sha256:
+            if _sha256_of(cached) == code.sha256:
                 os.utime(cached)
-                return content
+                return cached
             cached.unlink()
-        content = self._fetch(code.uri)
-        actual = hashlib.sha256(content).hexdigest()
-        if actual != code.sha256:
-            raise NotLaunchable(
-                f"the code at {code.uri} has the hash {actual}, the spec says {code.sha256}: submit it again", retryable=False
-            )
         self._folder.mkdir(parents=True, exist_ok=True)
-        scratch = cached.with_suffix(f".{os.getpid()}")
-        scratch.write_bytes(content)
-        os.replace(scratch, cached)
-        return content
+        scratch = cached.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+        try:
+            if self._fetched(code.uri, scratch) != code.sha256:
+                # What its hash is instead stays here: it would tell what else is in the store.
+                raise NotLaunchable(f"the code at {code.uri} has another hash than the spec says: submit it again", retryable=False)
+            os.replace(scratch, cached)
+        finally:
+            scratch.unlink(missing_ok=True)
+        return cached
+
+    def _fetched(self, uri: str, into: Path) -> str:
+        """The hash of what is in the file now."""
+        found, total = hashlib.sha256(), 0
+        with into.open("wb") as file:
+            for piece in self._fetch(uri):
+                total += len(piece)
+                if total > MAX_ARCHIVE_BYTES:
+                    raise NotLaunchable(
+                        f"the code at {uri} has more than {MAX_ARCHIVE_BYTES // 2**20} MiB: name large files in .gitignore", retryable=False
+                    )
+                found.update(piece)
+                file.write(piece)
+        return found.hexdigest()
 
     def _prune(self) -> None:
         """The least recently used archives beyond the bound go."""
@@ -72,17 +85,9 @@ class CodeCache:
                 path.unlink(missing_ok=True)
 
 
-def _extract(archive: bytes, target: Path, uri: str) -> None:
-    try:
-        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:*") as tar:
-            size = 0
-            for count, member in enumerate(tar):
-                size += member.size
-                if count >= MAX_MEMBERS or size > MAX_UNPACKED_BYTES:
-                    raise NotLaunchable(
-                        f"the code at {uri} unpacks to more than {MAX_UNPACKED_BYTES / 2**30:.0f} GiB or {MAX_MEMBERS} files",
-                        retryable=False,
-                    )
-                tar.extract(member, target, filter="data")
-    except tarfile.TarError as error:
-        raise NotLaunchable(f"the code at {uri} cannot be unpacked: {error}; pack it with `trainhouse submit`", retryable=False) from error
+def _sha256_of(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            found.update(piece)
+    return found.hexdigest()

@@ -10,6 +10,7 @@ Never: holds up the agent's loop.
 import asyncio
 import os
 import socket
+import stat
 import struct
 import threading
 import time
@@ -158,7 +159,7 @@ def _listening(paths: AttemptPaths) -> socket.socket:
         except FileNotFoundError:
             pass
         listener.bind(f"/proc/self/fd/{folder}/{name}")  # the whole path may be longer than an address
-        os.chmod(f"/proc/self/fd/{folder}/{name}", 0o666)
+        _let_connect(name, folder)
         listener.listen(128)
         listener.setblocking(False)
     except BaseException:
@@ -167,6 +168,17 @@ def _listening(paths: AttemptPaths) -> socket.socket:
     finally:
         os.close(folder)
     return listener
+
+
+def _let_connect(name: str, folder: int) -> None:
+    """Everybody may connect. The folder may be a rank's: what lies there now under the name is looked at, never followed."""
+    there = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if not stat.S_ISSOCK(os.fstat(there).st_mode):
+            raise FileExistsError(f"{name} was replaced by something that is no socket")
+        os.chmod(f"/proc/self/fd/{there}", 0o666)
+    finally:
+        os.close(there)
 
 
 def _is_let_in(writer: asyncio.StreamWriter, code: Path) -> bool:

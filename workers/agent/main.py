@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -15,6 +15,7 @@ import psutil
 import structlog
 from confluent_kafka import Producer
 
+from trainhouse.checkpointing.errors import ObjectMissing
 from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.events.kafka import EventProducer, producer_config
@@ -52,6 +53,7 @@ LAUNCH_THREADS = 4
 MAX_INBOX = 10_000
 HEARTBEAT_TIMEOUT_MS = 5_000
 OWN_STATES_DEADLINE_S = 10.0
+FETCH_BYTES = 8 * 1024 * 1024
 log = structlog.get_logger(__name__)
 
 
@@ -214,12 +216,22 @@ def store_environment(store: StoreSettings) -> dict[str, str]:
 
 
 def fetch_of(store: StoreSettings) -> Fetch:
-    """Reads an object by its URI `s3://bucket/key`."""
+    """Reads an object by its URI `s3://bucket/key`, in pieces; of our own bucket code alone, since the agent's key opens more."""
 
-    def fetch(uri: str) -> bytes:
+    def fetch(uri: str) -> Iterator[bytes]:
         where = urlsplit(uri)
         if where.scheme != "s3" or not where.netloc or not where.path.strip("/"):
             raise NotLaunchable(f"the code's URI {uri!r} is no s3://bucket/key", retryable=False)
-        return S3ObjectStore(store.model_copy(update={"bucket": where.netloc})).get(where.path.lstrip("/"))
+        key = where.path.lstrip("/")
+        if where.netloc == store.bucket and not key.startswith("code/"):
+            raise NotLaunchable(
+                f"the code's URI {uri!r} names nothing under s3://{store.bucket}/code/: submit the code again", retryable=False
+            )
+        objects = S3ObjectStore(store.model_copy(update={"bucket": where.netloc}))
+        found = objects.stat(key)
+        if found is None:
+            raise ObjectMissing(f"{objects.address}: no object {key!r}")
+        for start in range(0, found.size_bytes, FETCH_BYTES):
+            yield objects.get_range(key, start, FETCH_BYTES)
 
     return fetch
