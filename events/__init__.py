@@ -9,6 +9,7 @@ from trainhouse.events.alert import (
     AlertResolved,
     Severity,
 )
+from trainhouse.events.asked import AskedVia, RequestedBy
 from trainhouse.events.attempt import (
     AttemptStarted,
     AttemptStopped,
@@ -17,7 +18,7 @@ from trainhouse.events.attempt import (
     ProgressReported,
     RankExited,
 )
-from trainhouse.events.audit import AccessRefused, RequestAccepted, TokenIssued, TokenRevoked
+from trainhouse.events.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
 from trainhouse.events.base import Event, Model, event_class, event_classes
 from trainhouse.events.checkpoint import (
     CheckpointCompleted,
@@ -79,6 +80,7 @@ from trainhouse.events.pool import (
     Restriction,
     UncordonNode,
 )
+from trainhouse.events.project import ChangeProject, MemberRole, Project, ProjectApplied, ProjectLimits, Purpose
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.spec import (
     CheckpointPolicy,
@@ -109,9 +111,13 @@ from trainhouse.events.verdict import (
 )
 
 __all__ = [
+    "AccessEnded",
+    "AccessGranted",
     "AccessRefused",
+    "AuditLost",
     "AlertFired",
     "AlertResolved",
+    "AskedVia",
     "AttemptHeartbeat",
     "AttemptNumber",
     "AttemptRef",
@@ -119,6 +125,7 @@ __all__ = [
     "AttemptStopped",
     "CancelJob",
     "ChangeJob",
+    "ChangeProject",
     "ChangeRefused",
     "CheckpointCompleted",
     "CheckpointFailed",
@@ -166,6 +173,7 @@ __all__ = [
     "Limits",
     "LogLines",
     "LossDiverged",
+    "MemberRole",
     "Model",
     "NodeDesiredState",
     "NodeHeartbeat",
@@ -188,12 +196,17 @@ __all__ = [
     "PoolName",
     "ProbeCheck",
     "ProgressReported",
+    "Project",
+    "ProjectApplied",
+    "ProjectLimits",
+    "Purpose",
     "QuarantineNode",
     "RankActivity",
     "RankExited",
     "RankHeartbeat",
     "RankState",
     "RequestAccepted",
+    "RequestedBy",
     "Resources",
     "Restriction",
     "Role",

@@ -3,16 +3,42 @@
 Holds: idempotent; an existing topic keeps its partitions (they can never change: a pool's partition is for ever).
 """
 
+import time
+from collections.abc import Sequence
+
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.project_topics import TOPICS_COUNT_AFTER_S, topics_of
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import TOPICS
+from trainhouse.events.topics import TOPICS, Topic
 
 
 def create_topics(settings: KafkaSettings, timeout_s: float = 30.0) -> list[str]:
     """Creates what is missing and returns its names. Blocks up to `timeout_s`. Raises BusUnavailable, or KafkaException."""
+    return _create(settings, TOPICS, timeout_s)
+
+
+def create_project_topics(settings: KafkaSettings, project: str, timeout_s: float = 30.0) -> list[str]:
+    """The same for a project's own two. From its return on, every status of the project's jobs goes to its topic too. Raises ValueError."""
+    made = _create(settings, topics_of(project), timeout_s)
+    if made:
+        _wait_until_listed(settings, set(made), timeout_s)
+        time.sleep(2 * TOPICS_COUNT_AFTER_S)
+    return made
+
+
+def _wait_until_listed(settings: KafkaSettings, names: set[str], timeout_s: float) -> None:
+    """Brokers list a topic a moment after it was made."""
+    deadline_s = time.monotonic() + timeout_s
+    while not names <= set(AdminClient(settings.client_config(log_level=4)).list_topics(timeout=timeout_s).topics):
+        if time.monotonic() > deadline_s:
+            raise BusUnavailable(f"{', '.join(sorted(names))}: made, but the brokers do not list them after {timeout_s:.0f} s; try again")
+        time.sleep(0.1)
+
+
+def _create(settings: KafkaSettings, wanted: Sequence[Topic], timeout_s: float) -> list[str]:
     admin = AdminClient(settings.client_config(log_level=4))
     try:
         existing = set(admin.list_topics(timeout=timeout_s).topics)
@@ -26,7 +52,7 @@ def create_topics(settings: KafkaSettings, timeout_s: float = 30.0) -> list[str]
             replication_factor=settings.replication,
             config=t.config() | replication,
         )
-        for t in TOPICS
+        for t in wanted
         if t.name not in existing
     ]
     if not missing:

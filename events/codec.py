@@ -44,6 +44,7 @@ def encode(envelope: Envelope) -> bytes:
         ("correlationid", envelope.correlation_id),
         ("order", envelope.order),
         ("traceparent", envelope.traceparent),
+        ("project", envelope.project),
     ):
         if value is not None:
             attributes[name] = str(value)
@@ -98,6 +99,7 @@ def decode_parts(attributes: Mapping[str, Any], data: Any) -> Envelope:
             correlation_id=_optional(attributes, "correlationid"),
             order=Order.parse(attributes["order"]) if "order" in attributes else None,
             traceparent=_traceparent(attributes),
+            project=_optional(attributes, "project"),
         )
     except UnknownEventType as unknown:
         raise UnknownEventType(str(unknown), **hints) from unknown

@@ -1,7 +1,8 @@
 """The CloudEvents 1.0 envelope of an event.
 
 Holds: `id` names the event for ever; `order` says which effect of which journal record this is, where it is one; `traceparent` is the
-extension for distributed tracing, as its writer gave it: nothing in the control plane reads it.
+extension for distributed tracing, as its writer gave it: nothing in the control plane reads it; `project` names the project whose topic an
+event came by, as intake says it, None for what operators and the gateway sent: whatever an outsider wrote there is dropped.
 """
 
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ class Envelope:
     correlation_id: str | None = None
     order: Order | None = None
     traceparent: str | None = None
+    project: str | None = None
 
     @property
     def type(self) -> str:

@@ -7,10 +7,11 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from trainhouse.events.asked import RequestedBy
 from trainhouse.events.base import Event, Model
 from trainhouse.events.gang import NodePlacement
 from trainhouse.events.ids import AttemptNumber, Epoch, EventId, JobId, PoolName
-from trainhouse.events.spec import JobSpec, Limits
+from trainhouse.events.spec import JobSpec, Limits, is_absent
 
 
 class JobState(StrEnum):
@@ -35,10 +36,14 @@ class JobState(StrEnum):
 
 
 class JobSubmitted(Event, type="trainhouse.job.submitted.v1", public_input=True):
-    """Somebody asks for a job. The same id with the same spec is the same job."""
+    """Somebody asks for a job. The same id with the same spec is the same job.
+
+    `asked_as`: the role with which a gateway let `spec.user` in; absent: nobody vouches for that name.
+    """
 
     job_id: JobId
     spec: JobSpec
+    asked_as: str | None = Field(None, max_length=32, exclude_if=is_absent)
 
 
 class CancelJob(Event, type="trainhouse.job.cancel.v1", public_input=True):
@@ -47,6 +52,7 @@ class CancelJob(Event, type="trainhouse.job.cancel.v1", public_input=True):
     job_id: JobId
     reason: str = Field("cancelled by its user", max_length=1024)
     user: str = Field("unknown", max_length=128)
+    requested_by: RequestedBy | None = None
 
 
 class ChangeJob(Event, type="trainhouse.job.change.v1", public_input=True):
@@ -55,6 +61,7 @@ class ChangeJob(Event, type="trainhouse.job.change.v1", public_input=True):
     job_id: JobId
     priority: int | None = Field(None, ge=0, le=100)
     limits: Limits | None = None
+    requested_by: RequestedBy | None = None
 
 
 class PoolCreated(Event, type="trainhouse.pool.created.v1", public_input=True):
@@ -62,6 +69,7 @@ class PoolCreated(Event, type="trainhouse.pool.created.v1", public_input=True):
 
     pool: PoolName
     partition: int = Field(ge=0, lt=1024)
+    requested_by: RequestedBy | None = None
 
 
 class JobAdmitted(Event, type="trainhouse.job.admitted.v1"):
@@ -81,6 +89,7 @@ class JobRejected(Event, type="trainhouse.job.rejected.v1"):
     submission_id: EventId
     reason: str
     rejected_at_ms: int
+    project: str = ""
 
     def subject(self) -> str:
         return str(self.job_id or self.submission_id)
@@ -105,6 +114,7 @@ class JobStatus(Event, type="trainhouse.job.status.v1"):
     submission_id: EventId | None = None
     name: str = ""
     project: str = ""
+    purpose: str = Field("", exclude_if=is_absent)
     team: str = ""
     user: str = ""
     pool: PoolName | None = None

@@ -4,9 +4,11 @@ Holds: a producer is idempotent, waits for all replicas and uses Java's partitio
 Never: creates topics.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -15,6 +17,9 @@ from trainhouse.events.codec import HEADERS, encode
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.errors import BusUnavailable, RecordsGone
 from trainhouse.events.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from trainhouse.events.signing import SigningKey
 
 MAX_BUFFERED_KIB = 64 * 1024
 _RETRY_S = 0.1
@@ -41,9 +46,10 @@ def producer_config(settings: KafkaSettings, **more: Any) -> dict[str, Any]:
 
 
 class EventProducer:
-    """Sends envelopes. `send` does not block while the bounded buffer has room; `flush` waits for all acks."""
+    """Sends envelopes, signed where `signing` is set. `send` does not block while the buffer has room; `flush` waits for all acks."""
 
     def __init__(self, settings: KafkaSettings, **config: Any) -> None:
+        self.signing: SigningKey | None = None
         self._bootstrap = settings.bootstrap
         self._producer = Producer(producer_config(settings, **config))
         self._failed: str | None = None
@@ -58,12 +64,14 @@ class EventProducer:
         on_ack: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
         """Queues one event, keyed by its subject unless `key` is given. Raises BufferError when the buffer is full."""
+        value = encode(envelope)
+        signed = () if self.signing is None else (self.signing.header(topic, value),)
         self._producer.produce(
             topic,
-            value=encode(envelope),
+            value=value,
             key=(key if key is not None else envelope.subject).encode(),
             partition=partition,
-            headers=list(HEADERS),
+            headers=[*HEADERS, *signed],
             on_delivery=on_ack or self._remember_failure,
         )
         self._producer.poll(0)

@@ -5,6 +5,7 @@ Holds: a request is answered at most once per rank; a reply's last part has `don
 
 from pydantic import Field
 
+from trainhouse.events.asked import RequestedBy
 from trainhouse.events.base import Event
 from trainhouse.events.ids import AttemptNumber, JobId, NodeId
 
@@ -16,6 +17,7 @@ class Operation(Event):
     node_id: NodeId
     job_id: JobId
     expires_at_ms: int
+    requested_by: RequestedBy | None = None
 
 
 class DumpStacks(Operation, type="trainhouse.operation.dump-stacks.v1"):

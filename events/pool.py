@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from trainhouse.events.asked import RequestedBy
 from trainhouse.events.base import Event, Model
 from trainhouse.events.ids import DeviceId, EventId, JobId, NodeId, PoolName
 from trainhouse.events.policy import SchedulingPolicy
@@ -23,6 +24,7 @@ class PolicyChanged(Event, type="trainhouse.policy.changed.v1", public_input=Tru
     text: str = Field("", max_length=MAX_TEXT_CHARS)
     user: str = Field("unknown", max_length=128)
     reason: str = Field("", max_length=1024)
+    requested_by: RequestedBy | None = None
 
 
 class CordonNode(Event, type="trainhouse.node.cordon.v1", public_input=True):
@@ -32,6 +34,7 @@ class CordonNode(Event, type="trainhouse.node.cordon.v1", public_input=True):
     node_id: NodeId
     reason: str = Field("", max_length=1024)
     user: str = Field("unknown", max_length=128)
+    requested_by: RequestedBy | None = None
 
 
 class UncordonNode(Event, type="trainhouse.node.uncordon.v1", public_input=True):
@@ -41,6 +44,7 @@ class UncordonNode(Event, type="trainhouse.node.uncordon.v1", public_input=True)
     node_id: NodeId
     reason: str = Field("", max_length=1024)
     user: str = Field("unknown", max_length=128)
+    requested_by: RequestedBy | None = None
 
 
 class DrainNode(Event, type="trainhouse.node.drain.v1", public_input=True):
@@ -51,6 +55,7 @@ class DrainNode(Event, type="trainhouse.node.drain.v1", public_input=True):
     deadline_s: float = Field(120.0, ge=0, le=86_400)
     reason: str = Field("", max_length=1024)
     user: str = Field("unknown", max_length=128)
+    requested_by: RequestedBy | None = None
 
 
 class QuarantineNode(Event, type="trainhouse.node.quarantine.v1", public_input=True):
@@ -60,6 +65,7 @@ class QuarantineNode(Event, type="trainhouse.node.quarantine.v1", public_input=T
     node_id: NodeId
     reason: str = Field("", max_length=1024)
     user: str = Field("unknown", max_length=128)
+    requested_by: RequestedBy | None = None
 
 
 class PolicyApplied(Event, type="trainhouse.policy.applied.v1"):

@@ -4,6 +4,7 @@ Holds: explicit argument > environment > file > default. The file is the TOML on
 """
 
 import os
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
@@ -74,3 +75,12 @@ class KafkaSettings(TomlSection):
             "ssl.key.password": self.ssl_key_password,
         }
         return config | {k: v for k, v in optional.items() if v is not None} | more
+
+
+class OperationsSettings(TomlSection):
+    """What signs requests to agents (stacks, commands): `[operations] key` is a file with a private key."""
+
+    section = "operations"
+    model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_OPERATIONS_", extra="ignore")
+
+    key: Path | None = None

@@ -9,7 +9,7 @@ import contextlib
 import random
 import selectors
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,7 @@ class FakeBroker:
     open: dict[str, list[tuple[str, Stored]]] = field(default_factory=dict)
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    made: set[str] = field(default_factory=set)
     arrivals: list[asyncio.Future[None]] = field(default_factory=list)
     pending: set[asyncio.Task[Any]] = field(default_factory=set)
 
@@ -154,6 +155,10 @@ class FakeLog:
 
     async def partitions(self, topic: str) -> list[int]:
         return list(range(self.broker.partitions))
+
+    async def existing(self, topics: Collection[str]) -> set[str]:
+        await self.step("existing")
+        return set(topics) & self.broker.made
 
     async def topic_id(self, topic: str) -> str:
         return self.broker.topic_ids.get(topic, f"id-of-{topic}")

@@ -15,6 +15,8 @@ from trainhouse.events.topics import STATUS
 from trainhouse.scheduler.core.errors import SchedulingFailed
 from trainhouse.scheduler.core.machine import Effect, Input
 
+PROJECT = "counted"
+
 
 @dataclass
 class Counts:
@@ -48,7 +50,7 @@ class CountingMachine:
             job_id = item.event.job_id
             counts[job_id] = counts.get(job_id, 0) + 1
             reason = item.event.reason * (100 if item.event.user == "big" else 1)
-            decisions.append(JobStatus(job_id=job_id, status_seq=counts[job_id], state=JobState.PENDING, reason=reason))
+            decisions.append(JobStatus(job_id=job_id, status_seq=counts[job_id], state=JobState.PENDING, reason=reason, project=PROJECT))
         return decisions
 
     def fold(self, state: Counts, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> Counts:

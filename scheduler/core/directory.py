@@ -2,7 +2,9 @@
 
 Holds: one id is one job, in one pool, with one spec, for ever; a repeated event does nothing; what is refused is told to whoever asked,
 under the event's own id, so that a bad resubmission never hides the status of a running job; a request that overtakes its submission
-waits for it, bounded in time and number; a request about a pool that does not exist is refused at once.
+waits for it, bounded in time and number; a request about a pool that does not exist is refused at once. What a project is, one partition
+decides, and all others take from it: a newer version counts. What came by a project's topic concerns that project's jobs alone: of
+another's, it is told what it would be told of none.
 Never: knows whether a job is finished or whether devices exist; the scheduler of its pool does.
 """
 
@@ -10,17 +12,39 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainhouse.events import CancelJob, ChangeJob, Event, EventId, JobAdmitted, JobId, JobRejected, JobSubmitted, PoolCreated
+from trainhouse.events import (
+    CancelJob,
+    ChangeJob,
+    ChangeProject,
+    Event,
+    EventId,
+    JobAdmitted,
+    JobId,
+    JobRejected,
+    JobSubmitted,
+    PoolCreated,
+    ProjectApplied,
+)
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.resume import parse_resume_from
-from trainhouse.events.routing import EventSeen, JobDirected, PoolRequest, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.events.routing import EventSeen, JobDirected, PoolRequest, ProjectNoted, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.scheduler.core.bucket import take
 from trainhouse.scheduler.core.directory_effects import directory_effects
 from trainhouse.scheduler.core.directory_fold import fold_directory, one_of
-from trainhouse.scheduler.core.directory_state import HELD_FOR_MS, MAX_HELD, MAX_POOLS, DirectoryState, dump_directory, load_directory
+from trainhouse.scheduler.core.directory_state import (
+    HELD_FOR_MS,
+    MAX_HELD,
+    MAX_POOLS,
+    MAX_PROJECTS,
+    DirectoryState,
+    dump_directory,
+    load_directory,
+)
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.fingerprint import differing_fields, fingerprint
 from trainhouse.scheduler.core.machine import Effect, Input
+from trainhouse.scheduler.core.projects import next_version, rate_of, rule_of, same, too_many, why_not_in, why_not_priority
 
 MAX_TOLD_POOLS = 20
 
@@ -29,7 +53,7 @@ class DirectoryMachine:
     """The machine of `trainhouse.directory`. `control_partitions` bounds the partitions that a pool may be given."""
 
     name = "directory"
-    decide_version = 2
+    decide_version = 3
     fold_version = 2
 
     def __init__(self, control_partitions: int = 1024) -> None:
@@ -83,7 +107,7 @@ class _Turn:
         if isinstance(event, ClockTicked):
             self.expire()
             return
-        if not isinstance(event, JobSubmitted | CancelJob | ChangeJob | PoolCreated | PoolRequest):
+        if not isinstance(event, JobSubmitted | CancelJob | ChangeJob | PoolCreated | ChangeProject | ProjectApplied | PoolRequest):
             raise UnexpectedInput(f"{event.event_type} ({envelope.id}) is nothing that the directory takes; see the topic table")
         digest = event_digest(envelope)
         if bytes.fromhex(digest) in self.state.seen:
@@ -94,25 +118,32 @@ class _Turn:
                 self.submitted(envelope, event)
             case PoolCreated():
                 self.pool_created(envelope, event)
+            case ChangeProject():
+                self.project_asked(envelope, event)
+            case ProjectApplied():
+                self.project_told(event)
             case CancelJob() | ChangeJob():
                 self.requested(envelope, event, digest)
             case _:
                 self.asked_of_pool(envelope, event)
 
-    def reject(self, event_id: EventId, job_id: JobId | None, reason: str) -> None:
-        self.emit(JobRejected(job_id=job_id, submission_id=event_id, reason=reason, rejected_at_ms=self.now_ms))
+    def reject(self, event_id: EventId, job_id: JobId | None, reason: str, project: str | None = None) -> None:
+        told = {"job_id": job_id, "submission_id": event_id, "reason": reason, "rejected_at_ms": self.now_ms, "project": project or ""}
+        self.emit(JobRejected.model_validate(told))
 
     def submitted(self, envelope: Envelope, event: JobSubmitted) -> None:
-        reason = self.why_not(event)
+        reason = self.why_not(event, envelope.project)
         if reason:
-            self.reject(envelope.id, event.job_id, reason)
+            self.reject(envelope.id, event.job_id, reason, event.spec.project)
         elif event.job_id not in self.state.jobs:
             self.admit(envelope, event)
 
-    def why_not(self, event: JobSubmitted) -> str:
+    def why_not(self, event: JobSubmitted, project: str | None) -> str:
         """Why a submission is refused; empty when it is not."""
         state, spec = self.state, event.spec
         owner = state.pool_of(event.job_id)
+        if owner is not None and not state.belongs(event.job_id, project):
+            return f"job id {event.job_id} is taken; submit it under a new id"
         if owner is not None:
             fields = differing_fields(state.fingerprint_of(event.job_id), spec)
             if "pool" in fields:
@@ -126,10 +157,21 @@ class _Turn:
             return f"spec.pool: {self.unknown_pool(spec.pool)}, then submit again"
         if spec.resume_from is not None:
             try:
-                parse_resume_from(spec.resume_from)
+                source, _ = parse_resume_from(spec.resume_from)
             except ValueError as error:
                 return str(error)
-        return ""
+            if project is not None and not (state.pool_of(source) and state.belongs(source, project)):
+                return f"resume_from: project {project} has no job {source}"
+        rule = rule_of(state.projects, spec.project)
+        return why_not_in(rule, spec, event.asked_as) or self.too_many(rule)
+
+    def too_many(self, rule: ProjectApplied | None) -> str:
+        """Why a project may submit no more just now; empty where it may."""
+        rate = rate_of(rule)
+        if rule is None or rate is None:
+            return ""
+        bucket = self.state.buckets.get(rule.project.name)
+        return "" if take(rate, bucket, self.now_ms) is not None else too_many(rule, rate, bucket, self.now_ms)
 
     def unknown_pool(self, pool: str) -> str:
         known = sorted(self.state.pools)
@@ -152,8 +194,14 @@ class _Turn:
         self.emit(JobDirected(pool=spec.pool, partition=partition, fingerprint=fingerprint(spec).hex(), admission=admission))
         for digest in self.state.held_of.get(event.job_id, ()):
             held = self.state.held[digest]
+            if held.project not in (None, spec.project):
+                continue  # of another project's job it learns nothing
             self.emit(RequestUnheld(digest=digest))
-            self.forward(held.event_id, partition, held.request)
+            reason = self.why_not_change(held.request)
+            if reason:
+                self.reject(held.event_id, held.job_id, f"job {held.job_id} could not be changed: {reason}", held.project)
+            else:
+                self.forward(held.event_id, partition, held.request)
 
     def forward(self, event_id: EventId, partition: int, event: CancelJob | ChangeJob | PoolRequest) -> None:
         self.emit(RequestForwarded.model_validate({"event_id": event_id, "partition": partition} | one_of(event)))
@@ -168,14 +216,52 @@ class _Turn:
 
     def requested(self, envelope: Envelope, event: CancelJob | ChangeJob, digest: str) -> None:
         pool = self.state.pool_of(event.job_id)
-        if pool is not None:
+        if pool is not None and self.state.belongs(event.job_id, envelope.project):
+            reason = self.why_not_change(event)
+            if reason:
+                self.reject(envelope.id, event.job_id, f"job {event.job_id} could not be changed: {reason}", envelope.project)
+                return
             self.forward(envelope.id, self.state.pools[pool], event)
             return
-        held = {"digest": digest, "event_id": envelope.id, "job_id": event.job_id}
+        held = {"digest": digest, "event_id": envelope.id, "job_id": event.job_id, "project": envelope.project}
         self.emit(RequestHeld.model_validate(held | one_of(event)))
         if len(self.state.held) > MAX_HELD:
-            oldest = next(iter(self.state.held))
-            self.give_up(oldest, f"more than {MAX_HELD} requests wait for submissions, and this was the oldest")
+            self.give_up(self.oldest_of(envelope.project), f"more than {MAX_HELD} requests wait for submissions, and this was the oldest")
+
+    def oldest_of(self, project: str | None) -> str:
+        """The oldest request that waits; of a project's own, where the project asks: it pushes nobody else's out."""
+        mine = (digest for digest, held in self.state.held.items() if project is None or held.project == project)
+        return next(mine)
+
+    def why_not_change(self, event: CancelJob | ChangeJob) -> str:
+        """Why a known job's project does not allow a change; empty where it does."""
+        if not isinstance(event, ChangeJob):
+            return ""
+        rule = rule_of(self.state.projects, self.state.project_of(event.job_id))
+        return "" if rule is None else why_not_priority(rule.project, event.priority)
+
+    def project_asked(self, envelope: Envelope, event: ChangeProject) -> None:
+        """A project as somebody wants it, decided by this partition alone."""
+        name, projects = event.project.name, self.state.projects
+        known = projects.get(name)
+        version = known.version if known else 0
+        if event.replaces is not None and event.replaces != version:
+            self.reject(
+                envelope.id,
+                None,
+                f"project {name} is at version {version}, and this was made from version {event.replaces}: "
+                f"look at what it is now (`trainhouse project show {name}`), and change that",
+            )
+        elif known is None and len(projects) >= MAX_PROJECTS:
+            self.reject(envelope.id, None, f"project {name}: there are {MAX_PROJECTS} projects already; change one of them instead")
+        elif not same(event, known):
+            self.emit(next_version(event, known, self.now_ms))
+
+    def project_told(self, event: ProjectApplied) -> None:
+        """A project as the partition that decides about it has said; what is known already changes nothing."""
+        known = self.state.projects.get(event.project.name)
+        if known is None or known.version < event.version:
+            self.emit(ProjectNoted(applied=event))
 
     def expire(self) -> None:
         """Refuses requests whose submission did not come."""
@@ -191,7 +277,7 @@ class _Turn:
         held = self.state.held[digest]
         what = "cancelled" if isinstance(held.request, CancelJob) else "changed"
         self.emit(RequestUnheld(digest=digest))
-        self.reject(held.event_id, held.job_id, f"job {held.job_id} could not be {what}: {why}")
+        self.reject(held.event_id, held.job_id, f"job {held.job_id} could not be {what}: {why}", held.project)
 
     def pool_created(self, envelope: Envelope, event: PoolCreated) -> None:
         known = self.state.pools.get(event.pool)

@@ -31,6 +31,22 @@ def differing_fields(old: bytes, spec: JobSpec) -> list[str]:
     return sorted(names.get(key, "a field of another version") for key in before.keys() | after.keys() if before.get(key) != after.get(key))
 
 
+def value_of(name: str, value: object) -> tuple[bytes, bytes]:
+    """A field and its value as a fingerprint has them."""
+    return _digest(name.encode(), _NAME_BYTES), _digest(_canonical(value), _VALUE_BYTES)
+
+
+def entry_of(data: bytes, name: bytes) -> bytes | None:
+    """The value of a field in a fingerprint, as `value_of` has both; None: the field is at its default."""
+    return _entries(data).get(name)
+
+
+def same_project(known: bytes, project: str) -> bool:
+    """Whether a fingerprint is that of a spec of this project."""
+    name, value = value_of("project", project)
+    return entry_of(known, name) == (None if project == JobSpec.model_fields["project"].default else value)
+
+
 def _entries(data: bytes) -> dict[bytes, bytes]:
     return {data[i : i + _NAME_BYTES]: data[i + _NAME_BYTES : i + _ENTRY_BYTES] for i in range(0, len(data), _ENTRY_BYTES)}
 

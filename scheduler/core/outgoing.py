@@ -1,15 +1,17 @@
 """What a folded record makes public: the machine's effects and the protocol's own, as bytes ready to send.
 
 Holds: depends on the record alone, so every process derives the same bytes; each effect names its place (partition, seq, ordinal).
+A status of a project's job is also for the project's own topic, the same bytes; whether there is one, who sends finds out.
 Never: sends.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from trainhouse.events import DeadLetter, JobState, JobStatus, Order, envelope_of
 from trainhouse.events.codec import HEADERS, encode
 from trainhouse.events.journal import InputRefused, JournaledInput, JournalRecord
+from trainhouse.events.project_topics import may_have_topics, status_topic
 from trainhouse.events.topics import DEAD_LETTERS, STATUS
 from trainhouse.scheduler.core.journal import machine_part
 from trainhouse.scheduler.core.machine import OWN_PARTITION, Effect, Machine
@@ -38,8 +40,9 @@ def outgoing(machine: Machine[S], input_topic: str, partition: int, record: Jour
             source = next(i for i in record.inputs if i.offset == refusal.offset)
             effects.extend(_review(refusal, source, record.now_ms))
             letters.append(_dead_letter(refusal, source, input_topic, partition))
-    found = [
-        Outgoing(
+    found = []
+    for ordinal, e in enumerate(effects):
+        out = Outgoing(
             e.topic,
             e.key.encode(),
             encode(
@@ -54,8 +57,9 @@ def outgoing(machine: Machine[S], input_topic: str, partition: int, record: Jour
             HEADERS,
             partition if e.partition == OWN_PARTITION else e.partition,
         )
-        for ordinal, e in enumerate(effects)
-    ]
+        found.append(out)
+        if isinstance(e.event, JobStatus) and e.topic == STATUS and may_have_topics(e.event.project):
+            found.append(replace(out, topic=status_topic(e.event.project)))
     return found + letters
 
 

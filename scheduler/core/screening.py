@@ -2,35 +2,60 @@
 
 Holds: one record becomes an admission, or a dead letter with a reason and, where its producer can be told, a rejection under the
 event's id; nothing disappears. Stateless: repeats are the directory's business.
-Never: trusts an outsider's `order`; raises InvalidEvent.
+Never: trusts an outsider's `order` or `project`; raises InvalidEvent.
 """
 
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-from trainhouse.events import DeadLetter, Envelope, EventId, InvalidEvent, JobId, JobState, JobStatus, PoolCreated, envelope_of
+from trainhouse.events import (
+    ChangeProject,
+    DeadLetter,
+    Envelope,
+    EventId,
+    InvalidEvent,
+    JobId,
+    JobState,
+    JobStatus,
+    PoolCreated,
+    envelope_of,
+)
 from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.codec import HEADERS, Headers, decode, encode, split
+from trainhouse.events.project_topics import project_of, status_topic
 from trainhouse.events.routing import PoolRequest
 from trainhouse.events.topics import ADMISSION, DEAD_LETTERS, JOBS, MAX_INPUT_BYTES, STATUS
 from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.scheduler.core.vouching import told_id, vouched
 
 SOURCE = "trainhouse/intake"
-_POOL_REQUESTS = frozenset(cls.event_type for cls in get_args(PoolRequest))
+# Somebody waits for an answer under the event's id, though it is about no job.
+_ANSWERED = frozenset({ChangeProject.event_type, *(cls.event_type for cls in get_args(PoolRequest))})
 OWN_FAILURES = 200
 OWN_FAILURES_WINDOW_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """One record of the public topic, as it came."""
+    """One record of the public topic, or of a project's, as it came."""
 
     partition: int
     offset: int
     timestamp_ms: int
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...] = ()
+    topic: str = JOBS
+
+    @property
+    def project(self) -> str | None:
+        """Whose topic it is; None for the public one."""
+        return project_of(self.topic)
+
+    @property
+    def name(self) -> str:
+        """Names the record for ever."""
+        return f"{self.topic}-{self.partition}-{self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +82,11 @@ def _admit(arrived: Arrived, admission_partitions: int, now_ms: int) -> list[Out
     envelope = decode(arrived.value, _headers(arrived))
     if not isinstance(envelope.event, TOPIC_EVENTS[JOBS]):
         allowed = ", ".join(cls.event_type for cls in TOPIC_EVENTS[JOBS])
-        raise InvalidEvent(f"{envelope.type} does not belong on {JOBS}; send one of {allowed}", **_hints(envelope))
+        raise InvalidEvent(f"{envelope.type} does not belong on {arrived.topic}; send one of {allowed}", **_hints(envelope))
+    envelope = vouched(envelope, arrived.project)
+    if isinstance(envelope.event, ChangeProject):
+        # How many partitions must know of it is intake's to say.
+        envelope = replace(envelope, event=envelope.event.model_copy(update={"admission_partitions": admission_partitions}))
     time_ms = envelope.time_ms if envelope.time_ms is not None else max(arrived.timestamp_ms, 0) or now_ms
     value = encode(replace(envelope, order=None, time_ms=time_ms))
     _small_enough(len(value), envelope)
@@ -82,34 +111,38 @@ def _small_enough(size: int, envelope: Envelope | None) -> None:
 def _reject(arrived: Arrived, invalid: InvalidEvent, now_ms: int) -> tuple[Outgoing, ...]:
     reason = str(invalid)
     job_id, event_id = invalid.job_id or "", invalid.event_id or ""
-    letter = DeadLetter(JOBS, arrived.partition, arrived.offset, reason, job_id[:512], event_id[:512])
+    letter = DeadLetter(arrived.topic, arrived.partition, arrived.offset, reason, job_id[:512], event_id[:512])
     out = [Outgoing(DEAD_LETTERS, letter.key, arrived.value or b"", tuple(letter.headers()))]
-    if job_id or _about_a_pool(arrived):
-        out.append(_rejection(arrived, job_id, event_id, reason, now_ms))
+    if job_id or _answered(arrived):
+        out.extend(_rejections(arrived, job_id, event_id, reason, now_ms))
     return tuple(out)
 
 
-def _about_a_pool(arrived: Arrived) -> bool:
-    """Whether somebody asked something of a pool, who waits for an answer under the event's id."""
+def _answered(arrived: Arrived) -> bool:
+    """Whether somebody asked something of a pool or project, who waits for an answer under the event's id."""
     try:
-        return split(arrived.value, _headers(arrived))[0].get("type") in _POOL_REQUESTS
+        return split(arrived.value, _headers(arrived))[0].get("type") in _ANSWERED
     except InvalidEvent:
         return False
 
 
-def _rejection(arrived: Arrived, job_id: str, event_id: str, reason: str, now_ms: int) -> Outgoing:
-    """Keyed by the event's id, so that it never overwrites the status of a running job."""
-    submission = event_id if EventId.pattern.match(event_id) else f"{JOBS}-{arrived.partition}-{arrived.offset}"
+def _rejections(arrived: Arrived, job_id: str, event_id: str, reason: str, now_ms: int) -> list[Outgoing]:
+    """Keyed by the event's id, so that it never overwrites the status of a running job; on the project's topic too, where one sent it."""
+    project = arrived.project
+    told = told_id(project, event_id)
+    submission = told if event_id and EventId.pattern.match(told) else told_id(project, arrived.name)
     status = JobStatus(
         job_id=JobId(job_id) if JobId.pattern.match(job_id) else None,
         status_seq=0,
         state=JobState.REJECTED,
         reason=reason,
         submission_id=EventId(submission),
+        project=project or "",
         updated_at_ms=now_ms,
     )
-    envelope = envelope_of(status, id=f"rejected:{JOBS}-{arrived.partition}-{arrived.offset}", source=SOURCE, now_ms=now_ms)
-    return Outgoing(STATUS, submission.encode(), encode(envelope), HEADERS)
+    envelope = envelope_of(status, id=f"rejected:{arrived.name}", source=SOURCE, now_ms=now_ms)
+    topics = (STATUS,) if project is None else (STATUS, status_topic(project))
+    return [Outgoing(topic, submission.encode(), encode(envelope), HEADERS) for topic in topics]
 
 
 def _headers(arrived: Arrived) -> Headers:

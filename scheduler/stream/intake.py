@@ -1,4 +1,4 @@
-"""The intake process: screens the public topic, and keeps the directory of jobs under the journal protocol.
+"""The intake process: screens the public topic and projects' topics, and keeps the directory of jobs under the journal protocol.
 
 Holds: everything is wired here and nowhere else. Never: does work at import.
 """
@@ -20,6 +20,7 @@ from trainhouse.scheduler.stream.kafka_log import KafkaLog
 from trainhouse.scheduler.stream.meters import JournalMeters, ScreeningMeters, measure_lag
 from trainhouse.scheduler.stream.ports import JournalArchive, SnapshotStore
 from trainhouse.scheduler.stream.process import serve
+from trainhouse.scheduler.stream.project_intake import ProjectIntake
 from trainhouse.scheduler.stream.screening_agent import ScreeningAgent
 from trainhouse.scheduler.stream.settings import StreamSettings
 from trainhouse.scheduler.stream.wiring import journal_host
@@ -49,7 +50,9 @@ async def run_intake(
     )
     app = make_app("intake", kafka, settings)
     screening = ScreeningAgent(log, clock, meters=ScreeningMeters(registry))
+    of_projects = ScreeningAgent(log, clock, meters=screening.meters)
+    projects = ProjectIntake(kafka, of_projects, settings.batch_count, settings.group_session_s)
     add_agent(app, JOBS, settings, screening.take)
     add_batches(app, ADMISSION, host.offer_all)
     on_assignment(app, ADMISSION, host.on_assigned)
-    await serve(app, [host.run(), measure_lag(log, JOBS, lambda: screening.handled, screening.meters.lag)])
+    await serve(app, [host.run(), projects.run(), measure_lag(log, JOBS, lambda: screening.handled, screening.meters.lag)])

@@ -6,7 +6,7 @@ Never: creates topics; commits group offsets.
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -115,6 +115,15 @@ class KafkaLog:
         if not found:
             raise LogUnavailable(f"the topic {topic} does not exist on {self._settings.bootstrap}; create the topics first")
         return sorted(found)
+
+    async def existing(self, topics: Collection[str]) -> set[str]:
+        """From the brokers' list; what this client may not see is not in it."""
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                listed = await (await self._asking_consumer())._client.fetch_all_metadata()
+        except (KafkaError, TimeoutError) as error:
+            raise self._away(error) from error
+        return set(topics) & set(listed.topics())
 
     async def topic_id(self, topic: str) -> str:
         """Kafka's topic id."""

@@ -3,7 +3,7 @@
 Holds: `append` returns once the entry is in the log for good; when it raises LogUnavailable, the entry may or may not be there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -73,6 +73,9 @@ class Log(Protocol):
 
     async def partitions(self, topic: str) -> list[int]:
         """The partition numbers of a topic. Raises LogUnavailable."""
+
+    async def existing(self, topics: Collection[str]) -> set[str]:
+        """Which of these topics there are, as the brokers say now. Raises LogUnavailable."""
 
     async def topic_id(self, topic: str) -> str:
         """The id that a topic keeps until it is deleted; another one of the same name has another id. Raises LogUnavailable."""

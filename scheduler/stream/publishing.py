@@ -17,6 +17,7 @@ from trainhouse.scheduler.core.outgoing import Outgoing
 from trainhouse.scheduler.stream.cancelling import still_wanted
 from trainhouse.scheduler.stream.follower import Follower
 from trainhouse.scheduler.stream.ports import Clock, Log, Publisher
+from trainhouse.scheduler.stream.project_statuses import ProjectStatuses
 
 S = TypeVar("S")
 BATCH_RECORDS = 200
@@ -37,6 +38,7 @@ class Publishing(Generic[S]):
         self._follower = follower
         self._clock = clock
         self._transactional_id = f"{journal}-{follower.partition}" if transactional else None
+        self._projects = ProjectStatuses(log, clock)
         self.done: int | None = None
 
     async def run(self) -> None:
@@ -69,6 +71,7 @@ class Publishing(Generic[S]):
 
     async def _session(self) -> None:
         publisher = await self._log.open_publisher(self._transactional_id, self._journal)
+        self._projects.forget()
         try:
             _, end = await self._log.bounds(self._journal, self._follower.partition)
             await self._follower.until(lambda: self._follower.position >= end)
@@ -107,5 +110,5 @@ class Publishing(Generic[S]):
             records += 1
             last = item.seq
         if batch:
-            await publisher.send(batch, mark=last)
+            await publisher.send(await self._projects.keep(batch), mark=last)
             self.done = last

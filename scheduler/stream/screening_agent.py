@@ -9,13 +9,14 @@ from typing import NoReturn
 
 import structlog
 
-from trainhouse.events.topics import ADMISSION, DEAD_LETTERS
+from trainhouse.events.topics import ADMISSION, DEAD_LETTERS, JOBS
 from trainhouse.scheduler.core.errors import LogUnavailable, SchedulerError
 from trainhouse.scheduler.core.outgoing import Outgoing
 from trainhouse.scheduler.core.screening import Arrived, BurstGuard, screen
 from trainhouse.scheduler.stream.meters import ScreeningMeters
 from trainhouse.scheduler.stream.ports import Clock, Entry, Log, Publisher
 from trainhouse.scheduler.stream.process import crash
+from trainhouse.scheduler.stream.project_statuses import ProjectStatuses
 
 GIVE_UP_S = 60.0
 RETRY_S = 0.3
@@ -31,25 +32,31 @@ class ScreeningAgent:
         self._clock = clock
         self._guard = guard or BurstGuard()
         self._publisher: Publisher | None = None
+        self._projects = ProjectStatuses(log, clock)
         self._admission_partitions = 0
         self.meters = meters or ScreeningMeters()
         self.handled: dict[int, int] = {}
 
     async def take(self, by_partition: dict[int, list[Entry]]) -> None:
-        """Handles a batch to its end; crashes the process when the brokers stay away."""
+        """Handles a batch of the public topic to its end; crashes the process when the brokers stay away."""
+        entries = [e for entries in by_partition.values() for e in entries]
+        await self.take_from(JOBS, entries)
+        self.handled |= {e.partition: e.offset for e in entries}
+
+    async def take_from(self, topic: str, entries: list[Entry]) -> None:
+        """The same for the public topic, or a project's."""
         try:
-            await self._take([e for entries in by_partition.values() for e in entries])
+            await self._take(topic, entries)
         except Exception as error:
             crash(error)
 
-    async def _take(self, entries: list[Entry]) -> None:
+    async def _take(self, topic: str, entries: list[Entry]) -> None:
         if not self._admission_partitions:
             self._admission_partitions = len(await self._log.partitions(ADMISSION))
-        screened = [screen(_arrived(e), self._admission_partitions, self._clock.now_ms()) for e in entries]
+        screened = [screen(_arrived(topic, e), self._admission_partitions, self._clock.now_ms()) for e in entries]
         if self._guard.exceeded(sum(s.own_failure for s in screened), self._clock.steady_s()):
             await self._stand_still()
         await self._send([o for s in screened for o in s.outgoing])
-        self.handled |= {e.partition: e.offset for e in entries}
         self.meters.screened.inc(len(entries))
         self.meters.dead.inc(sum(o.topic == DEAD_LETTERS for s in screened for o in s.outgoing))
         self.meters.own_failures.inc(sum(s.own_failure for s in screened))
@@ -60,10 +67,11 @@ class ScreeningAgent:
             try:
                 if self._publisher is None:
                     self._publisher = await self._log.open_publisher(None)
-                await self._publisher.send(batch)
+                await self._publisher.send(await self._projects.keep(batch))
                 return
             except LogUnavailable as error:
                 log_.warning("brokers away; the batch is sent again", error=str(error))
+                self._projects.forget()
                 if self._publisher is not None:
                     await self._publisher.close()
                     self._publisher = None
@@ -81,5 +89,5 @@ class ScreeningAgent:
             await asyncio.sleep(REMIND_S)
 
 
-def _arrived(entry: Entry) -> Arrived:
-    return Arrived(entry.partition, entry.offset, entry.timestamp_ms, entry.value, entry.headers)
+def _arrived(topic: str, entry: Entry) -> Arrived:
+    return Arrived(entry.partition, entry.offset, entry.timestamp_ms, entry.value, entry.headers, topic)

@@ -21,7 +21,8 @@ from tests.journal_fakes import (
     call_directly,
     run_virtually,
 )
-from tests.journal_support import CountingMachine, Counts, cancel
+from tests.journal_support import PROJECT, CountingMachine, Counts, cancel
+from trainhouse.events.project_topics import status_topic
 from trainhouse.events.topics import CONTROL, DEAD_LETTERS, DECISIONS, STATUS
 from trainhouse.scheduler.replay import LogEntry, verify
 from trainhouse.scheduler.stream.host import HostSettings, JournalHost
@@ -86,7 +87,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.broker = FakeBroker(fencing=self.fencing)
+        self.broker = FakeBroker(fencing=self.fencing, made={status_topic(PROJECT)})
         store = MemoryStore()
         self.processes = [Process(n, self.broker, store, self.rng) for n in "ab"]
 
@@ -139,6 +140,10 @@ def judge(world: World) -> list[str]:
         if status["state"] == "PENDING":
             visible[status["job_id"]] = status["status_seq"]
             due.pop((status["job_id"], status["status_seq"]), None)
+    # The transaction is one: what a project reads of its jobs is what stands on the status topic, as often and in the same order.
+    everywhere = [e.value for e in world.broker.committed(STATUS, 0) if orjson.loads(e.value or b"")["data"]["project"] == PROJECT]
+    if everywhere != [e.value for e in world.broker.committed(status_topic(PROJECT), 0)]:
+        wrong.append("the project's status topic differs from the status topic")
     if due:
         wrong.append(f"effects never published: {list(due)[:10]}")
     if visible != dict(counts):
@@ -155,9 +160,9 @@ def judge(world: World) -> list[str]:
 
 def settled(world: World) -> bool:
     follower = world.processes[0].host.followers.get(0)
-    if follower is None or world.broker.open:
+    if follower is None or world.broker.open or any(0 not in p.host.followers for p in world.processes):
         return False
-    return all(p.host.followers[0].folded.cursor == world.produced - 1 for p in world.processes if 0 in p.host.followers) and (
+    return all(p.host.followers[0].folded.cursor == world.produced - 1 for p in world.processes) and (
         follower.folded.published_up_to >= follower.folded.seq - 3
     )
 

@@ -10,7 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.test_core_directory import Directory, refused
-from trainhouse.events import DeadLetter, Event, JobState, JobStatus, PoolCreated, decode, encode, envelope_of, topics
+from trainhouse.events import (
+    AskedVia,
+    DeadLetter,
+    Event,
+    JobState,
+    JobStatus,
+    PoolCreated,
+    RequestedBy,
+    decode,
+    encode,
+    envelope_of,
+    topics,
+)
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.pool import CordonNode, DrainNode, PolicyChanged, QuarantineNode, UncordonNode
 from trainhouse.events.routing import PoolRequest
@@ -104,7 +116,9 @@ def test_all_that_is_asked_of_a_pool_takes_one_way_through_admission(kind: str) 
     value = encode(envelope_of(request(kind), id="e", source="me", now_ms=1))
     (out,) = screen(Arrived(0, 7, 1_000, value), 4, 5_000).outgoing
     assert (out.topic, out.key, out.partition) == (topics.ADMISSION, b"big", None)
-    assert decode(out.value).event == request(kind)
+    asked = decode(out.value).event
+    assert asked.requested_by == RequestedBy(name=asked.user, via=AskedVia.OPERATOR)  # type: ignore[attr-defined]
+    assert asked.model_copy(update={"requested_by": None}) == request(kind)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from tests.journal_support import CountingMachine, Counts, cancel
+from tests.journal_support import PROJECT, CountingMachine, Counts, cancel
 from trainhouse.events import DeadLetter
 from trainhouse.events.journal import (
     NO_HASH,
@@ -15,6 +15,7 @@ from trainhouse.events.journal import (
     SnapshotPointer,
     record_hash,
 )
+from trainhouse.events.project_topics import status_topic
 from trainhouse.events.topics import CONTROL, DEAD_LETTERS, STATUS
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, bounded, fresh, pending
 from trainhouse.scheduler.core.errors import BrokenInvariant
@@ -188,8 +189,8 @@ def test_a_wrong_clock_is_corrected_by_the_logs() -> None:
 def test_effects_name_their_place_and_are_the_same_everywhere() -> None:
     _, record = step(begin(MACHINE, 3), waiting(cancel(0), cancel(1)))
     once, again = (outgoing(MACHINE, CONTROL, 3, record) for _ in range(2))
-    assert once == again and {o.topic for o in once} == {STATUS}
-    assert [orjson.loads(o.value)["order"] for o in once] == ["3.1.0", "3.1.1"]
+    assert once == again and [o.topic for o in once] == [STATUS, status_topic(PROJECT)] * 2
+    assert [orjson.loads(o.value)["order"] for o in once] == ["3.1.0", "3.1.0", "3.1.1", "3.1.1"]
 
 
 def test_a_stand_in_waits_steps_back_and_obeys_a_fence() -> None:

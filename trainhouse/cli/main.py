@@ -31,6 +31,7 @@ def build() -> typer.Typer:
     from trainhouse.cli import (
         alerts,
         archive,
+        audit,
         changes,
         data,
         fleet,
@@ -42,6 +43,8 @@ def build() -> typer.Typer:
         operations,
         policies,
         pools,
+        project,
+        project_topics,
         projections,
         replay,
         report,
@@ -84,12 +87,14 @@ def build() -> typer.Typer:
         restrictions,
         pools,
         policies,
+        project,
         data,
         report,
         slo,
         replay,
         projections,
         archive,
+        audit,
         store,
         secret,
         token,
@@ -98,6 +103,7 @@ def build() -> typer.Typer:
         fleet,
         simulate,
         what_if,
+        project_topics,  # after whatever else adds to the group of projects
     ):
         module.register(app)
     _register_stack(app)

@@ -1,6 +1,7 @@
 """`stack` and `exec`: a look into the ranks of a running job."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +18,7 @@ def register(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command("stack")(stack)
     app.command("exec")(execute)
+    app.command("operations-key")(operations_key)
 
 
 def stack(
@@ -68,6 +70,22 @@ def execute(
         sys.stdout.flush()
         code = reply.exit_code if reply.exit_code is not None else code
     raise typer.Exit(code)
+
+
+def operations_key(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Where the private key is kept.", show_default=False)],
+) -> None:
+    """Makes a key that signs requests to agents, unless the file holds one, and prints what agents must know of it.
+
+    \b
+    trainhouse operations-key ~/.config/trainhouse/operations.key >> operations.keys     agents: TRAINHOUSE_AGENT_OPERATIONS_KEYS
+    TRAINHOUSE_OPERATIONS_KEY=~/.config/trainhouse/operations.key trainhouse exec JOB -- nvidia-smi
+    """
+    import getpass
+
+    from trainhouse.events.signing import SigningKey
+
+    sys.stdout.write(f"operator {getpass.getuser()} {SigningKey.kept(path).public_key}\n")
 
 
 def _running(job: str) -> "tuple[TrainhouseClient, JobStatus]":

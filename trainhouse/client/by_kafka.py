@@ -37,6 +37,7 @@ from trainhouse.client.rows import (
 from trainhouse.client.sql import literal
 from trainhouse.client.way import Happening, Retuned, Row, Sql, Submitted
 from trainhouse.events import (
+    AskedVia,
     CancelJob,
     ChangeJob,
     CodeArchive,
@@ -47,6 +48,7 @@ from trainhouse.events import (
     JobStatus,
     JobSubmitted,
     Limits,
+    RequestedBy,
     envelope_of,
 )
 from trainhouse.events.errors import BusUnavailable
@@ -230,6 +232,7 @@ class ByKafka:
     def send(self, event: Event, event_id: str | None = None) -> str:
         """Puts an event on the public topic. Blocks until Kafka acks; gives the event's id. Raises NotReachable."""
         chosen = event_id or secrets.token_hex(16)
+        event = _named(event)
         try:
             if self._producer is None:
                 self._producer = EventProducer(self.kafka, log_level=0)
@@ -270,3 +273,10 @@ class ByKafka:
         except (NotReachable, QueryFailed):
             return None
         return Position({int(rows[0][0]): int(rows[0][1])}) if rows else None
+
+
+def _named(event: Event) -> Event:
+    """The event with who asks, where its kind says so."""
+    if "requested_by" not in type(event).model_fields or getattr(event, "requested_by", None) is not None:
+        return event
+    return event.model_copy(update={"requested_by": RequestedBy(name=getpass.getuser(), via=AskedVia.OPERATOR)})

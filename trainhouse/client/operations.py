@@ -3,6 +3,7 @@
 Holds: every rank's answer ends once, or the call raises NoReply naming the ranks that are missing.
 """
 
+import getpass
 import secrets
 import time
 from collections.abc import Iterator
@@ -12,10 +13,21 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from trainhouse.client.clock import now_ms
 from trainhouse.client.errors import NoReply, NotReachable
 from trainhouse.client.feed import METADATA_TIMEOUT_S, unreachable
-from trainhouse.events import DumpStacks, ExecuteCommand, JobStatus, NodePlacement, OperationReplied, decode, envelope_of
+from trainhouse.events import (
+    AskedVia,
+    DumpStacks,
+    ExecuteCommand,
+    JobStatus,
+    NodePlacement,
+    OperationReplied,
+    RequestedBy,
+    decode,
+    envelope_of,
+)
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import EventProducer, consumer, watermarks
-from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.settings import KafkaSettings, OperationsSettings
+from trainhouse.events.signing import SigningKey
 from trainhouse.events.topics import OPERATION_REPLIES, OPERATIONS
 
 GRACE_S = 5.0  # for the answer to travel
@@ -24,8 +36,11 @@ GRACE_S = 5.0  # for the answer to travel
 def dump_stacks(settings: KafkaSettings, status: JobStatus, timeout_s: float = 30.0) -> Iterator[OperationReplied]:
     """Yields parts of every rank's Python stack. Blocks. Raises NoReply."""
     request = secrets.token_hex(8)
-    expires = now_ms() + round(timeout_s * 1000)
-    asked = [DumpStacks(request_id=request, node_id=p.node_id, job_id=_job(status), expires_at_ms=expires) for p in status.allocation]
+    expires, who = now_ms() + round(timeout_s * 1000), operator()
+    asked = [
+        DumpStacks(request_id=request, node_id=p.node_id, job_id=_job(status), expires_at_ms=expires, requested_by=who)
+        for p in status.allocation
+    ]
     yield from _ask(settings, request, asked, {r for p in status.allocation for r in p.ranks}, timeout_s)
 
 
@@ -42,8 +57,20 @@ def execute(
         rank=rank,
         command=command,
         timeout_s=timeout_s,
+        requested_by=operator(),
     )
     yield from _ask(settings, request, [asked], {rank}, timeout_s + GRACE_S)
+
+
+def operator() -> RequestedBy:
+    """Who asks, as far as this machine knows."""
+    return RequestedBy(name=getpass.getuser(), via=AskedVia.OPERATOR)
+
+
+def signing_key() -> SigningKey | None:
+    """The operations key of whoever asks, where settings name one. Raises InvalidKeyError."""
+    path = OperationsSettings().key
+    return None if path is None else SigningKey.read(path)
 
 
 def node_of(status: JobStatus, rank: int) -> NodePlacement:
@@ -61,6 +88,7 @@ def _ask(
     try:
         _assign_to_end(reader)
         producer = EventProducer(settings, log_level=0)
+        producer.signing = signing_key()
         for number, event in enumerate(asked):
             envelope = envelope_of(event, id=f"{request}:{number}", source="trainhouse/client", now_ms=now_ms())
             producer.send(OPERATIONS, envelope, key=str(event.node_id))

@@ -11,7 +11,7 @@ from confluent_kafka import Message
 
 from trainhouse.client.scan import headers_of, scan
 from trainhouse.client.way import Happening
-from trainhouse.events import Envelope, Event, InvalidEvent, JobSpec, JobStatus, JobSubmitted, decode
+from trainhouse.events import Envelope, Event, InvalidEvent, JobAdmitted, JobSpec, JobStatus, JobSubmitted, decode
 from trainhouse.events.dead_letter import DeadLetter
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALLOCATIONS, CHECKPOINTS, CONTROL, DEAD_LETTERS, JOBS, OPERATION_REPLIES, OPERATIONS, STATUS, VERDICTS
@@ -51,7 +51,16 @@ def spec_of_job(settings: KafkaSettings, job_id: str) -> JobSpec | None:
         told = _read(message, job_id)
         if told is not None and isinstance(told.what, Envelope) and isinstance(told.what.event, JobSubmitted):
             found.append((message.timestamp()[1], told.what.event.spec))
-    return min(found, key=lambda each: each[0])[1] if found else None
+    return min(found, key=lambda each: each[0])[1] if found else _admitted_spec(settings, job_id)
+
+
+def _admitted_spec(settings: KafkaSettings, job_id: str) -> JobSpec | None:
+    """Of a job that came by its project's topic."""
+    for message in scan(settings, (CONTROL,), job_id.encode()):
+        told = _read(message, job_id)
+        if told is not None and isinstance(told.what, Envelope) and isinstance(told.what.event, JobAdmitted):
+            return told.what.event.spec
+    return None
 
 
 def happenings(settings: KafkaSettings, job_id: str, kind: str | None, since_ms: int | None, until_ms: int | None) -> list[Happening]:

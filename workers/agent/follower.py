@@ -28,8 +28,10 @@ from trainhouse.events import (
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import consumer, watermarks
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.signing import signature_of
 from trainhouse.events.topics import ALLOCATIONS, OPERATIONS, POOLS, VERDICTS
 from trainhouse.workers.agent.core import Command
+from trainhouse.workers.agent.permission import Permission
 
 SAY_AGAIN_S = 10.0
 METADATA_TIMEOUT_S = 5.0
@@ -46,9 +48,10 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class OperationAsked:
-    """A person asks something of this node."""
+    """A person asks something of this node. `refusal`: why it may not, where it may not."""
 
     request: DumpStacks | ExecuteCommand
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,10 @@ Heard = Located | Command | OperationAsked | Deaf
 class Follower:
     """One reader. `tell` is called from its thread."""
 
-    def __init__(self, settings: KafkaSettings, node_id: str, pool: str, tell: Callable[[Heard], None]) -> None:
+    def __init__(
+        self, settings: KafkaSettings, node_id: str, pool: str, tell: Callable[[Heard], None], permission: Permission | None = None
+    ) -> None:
+        self._permission = permission or Permission({}, required=False)
         self._settings = settings
         self._node_id = node_id
         self._pool = pool
@@ -150,7 +156,11 @@ class Follower:
         elif isinstance(event, NodeLost) and event.node_id == self._node_id:
             self._tell(Command(event))
         elif isinstance(event, DumpStacks | ExecuteCommand) and event.node_id == self._node_id:
-            self._tell(OperationAsked(event))
+            signature = signature_of(message.headers())
+            refusal = self._permission.refusal(envelope, message.value() or b"", signature, time.time_ns() // 1_000_000)
+            if refusal:
+                log.warning("an operation is refused", type=envelope.type, job_id=event.job_id, id=str(envelope.id), reason=refusal)
+            self._tell(OperationAsked(event, refusal))
 
     def _event(self, message: Message) -> object:
         error = message.error()

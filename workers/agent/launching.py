@@ -18,6 +18,7 @@ from trainhouse.workers.agent.core import AgentInput, AttemptKey, Launch, Launch
 from trainhouse.workers.agent.environment import NodeSide, RankFolders, command_of, rank_environment
 from trainhouse.workers.agent.errors import NotLaunchable
 from trainhouse.workers.agent.folders import key_of, record_allocation
+from trainhouse.workers.agent.leases import StoreLeases
 from trainhouse.workers.agent.rendezvous import RendezvousPorts
 from trainhouse.workers.agent.secretfiles import read_secrets
 from trainhouse.workers.launcher import AttemptPaths, LaunchError, RankLaunch, RankLauncher, Started, StoreSocket
@@ -37,6 +38,7 @@ class RankStarter:
     code: CodeCache
     secrets_dir: Path
     ports: RendezvousPorts
+    leases: StoreLeases | None = None
     interpreter: str | None = None
     image_digest: str | None = None
     confiner: Confiner | None = None
@@ -74,6 +76,8 @@ class RankStarter:
         if allocation.spec.code is not None:
             self.code.unpack(allocation.spec.code, paths.code)
         paths.code.mkdir(exist_ok=True)
+        if self.leases is not None:
+            self.leases.begin(allocation, paths)
         confinement = self.confiner.of(allocation, placement, paths) if self.confiner is not None else None
         if not allocation.spec.shares_device:
             ranks = [self._rank(allocation, placement, rank, paths, secrets) for rank in placement.ranks]

@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import psutil
+import structlog
 from confluent_kafka import Producer
 
 from trainhouse.checkpointing.s3 import S3ObjectStore
@@ -30,6 +31,7 @@ from trainhouse.workers.agent.errors import InvalidSetting, NotLaunchable
 from trainhouse.workers.agent.folders import FolderLock, StateFile
 from trainhouse.workers.agent.follower import Follower
 from trainhouse.workers.agent.launching import RankStarter
+from trainhouse.workers.agent.leases import StoreLeases
 from trainhouse.workers.agent.metadata import MetadataService
 from trainhouse.workers.agent.meters import AgentFigures
 from trainhouse.workers.agent.node import NodeFacts, Pulse, new_identity, read_boot_id, this_machine
@@ -38,6 +40,7 @@ from trainhouse.workers.agent.operations import Operations
 from trainhouse.workers.agent.outbox import Outbox
 from trainhouse.workers.agent.own_states import OwnStatesTeller
 from trainhouse.workers.agent.parts import Inbox, Message, Parts
+from trainhouse.workers.agent.permission import Permission, read_keys
 from trainhouse.workers.agent.probe import ProbePlan, Prober
 from trainhouse.workers.agent.rendezvous import RendezvousPorts
 from trainhouse.workers.agent.reports import Reports
@@ -49,6 +52,7 @@ LAUNCH_THREADS = 4
 MAX_INBOX = 10_000
 HEARTBEAT_TIMEOUT_MS = 5_000
 OWN_STATES_DEADLINE_S = 10.0
+log = structlog.get_logger(__name__)
 
 
 def now_ms() -> int:
@@ -97,6 +101,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     agents: list[Agent] = []
     reports = Reports(outbox, pulse, identity, lambda key: agents[0].acked(key), now_ms)
     shipper = Shipper(folder, node_id, outbox, lambda: reports.partition, settings.log_limit_bytes)
+    leases = StoreLeases(store)
     cpus, memory_bytes = this_machine()
     confiner = confiner_of(settings, store, devices, memory_bytes)
     starter = RankStarter(
@@ -106,6 +111,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         node=node_side(settings, store, devices.accelerators),
         code=CodeCache(folder / "code-cache", fetch_of(store), settings.keep_code_bytes),
         secrets_dir=settings.secrets_dir,
+        leases=leases,
         ports=ports,
         interpreter=settings.interpreter,
         image_digest=settings.image_digest,
@@ -113,14 +119,14 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     )
     parts = Parts(
         inbox=inbox,
-        listener=Follower(kafka, node_id, settings.pool, bounded(inbox)),
+        listener=Follower(kafka, node_id, settings.pool, bounded(inbox), permission_of(settings)),
         outbox=outbox,
         reports=reports,
         shipper=shipper,
         starter=starter,
         operations=Operations(starter, bounded(inbox)),
         notices=NoticeWatch(notice_sources(settings), inbox.put, settings.notice_deadline_s, now_ms),
-        prober=Prober(probe_plan(settings, store, devices), store_environment(store), now_ms),
+        prober=Prober(probe_plan(settings, store, devices), store_environment(store) | store_keys(store), now_ms),
         own_states=OwnStatesTeller(node_id, lambda: S3ObjectStore(store.model_copy(update={"deadline_s": OWN_STATES_DEADLINE_S}))),
         cleaner=Cleaner(folder, settings.keep_attempts, settings.keep_attempts_bytes),
         facts=NodeFacts(settings.address, ports.ports, settings.labels, devices, cpus, memory_bytes, confiner.report),
@@ -157,6 +163,14 @@ def device_source(settings: AgentSettings) -> DeviceSource:
     return CpuSlots(settings.node_id, settings.slots)
 
 
+def permission_of(settings: AgentSettings) -> Permission:
+    """Whose operations count. Raises InvalidSetting. Says so where everybody's do who may write to the topic."""
+    keys = read_keys(settings.operations_keys)
+    if not settings.require_signed:
+        log.warning("operations need no signature here: whoever may write to their topic runs commands in jobs; see require_signed")
+    return Permission(keys, settings.require_signed)
+
+
 def confiner_of(settings: AgentSettings, store: StoreSettings, devices: DeviceSource, memory_bytes: int) -> Confiner:
     """What confines this node's jobs."""
     assert settings.secrets_dir is not None, "give resolved settings"
@@ -186,17 +200,16 @@ def node_side(settings: AgentSettings, store: StoreSettings, accelerators: bool)
     return NodeSide(environ, store_environment(store), accelerators, settings.spool_limit_bytes, GatewayAddress().url)
 
 
-def store_environment(store: StoreSettings) -> Mapping[str, str]:
-    """The store's settings as a rank reads them again."""
-    secret = store.secret_key.get_secret_value() if store.secret_key is not None else None
-    values = {
-        "ENDPOINT": store.endpoint,
-        "BUCKET": store.bucket,
-        "REGION": store.region,
-        "ACCESS_KEY": store.access_key,
-        "SECRET_KEY": secret,
-        "CA_FILE": store.ca_file,
-    }
+def store_keys(store: StoreSettings) -> dict[str, str]:
+    """The store's key, for processes that are part of the agent."""
+    if store.access_key is None or store.secret_key is None:
+        return {}
+    return {"TRAINHOUSE_S3_ACCESS_KEY": store.access_key, "TRAINHOUSE_S3_SECRET_KEY": store.secret_key.get_secret_value()}
+
+
+def store_environment(store: StoreSettings) -> dict[str, str]:
+    """Where the store is, as a rank reads it again; no key is in it."""
+    values = {"ENDPOINT": store.endpoint, "BUCKET": store.bucket, "REGION": store.region, "CA_FILE": store.ca_file}
     return {f"TRAINHOUSE_S3_{name}": value for name, value in values.items() if value is not None}
 
 

@@ -35,6 +35,8 @@ MAX_AT_ONCE = 4
 MAX_WAITING = 32
 MAX_OUTPUT_BYTES = 4 * 1024 * 1024
 PART_BYTES = 64 * 1024
+# As a shell says of what may not be run.
+REFUSED = 126
 FLUSH_S = 0.3
 
 Tell = Callable[[OperationReplied], None]
@@ -49,12 +51,17 @@ class Operations:
         self._workers = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="operation")
         self._waiting = 0
 
-    def ask(self, request: DumpStacks | ExecuteCommand, state: AgentState, now_ms: int) -> None:
-        """Begins to answer, unless the request is void by now. Returns at once."""
+    def ask(self, request: DumpStacks | ExecuteCommand, state: AgentState, now_ms: int, refusal: str = "") -> None:
+        """Begins to answer, unless the request is void by now; says `refusal` where there is one. Returns at once."""
         if request.expires_at_ms <= now_ms:
             return
         attempts = [a for a in state.attempts.values() if a.key.job_id == request.job_id and a.has_processes]
         attempt = max(attempts, key=lambda a: a.key, default=None)
+        if refusal:
+            asked = (request.rank,) if isinstance(request, ExecuteCommand) else attempt.placement.ranks if attempt else ()
+            for rank in asked:
+                Answer(request, attempt, rank, self._tell).end(f"refused by node {request.node_id}: {refusal}\n", exit_code=REFUSED)
+            return
         if isinstance(request, DumpStacks):
             for rank in attempt.placement.ranks if attempt else ():
                 answer = Answer(request, attempt, rank, self._tell)

@@ -69,6 +69,10 @@ class AgentSettings(TomlSection):
     spool_limit_bytes: int = Field(256 * MIB, ge=MIB, description="of one rank; the session refuses to write beyond it")
     keep_attempts: int = Field(50, ge=0, description="folders of finished attempts that stay for a look")
     keep_attempts_bytes: int = Field(2048 * MIB, ge=0)
+    operations_keys: Path | None = Field(None, description="public keys whose requests for stacks and commands count, one a line")
+    require_signed: bool = Field(
+        False, description="true: what none of those keys signed is refused; false: only what is signed is checked"
+    )
     keep_code_bytes: int = Field(4096 * MIB, ge=0, description="unpacked code that stays cached")
 
     @field_validator("job_paths", mode="before")

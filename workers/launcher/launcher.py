@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainhouse.workers.confinement.plan import Confinement
@@ -125,6 +125,7 @@ class Launcher:
             process = subprocess.Popen(
                 [sys.executable, "-m", "trainhouse.workers.launcher.cold", *map(str, fds)],
                 stdin=subprocess.PIPE,
+                env=without_ours(os.environ),
                 pass_fds=fds,
                 start_new_session=True,
             )
@@ -159,3 +160,8 @@ class Launcher:
 def _wanted(rank: RankOrder) -> Wanted:
     interpreter = identify(rank.argv[0]) if looks_like_python(rank.argv[0]) else None
     return Wanted(rank.argv, rank.env, interpreter, local_modules(rank.argv, Path(rank.cwd), rank.env))
+
+
+def without_ours(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment without the agent's own settings and the keys in them: whoever is forked from a process can read what it was given."""
+    return {k: v for k, v in environ.items() if not k.startswith(("TRAINHOUSE_", "AWS_"))}

@@ -23,6 +23,7 @@ RANK_DIR = "TRAINHOUSE_RANK_DIR"  # RankPaths.folder: the spool lies there
 BACKEND = "TRAINHOUSE_BACKEND"  # gloo | nccl
 SPOOL_LIMIT_BYTES = "TRAINHOUSE_SPOOL_LIMIT_BYTES"  # optional
 RECORDER = "flight_recorder_"
+STORE_LEASE = "TRAINHOUSE_S3_LEASE"  # AttemptPaths.store_socket: where the store's requests are signed; ranks have no key of it
 RESTORE_AT_MOST = "TRAINHOUSE_RESTORE_AT_MOST"  # optional: begin from no newer commit of the job's chain than this one
 
 
@@ -89,6 +90,11 @@ class AttemptPaths:
     def request(self) -> Path:
         """What the agent asks of the session: `{"id", "kind": "checkpoint", "reason", "deadline_ms", "then_stop"}`, replaced atomically."""
         return self.folder / "request.json"
+
+    @property
+    def store_socket(self) -> Path:
+        """Where the agent gives the ranks leave to the object store; see `checkpointing/lease`."""
+        return self.folder / "store.sock"
 
     @property
     def code(self) -> Path:

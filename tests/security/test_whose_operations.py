@@ -1,0 +1,130 @@
+"""Who may look into a rank or run a command beside it: what an agent refuses, whoever wrote to the topic."""
+
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainhouse.events import AskedVia, Envelope, ExecuteCommand, OperationReplied, RequestedBy, encode, envelope_of, topics
+from trainhouse.events.signing import HEADER, InvalidKeyError, SigningKey, signature_of
+from trainhouse.workers.agent.core import AgentState
+from trainhouse.workers.agent.errors import InvalidSetting
+from trainhouse.workers.agent.node import new_identity
+from trainhouse.workers.agent.operations import REFUSED, Operations
+from trainhouse.workers.agent.permission import MAX_AGE_MS, KnownKey, Permission, read_keys
+
+NOW_MS = 1_700_000_000_000
+GATEWAY, OPERATOR, STRANGER = SigningKey.made(), SigningKey.made(), SigningKey.made()
+KEYS = {GATEWAY.public_key: KnownKey("gateway", "g"), OPERATOR.public_key: KnownKey("operator", "o")}
+
+
+def request(asked: RequestedBy | None = None) -> ExecuteCommand:
+    fields: dict[str, Any] = {"request_id": "r", "node_id": "n", "job_id": "j", "expires_at_ms": NOW_MS + 60_000, "rank": 0}
+    return ExecuteCommand.model_validate(fields | {"command": ("id",), "requested_by": asked})
+
+
+def by_gateway(role: str, name: str = "alice") -> RequestedBy:
+    return RequestedBy(name=name, via=AskedVia.GATEWAY, role=role)
+
+
+def asked(
+    key: SigningKey | None, who: RequestedBy | None = None, *, at_ms: int = NOW_MS, event_id: str = "e", topic: str = topics.OPERATIONS
+) -> tuple[Envelope, bytes, Any]:
+    envelope = envelope_of(request(who), id=event_id, source="s", now_ms=at_ms)
+    value = encode(envelope)
+    return envelope, value, None if key is None else signature_of([key.header(topic, value)])
+
+
+def strict() -> Permission:
+    return Permission(KEYS, required=True)
+
+
+@pytest.mark.parametrize(
+    ("key", "who"),
+    [(OPERATOR, None), (GATEWAY, by_gateway("submitter")), (GATEWAY, by_gateway("operator")), (GATEWAY, by_gateway("admin"))],
+)
+def test_the_gateway_for_its_users_and_an_operator_are_obeyed(key: SigningKey, who: RequestedBy | None) -> None:
+    assert strict().refusal(*asked(key, who), NOW_MS) == ""
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (asked(None), "not signed"),
+        (asked(None, by_gateway("admin")), "not signed"),
+        (asked(STRANGER, by_gateway("admin")), "not one of this node's"),
+        (asked(GATEWAY, by_gateway("viewer")), "alice is a viewer"),
+        (asked(GATEWAY, by_gateway("")), "without a role"),
+        (asked(GATEWAY, None), "does not say for whom"),
+        (asked(GATEWAY, RequestedBy(name="x", via=AskedVia.OPERATOR, role="admin")), "does not say for whom"),
+        (asked(OPERATOR, topic=topics.JOBS), "does not hold"),
+        (asked(OPERATOR, at_ms=NOW_MS - MAX_AGE_MS - 1), "minutes ago"),
+        (asked(OPERATOR, at_ms=NOW_MS + MAX_AGE_MS + 1), "minutes ago"),
+    ],
+)
+def test_nothing_else_is(found: tuple[Envelope, bytes, Any], told: str) -> None:
+    assert told in strict().refusal(*found, NOW_MS)
+
+
+def test_a_request_that_was_changed_on_the_way_is_refused() -> None:
+    envelope, value, signature = asked(OPERATOR)
+    changed = value.replace(b'"id"]', b'"sh"]')
+    assert changed != value
+    assert "does not hold" in strict().refusal(envelope, changed, signature, NOW_MS)
+
+
+def test_a_request_counts_once() -> None:
+    permission, found = strict(), asked(OPERATOR)
+    assert permission.refusal(*found, NOW_MS) == ""
+    assert "asked before" in permission.refusal(*found, NOW_MS + 1)
+    assert permission.refusal(*asked(OPERATOR, event_id="f"), NOW_MS + 1) == ""
+
+
+def test_where_no_signature_is_required_a_signed_one_is_checked_all_the_same() -> None:
+    lax = Permission(KEYS, required=False)
+    assert lax.refusal(*asked(None), NOW_MS) == ""
+    assert "viewer" in lax.refusal(*asked(GATEWAY, by_gateway("viewer")), NOW_MS)
+
+
+def test_a_refusal_is_an_answer_and_runs_nothing() -> None:
+    told: list[OperationReplied] = []
+    operations = Operations(None, told.append)  # type: ignore[arg-type]
+    operations.ask(request(), AgentState(new_identity("n", "b", "p")), NOW_MS, "a viewer")
+    operations.close()
+    (only,) = told
+    assert only.done and only.exit_code == REFUSED and "refused by node n: a viewer" in only.text
+
+
+def test_a_private_key_is_its_owners_alone_and_made_once(tmp_path: Path) -> None:
+    path = tmp_path / "k"
+    first = SigningKey.kept(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and list(tmp_path.iterdir()) == [path]
+    assert SigningKey.kept(path).public_key == first.public_key == SigningKey.read(path).public_key
+    path.write_text("no key")
+    with pytest.raises(InvalidKeyError, match="operations-key"):
+        SigningKey.read(path)
+
+
+def test_the_file_of_known_keys_is_read_or_refused_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text(f"# who may\ngateway g {GATEWAY.public_key}\noperator o {OPERATOR.public_key}  # me\n\n")
+    assert read_keys(path) == KEYS and read_keys(None) == {}
+    for line in ("operator o", f"root o {OPERATOR.public_key}", "operator o short"):
+        path.write_text(f"\n{line}\n")
+        with pytest.raises(InvalidSetting, match=":2: "):
+            read_keys(path)
+
+
+@pytest.mark.parametrize("headers", [None, [], [(HEADER, b"ed25519 a")], [(HEADER, b"\xff")], [(HEADER, b"x y eg==")], [(HEADER, None)]])
+def test_headers_that_are_no_signature_are_none(headers: Any) -> None:
+    assert signature_of(headers) is None
+
+
+def test_two_signatures_are_none_and_a_wrong_key_never_holds() -> None:
+    _, value, signature = asked(OPERATOR)
+    header = OPERATOR.header(topics.OPERATIONS, value)
+    assert signature_of([header, header]) is None
+    assert not replace(signature, public_key="AAAA").holds(topics.OPERATIONS, value)
+    assert not replace(signature, public_key=GATEWAY.public_key).holds(topics.OPERATIONS, value)

@@ -1,0 +1,249 @@
+"""Whose event is it: what somebody tries who may write to one project's topic alone."""
+
+import asyncio
+
+import orjson
+import pytest
+
+from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
+from tests.journal_support import CountingMachine
+from trainhouse.events import (
+    AskedVia,
+    CancelJob,
+    ChangeJob,
+    CordonNode,
+    DeadLetter,
+    Envelope,
+    Event,
+    EventId,
+    JobId,
+    JobState,
+    JobStatus,
+    JobSubmitted,
+    PolicyChanged,
+    PoolCreated,
+    RequestedBy,
+    decode,
+    encode,
+    envelope_of,
+    topics,
+)
+from trainhouse.events.journal import NO_HASH, ClockTicked, JournalRecord
+from trainhouse.events.project_topics import jobs_topic, may_have_topics, project_of, status_topic, topics_of
+from trainhouse.scheduler.core.directory import DirectoryMachine
+from trainhouse.scheduler.core.directory_state import HELD_FOR_MS
+from trainhouse.scheduler.core.machine import Effect, Input
+from trainhouse.scheduler.core.outgoing import Outgoing, outgoing
+from trainhouse.scheduler.core.screening import Arrived, Screened, screen
+from trainhouse.scheduler.stream.project_statuses import AGAIN_S, ProjectStatuses
+
+OWN, OTHER = "vision", "speech"
+SPEC = {"runtime": {"command": ["python", "t.py"]}}
+
+
+def submission(job_id: str, **spec: object) -> JobSubmitted:
+    return JobSubmitted.model_validate({"job_id": job_id, "spec": SPEC | spec})
+
+
+def screened(event: Event, by: str | None = OWN, event_id: str = "e1", **attributes: object) -> Screened:
+    value = encode(envelope_of(event, id=event_id, source="me", now_ms=1))
+    line = orjson.loads(value) | attributes
+    topic = topics.JOBS if by is None else jobs_topic(by)
+    return screen(Arrived(0, 7, 1_000, orjson.dumps(line), topic=topic), 4, 5_000)
+
+
+def admitted(event: Event, by: str | None = OWN, event_id: str = "e1", **attributes: object) -> Envelope:
+    out, *more = screened(event, by, event_id, **attributes).outgoing
+    assert {o.topic for o in (out, *more)} == {topics.ADMISSION}
+    return decode(out.value)
+
+
+def refused(event: Event, project: str = OWN, event_id: str = "e1") -> JobStatus:
+    letter, everywhere, own = screened(event, project, event_id).outgoing
+    assert letter.topic == topics.DEAD_LETTERS and DeadLetter.of_headers(list(letter.headers)).topic == jobs_topic(project)
+    assert (everywhere.topic, own.topic) == (topics.STATUS, status_topic(project)) and everywhere.value == own.value
+    status = decode(own.value).event
+    assert isinstance(status, JobStatus) and status.state is JobState.REJECTED and status.project == project
+    return status
+
+
+class Directory:
+    """A directory behind intake's first stage: what it is given came by a topic."""
+
+    def __init__(self) -> None:
+        self.machine = DirectoryMachine(control_partitions=4)
+        self.state = self.machine.initial(0)
+        self.now_ms = 1_000
+        self.count = 0
+        self.send(PoolCreated.model_validate({"pool": "default", "partition": 2}), None)
+
+    def send(self, event: Event, project: str | None) -> list[Effect]:
+        self.count += 1
+        return self.take(admitted(event, project, f"e{self.count}"))
+
+    def take(self, envelope: Envelope) -> list[Effect]:
+        inputs = [Input(self.count, envelope)]
+        decisions = self.machine.decide(self.state, self.now_ms, inputs)
+        self.state = self.machine.fold(self.state, self.now_ms, inputs, decisions)
+        dumped = self.machine.dump(self.state)
+        assert self.machine.dump(self.machine.load(dumped)) == dumped
+        return self.machine.effects(1, self.now_ms, inputs, decisions)
+
+    def later(self) -> list[Effect]:
+        self.now_ms += HELD_FOR_MS
+        return self.take(Envelope(EventId("tick"), "owner", ClockTicked()))
+
+
+def test_the_topic_says_whose_a_job_is() -> None:
+    taken = admitted(submission(f"{OWN}.a", user="alice"))
+    assert isinstance(taken.event, JobSubmitted)
+    assert (taken.project, taken.event.spec.project, taken.event.spec.user) == (OWN, OWN, f"{OWN}/alice")
+    assert admitted(submission(f"{OWN}.a")).event.spec.user == f"{OWN}/unknown"  # type: ignore[attr-defined]
+
+
+def test_a_spec_that_names_another_project_is_rejected_with_what_to_write() -> None:
+    status = refused(submission(f"{OWN}.a", project=OTHER))
+    assert "spec.project" in status.reason and OWN in status.reason and OTHER not in status.reason.replace(OWN, "")
+
+
+@pytest.mark.parametrize("job_id", ["a", f"{OTHER}.a", OWN, f"{OWN}-2.a"])
+def test_an_id_that_is_not_the_projects_own_is_rejected(job_id: str) -> None:
+    assert f"{OWN}.NAME" in refused(submission(job_id)).reason
+
+
+def test_an_extension_of_the_event_names_no_project() -> None:
+    assert admitted(submission("a"), None, project=OTHER).project is None
+    assert admitted(submission(f"{OWN}.a"), project=OTHER).project == OWN
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        PoolCreated.model_validate({"pool": "mine", "partition": 0}),
+        CordonNode.model_validate({"pool": "default", "node_id": "n"}),
+        PolicyChanged.model_validate({"pool": "default", "policy": {"name": "p"}}),
+    ],
+)
+def test_pools_nodes_and_policies_are_not_a_projects_to_change(event: Event) -> None:
+    found = screened(event).outgoing
+    assert topics.ADMISSION not in {o.topic for o in found} and found[0].topic == topics.DEAD_LETTERS
+
+
+def test_an_event_never_takes_the_place_of_anothers() -> None:
+    """An id that another event has (the gateway's, say) must not make that one a repeat; nor may a refusal overwrite a job's status."""
+    assert admitted(submission(f"{OWN}.a"), event_id="gateway-1").id == f"{OWN}/gateway-1"
+    assert refused(submission("a"), event_id="their-job").submission_id == f"{OWN}/their-job"
+    assert admitted(submission(f"{OWN}.a"), event_id="x").source.startswith(f"trainhouse/projects/{OWN}/")
+
+
+def test_a_request_names_who_asked_and_what_that_rests_on() -> None:
+    forged = RequestedBy(name="root", via=AskedVia.GATEWAY, role="admin")
+    cancel = CancelJob.model_validate({"job_id": f"{OWN}.a", "user": "bob", "requested_by": forged.model_dump()})
+    change = ChangeJob.model_validate({"job_id": f"{OWN}.a", "priority": 1, "requested_by": forged.model_dump()})
+    for event, name in ((cancel, "bob"), (change, "root")):
+        told = admitted(event).event.requested_by  # type: ignore[attr-defined]
+        assert told == RequestedBy(name=f"{OWN}/{name}", via=AskedVia.PROJECT, project=OWN)
+    assert admitted(cancel, None).event.requested_by == forged, "the gateway's word"  # type: ignore[attr-defined]
+    plain = CancelJob.model_validate({"job_id": "a", "user": "carol"})
+    assert admitted(plain, None).event.requested_by == RequestedBy(name="carol", via=AskedVia.OPERATOR)  # type: ignore[attr-defined]
+    forged = RequestedBy(name="x", via=AskedVia.PROJECT, project=OTHER)
+    claimed = admitted(plain.model_copy(update={"requested_by": forged}), None).event
+    assert claimed.requested_by == RequestedBy(name="x", via=AskedVia.OPERATOR)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [CancelJob, ChangeJob])
+def test_another_projects_job_is_told_apart_from_a_missing_one_by_nothing(kind: type[Event]) -> None:
+    d = Directory()
+    d.send(submission(f"{OTHER}.a"), OTHER)
+    told = []
+    for job_id in (f"{OTHER}.a", f"{OTHER}.b"):
+        assert d.send(kind.model_validate({"job_id": job_id}), OWN) == []
+        (late,) = d.later()
+        assert late.topic == topics.STATUS and isinstance(late.event, JobStatus) and late.event.project == OWN
+        told.append(late.event.reason.replace(job_id, "JOB"))
+    assert told[0] == told[1]
+
+
+def test_a_project_ends_its_own_jobs_whichever_way_they_came() -> None:
+    d = Directory()
+    d.send(submission(f"{OWN}.a"), OWN)
+    d.send(submission("by-gateway", project=OWN), None)
+    for job_id in (f"{OWN}.a", "by-gateway"):
+        (out,) = d.send(CancelJob.model_validate({"job_id": job_id}), OWN)
+        assert out.topic == topics.CONTROL and isinstance(out.event, CancelJob)
+
+
+def test_a_request_that_waits_does_not_reach_a_job_that_another_project_submits_later() -> None:
+    d = Directory()
+    assert d.send(CancelJob.model_validate({"job_id": f"{OTHER}.a"}), OWN) == []
+    (admission,) = d.send(submission(f"{OTHER}.a"), OTHER)
+    assert admission.topic == topics.CONTROL and not isinstance(admission.event, CancelJob)
+    (late,) = d.later()
+    assert isinstance(late.event, JobStatus) and "no such job" in late.event.reason
+    d.send(CancelJob.model_validate({"job_id": f"{OWN}.b"}), OWN)
+    found = d.send(submission(f"{OWN}.b"), OWN)
+    assert [type(e.event).__name__ for e in found] == ["JobAdmitted", "CancelJob"]
+
+
+def test_a_taken_id_tells_nothing_of_the_job_that_has_it() -> None:
+    d = Directory()
+    d.send(submission(f"{OWN}.a", project=OTHER, name="secret"), None)
+    (out,) = d.send(submission(f"{OWN}.a", name="mine"), OWN)
+    assert isinstance(out.event, JobStatus) and out.event.reason == f"job id {OWN}.a is taken; submit it under a new id"
+
+
+@pytest.mark.parametrize("source", ["theirs", "none-of-that-name", "theirs@3"])
+def test_a_job_begins_from_its_own_projects_checkpoints_only(source: str) -> None:
+    d = Directory()
+    d.send(submission("theirs", project=OTHER), None)
+    d.send(submission("own", project=OWN), None)
+    (out,) = d.send(submission(f"{OWN}.a", resume_from=source), OWN)
+    assert isinstance(out.event, JobStatus) and out.event.reason == f"resume_from: project {OWN} has no job {source.partition('@')[0]}"
+    (out,) = d.send(submission(f"{OWN}.b", resume_from="own"), OWN)
+    assert out.topic == topics.CONTROL
+
+
+def test_a_project_that_floods_pushes_out_its_own_requests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainhouse.scheduler.core.directory.MAX_HELD", 3)
+    d = Directory()
+    for number in range(2):
+        assert d.send(CancelJob.model_validate({"job_id": f"{OTHER}.{number}"}), OTHER) == []
+    told = [e.event for number in range(5) for e in d.send(CancelJob.model_validate({"job_id": f"{OWN}.{number}"}), OWN)]
+    assert {e.project for e in told} == {OWN}  # type: ignore[attr-defined]
+    assert sum(h.project == OTHER for h in d.state.held.values()) == 2
+
+
+def test_a_status_is_for_its_projects_topic_too_under_the_same_token_and_for_no_others() -> None:
+    out = outgoing(CountingMachine(), topics.CONTROL, 0, _record(f"{OWN}.a", OWN))
+    assert [o.topic for o in out] == [topics.STATUS, status_topic(OWN)]
+    assert out[0].value == out[1].value and decode(out[1].value).order is not None
+    out = outgoing(CountingMachine(), topics.CONTROL, 0, _record("a", "no topic.name"))
+    assert [o.topic for o in out] == [topics.STATUS]
+
+
+def _record(job_id: str, project: str) -> JournalRecord:
+    status = JobStatus(job_id=JobId(job_id), status_seq=1, state=JobState.PENDING, project=project)
+    return JournalRecord(1, "o", 1, -1, (), (status,), 0, 1, 1, NO_HASH)
+
+
+def test_only_topics_that_are_there_are_written_and_soon_after_they_are_made() -> None:
+    async def tale() -> None:
+        broker, clock = FakeBroker(partitions=1), LoopClock()
+        kept = ProjectStatuses(FakeLog(broker), clock)
+        batch = [Outgoing(t, b"k", b"v", ()) for t in (topics.STATUS, status_topic(OWN), status_topic(OTHER))]
+        assert [o.topic for o in await kept.keep(batch)] == [topics.STATUS]
+        broker.made.add(status_topic(OWN))
+        await asyncio.sleep(AGAIN_S)
+        assert [o.topic for o in await kept.keep(batch)] == [topics.STATUS, status_topic(OWN)]
+        broker.made.clear()
+        kept.forget()
+        assert [o.topic for o in await kept.keep(batch)] == [topics.STATUS]
+
+    run_virtually(tale())
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "-a", "a b", "ä", "a/b", "x" * 101, "a\n"])
+def test_a_name_that_could_be_read_as_anothers_has_no_topics(name: str) -> None:
+    assert not may_have_topics(name) and project_of(f"{topics.JOBS}.{name}") is None
+    with pytest.raises(ValueError, match="cannot have topics"):
+        topics_of(name)
