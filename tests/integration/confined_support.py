@@ -2,16 +2,22 @@
 
 import sys
 from dataclasses import replace
+from functools import cache
 
 from tests.integration.launcher_support import Attempt
 from trainhouse.workers.confinement.interpreters import own, shown_for
-from trainhouse.workers.confinement.layers import examine
+from trainhouse.workers.confinement.layers import Layers, examine
 from trainhouse.workers.confinement.plan import Confinement, Kind, Place, in_order, scratch_places
+
+
+@cache
+def _examined() -> Layers:
+    return examine(sys.executable)
 
 
 def confinement_of(attempt: Attempt, **changes: object) -> Confinement:
     """Everything that this machine gives."""
-    found = examine(sys.executable)
+    found = _examined()
     folder = attempt.paths.folder
     for rank in range(attempt.ranks):
         (attempt.paths.rank(rank).folder / "own").mkdir(parents=True, exist_ok=True)

@@ -263,8 +263,8 @@ def test_without_namespaces_the_other_layers_still_keep_files_and_the_kernel(
         "has capabilities",
         "reads the agent's environment",
     )
-    script = ATTACKS.replace('os.environ["RANK"]', 'os.environ["RANK_DIR"]').replace('open("/tmp/mark", "w").write("x");', "")
-    script = script.replace('open("/dev/shm/mark", "w").write("x");', "")
+    script = ATTACKS.replace('os.environ["RANK"]', 'os.environ["RANK_DIR"]').replace('open("/tmp/mark", "w").write("x");', "0;")
+    script = script.replace('open("/dev/shm/mark", "w").write("x");', "0;")
     found = confinement_of(mine)
     places = tuple(p for p in found.places if p.kind != "scratch")
     arguments = (str(platform), str(other.paths.folder), str(os.getpid()))

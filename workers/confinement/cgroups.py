@@ -132,8 +132,11 @@ class Groups:
         for parent in parents:
             version, controllers, folder = parent.split(":", 2)
             group = Path(folder) / name
+            wanted = settings_of(limits, int(version), tuple(controllers.split(",")))
+            if not wanted:  # to join a group costs milliseconds
+                continue
             group.mkdir(exist_ok=True)
-            for file, value in settings_of(limits, int(version), tuple(controllers.split(","))):
+            for file, value in wanted:
                 with suppress(FileNotFoundError):  # a kernel without swap accounting lacks that file
                     (group / file).write_text(value)
             made[str(group)] = int(version)

@@ -167,7 +167,6 @@ class Sandbox:
                     signal.signal(number, signal.SIG_IGN if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) else signal.SIG_DFL)
             os.setsid()
             _close_all_but(writer)
-            self.groups.join()
             system.unshare(system.NEWNS | system.NEWIPC)
             view.build(scratch, self.confinement, self.uid, self.gid)
             self._restrict()
