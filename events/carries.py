@@ -38,7 +38,17 @@ from trainhouse.events.explained import JobExplained
 from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobStatus, JobSubmitted, PoolCreated
 from trainhouse.events.journal import ClockTicked, InputRefused, PlacementFrozen
-from trainhouse.events.node import NodeHeartbeat, NodeLost, NodeNoticed, NodeProbeAsked, NodeProbed, NodeRegistered, NodeSuspected
+from trainhouse.events.node import (
+    NodeHeartbeat,
+    NodeKeyed,
+    NodeLost,
+    NodeNoticed,
+    NodeProbeAsked,
+    NodeProbed,
+    NodeRegistered,
+    NodeSuspected,
+    SignatureRefused,
+)
 from trainhouse.events.operations import DumpStacks, ExecuteCommand, OperationReplied
 from trainhouse.events.pool import (
     ChangeRefused,
@@ -47,6 +57,7 @@ from trainhouse.events.pool import (
     CycleRan,
     DevicesClaimed,
     DrainNode,
+    ForgetNodeKey,
     NodeRestricted,
     PolicyApplied,
     PolicyChanged,
@@ -80,7 +91,7 @@ from trainhouse.events.verdict import (
     VerdictLifted,
 )
 
-_POOL_REQUESTS: tuple[type[Event], ...] = (PolicyChanged, CordonNode, UncordonNode, DrainNode, QuarantineNode)
+_POOL_REQUESTS: tuple[type[Event], ...] = (PolicyChanged, CordonNode, UncordonNode, DrainNode, QuarantineNode, ForgetNodeKey)
 _REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, PoolCreated, *_POOL_REQUESTS)
 
 TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
@@ -136,6 +147,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         CheckpointNoted,
         EvidenceFound,
         NodeJoined,
+        NodeKeyed,
         NodeGivenUp,
         NodeNoticed,
         NodeProbed,
@@ -164,6 +176,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.POOLS: (PoolCreated,),
     topics.POLICIES: (PolicyApplied, ChangeRefused),
     topics.HEARTBEATS: (NodeHeartbeat,),
+    topics.NODE_KEYS: (NodeKeyed,),
     topics.VERDICTS: (
         NodeSuspected,
         NodeLost,
@@ -177,6 +190,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         DeviceDegraded,
         VerdictLifted,
         FailureBlamed,
+        SignatureRefused,
     ),
     topics.METRICS: (StepMetrics,),
     topics.TRACKING: (

@@ -46,10 +46,10 @@ def producer_config(settings: KafkaSettings, **more: Any) -> dict[str, Any]:
 
 
 class EventProducer:
-    """Sends envelopes, signed where a key is given. `send` does not block while the bounded buffer has room; `flush` waits for all acks."""
+    """Sends envelopes, signed where `signing` is set. `send` does not block while the buffer has room; `flush` waits for all acks."""
 
-    def __init__(self, settings: KafkaSettings, signing: SigningKey | None = None, **config: Any) -> None:
-        self._signing = signing
+    def __init__(self, settings: KafkaSettings, **config: Any) -> None:
+        self.signing: SigningKey | None = None
         self._bootstrap = settings.bootstrap
         self._producer = Producer(producer_config(settings, **config))
         self._failed: str | None = None
@@ -65,7 +65,7 @@ class EventProducer:
     ) -> None:
         """Queues one event, keyed by its subject unless `key` is given. Raises BufferError when the buffer is full."""
         value = encode(envelope)
-        signed = () if self._signing is None else (self._signing.header(topic, value),)
+        signed = () if self.signing is None else (self.signing.header(topic, value),)
         self._producer.produce(
             topic,
             value=value,

@@ -19,6 +19,7 @@ ALLOCATIONS = "trainhouse.allocations"
 POOLS = "trainhouse.pools"
 POLICIES = "trainhouse.policies"
 HEARTBEATS = "trainhouse.heartbeats"
+NODE_KEYS = "trainhouse.node-keys"
 VERDICTS = "trainhouse.verdicts"
 METRICS = "trainhouse.metrics"
 TRACKING = "trainhouse.tracking"
@@ -114,6 +115,7 @@ TOPICS: tuple[Topic, ...] = (
         single_partition=True,
     ),
     Topic(HEARTBEATS, "node", "NodeHeartbeat", retention_days=3),
+    Topic(NODE_KEYS, "pool and node", "NodeKeyed: the public key of each node", compacted=True, single_partition=True),
     Topic(
         VERDICTS,
         "node or job",
