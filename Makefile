@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo down test unit lint integration stack parts bench chaos clean help
+.PHONY: install demo down test unit lint audit integration stack parts bench chaos security clean help
 .DEFAULT_GOAL := help
 
 help:                 ## this list
@@ -30,10 +30,19 @@ test: lint            ## lint, types, import contracts and all tests, on ports a
 	@$(MAKE) --no-print-directory unit
 	@$(MAKE) --no-print-directory integration
 
-lint: $(STAMP)        ## ruff, mypy --strict, import contracts
+lint: $(STAMP)        ## ruff, mypy --strict, import contracts, bandit, a scan for secrets
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/bandit -q -c pyproject.toml --confidence-level medium -r $(PACKAGES)
+	@git ls-files -z -- $(SCANNED) | xargs -0 -P 2 -n 450 $(BIN)/detect-secrets-hook --no-verify
+
+# The packages, and all that is searched for secrets: no golden samples and no libraries of others, which are full of hashes.
+PACKAGES := events scheduler workers projections checkpointing deploy trainhouse/cli trainhouse/client trainhouse/gateway
+SCANNED := '*.py' '*.md' '*.yaml' '*.sql' '*.toml' '*.html' Makefile .ci ':!events/contract'
+
+audit: $(STAMP)       ## asks the published advisories about every pinned package
+	@$(BIN)/python -m trainhouse.deploy.advisories
 
 # Whole files of tests in two processes.
 PYTEST_TWO := $(BIN)/pytest -n 2 --dist loadfile
@@ -51,7 +60,7 @@ stack: $(STAMP)       ## tests on one whole stack
 	@$(BIN)/pytest tests/stack
 
 parts: $(STAMP)       ## tests of parts on real servers
-	@$(PYTEST_TWO) tests/contract tests/integration
+	@$(PYTEST_TWO) tests/contract tests/integration tests/security
 
 bench: $(STAMP)       ## figures beside their peers, one JSON line each
 	@$(BIN)/python -m tests.bench
@@ -60,6 +69,11 @@ SEED ?= 1
 FAULTS ?= 100
 chaos: $(STAMP)       ## faults of all kinds at seeded instants while jobs train, then judge: SEED=1 FAULTS=100
 	@$(BIN)/python -m tests.chaos --seed $(SEED) --faults $(FAULTS)
+	@$(BIN)/python -m tests.chaos.sql_fuzz --seed $(SEED) --texts 100000
+
+PROBES ?= 10000
+security: $(STAMP)    ## probes of every door of a stack of its own, as strangers and as another project: PROBES=10000 SEED=1
+	@$(BIN)/python -m tests.security --probes $(PROBES) --seed $(SEED)
 
 clean:                ## remove .venv and the demo's data
 	rm -rf $(VENV) .trainhouse

@@ -58,7 +58,7 @@ class Checkpointer:
         self._ranks = Ranks(process_group)
         self._on_event = on_event
         self._clock = clock
-        self._chunks = ChunkStore(objects, grace_s)
+        self._chunks = ChunkStore(objects, job_id, grace_s)
         self._chain = CommitChain(objects, self._who)
         self._longest_upload_s = grace_s / 2
         self._saver = Saver(self._ranks, self._chunks, self._chain, self._who, self._longest_upload_s)

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.stateful import Stateful
 
 from trainhouse.checkpointing import resize
-from trainhouse.checkpointing.chunks import ChunkStore
+from trainhouse.checkpointing.chunks import ChunkStore, prefix_of
 from trainhouse.checkpointing.errors import CheckpointError, Damaged, InvalidState
 from trainhouse.checkpointing.manifest import Manifest, Span
 from trainhouse.checkpointing.planners import StrictLoadPlanner
@@ -38,7 +38,7 @@ class Loader:
         """What is wrong with its chunks; each rank reads its share. Nothing of the live state changes."""
         distinct = sorted({c.sha256: c for c in manifest.chunks}.values(), key=lambda c: c.sha256)
         mine = distinct[self._ranks.rank :: self._ranks.world_size]
-        return [problem for found in self._ranks.all(lambda: self._chunks.verify(mine)) for problem in found]
+        return [problem for found in self._ranks.all(lambda: self._chunks.verify(mine, prefix_of(manifest))) for problem in found]
 
     def load(self, manifest: Manifest, state: dict[str, Any], consumer: PerRankConsumer) -> list[Damaged]:
         """Fills `state` and hands this rank's own state to `consumer`. Returns what was damaged; then `state` must not be used.
@@ -81,7 +81,7 @@ class Loader:
         return resize.carried(first, mine, self._seed, rank, manifest.step)
 
     def _read(self, manifest: Manifest, span: Span) -> dict[str, Any]:
-        body = self._chunks.fetch(manifest.chunks[span.chunk])
+        body = self._chunks.fetch(manifest.chunks[span.chunk], prefix_of(manifest))
         found: dict[str, Any] = unpack(body[span.offset : span.offset + span.size_bytes])
         return found
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from trainhouse.checkpointing.errors import Damaged, UnknownFormat
 from trainhouse.events.ids import AttemptNumber, Epoch, JobId
 
-FORMAT = 1
+FORMAT = 2
 
 
 class _Model(BaseModel):
@@ -72,9 +72,13 @@ class Claim(Entry):
 
 
 class Manifest(Entry):
-    """A checkpoint. `parent` is the commit that this training state began from, or the one saved before it."""
+    """A checkpoint. `parent` is the commit that this training state began from, or the one saved before it.
 
-    kind: Literal["checkpoint"] = "checkpoint"
+    Its kind says where its chunks are: with its job (`checkpoint/2`), or, of format 1, where those of all jobs were together. A program
+    that does not know the newer kind says so, instead of finding every chunk missing.
+    """
+
+    kind: Literal["checkpoint", "checkpoint/2"] = "checkpoint/2"
     step: int = Field(ge=0)
     world_size: int = Field(ge=1)
     spec_hash: str
@@ -87,6 +91,11 @@ class Manifest(Entry):
     stage_s: float = 0.0
     upload_s: float = 0.0
     metrics: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def has_own_chunks(self) -> bool:
+        """Whether its chunks lie with its job."""
+        return self.kind == "checkpoint/2"
 
     @property
     def bytes_total(self) -> int:

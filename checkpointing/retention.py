@@ -1,18 +1,19 @@
 """What is kept, and how the rest goes.
 
 Holds: the newest checkpoint of a job is never given up. Pruning replaces a manifest by a tombstone, so the chain stays dense and
-fenced; bytes go later, by `sweep`: only chunks that no manifest of any job names and that were older than the grace when the
+fenced; bytes go later, by `sweep`: only chunks that no manifest names and that were older than the grace when the
 sweep began, by the store's clock. A save that relies on such a chunk has sent it again within half the grace (see chunks).
 """
 
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 import orjson
 
-from trainhouse.checkpointing.chunks import CHUNK_PREFIX, GRACE_S, in_threads
+from trainhouse.checkpointing.chunks import GRACE_S, SHARED_PREFIX, chunk_key, in_threads, prefix_of
 from trainhouse.checkpointing.commits import commit_key, commit_of_key, head, read_entry, tombstone
 from trainhouse.checkpointing.errors import Damaged
 from trainhouse.checkpointing.manifest import Claim, Manifest, decode, encode
@@ -136,7 +137,7 @@ def sweep(objects: ObjectStore, grace_s: float = GRACE_S) -> SweepResult:
     commits = [found.key for found in objects.list("jobs/") if "/commits/" in found.key and commit_of_key(found.key) is not None]
     for key, entry in zip(commits, in_threads(lambda key: _entry_or_damage(objects, key), commits, THREADS), strict=True):
         if isinstance(entry, Manifest):
-            named.update(c.sha256 for c in entry.chunks)
+            named.update(chunk_key(c.sha256, prefix_of(entry)) for c in entry.chunks)
         elif isinstance(entry, Damaged):
             damaged.append(key)
     count = freed = 0
@@ -147,8 +148,9 @@ def sweep(objects: ObjectStore, grace_s: float = GRACE_S) -> SweepResult:
 
 
 def _old_chunks(objects: ObjectStore, older_than_s: float, named: set[str]) -> Iterator[tuple[str, int]]:
-    for found in objects.list(CHUNK_PREFIX):
-        if found.modified_s < older_than_s and found.key.rpartition("/")[2] not in named:
+    of_jobs = (found for found in objects.list("jobs/") if found.key.split("/")[2:3] == ["chunks"])
+    for found in chain(objects.list(SHARED_PREFIX), of_jobs):
+        if found.modified_s < older_than_s and found.key not in named:
             # Looked at again: a save may have sent it anew since the page was listed.
             again = objects.stat(found.key)
             if again is not None and again.modified_s < older_than_s:

@@ -29,7 +29,7 @@ def derived(seed: int, rank: int, step: int) -> dict[str, Any]:
     number = int.from_bytes(hashlib.sha256(f"{seed}/{rank}/{step}".encode()).digest()[:8])
     on_device = torch.Generator("cuda").manual_seed(number).get_state() if _uses_cuda() else None
     return {
-        "python": random.Random(number).getstate(),
+        "python": random.Random(number).getstate(),  # nosec B311  # a training seed, no secret rests on it
         "numpy": _numpy_values(np.random.RandomState(number % 2**32).get_state(legacy=True)),
         "torch": torch.Generator().manual_seed(number).get_state(),
         **({"cuda": []} if on_device is None else {"cuda": [on_device], "device": 0}),

@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import boto3
+import botocore.session
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
@@ -177,23 +179,37 @@ class S3ObjectStore:
             return self._client_of[1]
 
     def _new_client(self) -> "S3Client":
-        given = self._settings
-        # A session of our own: boto3's default one is shared by threads without a lock.
-        return boto3.session.Session().client(
-            "s3",
-            endpoint_url=given.endpoint,
-            region_name=given.region,
-            aws_access_key_id=given.access_key,
-            aws_secret_access_key=given.secret_key.get_secret_value() if given.secret_key else None,
-            verify=given.ca_file,
-            config=Config(
-                connect_timeout=given.connect_timeout_s,
-                read_timeout=given.read_timeout_s,
-                max_pool_connections=given.connections,
-                retries={"mode": "standard", "total_max_attempts": CLIENT_ATTEMPTS},
-                s3={"addressing_style": "path" if given.endpoint else "auto"},
-            ),
-        )
+        return new_client(self._settings)
+
+
+def new_client(given: StoreSettings, credentials: Credentials | None = None, signature_version: Any = None) -> "S3Client":
+    """A client of the settings' store: with their keys, or with other credentials."""
+    # A session of our own: boto3's default one is shared by threads without a lock.
+    session = botocore.session.get_session()
+    if credentials is not None:
+        session._credentials = credentials  # type: ignore[attr-defined]  # there is no other way to give some that renew themselves
+    named = credentials is None and signature_version is None
+    secret = given.secret_key.get_secret_value() if given.secret_key is not None and named else None
+    # Who signs for others cannot sign a checksum, which changes with the content.
+    checksums: Literal["when_supported", "when_required"] = "when_supported" if named else "when_required"
+    return boto3.session.Session(botocore_session=session).client(
+        "s3",
+        endpoint_url=given.endpoint,
+        region_name=given.region,
+        aws_access_key_id=given.access_key if named else None,
+        aws_secret_access_key=secret,
+        verify=given.ca_file,
+        config=Config(
+            connect_timeout=given.connect_timeout_s,
+            read_timeout=given.read_timeout_s,
+            max_pool_connections=given.connections,
+            retries={"mode": "standard", "total_max_attempts": CLIENT_ATTEMPTS},
+            s3={"addressing_style": "path" if given.endpoint else "auto"},
+            request_checksum_calculation=checksums,
+            response_checksum_validation=checksums,
+            signature_version=signature_version,
+        ),
+    )
 
 
 class _Kept(io.BufferedIOBase):

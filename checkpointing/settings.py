@@ -3,6 +3,8 @@
 Holds: without keys, boto3's own chain of credentials applies (roles, profiles); the secret is never shown by repr.
 """
 
+from pathlib import Path
+
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
@@ -21,6 +23,11 @@ class StoreSettings(TomlSection):
     access_key: str | None = None
     secret_key: SecretStr | None = None
     ca_file: str | None = None
+    lease: Path | None = Field(None, description="the socket of who gives leave, request by request; then no keys are needed here")
+    sts_role_arn: str | None = Field(
+        None, description="agents give ranks keys of this role, cut down to their job; default: signed requests"
+    )
+    sts_endpoint: str | None = Field(None, description="where AssumeRole is asked for; default: `endpoint`, or Amazon's")
     connect_timeout_s: float = Field(5.0, gt=0)
     # Writers that contend for one key under If-None-Match may wait for each other for seconds.
     read_timeout_s: float = Field(30.0, gt=0)

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from trainhouse.checkpointing.chunks import ChunkStore, in_threads
+from trainhouse.checkpointing.chunks import ChunkStore, in_threads, prefix_of
 from trainhouse.checkpointing.errors import Damaged
 from trainhouse.checkpointing.manifest import Manifest, Piece, TensorRecord
 
@@ -151,8 +151,8 @@ class VerifyingReader(StorageReader):
         by_chunk: dict[int, list[ReadItem]] = {}
         for item in plan.items:
             by_chunk.setdefault(self._pieces[item.storage_index].span.chunk, []).append(item)
-        wanted = list(by_chunk)
-        bodies = in_threads(lambda number: self._chunks.fetch(self._manifest.chunks[number]), wanted, READ_THREADS)
+        wanted, prefix = list(by_chunk), prefix_of(self._manifest)
+        bodies = in_threads(lambda number: self._chunks.fetch(self._manifest.chunks[number], prefix), wanted, READ_THREADS)
         for number, body in zip(wanted, bodies, strict=True):
             for item in by_chunk[number]:
                 self._fill(item, body, planner)

@@ -18,7 +18,7 @@ from trainhouse.events.attempt import (
     ProgressReported,
     RankExited,
 )
-from trainhouse.events.audit import AccessRefused, RequestAccepted, TokenIssued, TokenRevoked
+from trainhouse.events.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
 from trainhouse.events.base import Event, Model, event_class, event_classes
 from trainhouse.events.checkpoint import (
     CheckpointCompleted,
@@ -83,6 +83,7 @@ from trainhouse.events.pool import (
     Restriction,
     UncordonNode,
 )
+from trainhouse.events.project import ChangeProject, MemberRole, Project, ProjectApplied, ProjectLimits, Purpose
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.spec import (
     CheckpointPolicy,
@@ -113,7 +114,10 @@ from trainhouse.events.verdict import (
 )
 
 __all__ = [
+    "AccessEnded",
+    "AccessGranted",
     "AccessRefused",
+    "AuditLost",
     "AlertFired",
     "AlertResolved",
     "AskedVia",
@@ -124,6 +128,7 @@ __all__ = [
     "AttemptStopped",
     "CancelJob",
     "ChangeJob",
+    "ChangeProject",
     "ChangeRefused",
     "CheckpointCompleted",
     "CheckpointFailed",
@@ -172,6 +177,7 @@ __all__ = [
     "Limits",
     "LogLines",
     "LossDiverged",
+    "MemberRole",
     "Model",
     "NodeDesiredState",
     "NodeHeartbeat",
@@ -195,6 +201,10 @@ __all__ = [
     "PoolName",
     "ProbeCheck",
     "ProgressReported",
+    "Project",
+    "ProjectApplied",
+    "ProjectLimits",
+    "Purpose",
     "QuarantineNode",
     "RankActivity",
     "RankExited",

@@ -1,7 +1,7 @@
-"""Who asked what of the gateway and got which answer; tokens that were issued or revoked.
+"""Who asked what and got which answer; tokens that were issued or revoked.
 
-Holds: texts that come from callers are bounded; a refusal that was repeated is one event with a count, so that a flood of bad
-requests is a few events.  Never: a token, a key or a request's body.
+Holds: texts that come from callers are bounded; a refusal, or a read, that was repeated is one event with a count, so that a flood of
+them is a few events, and the counts add up.  Never: a token, a key or a request's body; of SQL the statement, which is what was asked.
 """
 
 from pydantic import Field
@@ -10,7 +10,8 @@ from trainhouse.events.base import Event
 
 
 class AccessRefused(Event, type="trainhouse.access.refused.v1"):
-    """A request was refused: no sound token (401), no right to it (403), or no such thing that its asker may see (404).
+    """A request was refused: no sound token (401), no right to it (403), no such thing that its asker may see (404),
+    or more than was given (429).
 
     `sub` and `token_id` are empty where the token told nothing that could be believed. `count`: so many alike since `since_ms`.
     """
@@ -28,6 +29,66 @@ class AccessRefused(Event, type="trainhouse.access.refused.v1"):
 
     def subject(self) -> str:
         return self.sub or "unknown"
+
+
+class AccessGranted(Event, type="trainhouse.access.granted.v1"):
+    """An access was let in, and why. `count`: so many alike since `since_ms`, with the bytes of all their answers.
+
+    `access` is its class: read, track (points and tags of a tracked run), write, sql, stream, session, exec. Of sql and streams this is the
+    beginning, and AccessEnded with the same `access_id` the end.
+    """
+
+    at_ms: int
+    since_ms: int
+    count: int = Field(1, ge=1)
+    access: str = Field(max_length=32)
+    action: str = Field(max_length=256, description="method and route, as GET /v1/training-jobs/{job_id}")
+    target: str = Field("", max_length=256)
+    sub: str = Field("", max_length=128)
+    token_id: str = Field("", max_length=128)
+    session_id: str = Field("", max_length=128)
+    address: str = Field("", max_length=64)
+    reason: str = Field("", max_length=1024, description="why it was allowed: the role that it needs, and what the asker has")
+    access_id: str = Field("", max_length=64)
+    text: str = Field("", max_length=65_536, description="the statement in SQL, or the command")
+    text_sha256: str = Field("", max_length=64, description="of the whole text, where it was cut")
+    size_bytes: int = Field(0, ge=0)
+
+    def subject(self) -> str:
+        return self.sub or "unknown"
+
+
+class AccessEnded(Event, type="trainhouse.access.ended.v1"):
+    """An access that AccessGranted began has ended. `rows` None: not known in this form of answer."""
+
+    at_ms: int
+    access_id: str = Field(max_length=64)
+    access: str = Field(max_length=32)
+    action: str = Field(max_length=256)
+    target: str = Field("", max_length=256)
+    sub: str = Field("", max_length=128)
+    token_id: str = Field("", max_length=128)
+    address: str = Field("", max_length=64)
+    status: int = Field(ge=100, le=599)
+    rows: int | None = Field(None, ge=0)
+    size_bytes: int = Field(0, ge=0)
+    took_ms: int = Field(0, ge=0)
+
+    def subject(self) -> str:
+        return self.sub or "unknown"
+
+
+class AuditLost(Event, type="trainhouse.access.audit-lost.v1"):
+    """So many events of the audit were lost since `since_ms`: the bus did not take them, and the operator chose that work goes on."""
+
+    at_ms: int
+    since_ms: int
+    count: int = Field(ge=1)
+    source: str = Field("", max_length=128)
+    reason: str = Field("", max_length=1024)
+
+    def subject(self) -> str:
+        return self.source or "unknown"
 
 
 class RequestAccepted(Event, type="trainhouse.access.accepted.v1"):

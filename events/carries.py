@@ -6,7 +6,7 @@ Holds: a type that no topic carries is a mistake, and a test says so.
 from trainhouse.events import topics
 from trainhouse.events.alert import AlertFired, AlertResolved
 from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFailed, LossDiverged, ProgressReported, RankExited
-from trainhouse.events.audit import AccessRefused, RequestAccepted, TokenIssued, TokenRevoked
+from trainhouse.events.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
 from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import (
     CheckpointCompleted,
@@ -67,7 +67,8 @@ from trainhouse.events.pool import (
     StartUnreserved,
     UncordonNode,
 )
-from trainhouse.events.routing import EventSeen, JobDirected, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.events.project import ChangeProject, ProjectApplied
+from trainhouse.events.routing import EventSeen, JobDirected, ProjectNoted, RequestForwarded, RequestHeld, RequestUnheld
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.telemetry import LogLines, StepMetrics
 from trainhouse.events.traced import JobTraced
@@ -92,11 +93,11 @@ from trainhouse.events.verdict import (
 )
 
 _POOL_REQUESTS: tuple[type[Event], ...] = (PolicyChanged, CordonNode, UncordonNode, DrainNode, QuarantineNode, ForgetNodeKey)
-_REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, PoolCreated, *_POOL_REQUESTS)
+_REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, PoolCreated, ChangeProject, *_POOL_REQUESTS)
 
 TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.JOBS: _REQUESTS,
-    topics.ADMISSION: _REQUESTS,
+    topics.ADMISSION: (*_REQUESTS, ProjectApplied),
     topics.CONTROL: (
         JobAdmitted,
         CancelJob,
@@ -127,6 +128,8 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         RequestHeld,
         RequestUnheld,
         PoolCreated,
+        ProjectApplied,
+        ProjectNoted,
         JobRejected,
     ),
     topics.DECISIONS: (
@@ -175,6 +178,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.ALLOCATIONS: (GangAllocated, GangReleased, CheckpointRequested, NodeDesiredState, NodeProbeAsked),
     topics.POOLS: (PoolCreated,),
     topics.POLICIES: (PolicyApplied, ChangeRefused),
+    topics.PROJECTS: (ProjectApplied,),
     topics.HEARTBEATS: (NodeHeartbeat,),
     topics.NODE_KEYS: (NodeKeyed,),
     topics.VERDICTS: (
@@ -212,6 +216,6 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.SERVICES: (ServiceMeasured,),
     topics.OPERATIONS: (DumpStacks, ExecuteCommand),
     topics.OPERATION_REPLIES: (OperationReplied,),
-    topics.AUDIT: (AccessRefused, RequestAccepted),
+    topics.AUDIT: (AccessRefused, AccessGranted, AccessEnded, RequestAccepted, AuditLost),
     topics.TOKENS: (TokenIssued, TokenRevoked),
 }

@@ -11,7 +11,7 @@ from trainhouse.events.asked import RequestedBy
 from trainhouse.events.base import Event, Model
 from trainhouse.events.gang import NodePlacement
 from trainhouse.events.ids import AttemptNumber, Epoch, EventId, JobId, PoolName
-from trainhouse.events.spec import JobSpec, Limits
+from trainhouse.events.spec import JobSpec, Limits, is_absent
 
 
 class JobState(StrEnum):
@@ -36,10 +36,14 @@ class JobState(StrEnum):
 
 
 class JobSubmitted(Event, type="trainhouse.job.submitted.v1", public_input=True):
-    """Somebody asks for a job. The same id with the same spec is the same job."""
+    """Somebody asks for a job. The same id with the same spec is the same job.
+
+    `asked_as`: the role with which a gateway let `spec.user` in; absent: nobody vouches for that name.
+    """
 
     job_id: JobId
     spec: JobSpec
+    asked_as: str | None = Field(None, max_length=32, exclude_if=is_absent)
 
 
 class CancelJob(Event, type="trainhouse.job.cancel.v1", public_input=True):
@@ -110,6 +114,7 @@ class JobStatus(Event, type="trainhouse.job.status.v1"):
     submission_id: EventId | None = None
     name: str = ""
     project: str = ""
+    purpose: str = Field("", exclude_if=is_absent)
     team: str = ""
     user: str = ""
     pool: PoolName | None = None

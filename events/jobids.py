@@ -7,7 +7,7 @@ import re
 
 from trainhouse.events.ids import JobId
 
-ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # pragma: allowlist secret
 TIME_CHARS = 9
 RANDOM_CHARS = 4
 RANDOM_BITS = 5 * RANDOM_CHARS

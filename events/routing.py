@@ -10,6 +10,7 @@ from trainhouse.events.base import Event
 from trainhouse.events.ids import EventId, JobId, PoolName
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted
 from trainhouse.events.pool import CordonNode, DrainNode, ForgetNodeKey, PolicyChanged, QuarantineNode, UncordonNode
+from trainhouse.events.project import ProjectApplied
 
 # What a person asks of a pool: its policy, or one of its nodes. Goes to the partition of the pool, and never waits.
 PoolRequest = PolicyChanged | CordonNode | UncordonNode | DrainNode | QuarantineNode | ForgetNodeKey
@@ -28,6 +29,12 @@ class JobDirected(Event, type="trainhouse.directory.job-directed.v1"):
     partition: int
     fingerprint: str
     admission: JobAdmitted
+
+
+class ProjectNoted(Event, type="trainhouse.directory.project-noted.v1"):
+    """A project is so, as the one partition of the directory that decides about it has said."""
+
+    applied: ProjectApplied
 
 
 class RequestForwarded(Event, type="trainhouse.directory.request-forwarded.v1"):

@@ -19,6 +19,11 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Scalar = bool | int | float | str | None
 
 
+def is_absent(value: object) -> bool:
+    """Whether a field that came later says nothing: it is then written as if it did not exist, and old journals replay byte for byte."""
+    return value is None or value == ""
+
+
 class Resources(Model):
     """What each rank needs. `device_type` "any" takes what the pool has; "cpu" asks for cpu slots.
 
@@ -160,6 +165,7 @@ class JobSpec(Model):
 
     name: Label = "job"
     project: Label = "default"
+    purpose: Label | None = Field(None, exclude_if=is_absent, description="one that its project has approved")
     team: Label = "default"
     user: Label = "unknown"
     pool: PoolName = PoolName("default")

@@ -18,6 +18,7 @@ SNAPSHOTS = "trainhouse.snapshots"
 ALLOCATIONS = "trainhouse.allocations"
 POOLS = "trainhouse.pools"
 POLICIES = "trainhouse.policies"
+PROJECTS = "trainhouse.projects"
 HEARTBEATS = "trainhouse.heartbeats"
 NODE_KEYS = "trainhouse.node-keys"
 VERDICTS = "trainhouse.verdicts"
@@ -67,7 +68,7 @@ class Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
-    Topic(JOBS, "any", "JobSubmitted, CancelJob, ChangeJob, PoolCreated, PolicyChanged, CordonNode, DrainNode …", public=True),
+    Topic(JOBS, "any", "JobSubmitted, CancelJob, ChangeJob, PoolCreated, PolicyChanged, ChangeProject, DrainNode …", public=True),
     Topic(ADMISSION, "job", "what intake re-keyed", retention_days=None),
     Topic(
         DIRECTORY,
@@ -114,6 +115,14 @@ TOPICS: tuple[Topic, ...] = (
         public=True,
         single_partition=True,
     ),
+    Topic(
+        PROJECTS,
+        "project",
+        "ProjectApplied: members, purposes and limits of a project",
+        compacted=True,
+        public=True,
+        single_partition=True,
+    ),
     Topic(HEARTBEATS, "node", "NodeHeartbeat", retention_days=3),
     Topic(NODE_KEYS, "pool and node", "NodeKeyed: the public key of each node", compacted=True, single_partition=True),
     Topic(
@@ -145,7 +154,12 @@ TOPICS: tuple[Topic, ...] = (
     Topic(STUDIES, "study", "studies"),
     Topic(OPERATIONS, "node", "DumpStacks, ExecuteCommand", retention_days=1),
     Topic(OPERATION_REPLIES, "request", "OperationReplied", retention_days=1),
-    Topic(AUDIT, "who asked", "AccessRefused, RequestAccepted: what was asked of the gateway, and by whom", retention_days=365),
+    Topic(
+        AUDIT,
+        "who asked",
+        "AccessGranted, AccessRefused, RequestAccepted …: what was asked of the gateway, and by whom",
+        retention_days=365,
+    ),
     Topic(TOKENS, "token", "TokenIssued, TokenRevoked", compacted=True, single_partition=True),
     Topic(SERVICES, "service", "ServiceMeasured: how well a part of the platform answered"),
     Topic(TRACES, "job", "JobTraced: how far the exporter has told of a job", compacted=True, single_partition=True),

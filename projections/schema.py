@@ -26,6 +26,7 @@ _SIMPLE: dict[str, pa.DataType] = {
     "Float64": pa.float64(),
     "DateTime64(3, 'UTC')": TIME,
     "Array(String)": pa.list_(pa.string()),
+    "Array(DateTime64(3, 'UTC'))": pa.list_(TIME),
     "Array(UInt32)": pa.list_(pa.uint32()),
     "Map(String, String)": pa.map_(pa.string(), pa.string()),
     "Map(UInt8, Float32)": pa.map_(pa.uint8(), pa.float32()),

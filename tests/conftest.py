@@ -36,6 +36,15 @@ def kafka(kafka_server: KafkaServer) -> str:
 
 
 @pytest.fixture(scope="session")
+def object_store_with_sts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    """A store that gives keys which end by themselves."""
+    from tests.sts_store import StsStore
+
+    with StsStore(tmp_path_factory.mktemp("sts")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def object_store_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
     """The shared object store: `endpoint`, `access_key`, `secret_key`, `bucket`."""
     from trainhouse.deploy.local.store import StoreServer

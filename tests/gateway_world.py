@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,8 +41,11 @@ class ListBus:
         self.sent.append((topic, event_id, event))
         return Sent(event_id, topic, 0, len(self.sent))
 
-    def tell(self, topic: str, event: Event, event_id: str, *, key: str | None = None) -> None:
+    def tell(
+        self, topic: str, event: Event, event_id: str, *, key: str | None = None, on_done: Callable[[bool], None] = lambda taken: None
+    ) -> None:
         self.sent.append((topic, event_id, event))
+        on_done(True)
 
     def close(self) -> None:
         pass
@@ -98,9 +101,12 @@ def world_in(folder: Path, **settings: Any) -> Iterator[World]:
     """A world in a fresh folder."""
     with tables_in(folder) as tables:
         bus = ListBus()
-        chosen = GatewaySettings.model_validate({"key": KEY.decode(), "stream_poll_s": 0.1, "after_wait_s": 1.0} | settings)
+        chosen = GatewaySettings.model_validate(
+            {"key": KEY.decode(), "stream_poll_s": 0.1, "hosts": "gateway", "after_wait_s": 1.0} | settings
+        )
         reader = SqlReader(ClickHouseSettings(url=tables.url))
         gateway = Gateway(chosen, KEY, reader, bus, Hub(50, 100))  # type: ignore[arg-type]
         gateway.revocations.complete()
+        gateway.projects.complete()
         with TestClient(make_app(gateway), base_url="http://gateway", raise_server_exceptions=False) as client:
             yield World(tables, gateway, bus, client)

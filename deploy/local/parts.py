@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trainhouse.deploy.local.kafka import KafkaServer
 from trainhouse.deploy.local.layout import StackFolder, StackPorts, endpoint
+from trainhouse.deploy.local.server import PRIVATE_UMASK
 from trainhouse.deploy.local.store import StoreKeys, StoreServer
 
 SERVERS = ("kafka", "store")
@@ -40,6 +41,8 @@ class Part:
     stop_wait_s: int = 10
     # What the kernel sends it when the supervisor itself is killed.
     orphan_signal: str = "SIGTERM"
+    # None: as the supervisor's own.
+    umask: int | None = None
 
 
 def kafka_server(folder: StackFolder, ports: StackPorts) -> KafkaServer:
@@ -56,7 +59,9 @@ def all_parts(folder: StackFolder, ports: StackPorts, keys: StoreKeys) -> list[P
     """Every part, in the order of starting; a stop goes the other way round (the agent first)."""
     kafka, store = kafka_server(folder, ports), store_server(folder, ports, keys)
     servers = [
-        Part("kafka", "servers", kafka.command(), kafka.folder, 10, kafka.environment(), kafka.bootstrap, stop_wait_s=20),
+        Part(
+            "kafka", "servers", kafka.command(), kafka.folder, 10, kafka.environment(), kafka.bootstrap, stop_wait_s=20, umask=PRIVATE_UMASK
+        ),
         # SIGKILL for the reason that StoreServer.stop_timeout_s gives.
         Part(
             "store",
@@ -69,6 +74,7 @@ def all_parts(folder: StackFolder, ports: StackPorts, keys: StoreKeys) -> list[P
             stop_signal="KILL",
             stop_wait_s=5,
             orphan_signal="SIGKILL",
+            umask=PRIVATE_UMASK,
         ),
     ]
     addresses = {"projector": endpoint(ports.clickhouse, "http"), "gateway": endpoint(ports.gateway, "http")}

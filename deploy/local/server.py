@@ -23,6 +23,8 @@ from trainhouse.deploy.local.errors import NotReady
 PR_SET_PDEATHSIG = 1
 POLL_S = 0.05
 LOG_TAIL_BYTES = 2_000
+# What a server makes is its owner's alone, sockets in shared folders included.
+PRIVATE_UMASK = 0o077
 
 
 def die_with_parent(signum: int = signal.SIGKILL) -> Callable[[], None]:
@@ -99,6 +101,7 @@ class Server(ABC):
                 env={**environ, **self.environment()},
                 preexec_fn=die_with_parent(),
                 start_new_session=True,
+                umask=PRIVATE_UMASK,
             )
         try:
             self.wait_ready()

@@ -1,7 +1,8 @@
 """An S3 server on one machine: SeaweedFS, all its roles in one process, from a Python package.
 
 Always: every listening port is given and on loopback (the ones it would open by itself are switched off), its memory
-has a bound, only our key may use it, and nothing is reported to anybody.  Never: a port that nobody asked for.
+has a bound, only our key may use it by S3 and nobody by its other ports, and nothing is reported to anybody.
+Never: a port that nobody asked for.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import json
 import secrets
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from trainhouse.deploy.local import store_doors
 from trainhouse.deploy.local.errors import NotReady
 from trainhouse.deploy.local.ports import LOOPBACK, free_ports
+from trainhouse.deploy.local.private import write_private
 from trainhouse.deploy.local.runtime import remove_runtime_dir, runtime_dir
 from trainhouse.deploy.local.server import Server
 
@@ -101,22 +104,28 @@ class StoreServer(Server):
     def config_file(self) -> Path:
         return self.folder / "s3.json"
 
+    @property
+    def doors_folder(self) -> Path:
+        return self.folder / "doors"
+
     def prepare(self) -> None:
-        """Make the folders and the file with the key, readable by its owner alone."""
+        """Make the folders, the file with the key, and what closes the other ports; readable by their owner alone."""
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
         identity = {
             "name": "trainhouse",
             "credentials": [{"accessKey": self.access_key, "secretKey": self.secret_key}],
             "actions": ["Admin", "Read", "Write", "List", "Tagging"],
         }
-        self.config_file.touch(mode=0o600)
-        self.config_file.write_text(json.dumps({"identities": [identity]}))
+        write_private(self.config_file, json.dumps({"identities": [identity]}).encode())
+        store_doors.refuse_taken(self._sockets())
+        store_doors.write_doors(self.doors_folder)
 
     def command(self) -> list[str]:
         """The server's command line."""
         weed = Path(sysconfig.get_path("scripts")) / "weed"
-        # -logtostderr comes before the command: it belongs to the whole program.
-        return [str(weed), "-logtostderr=true", "server", *(f"-{key}={value}" for key, value in self.options().items())]
+        # These two come before the command: they belong to the whole program.
+        general = ["-logtostderr=true", f"-config_dir={self.doors_folder}"]
+        return [str(weed), *general, "server", *(f"-{key}={value}" for key, value in self.options().items())]
 
     def environment(self) -> Mapping[str, str]:
         """A soft bound on the heap: the collector works harder before memory grows past it."""
@@ -159,12 +168,21 @@ class StoreServer(Server):
             "s3.localSocket": str(sockets / "s3.sock"),
             "s3.concurrentUploadLimitMB": IN_FLIGHT_MB,
             "s3.readerCacheSizeMB": 64,
+            **store_doors.OPTIONS,
         }
 
     def stop(self) -> None:
         """As any server's; its sockets go too."""
         super().stop()
         remove_runtime_dir(self.folder)
+        for socket in self._sockets():
+            socket.unlink(missing_ok=True)
+
+    def _sockets(self) -> Iterator[Path]:
+        ports = self.ports
+        return store_doors.local_sockets(
+            {"master": ports.master_grpc, "volume": ports.volume_grpc, "filer": ports.filer_grpc, "s3": ports.s3_grpc}
+        )
 
     def client(self, timeout_s: float = CLIENT_TIMEOUT_S) -> S3Client:
         """A boto3 client of this store, without retries."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
-from xmlrpc.client import Fault, ServerProxy
+from xmlrpc.client import Fault, ServerProxy  # nosec B411  # a unix socket in a folder of our own, mode 0700
 
 from supervisor.xmlrpc import SupervisorTransport
 

@@ -84,6 +84,7 @@ def _program(folder: StackFolder, part: Part) -> str:
         stdout_logfile_maxbytes=LOG_BYTES,
         stdout_logfile_backups=LOG_BACKUPS,
         **({"environment": _environment(part)} if part.environment else {}),
+        **({"umask": f"{part.umask:03o}"} if part.umask is not None else {}),
     )
 
 

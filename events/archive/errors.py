@@ -13,3 +13,7 @@ class ArchiveDamaged(ArchiveError):
 
 class ArchiveGap(ArchiveError):
     """Archive and topic do not meet: records are in neither, or the topic lost what the archive has."""
+
+
+class ChainBroken(ArchiveDamaged):
+    """An object is not the one that was written there: it does not name the one before it as it is, or the topic says otherwise."""

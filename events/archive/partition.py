@@ -3,8 +3,9 @@
     archive/TOPIC/ID OF THE TOPIC/PARTITION/FIRST OFFSET.jsonl.gz
 
 Holds: an object is written once and never changed, and only by a writer that saw the object before it (each begins where the one before
-ends); so however many writers there are and wherever they die, the objects are one chain without a hole, and each offset is in one of
-them. Where the archive ends is what its last object says. A topic that was made anew has another id, and an archive of its own.
+ends, and names its seal); so however many writers there are and wherever they die, the objects are one chain without a hole, and each
+offset is in one of them. Where the archive ends is what its last object says. A topic that was made anew has another id, and an archive of
+its own.
 Never: deletes.
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from trainhouse.events.archive.errors import ArchiveDamaged
-from trainhouse.events.archive.segments import LogRecord, Segment, decode
+from trainhouse.events.archive.segments import GENESIS, LogRecord, Segment, decode, seal_of
 
 PREFIX = "archive/"
 _FIRST = re.compile(r"(\d{20})\.jsonl\.gz")
@@ -39,6 +40,8 @@ class PartitionArchive:
         self._store = store
         self._prefix = f"{PREFIX}{topic}/{topic_id}/{partition}/"
         self._newest = ""
+        self._end = 0
+        self._seal = GENESIS
         self.topic = topic
         self.partition = partition
 
@@ -55,12 +58,27 @@ class PartitionArchive:
         """The first offset that is not archived. Blocks; reads the last object. Raises ArchiveDamaged."""
         for first in self._firsts(self._newest):
             self._newest = self.key(first)
-        return self._segment(self._newest).end if self._newest else 0
+        if self._newest:
+            segment, self._seal = self._sealed(self._newest)
+            self._end = segment.end
+        return self._end
 
     def add(self, first: int, records: Sequence[LogRecord]) -> bool:
         """Writes the next object: `first` is where the archive ends. False: another writer went on from there already. Blocks."""
-        segment = Segment(self.topic, self.partition, first, records[-1].offset + 1, tuple(records))
-        return self._store.put_if_absent(self.key(first), segment.encode())
+        if self._end != first:
+            self.end()
+        segment = Segment(self.topic, self.partition, first, records[-1].offset + 1, tuple(records), self._seal)
+        body = segment.encode()
+        if not self._store.put_if_absent(self.key(first), body):
+            return False
+        self._newest, self._end, self._seal = self.key(first), segment.end, seal_of(body)
+        return True
+
+    def segments(self) -> Iterator[tuple[str, Segment, str]]:
+        """Every object in order: its name, what it holds, its seal. Blocks. Raises ArchiveDamaged."""
+        for first in self._firsts(""):
+            key = self.key(first)
+            yield key, *self._sealed(key)
 
     def read(self, start: int, end: int) -> Iterator[LogRecord]:
         """The records of [start, end), an object at a time. Blocks. Raises ArchiveDamaged, which names what is missing or damaged."""
@@ -92,6 +110,9 @@ class PartitionArchive:
                 yield int(found[1])
 
     def _segment(self, key: str) -> Segment:
+        return self._sealed(key)[0]
+
+    def _sealed(self, key: str) -> tuple[Segment, str]:
         content = self._store.get(key)
         if content is None:
             raise ArchiveDamaged(f"the archive's object {key} is missing: put a copy of it in its place")
@@ -100,4 +121,4 @@ class PartitionArchive:
             raise ArchiveDamaged(
                 f"the archive's object {key} is {segment.topic}-{segment.partition} from {segment.first} on, not what its name says"
             )
-        return segment
+        return segment, seal_of(content)

@@ -1,7 +1,7 @@
 """One object of the archive: consecutive records of a topic partition, with the offsets that it covers.
 
 Readable by hand: gzip of JSON lines (`zcat … | jq`). A head line with the place and the offsets, a line a record, a last line with the
-SHA-256 of all bytes before it.
+SHA-256 of all bytes before it, which the next object's head line names as its `previous`.
 Holds: pure; equal records give equal bytes, and every record comes back byte for byte; what is damaged is refused.
 """
 
@@ -22,6 +22,8 @@ FORMAT = 1
 # Level 9 takes four times the time for a hundredth fewer bytes.
 COMPRESSION = 6
 _BASE64 = "base64"
+GENESIS = "0" * 64
+"""What the first object of a chain names as the one before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class Segment:
     first: int
     end: int
     records: tuple[LogRecord, ...]
+    # The seal of the object before: so whoever changes one has to change all behind it. Empty in objects of before there were chains.
+    previous: str = ""
 
     def encode(self) -> bytes:
         """The object's bytes."""
@@ -60,6 +64,7 @@ class Segment:
             "first": self.first,
             "end": self.end,
             "records": len(self.records),
+            **({"previous": self.previous} if self.previous else {}),
         }
         body = b"".join(orjson.dumps(line) + b"\n" for line in (head, *map(_line, self.records)))
         return gzip.compress(body + _seal(body), COMPRESSION, mtime=0)
@@ -73,12 +78,19 @@ def decode(key: str, content: bytes) -> Segment:
         if about["format"] != FORMAT:
             raise ArchiveDamaged(f"{key} has format {about['format']}, this program reads {FORMAT}: use a newer one")
         records = tuple(_record(int(about["partition"]), orjson.loads(line)) for line in lines)
-        segment = Segment(str(about["topic"]), int(about["partition"]), int(about["first"]), int(about["end"]), records)
+        segment = Segment(
+            str(about["topic"]), int(about["partition"]), int(about["first"]), int(about["end"]), records, str(about.get("previous", ""))
+        )
         if len(records) != about["records"] or not _in_order(segment):
             raise ValueError("its records are not those that its head names")
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise ArchiveDamaged(f"the archive's object {key} is damaged ({error}): put a copy of it in its place") from error
     return segment
+
+
+def seal_of(content: bytes) -> str:
+    """The SHA-256 that a sound object ends with: what the next one names."""
+    return str(orjson.loads(gzip.decompress(content).splitlines()[-1])["sha256"])
 
 
 def cut(records: Iterable[LogRecord], max_bytes: int) -> Iterator[Sequence[LogRecord]]:

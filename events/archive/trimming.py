@@ -20,15 +20,18 @@ def trim(log: PartitionLog, archive: PartitionArchive, needed_from: int) -> int:
     upto = min(archive.end(), needed_from)
     while (low := log.bounds()[0]) < upto:
         try:
-            _compare(log, archive, low, upto)
+            compare(log, archive, low, upto)
         except RecordsGone:
             continue  # another one trimmed meanwhile
         return log.delete_before(upto)
     return low
 
 
-def _compare(log: PartitionLog, archive: PartitionArchive, start: int, end: int) -> None:
-    """Raises ArchiveDamaged unless the archive has all that the topic has of [start, end), and nothing else."""
+def compare(log: PartitionLog, archive: PartitionArchive, start: int, end: int) -> None:
+    """Raises ArchiveDamaged unless the archive has all that the topic has of [start, end), and nothing else.
+
+    Raises RecordsGone where the topic was trimmed meanwhile.
+    """
     kept = takewhile(lambda record: record.offset < end, log.records(start))
     for archived, here in zip_longest(archive.read(start, end), kept):
         if archived != here:

@@ -26,14 +26,16 @@ class Archived:
     objects: int = 0
 
 
-def archive_partition(log: PartitionLog, archive: PartitionArchive, segment_bytes: int = SEGMENT_BYTES) -> Archived:
-    """Archives up to the topic's end as of the call. Blocks.
+def archive_partition(
+    log: PartitionLog, archive: PartitionArchive, segment_bytes: int = SEGMENT_BYTES, *, expires: bool = False
+) -> Archived:
+    """Archives up to the topic's end as of the call. Blocks. With `expires`, an archive may begin where the topic does now.
 
     Raises ArchiveGap, ArchiveDamaged, BusUnavailable, and what the store raises.
     """
     records = objects = 0
     while True:
-        end = joint(log, archive)
+        end = log.bounds()[0] if expires and archive.end() == 0 else joint(log, archive)
         try:
             for group in cut(log.records(end), segment_bytes):
                 if not archive.add(end, group):

@@ -18,13 +18,16 @@ from urllib.parse import urlencode
 import chdb
 from chdb.state.sqlitelike import Connection
 
-from trainhouse.projections.endpoint.gate import Gate
+from trainhouse.projections.endpoint.allowed import CATALOGUE, Known, known
+from trainhouse.projections.endpoint.gate import Gate, Passed, check_format
 from trainhouse.projections.endpoint.native import header_block
+from trainhouse.projections.endpoint.verdicts import Verdicts
 from trainhouse.projections.errors import QueryRefused
 
 TOO_MANY_QUERIES = 202
 UNKNOWN_DATABASE = 81
 _CODE = re.compile(r"Code: (\d+)")
+_OWN_QUESTION = re.compile(r": In scope SELECT formatQuerySingleLine\(.*(?=\. \([A-Z_]+\))", re.DOTALL)
 DATABASES = frozenset({"", "default", "__default__", "system", "information_schema", "INFORMATION_SCHEMA"})
 
 
@@ -48,6 +51,7 @@ class Limits:
             f"SET max_memory_usage = {self.memory_bytes}",
             f"SET max_threads = {self.threads}",
             "SET max_query_size = 1048576",
+            "SET max_parser_backtracks = 100000",
             # A condition on a column behind joins marks granules for questions that have no such condition: rows were missed (26.9).
             "SET use_query_condition_cache = 0",
             "SET readonly = 1",
@@ -74,27 +78,36 @@ class ReadPool:
         self._idle: LifoQueue[Connection] = LifoQueue()
         for _ in range(size):
             self._idle.put(self._open())
-        self.gate = Gate(self._table_functions())
+        self._verdicts = Verdicts()
+        self.gate = Gate(self._known())
 
     def query(self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "", wait_s: float = 30.0) -> Answer:
         """Runs one read. Raises QueryRefused with ClickHouse's code, whatever goes wrong."""
-        passed = self.gate.check(sql)
         if database not in DATABASES:
             raise QueryRefused(f"database {database!r} does not exist; leave it out, or use default or system", UNKNOWN_DATABASE)
-        chosen = passed.format or default_format
+        check_format(default_format)
         try:
             connection = self._idle.get(timeout=wait_s)
         except Empty:
             raise QueryRefused(f"no connection became free in {wait_s:.0f} s; try again", TOO_MANY_QUERIES) from None
-        whole = False
+        whole = True  # what the gate asks fails before it has output
         try:
-            answer = self._run(connection, passed.body, chosen, parameters, database)
+            passed = self._passed(connection, sql, parameters, database)
+            whole = False
+            answer = self._run(connection, passed.body, passed.format or default_format, parameters, database)
             whole = True
             return answer
         except (chdb.ChdbError, RuntimeError) as error:
             raise _refused(error) from error
         finally:
             self._idle.put(connection if whole else self._reopen(connection))
+
+    def _passed(self, connection: Connection, sql: str, parameters: Mapping[str, str], database: str) -> Passed:
+        passed = self._verdicts.get(sql, database)
+        if passed is None:
+            passed = self.gate.check(sql, lambda question, values: _text(connection, question, values), parameters, database)
+            self._verdicts.keep(sql, database, passed)
+        return passed
 
     def close(self) -> None:
         """Closes the connections that are idle."""
@@ -131,17 +144,21 @@ class ReadPool:
         broken.close()
         return fresh
 
-    def _table_functions(self) -> frozenset[str]:
+    def _known(self) -> Known:
         connection = self._idle.get()
         try:
-            names = connection.query("SELECT lower(name) FROM system.table_functions", "TSV").bytes().decode().split()
+            return known(_text(connection, CATALOGUE))
         finally:
             self._idle.put(connection)
-        return frozenset(names)
+
+
+def _text(connection: Connection, question: str, values: Mapping[str, str] | None = None) -> str:
+    answer: bytes = connection.query(question, "TSVRaw", params=dict(values or {})).bytes() or b""
+    return answer.decode("utf-8", "replace")
 
 
 def _refused(error: Exception) -> QueryRefused:
-    text = str(error)
+    text = _OWN_QUESTION.sub("", str(error))
     start = text.find("Code: ")
     code = _CODE.search(text)
     return QueryRefused(text[start:] if start > 0 else text, int(code[1]) if code else 1002)

@@ -1,86 +1,230 @@
-"""Which statements the endpoint runs: reads of one statement that touch nothing but the tables of this engine.
+"""Which statements run: one that reads, and names only what is allowed. The first of two walls.
 
-Holds: the engine's own `readonly = 1` refuses writes; this refuses what that lets through (measured): `INTO OUTFILE`, the scalar
-`file()`, the table functions of object stores, `KILL QUERY`, `USE`, a second statement, and names of Python objects.
-Never: changes a query, but for the FORMAT clause that it finds.
+Why not by rules over the user's text: two programs that read one text differently leave a gap between them. So the engine's formatter
+spells the statement, and the engine's parser says what is in it; here is only judged. `spelling` and `parsing` are the two questions.
+Holds: what runs is the engine's own spelling, the same text that was parsed; settings in a statement are refused, the connection's
+count; a name of a refused function is refused wherever it stands, since the engine takes names for functions (`arrayMap(file, …)`).
+Never: runs anything, and never changes a statement, but for the FORMAT clause that it takes off.
 """
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from trainhouse.projections.endpoint.lexer import SYNTAX_ERROR, Token, tokens
+from trainhouse.projections.endpoint.allowed import SYSTEM_DATABASES, Known, allowed
+from trainhouse.projections.endpoint.tree import Node, nodes
+from trainhouse.projections.endpoint.words import SYNTAX_ERROR, Word, words
 from trainhouse.projections.errors import QueryRefused
 
 READONLY = 164
-ALLOWED_STATEMENTS = frozenset({"SELECT", "WITH", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "EXISTS", "FROM", "VALUES"})
-# Table functions that read nothing from outside. Every other one that the engine knows is refused.
-HARMLESS_TABLE_FUNCTIONS = frozenset(
-    {"numbers", "numbers_mt", "zeros", "zeros_mt", "generateseries", "generate_series", "primes", "values", "sqlstandardvalues"}
-    | {"null", "view", "viewifpermitted", "viewexplain", "merge", "format", "generaterandom", "fuzzjson", "fuzzquery"}
-    | {"mergetreeindex", "mergetreeprojection", "mergetreetextindex", "mergetreecodecblockcounts", "mergetreeanalyzeindexes"}
+UNKNOWN_FORMAT = 73
+MAX_STATEMENT_BYTES = 256 * 1024
+# The engine's lexer looks for the end of each `$tag$` in all that follows.
+MAX_DOLLAR_WORK = 32 * 1024**2
+
+_READS = frozenset({"SelectWithUnionQuery", "SelectIntersectExceptQuery", "SelectQuery", "DescribeQuery", "Explain"})
+_SHOWS = frozenset(
+    {"ShowTables", "ShowColumns", "ShowFunctions", "ShowIndexes"}
+    | {"ShowCreateTableQuery", "ShowCreateViewQuery", "ShowCreateDatabaseQuery"}
+    | {"ExistsTableQuery", "ExistsViewQuery", "ExistsDatabaseQuery"}
 )
-OUTSIDE_FUNCTIONS = frozenset({"file", "reversednsquery", "catboostevaluate", "filesystemcapacity", "filesystemavailable"})
+_PARTS = frozenset(
+    {"ExpressionList", "Function", "Identifier", "TableIdentifier", "Literal", "Asterisk", "QualifiedAsterisk", "Subquery", "WithElement"}
+    | {"TablesInSelectQuery", "TablesInSelectQueryElement", "TableExpression", "TableJoin", "ArrayJoin", "SampleRatio"}
+    | {"OrderByElement", "StorageOrderByElement", "InterpolateElement", "WindowDefinition", "WindowListElement", "Set", "TTLElement"}
+    | {"ColumnsRegexpMatcher", "ColumnsListMatcher", "QualifiedColumnsRegexpMatcher", "QualifiedColumnsListMatcher"}
+    | {"ColumnsTransformerList", "ColumnsApplyTransformer", "ColumnsExceptTransformer", "ColumnsReplaceTransformer"}
+    | {"ColumnsReplaceTransformer::Replacement", "Lambda", "DataType", "QueryParameter", "Collation", "ExpressionElement"}
+)
+# Words before a bracket that are no calls, in what the tree does not show.
+_NO_CALLS = frozenset({"IN", "AND", "OR", "NOT", "WHERE", "LIKE", "ILIKE", "BETWEEN", "THEN", "WHEN", "ELSE"})
+NO_SETTINGS = "SETTINGS are not offered here: the limits are the endpoint's; leave the clause out"
+_PLAIN_TABLE = re.compile(r"^(?:[A-Za-z_]\w*\.)?[A-Za-z_]\w*$")
+_STRUCTURE = re.compile(r"^'[A-Za-z0-9_ ,()]*'$")
+_EXPRESSIONS = re.compile(r"\b(?:DEFAULT|MATERIALIZED|ALIAS|EPHEMERAL|CODEC|TTL)\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Passed:
-    """A query that may run. `format` is its own FORMAT, if any; `body` is the query without it and without a trailing `;`."""
+    """A statement that may run, in the engine's spelling. `format` is its own FORMAT, if any, which `body` lacks."""
 
     body: str
     format: str | None
+    words: tuple[Word, ...]
+
+
+Ask = Callable[[str, Mapping[str, str]], str]
+"""The engine's answer to one question with bound values, as plain text."""
+
+
+def spelling(text: str) -> str:
+    """The question how the engine spells a statement; the text travels as hex, so nothing of it is part of the question."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) > MAX_STATEMENT_BYTES:
+        raise QueryRefused(f"a query may have {MAX_STATEMENT_BYTES} bytes at most", SYNTAX_ERROR)
+    if raw.count(b"$") * len(raw) > MAX_DOLLAR_WORK:
+        raise QueryRefused("the query has too many `$` for its length; write text in single quotes", SYNTAX_ERROR)
+    if not raw.strip(b"; \t\r\n"):
+        raise QueryRefused("the query is empty; send SQL in `query` or in the body", SYNTAX_ERROR)
+    return f"SELECT formatQuerySingleLine(unhex('{raw.hex()}'))"
+
+
+def parsing(passed: Passed) -> str:
+    """The question for the syntax tree of what would run."""
+    return f"EXPLAIN AST {passed.body}"
 
 
 @dataclass(frozen=True)
 class Gate:
-    """`table_functions` are the names that the engine knows, in lower case."""
+    """`known`: what the engine knows and may not be named."""
 
-    table_functions: frozenset[str]
+    known: Known
 
-    def check(self, query: str) -> Passed:
-        """Raises QueryRefused with the reason when the query may not run."""
-        found = tokens(query)
-        while found and found[-1].text == ";" and found[-1].kind == "sign":
-            found.pop()
+    def check(self, text: str, ask: Ask, values: Mapping[str, str], database: str = "") -> Passed:
+        """The statement as it may run. Blocks on the engine. Raises QueryRefused with the reason when it may not."""
+        passed = self.spelled(ask(spelling(text), {}), database)
+        self.parsed(passed, ask(parsing(passed), values))
+        return passed
+
+    def spelled(self, statement: str, database: str = "") -> Passed:
+        """Judges the engine's spelling of a statement by its words. Raises QueryRefused."""
+        found = words(statement)
         if not found:
             raise QueryRefused("the query is empty; send SQL in `query` or in the body", SYNTAX_ERROR)
-        self._statement(found)
-        self._calls(found)
-        cut = _format_at(found)
-        end = found[-1].end if cut is None else found[cut].start
-        return Passed(query[:end], None if cut is None else found[cut + 1].text)
-
-    def _statement(self, found: list[Token]) -> None:
-        if any(t.kind == "sign" and t.text == ";" for t in found):
-            raise QueryRefused("one statement at a time: there is text after a `;`", SYNTAX_ERROR)
-        first = next((t for t in found if t.text != "("), found[0])
-        if first.kind != "word" or first.text.upper() not in ALLOWED_STATEMENTS:
-            raise QueryRefused(
-                f"this endpoint is read-only and does not run {first.text[:40]!r}; use SELECT, SHOW, DESCRIBE, EXPLAIN", READONLY
-            )
-        words = [t.text.upper() if t.kind == "word" else "" for t in found]
-        if "OUTFILE" in words and "INTO" in words:
+        self._names(found, database)
+        _bound(found)
+        texts = [word.text if word.kind == "word" else "" for word in found]
+        if any(texts[at : at + 2] == ["INTO", "OUTFILE"] for at in range(len(texts))):
             raise QueryRefused("INTO OUTFILE would write a file on the server; redirect the output of your client", READONLY)
-        if words[0] == "SHOW" and "CREATE" not in words[:2] and "GRANTS" in words:
-            raise QueryRefused("SHOW GRANTS is not offered here", READONLY)
+        if any(texts[at] == "SETTINGS" and found[at + 2].text == "=" for at in range(len(texts) - 2)):
+            raise QueryRefused(NO_SETTINGS, READONLY)
+        own = _format(found)
+        if own is None:
+            return Passed(statement.strip(), None, tuple(found))
+        check_format(own)
+        return Passed(statement[: found[-2].start].strip(), own, tuple(found[:-2]))
 
-    def _calls(self, found: list[Token]) -> None:
-        for token, following in zip(found, [*found[1:], None], strict=False):
-            if token.kind not in ("word", "name") or following is None or following.text != "(":
+    def parsed(self, passed: Passed, explained: str) -> None:
+        """Judges the syntax tree of a statement that `spelled` gave. Raises QueryRefused."""
+        tree = nodes(explained)
+        if tree[0].kind not in _READS | _SHOWS:
+            raise QueryRefused(
+                f"this endpoint is read-only and does not run {passed.words[0].text[:40]!r}; use SELECT, SHOW, DESCRIBE, EXPLAIN",
+                READONLY,
+            )
+        for at, node in enumerate(tree):
+            self._node(tree, at, node)
+        written = sum(word.kind == "word" and word.text == "SELECT" for word in passed.words)
+        if written > sum(node.kind == "SelectQuery" for node in tree):
+            raise QueryRefused("there is a SELECT in a place that is not offered here; write it as a subquery in FROM", READONLY)
+        _hidden_calls(passed.words, everywhere=tree[0].kind in _SHOWS)
+
+    def _names(self, found: list[Word], database: str) -> None:
+        tables = self.known.system_tables if database.lower() in SYSTEM_DATABASES else frozenset()
+        for at, word in enumerate(found):
+            if word.kind not in ("word", "name"):
                 continue
-            name = token.text.lower()
-            outside = name in self.table_functions and name not in HARMLESS_TABLE_FUNCTIONS
-            if outside or name in OUTSIDE_FUNCTIONS or (name.startswith("ai") and name[2:3].isalpha() and name in _AI):
-                raise QueryRefused(f"{token.text}() reaches outside the tables of this engine and is refused", READONLY)
+            before = found[at - 1].text if at else ""
+            lower = word.text.lower()
+            if before == "." and at > 1 and found[at - 2].text.lower() in SYSTEM_DATABASES and lower not in allowed().system_tables:
+                raise QueryRefused(f"the table {found[at - 2].text}.{word.text} is not offered here", READONLY)
+            if lower in tables:
+                raise QueryRefused(f"the table {word.text} of the system is not offered here", READONLY)
+            called = at + 1 < len(found) and found[at + 1].text == "("
+            outside = lower in self.known.functions and (called or before not in (".", "AS"))
+            if outside or (called and lower in self.known.table_functions):
+                raise QueryRefused(f"{word.text}() reaches outside the tables of this engine and is refused", READONLY)
+            if word.kind == "name" and "\\" in word.text:
+                raise QueryRefused("a name with a backslash or a control character in it is not offered here", READONLY)
+
+    def _node(self, tree: list[Node], at: int, node: Node) -> None:
+        if node.kind == "Function":
+            if node.parent is not None and tree[node.parent].kind == "TableExpression":
+                self._table_function(tree, at)
+            elif not allowed().function(node.text):
+                raise QueryRefused(f"the function {node.text}() is not offered here", READONLY)
+        elif node.kind == "TableIdentifier":
+            if not _PLAIN_TABLE.match(node.text):
+                raise QueryRefused(f"there is no table {node.text[:80]!r}; SHOW TABLES lists them", READONLY)
+            self._system(node.text)
+        elif node.kind == "Identifier":
+            self._system(node.text)
+        elif node.kind == "Set":
+            if node.parent is None or tree[node.parent].kind != "Explain":
+                raise QueryRefused(NO_SETTINGS, READONLY)
+        elif node.kind not in _PARTS and node.kind not in _READS and not (at == 0 and node.kind in _SHOWS):
+            raise QueryRefused(f"a query with {node.kind} in it is not offered here", READONLY)
+
+    def _table_function(self, tree: list[Node], at: int) -> None:
+        name = tree[at].text
+        if name.lower() not in allowed().table_functions and name not in self.known.views:
+            raise QueryRefused(f"the table function {name}() reaches outside the tables of this engine and is refused", READONLY)
+        if name.lower() != "values":
+            return
+        # The structure of a table may have expressions in it, which the tree does not show.
+        first = next((node for node in tree[at + 1 :] if node.depth == tree[at].depth + 2), None)
+        if first is None or first.kind != "Literal" or (first.text[:1] == "'" and not _plain_structure(first.text)):
+            raise QueryRefused("values() takes plain values here, or names and types without expressions before them", READONLY)
+
+    def _system(self, name: str) -> None:
+        parts = name.lower().split(".")
+        if len(parts) > 1 and parts[0] in SYSTEM_DATABASES and parts[1] not in allowed().system_tables:
+            raise QueryRefused(f"the table {name} is not offered here", READONLY)
 
 
-_AI = frozenset({"airedact", "aisimilarity", "aifilter", "aiclassify", "aiembed", "aiextract", "aigenerate", "aitranslate"})
+def check_format(name: str) -> None:
+    """Raises QueryRefused for a form of answers that is not offered."""
+    if name not in allowed().formats:
+        raise QueryRefused(f"the format {name[:40]!r} is not offered here; use JSON, CSV, TSV, Arrow, Parquet …", UNKNOWN_FORMAT)
 
 
-def _format_at(found: list[Token]) -> int | None:
-    """Index of a trailing FORMAT clause's first token."""
-    if len(found) >= 3 and found[-2].kind == "word" and found[-2].text.upper() == "FORMAT" and found[-1].kind in ("word", "name"):
-        before = found[-3]
-        if not (before.kind == "sign" and before.text in (".", ",")):
-            return len(found) - 2
-    return None
+def _bound(found: list[Word]) -> None:
+    for word in found:
+        if word.kind == "bound" and "Identifier" in word.text:
+            raise QueryRefused("a bound value cannot be a name here ({name:Identifier}); write the name into the query", READONLY)
+
+
+def _format(found: list[Word]) -> str | None:
+    if len(found) < 3 or found[-1].kind not in ("word", "name") or found[-2].kind != "word" or found[-2].text != "FORMAT":
+        return None
+    return None if found[-3].text in (".", ",", "AS") and found[-3].kind != "text" else found[-1].text
+
+
+def _plain_structure(literal: str) -> bool:
+    return bool(_STRUCTURE.match(literal)) and not _EXPRESSIONS.search(literal)
+
+
+def _hidden_calls(found: tuple[Word, ...], everywhere: bool) -> None:
+    """What the tree does not show: the whole of a SHOW, and what APPLY is given."""
+    for at, word in enumerate(found):
+        if word.kind == "word" and word.text == "APPLY" and at + 1 < len(found):
+            if found[at + 1].text != "(":
+                _listed(found[at + 1])
+            _calls(_bracketed(found, at + 1))
+    if everywhere:
+        _calls(found)
+
+
+def _bracketed(found: tuple[Word, ...], at: int) -> tuple[Word, ...]:
+    depth = 0
+    for end in range(at, len(found)):
+        depth += {"(": 1, ")": -1}.get(found[end].text if found[end].kind == "sign" else "", 0)
+        if depth == 0 and end > at:
+            return found[at : end + 1]
+    return found[at:]
+
+
+def _calls(found: tuple[Word, ...]) -> None:
+    for word, following in itertools.pairwise(found):
+        if word.kind == "word" and word.text == "SELECT":
+            raise QueryRefused("there is a SELECT in a place that is not offered here; write it as a subquery in FROM", READONLY)
+        if following.text == "(" and (word.kind == "name" or (word.kind == "word" and word.text not in _NO_CALLS)):
+            _listed(word)
+
+
+def _listed(word: Word) -> None:
+    if not allowed().function(word.text):
+        raise QueryRefused(f"the function {word.text}() is not offered here", READONLY)

@@ -1,28 +1,40 @@
-"""Events of audit to `audit`: who asked what of the gateway and got which answer, and tokens that were issued or revoked.
+"""Events of audit to `audit`: who asked what and got which answer, and tokens that were issued or revoked.
 
-Holds: the same columns for every kind; what a kind does not have is empty or NULL.
+Holds: the same columns for every kind; what a kind does not have is empty, 0 or NULL.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-from trainhouse.events.audit import AccessRefused, RequestAccepted, TokenIssued, TokenRevoked
+from trainhouse.events.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
 from trainhouse.events.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms, optional_ms
 
-_KINDS: dict[type, str] = {AccessRefused: "refused", RequestAccepted: "accepted", TokenIssued: "issued", TokenRevoked: "revoked"}
-_TEXTS = ("action", "target", "project", "sub", "token_id", "address", "reason", "topic")
+Audit = AccessRefused | AccessGranted | AccessEnded | RequestAccepted | AuditLost | TokenIssued | TokenRevoked
+
+_KINDS: dict[type, str] = {
+    AccessRefused: "refused",
+    AccessGranted: "granted",
+    AccessEnded: "ended",
+    RequestAccepted: "accepted",
+    AuditLost: "lost",
+    TokenIssued: "issued",
+    TokenRevoked: "revoked",
+}
+_TEXTS = (
+    *("action", "target", "project", "sub", "token_id", "address", "reason", "topic"),
+    *("access", "access_id", "session_id", "text", "text_sha256"),
+)
 
 
 def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
     """The row of one event of audit; nothing for other events."""
     event = envelope.event
-    if isinstance(event, AccessRefused | RequestAccepted | TokenIssued | TokenRevoked):
+    if isinstance(event, Audit):
         yield Row("audit_rows", _values(envelope, event))
 
 
-def _values(envelope: Envelope, event: AccessRefused | RequestAccepted | TokenIssued | TokenRevoked) -> dict[str, Any]:
-    refused = event if isinstance(event, AccessRefused) else None
+def _values(envelope: Envelope, event: Audit) -> dict[str, Any]:
     issued = event if isinstance(event, TokenIssued) else None
     return {
         "at": clamp_ms(event.at_ms),
@@ -30,9 +42,12 @@ def _values(envelope: Envelope, event: AccessRefused | RequestAccepted | TokenIs
         "kind": _KINDS[type(event)],
         **{name: str(getattr(event, name, "")) for name in _TEXTS},
         "done_by": str(getattr(event, "by", "")),
-        "status": refused.status if refused else None,
-        "count": refused.count if refused else 1,
-        "since": clamp_ms(refused.since_ms if refused else event.at_ms),
+        "status": getattr(event, "status", None),
+        "count": getattr(event, "count", 1),
+        "since": clamp_ms(getattr(event, "since_ms", event.at_ms)),
+        "rows": getattr(event, "rows", None),
+        "bytes": getattr(event, "size_bytes", 0),
+        "took_ms": getattr(event, "took_ms", None),
         "passed_on_id": event.event_id if isinstance(event, RequestAccepted) else "",
         "roles": list(issued.roles) if issued else [],
         "projects": list(issued.projects) if issued else [],

@@ -85,6 +85,7 @@ def _status_row(event: JobStatus, job_key: str, version: int) -> Row:
             "job_id": str(event.job_id or ""),
             "name": event.name,
             "project": event.project,
+            "purpose": event.purpose,
             "team": event.team,
             "user": event.user,
             "pool": str(event.pool or ""),

@@ -2,8 +2,9 @@
 
 Holds: one id is one job, in one pool, with one spec, for ever; a repeated event does nothing; what is refused is told to whoever asked,
 under the event's own id, so that a bad resubmission never hides the status of a running job; a request that overtakes its submission
-waits for it, bounded in time and number; a request about a pool that does not exist is refused at once. What came by a project's topic
-concerns that project's jobs alone: of another's, it is told what it would be told of none.
+waits for it, bounded in time and number; a request about a pool that does not exist is refused at once. What a project is, one partition
+decides, and all others take from it: a newer version counts. What came by a project's topic concerns that project's jobs alone: of
+another's, it is told what it would be told of none.
 Never: knows whether a job is finished or whether devices exist; the scheduler of its pool does.
 """
 
@@ -11,17 +12,39 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainhouse.events import CancelJob, ChangeJob, Event, EventId, JobAdmitted, JobId, JobRejected, JobSubmitted, PoolCreated
+from trainhouse.events import (
+    CancelJob,
+    ChangeJob,
+    ChangeProject,
+    Event,
+    EventId,
+    JobAdmitted,
+    JobId,
+    JobRejected,
+    JobSubmitted,
+    PoolCreated,
+    ProjectApplied,
+)
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.resume import parse_resume_from
-from trainhouse.events.routing import EventSeen, JobDirected, PoolRequest, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.events.routing import EventSeen, JobDirected, PoolRequest, ProjectNoted, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.scheduler.core.bucket import take
 from trainhouse.scheduler.core.directory_effects import directory_effects
 from trainhouse.scheduler.core.directory_fold import fold_directory, one_of
-from trainhouse.scheduler.core.directory_state import HELD_FOR_MS, MAX_HELD, MAX_POOLS, DirectoryState, dump_directory, load_directory
+from trainhouse.scheduler.core.directory_state import (
+    HELD_FOR_MS,
+    MAX_HELD,
+    MAX_POOLS,
+    MAX_PROJECTS,
+    DirectoryState,
+    dump_directory,
+    load_directory,
+)
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.fingerprint import differing_fields, fingerprint
 from trainhouse.scheduler.core.machine import Effect, Input
+from trainhouse.scheduler.core.projects import next_version, rate_of, rule_of, same, too_many, why_not_in, why_not_priority
 
 MAX_TOLD_POOLS = 20
 
@@ -84,7 +107,7 @@ class _Turn:
         if isinstance(event, ClockTicked):
             self.expire()
             return
-        if not isinstance(event, JobSubmitted | CancelJob | ChangeJob | PoolCreated | PoolRequest):
+        if not isinstance(event, JobSubmitted | CancelJob | ChangeJob | PoolCreated | ChangeProject | ProjectApplied | PoolRequest):
             raise UnexpectedInput(f"{event.event_type} ({envelope.id}) is nothing that the directory takes; see the topic table")
         digest = event_digest(envelope)
         if bytes.fromhex(digest) in self.state.seen:
@@ -95,6 +118,10 @@ class _Turn:
                 self.submitted(envelope, event)
             case PoolCreated():
                 self.pool_created(envelope, event)
+            case ChangeProject():
+                self.project_asked(envelope, event)
+            case ProjectApplied():
+                self.project_told(event)
             case CancelJob() | ChangeJob():
                 self.requested(envelope, event, digest)
             case _:
@@ -135,7 +162,16 @@ class _Turn:
                 return str(error)
             if project is not None and not (state.pool_of(source) and state.belongs(source, project)):
                 return f"resume_from: project {project} has no job {source}"
-        return ""
+        rule = rule_of(state.projects, spec.project)
+        return why_not_in(rule, spec, event.asked_as) or self.too_many(rule)
+
+    def too_many(self, rule: ProjectApplied | None) -> str:
+        """Why a project may submit no more just now; empty where it may."""
+        rate = rate_of(rule)
+        if rule is None or rate is None:
+            return ""
+        bucket = self.state.buckets.get(rule.project.name)
+        return "" if take(rate, bucket, self.now_ms) is not None else too_many(rule, rate, bucket, self.now_ms)
 
     def unknown_pool(self, pool: str) -> str:
         known = sorted(self.state.pools)
@@ -161,7 +197,11 @@ class _Turn:
             if held.project not in (None, spec.project):
                 continue  # of another project's job it learns nothing
             self.emit(RequestUnheld(digest=digest))
-            self.forward(held.event_id, partition, held.request)
+            reason = self.why_not_change(held.request)
+            if reason:
+                self.reject(held.event_id, held.job_id, f"job {held.job_id} could not be changed: {reason}", held.project)
+            else:
+                self.forward(held.event_id, partition, held.request)
 
     def forward(self, event_id: EventId, partition: int, event: CancelJob | ChangeJob | PoolRequest) -> None:
         self.emit(RequestForwarded.model_validate({"event_id": event_id, "partition": partition} | one_of(event)))
@@ -177,6 +217,10 @@ class _Turn:
     def requested(self, envelope: Envelope, event: CancelJob | ChangeJob, digest: str) -> None:
         pool = self.state.pool_of(event.job_id)
         if pool is not None and self.state.belongs(event.job_id, envelope.project):
+            reason = self.why_not_change(event)
+            if reason:
+                self.reject(envelope.id, event.job_id, f"job {event.job_id} could not be changed: {reason}", envelope.project)
+                return
             self.forward(envelope.id, self.state.pools[pool], event)
             return
         held = {"digest": digest, "event_id": envelope.id, "job_id": event.job_id, "project": envelope.project}
@@ -188,6 +232,36 @@ class _Turn:
         """The oldest request that waits; of a project's own, where the project asks: it pushes nobody else's out."""
         mine = (digest for digest, held in self.state.held.items() if project is None or held.project == project)
         return next(mine)
+
+    def why_not_change(self, event: CancelJob | ChangeJob) -> str:
+        """Why a known job's project does not allow a change; empty where it does."""
+        if not isinstance(event, ChangeJob):
+            return ""
+        rule = rule_of(self.state.projects, self.state.project_of(event.job_id))
+        return "" if rule is None else why_not_priority(rule.project, event.priority)
+
+    def project_asked(self, envelope: Envelope, event: ChangeProject) -> None:
+        """A project as somebody wants it, decided by this partition alone."""
+        name, projects = event.project.name, self.state.projects
+        known = projects.get(name)
+        version = known.version if known else 0
+        if event.replaces is not None and event.replaces != version:
+            self.reject(
+                envelope.id,
+                None,
+                f"project {name} is at version {version}, and this was made from version {event.replaces}: "
+                f"look at what it is now (`trainhouse project show {name}`), and change that",
+            )
+        elif known is None and len(projects) >= MAX_PROJECTS:
+            self.reject(envelope.id, None, f"project {name}: there are {MAX_PROJECTS} projects already; change one of them instead")
+        elif not same(event, known):
+            self.emit(next_version(event, known, self.now_ms))
+
+    def project_told(self, event: ProjectApplied) -> None:
+        """A project as the partition that decides about it has said; what is known already changes nothing."""
+        known = self.state.projects.get(event.project.name)
+        if known is None or known.version < event.version:
+            self.emit(ProjectNoted(applied=event))
 
     def expire(self) -> None:
         """Refuses requests whose submission did not come."""

@@ -14,12 +14,15 @@ from trainhouse.events import (
     ForgetNodeKey,
     PolicyChanged,
     PoolCreated,
+    ProjectApplied,
     QuarantineNode,
     UncordonNode,
 )
-from trainhouse.events.routing import EventSeen, JobDirected, PoolRequest, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.events.routing import EventSeen, JobDirected, PoolRequest, ProjectNoted, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.scheduler.core.bucket import take
 from trainhouse.scheduler.core.directory_state import DirectoryState, Held
 from trainhouse.scheduler.core.errors import BrokenInvariant
+from trainhouse.scheduler.core.projects import rate_of, rule_of
 
 # The field of a routing decision that carries each kind of request.
 _FIELDS: Final[dict[type[Event], str]] = {
@@ -43,10 +46,26 @@ def fold_directory(state: DirectoryState, now_ms: int, decision: Event) -> None:
             state.put_pool(decision.pool, decision.partition)
         case JobDirected():
             state.put_job(decision.admission.job_id, decision.pool, bytes.fromhex(decision.fingerprint))
+            _count(state, decision.admission.spec.project, now_ms)
+        case ProjectApplied():
+            state.put_project(decision)
+        case ProjectNoted():
+            state.put_project(decision.applied)
         case RequestHeld():
             state.hold(decision.digest, Held(decision.event_id, decision.job_id, now_ms, held_request(decision), decision.project))
         case RequestUnheld():
             state.unhold(decision.digest)
+
+
+def _count(state: DirectoryState, project: str, now_ms: int) -> None:
+    """One more submission of a project."""
+    rule = rule_of(state.projects, project)
+    rate = rate_of(rule)
+    if rule is None or rate is None:
+        return
+    after = take(rate, state.buckets.get(rule.project.name), now_ms)
+    if after is not None:
+        state.buckets[rule.project.name] = after
 
 
 def one_of(event: CancelJob | ChangeJob | PoolRequest) -> dict[str, Any]:

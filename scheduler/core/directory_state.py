@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import orjson
 
-from trainhouse.events import CancelJob, ChangeJob, EventId, JobId
-from trainhouse.scheduler.core.fingerprint import same_project
+from trainhouse.events import CancelJob, ChangeJob, EventId, JobId, JobSpec, ProjectApplied
+from trainhouse.scheduler.core.bucket import Bucket
+from trainhouse.scheduler.core.fingerprint import entry_of, same_project, value_of
 from trainhouse.scheduler.core.snapshot import parse
 
 FORMAT: Final = 1
@@ -19,7 +20,10 @@ MAX_SEEN: Final = 65_536
 MAX_HELD: Final = 10_000
 HELD_FOR_MS: Final = 600_000
 MAX_POOLS: Final = 4_096
+MAX_PROJECTS: Final = 4_096
 _POOL_BYTES: Final = 2
+_PROJECT_FIELD: Final = value_of("project", "")[0]
+_DEFAULT_PROJECT: Final = str(JobSpec.model_fields["project"].default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,8 @@ class Held:
 class DirectoryState:
     """`pools` is in order of creation; `jobs` holds the pool's place in that order, then the spec's fingerprint.
 
-    `held` and `seen` are in order of arrival, oldest first.
+    `held` and `seen` are in order of arrival, oldest first. `buckets`: what is left of each project's rate of submissions, by the project's
+    name (or the rule's, of those that were never declared). `project_marks`: how a fingerprint shows each declared project.
     """
 
     partition: int
@@ -47,6 +52,9 @@ class DirectoryState:
     held_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     seen: dict[bytes, None] = field(default_factory=dict)
     pool_names: list[str] = field(default_factory=list)
+    projects: dict[str, ProjectApplied] = field(default_factory=dict)
+    buckets: dict[str, Bucket] = field(default_factory=dict)
+    project_marks: dict[bytes, str] = field(default_factory=dict)
 
     def fork(self) -> "DirectoryState":
         """A copy to decide on; jobs, of which there may be millions, lie under an overlay instead."""
@@ -58,6 +66,9 @@ class DirectoryState:
             dict(self.held_of),
             dict(self.seen),
             list(self.pool_names),
+            dict(self.projects),
+            dict(self.buckets),
+            dict(self.project_marks),
         )
 
     def pool_of(self, job_id: str) -> str | None:
@@ -68,6 +79,21 @@ class DirectoryState:
     def fingerprint_of(self, job_id: str) -> bytes:
         """The fingerprint of a known job's spec."""
         return self.jobs[job_id][_POOL_BYTES:]
+
+    def project_of(self, job_id: str) -> str:
+        """The project of a known job, if it was declared since or before; empty for others."""
+        mark = entry_of(self.fingerprint_of(job_id), _PROJECT_FIELD)
+        return _DEFAULT_PROJECT if mark is None else self.project_marks.get(mark, "")
+
+    def put_project(self, applied: ProjectApplied) -> None:
+        """Enters a project as it is from now on; an older word about it changes nothing."""
+        name = applied.project.name
+        known = self.projects.get(name)
+        if known is None or known.version < applied.version:
+            self.projects[name] = applied
+            self.project_marks[value_of("project", name)[1]] = name
+        if applied.project.limits.submissions_per_minute is None:
+            self.buckets.pop(name, None)
 
     def belongs(self, job_id: str, project: str | None) -> bool:
         """Whether a known job is a project's; None stands for who may ask of every job."""
@@ -114,7 +140,8 @@ def dump_directory(state: DirectoryState) -> bytes:
             "jobs": {str(j): state.jobs[j].hex() for j in sorted(state.jobs)},
             "held": [_held_json(digest, held) for digest, held in state.held.items()],
             "seen": [d.hex() for d in state.seen],
-        },
+        }
+        | _projects_json(state),
         option=orjson.OPT_SORT_KEYS,
     )
 
@@ -130,8 +157,21 @@ def load_directory(data: bytes) -> DirectoryState:
         kind = CancelJob if h["kind"] == CancelJob.event_type else ChangeJob
         held = Held(EventId(h["event_id"]), JobId(h["job_id"]), h["since_ms"], kind.model_validate(h["request"]), h.get("project"))
         state.hold(h["digest"], held)
+    for applied in raw.get("projects", {}).values():
+        state.put_project(ProjectApplied.model_validate(applied))
+    state.buckets = {name: Bucket(level, at_ms) for name, (level, at_ms) in raw.get("buckets", {}).items()}
     state.seen = {bytes.fromhex(d): None for d in raw["seen"]}
     return state
+
+
+def _projects_json(state: DirectoryState) -> dict[str, Any]:
+    """Of a directory without projects nothing, so that its state has the hash that it had before there were any."""
+    if not state.projects:
+        return {}
+    return {
+        "projects": {name: state.projects[name].model_dump(mode="json") for name in sorted(state.projects)},
+        "buckets": {name: [state.buckets[name].level, state.buckets[name].at_ms] for name in sorted(state.buckets)},
+    }
 
 
 def _held_json(digest: str, held: Held) -> dict[str, Any]:

@@ -31,12 +31,20 @@ def differing_fields(old: bytes, spec: JobSpec) -> list[str]:
     return sorted(names.get(key, "a field of another version") for key in before.keys() | after.keys() if before.get(key) != after.get(key))
 
 
+def value_of(name: str, value: object) -> tuple[bytes, bytes]:
+    """A field and its value as a fingerprint has them."""
+    return _digest(name.encode(), _NAME_BYTES), _digest(_canonical(value), _VALUE_BYTES)
+
+
+def entry_of(data: bytes, name: bytes) -> bytes | None:
+    """The value of a field in a fingerprint, as `value_of` has both; None: the field is at its default."""
+    return _entries(data).get(name)
+
+
 def same_project(known: bytes, project: str) -> bool:
     """Whether a fingerprint is that of a spec of this project."""
-    found = _entries(known).get(_digest(b"project", _NAME_BYTES))
-    if project == JobSpec.model_fields["project"].default:
-        return found is None
-    return found == _digest(_canonical(project), _VALUE_BYTES)
+    name, value = value_of("project", project)
+    return entry_of(known, name) == (None if project == JobSpec.model_fields["project"].default else value)
 
 
 def _entries(data: bytes) -> dict[bytes, bytes]:

@@ -9,7 +9,18 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-from trainhouse.events import DeadLetter, Envelope, EventId, InvalidEvent, JobId, JobState, JobStatus, PoolCreated, envelope_of
+from trainhouse.events import (
+    ChangeProject,
+    DeadLetter,
+    Envelope,
+    EventId,
+    InvalidEvent,
+    JobId,
+    JobState,
+    JobStatus,
+    PoolCreated,
+    envelope_of,
+)
 from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.codec import HEADERS, Headers, decode, encode, split
 from trainhouse.events.project_topics import project_of, status_topic
@@ -19,7 +30,8 @@ from trainhouse.scheduler.core.outgoing import Outgoing
 from trainhouse.scheduler.core.vouching import told_id, vouched
 
 SOURCE = "trainhouse/intake"
-_POOL_REQUESTS = frozenset(cls.event_type for cls in get_args(PoolRequest))
+# Somebody waits for an answer under the event's id, though it is about no job.
+_ANSWERED = frozenset({ChangeProject.event_type, *(cls.event_type for cls in get_args(PoolRequest))})
 OWN_FAILURES = 200
 OWN_FAILURES_WINDOW_S = 60.0
 
@@ -72,6 +84,9 @@ def _admit(arrived: Arrived, admission_partitions: int, now_ms: int) -> list[Out
         allowed = ", ".join(cls.event_type for cls in TOPIC_EVENTS[JOBS])
         raise InvalidEvent(f"{envelope.type} does not belong on {arrived.topic}; send one of {allowed}", **_hints(envelope))
     envelope = vouched(envelope, arrived.project)
+    if isinstance(envelope.event, ChangeProject):
+        # How many partitions must know of it is intake's to say.
+        envelope = replace(envelope, event=envelope.event.model_copy(update={"admission_partitions": admission_partitions}))
     time_ms = envelope.time_ms if envelope.time_ms is not None else max(arrived.timestamp_ms, 0) or now_ms
     value = encode(replace(envelope, order=None, time_ms=time_ms))
     _small_enough(len(value), envelope)
@@ -98,15 +113,15 @@ def _reject(arrived: Arrived, invalid: InvalidEvent, now_ms: int) -> tuple[Outgo
     job_id, event_id = invalid.job_id or "", invalid.event_id or ""
     letter = DeadLetter(arrived.topic, arrived.partition, arrived.offset, reason, job_id[:512], event_id[:512])
     out = [Outgoing(DEAD_LETTERS, letter.key, arrived.value or b"", tuple(letter.headers()))]
-    if job_id or _about_a_pool(arrived):
+    if job_id or _answered(arrived):
         out.extend(_rejections(arrived, job_id, event_id, reason, now_ms))
     return tuple(out)
 
 
-def _about_a_pool(arrived: Arrived) -> bool:
-    """Whether somebody asked something of a pool, who waits for an answer under the event's id."""
+def _answered(arrived: Arrived) -> bool:
+    """Whether somebody asked something of a pool or project, who waits for an answer under the event's id."""
     try:
-        return split(arrived.value, _headers(arrived))[0].get("type") in _POOL_REQUESTS
+        return split(arrived.value, _headers(arrived))[0].get("type") in _ANSWERED
     except InvalidEvent:
         return False
 

@@ -22,6 +22,7 @@ def status_of(job: Job, now_ms: int) -> JobStatus:
         submission_id=job.submission_id,
         name=spec.name,
         project=spec.project,
+        purpose=spec.purpose or "",
         team=spec.team,
         user=spec.user,
         pool=job.pool,

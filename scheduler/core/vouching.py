@@ -75,7 +75,9 @@ def _submission(envelope: Envelope, event: JobSubmitted, project: str) -> JobSub
         )
     if not event.job_id.startswith(f"{project}."):
         raise InvalidEvent(f"job_id: the ids of jobs on this topic begin with {project!r} and a dot: {project}.NAME", **_hints(envelope))
-    return event.model_copy(update={"spec": spec.model_copy(update={"project": project, "user": _user(envelope, project, spec.user)})})
+    own = spec.model_copy(update={"project": project, "user": _user(envelope, project, spec.user)})
+    # A role is the gateway's to say.
+    return event.model_copy(update={"spec": own, "asked_as": None})
 
 
 def _user(envelope: Envelope, project: str, user: str) -> str:

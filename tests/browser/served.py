@@ -21,6 +21,7 @@ def main() -> None:
     gateway = gateway_of_settings(settings, KafkaSettings(), ClickHouseSettings())
     gateway.kafka = None
     gateway.revocations.complete()
+    gateway.projects.complete()
     config = uvicorn.Config(make_app(gateway), host=settings.host, port=settings.port, log_level="warning", timeout_graceful_shutdown=2)
     uvicorn.Server(config).run()
 

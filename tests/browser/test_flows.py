@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.conftest import sign_in
+from tests.browser.conftest import Watched, sign_in
 from tests.browser.story import JOB, SPEC
 from tests.browser.world import World
+from trainhouse.cli.open import login_address
 from trainhouse.client.story import spec_of_job
 from trainhouse.deploy.local.kafka import KafkaServer
 from trainhouse.events.admin import create_topics
 from trainhouse.events.settings import KafkaSettings
 
 
-def test_a_token_signs_in_by_hand_and_by_the_addresss_fragment(context: BrowserContext, world: World) -> None:
+def test_a_token_signs_in_by_hand_and_by_a_code(context: BrowserContext, world: World, watched: Watched, tmp_path: Path) -> None:
     page = context.new_page()
     page.goto("/jobs")
     page.get_by_label("Token").fill("no.such.token")
@@ -32,9 +35,20 @@ def test_a_token_signs_in_by_hand_and_by_the_addresss_fragment(context: BrowserC
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     page.goto("about:blank")
-    page.goto(f"/nodes#token={world.gateway.token()}")
+    page.goto(_page_of_a_code(world, tmp_path).as_uri())
+    watched.hosts.discard("file")
     expect(page.get_by_role("heading", name="Nodes", level=1)).to_be_visible()
-    assert "token" not in page.url
+    assert page.url == f"{world.gateway.url}/nodes"
+
+
+def _page_of_a_code(world: World, folder: Path) -> Path:
+    """The file that `trainhouse open` gives to a browser."""
+    headers = {"Authorization": f"Bearer {world.gateway.token()}"}
+    code = httpx.post(f"{world.gateway.url}/v1/login-codes", headers=headers, timeout=30).json()["code"]
+    path = folder / "open.html"
+    address = login_address(world.gateway.url, "/nodes", code)
+    path.write_text(f'<meta charset="utf-8"><meta http-equiv="refresh" content="0;url={html.escape(address)}">')
+    return path
 
 
 def test_a_link_that_mlflow_prints_opens_the_run(page: Page) -> None:

@@ -71,8 +71,11 @@ def gather(settings: KafkaSettings, partitions: int) -> Evidence:
 def stored(objects: ObjectStore) -> Stored:
     """Every entry of every job's chain, and what chunks there are. Blocks for seconds."""
     chains: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
+    chunks = {found.key.rpartition("/")[2] for found in objects.list("chunks/")}
     for found in objects.list("jobs/"):
         _, job_id, kind, *rest = found.key.split("/")
+        if kind == "chunks":
+            chunks.add(rest[-1])
         if kind == "commits" and rest:
             chains[job_id][int(rest[-1])] = orjson.loads(objects.get(found.key))["entry"]
-    return Stored(dict(chains), frozenset(found.key.rpartition("/")[2] for found in objects.list("chunks/")))
+    return Stored(dict(chains), frozenset(chunks))

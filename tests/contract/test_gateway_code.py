@@ -65,6 +65,7 @@ def served(object_store_endpoint: StoreServer) -> Iterator[Served]:
     made = GatewaySettings.model_validate({"key": KEY.decode()})
     gateway = Gateway(made, KEY, SqlReader(ClickHouseSettings()), ListBus(), Hub(50, 100))  # type: ignore[arg-type]
     gateway.revocations.complete()
+    gateway.projects.complete()
     app = make_app(gateway)
     app.state.code_store = objects
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, lifespan="off", log_config=None))

@@ -155,7 +155,7 @@ def test_another_key_may_not_read(object_store_endpoint: StoreServer) -> None:
         "s3",
         endpoint_url=object_store_endpoint.endpoint,
         aws_access_key_id="stranger",
-        aws_secret_access_key="stranger",
+        aws_secret_access_key="stranger",  # pragma: allowlist secret
         region_name="us-east-1",
     )
     with pytest.raises(ClientError) as refused:

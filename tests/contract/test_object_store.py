@@ -11,16 +11,24 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
+from tests.sts_store import STS_ROLE
 from trainhouse.checkpointing.errors import ObjectMissing, ObjectStoreRefused, ObjectStoreUnavailable
+from trainhouse.checkpointing.lease.store import open_store
 from trainhouse.checkpointing.memory import MemoryObjectStore
 from trainhouse.checkpointing.objects import ObjectStore, exists, get_or_none
 from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.deploy.local.ports import free_port
+from trainhouse.events import GangAllocated
+from trainhouse.workers.agent import lease_desk
+from trainhouse.workers.agent.leases import StoreLeases
+from trainhouse.workers.launcher import AttemptPaths
 
 if TYPE_CHECKING:
     from trainhouse.deploy.local.store import StoreServer
@@ -102,17 +110,40 @@ class LossyMemory(MemoryObjectStore):
         return done
 
 
-@pytest.fixture(params=["memory", "s3"])
-def under_test(request: pytest.FixtureRequest) -> Iterator[UnderTest]:
+@pytest.fixture(params=["memory", "s3", "leased", "keys that end"])
+def under_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[UnderTest]:
     if request.param == "memory":
         memory = LossyMemory()
         yield UnderTest(memory, lambda: memory, lambda n: setattr(memory, "to_lose", n))
         return
-    server: StoreServer = request.getfixturevalue("object_store_endpoint")
+    server: StoreServer = request.getfixturevalue("object_store_with_sts" if request.param == "keys that end" else "object_store_endpoint")
     proxy = LossyProxy(int(server.endpoint.rpartition(":")[2]))
-    through = S3ObjectStore(settings_of(server, endpoint=f"http://127.0.0.1:{proxy.port}"))
-    yield UnderTest(through, lambda: S3ObjectStore(settings_of(server)), lambda n: setattr(proxy, "to_lose", n))
+    there = settings_of(server, endpoint=f"http://127.0.0.1:{proxy.port}")
+    if request.param == "s3":
+        yield UnderTest(S3ObjectStore(there), lambda: S3ObjectStore(settings_of(server)), lambda n: setattr(proxy, "to_lose", n))
+    else:
+        # What an attempt may do is tested elsewhere: here it may do everything.
+        monkeypatch.setattr(lease_desk, "refusal", lambda lease, ask: None)
+        monkeypatch.setattr(lease_desk, "policy_of", lambda lease, bucket: ALL)
+        role = STS_ROLE if request.param == "keys that end" else None
+        leases = StoreLeases(there.model_copy(update={"sts_role_arn": role}))
+        paths = AttemptPaths.of(tmp_path, "contract", 1)
+        paths.code.mkdir(parents=True)
+        leases.begin(an_allocation(), paths)
+        leased = there.model_copy(update={"access_key": None, "secret_key": None, "lease": paths.store_socket})
+        through = open_store(leased)
+        assert through.stat("before") is None  # what the agent itself asks the store, it has asked
+        yield UnderTest(through, lambda: open_store(leased), lambda n: setattr(proxy, "to_lose", n))
+        leases.close()
     proxy.close()
+
+
+ALL = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": ["s3:*"], "Resource": ["*"]}]}
+
+
+def an_allocation() -> GangAllocated:
+    told = orjson.loads((Path(__file__).parents[2] / "events/contract/samples/trainhouse.gang.allocated.v1.json").read_bytes())
+    return GangAllocated.model_validate(told.get("data", told))
 
 
 @pytest.fixture
@@ -229,7 +260,7 @@ def test_a_store_that_is_away_is_a_retryable_error_with_the_way_out() -> None:
 
 def test_a_wrong_key_or_bucket_is_refused_at_once(object_store_endpoint: StoreServer) -> None:
     with pytest.raises(ObjectStoreRefused, match="check the bucket and the keys"):
-        S3ObjectStore(settings_of(object_store_endpoint, secret_key="wrong")).get("k")
+        S3ObjectStore(settings_of(object_store_endpoint, secret_key="wrong")).get("k")  # pragma: allowlist secret
     with pytest.raises(ObjectStoreRefused, match="no-such-bucket"):
         S3ObjectStore(settings_of(object_store_endpoint, bucket="no-such-bucket")).get("k")
 

@@ -50,7 +50,7 @@ class WatchedStore(S3ObjectStore):
         return done
 
     def _act(self, key: str, before: bool) -> None:
-        if self.act_at is not None and key.startswith(self.act_at[0]) and before is self.act_at[1]:
+        if self.act_at is not None and self.act_at[0] in key and before is self.act_at[1]:
             act, self.act_at = self.act_at[2], None
             act()
 
@@ -176,7 +176,7 @@ def one_rank_fails(job: str, folder: Path) -> dict[str, Any]:
         raise ObjectStoreUnavailable("rank 1 has no network")
 
     if rank.rank == 1:
-        rank.store.act_at = ("chunks/", True, fail)
+        rank.store.act_at = ("/chunks/", True, fail)
     try:
         rank.save()
         error = None

@@ -16,7 +16,9 @@ from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import CheckpointCompleted, CheckpointFailed
 from trainhouse.events.gang import GangAllocated
 from trainhouse.events.job import JobStatus, JobSubmitted
+from trainhouse.events.project import ProjectApplied
 from trainhouse.events.telemetry import LogLines
+from trainhouse.events.tracking import ArtifactLogged
 from trainhouse.projections.alerts.driver import answer, on_grid
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.load import shipped
@@ -235,6 +237,20 @@ def spool_lag() -> Fed:
     ]
 
 
+def project_storage() -> Fed:
+    def used(project: str, gib: int, may_have: float | None) -> Fed:
+        about = {"name": project, "limits": {"storage_gib": may_have}}
+        applied = ProjectApplied.model_validate({"project": about, "version": 1, "applied_at_ms": NOW - HOUR_MS})
+        file = {"job_id": f"j-{project}", "path": "f", "uri": "s3://b/f", "sha256": "0" * 64, "size_bytes": gib * 1024**3}
+        return [
+            (topics.PROJECTS, applied),
+            status(f"j-{project}", "p", "RUNNING", NOW - HOUR_MS, project=project),
+            (topics.TRACKING, ArtifactLogged.model_validate(file | {"at_ms": NOW - HOUR_MS})),
+        ]
+
+    return [*used("full-bad", 95, 100), *used("full-over-bad", 300, 100), *used("full-ok", 50, 100), *used("full-open", 500, None)]
+
+
 # Of each rule: what is fed, with which word its cases begin, and which are bad. `queue-lag` is about the clock on the wall: see below.
 CASES: dict[str, tuple[Callable[[], Fed], str, set[str]]] = {
     "device-utilization-low": (device_utilization_low, "util-", {"pool=util-bad job_id=util-bad"}),
@@ -249,6 +265,7 @@ CASES: dict[str, tuple[Callable[[], Fed], str, set[str]]] = {
     "job-failures": (job_failures, "jobs-", {"pool=jobs-bad"}),
     "failure-rate-job": (failure_rate_job, "rate-", {"pool=rate job_id=rate-bad"}),
     "cost-over-budget": (cost_over_budget, "project-cost-", {"project=project-cost-bad"}),
+    "project-storage": (project_storage, "full-", {"project=full-bad", "project=full-over-bad"}),
     "nodes-lost": (nodes_lost, "lost-", {"pool=lost-bad"}),
     "failure-rate-node": (failure_rate_node, "blame-", {"pool=p node_id=blame-bad"}),
     "spool-lag": (spool_lag, "spool-", {"pool=spool-bad node_id=node-spool-bad"}),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from trainhouse.checkpointing.chunks import chunk_key
+from trainhouse.checkpointing.chunks import chunk_key, chunks_prefix
 from trainhouse.checkpointing.commits import read_entry
 from trainhouse.checkpointing.manifest import Manifest
 from trainhouse.checkpointing.s3 import S3ObjectStore
@@ -117,7 +117,7 @@ def test_damage_that_one_rank_finds_makes_all_fall_back(
     assert isinstance(older, Manifest) and isinstance(newer, Manifest)
     distinct = sorted({c.sha256 for c in newer.chunks})
     of_rank_1 = [sha for place, sha in enumerate(distinct) if place % RANKS == 1 and sha not in {c.sha256 for c in older.chunks}]
-    store.put(chunk_key(of_rank_1[0]), b"not what it was")
+    store.put(chunk_key(of_rank_1[0], chunks_prefix(job)), b"not what it was")
     found = run_gang(object_store_endpoint, "only_restore", job, tmp_path)
     assert all((r["restored"], r["step"], r["damaged"]) == (1, 1, [2]) for r in found)
     assert [r["print"] for r in found] == [r["prints"][0] for r in saved]
@@ -149,7 +149,7 @@ def test_kill_9_at_every_point_of_a_save_leaves_the_old_or_the_new_one(
     object_store_endpoint: StoreServer, job: str, tmp_path: Path
 ) -> None:
     commits = f"jobs/{job}/commits/"
-    points = [(1, "chunks/", True), (0, "chunks/", False), (0, commits, True), (0, commits, False), (1, "chunks/", False)]
+    points = [(1, "/chunks/", True), (0, "/chunks/", False), (0, commits, True), (0, commits, False), (1, "/chunks/", False)]
     began: list[int] = []
     saving: list[int] = []
     for epoch, (dying, prefix, before) in enumerate(points, start=1):

@@ -132,7 +132,7 @@ class TestBothWays:
         assert attempt.stdout() == "['x'] my_program\n"
 
     def test_secrets_reach_the_rank_but_no_log_and_no_process_list(self, launcher: Launcher, attempt: Attempt, warm: bool) -> None:
-        secret = "hunter2-and-more"
+        secret = "hunter2-and-more"  # pragma: allowlist secret
         script = (
             "import os, sys, time\ns = os.environ['TOKEN']\nprint('it is', s)\nsys.stdout.flush()\n"
             "os.write(1, s[:7].encode()); time.sleep(0.3); os.write(1, s[7:].encode() + b' end')\n"

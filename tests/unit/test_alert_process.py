@@ -122,7 +122,7 @@ def test_a_rule_that_fails_is_told_once_and_the_others_go_on() -> None:
     assert [e.rule for e in bus.told] == ["hot"]
 
 
-def test_an_outage_weighs_by_how_long_it_lasts_and_a_query_that_clickhouse_gives_up_is_not_answered() -> None:
+def test_an_outage_weighs_by_how_long_it_lasts_and_a_query_that_clickhouse_gives_up_is_not_answered() -> None:  # pragma: allowlist secret
     bus, tables = MemoryBus(), MemoryTables()
     process = alerting([rule("hot"), rule("cold"), rule("slow", 300)], bus, tables)
     tables.away = True

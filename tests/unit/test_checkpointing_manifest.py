@@ -92,9 +92,9 @@ def test_the_chain_is_dense_and_epochs_never_fall() -> None:
     two.append(lambda n: manifest(n, 2))
     entries = [entry for _, entry in entries_newest_first(objects, "j")]
     assert [(n, e.kind, int(e.epoch)) for n, e in zip((3, 2, 1, 0), entries, strict=True) if not isinstance(e, Damaged)] == [
-        (3, "checkpoint", 2),
+        (3, "checkpoint/2", 2),
         (2, "claim", 2),
-        (1, "checkpoint", 1),
+        (1, "checkpoint/2", 1),
         (0, "claim", 1),
     ]
     assert head(objects, "j") == head(objects, "j", known=2) == 3

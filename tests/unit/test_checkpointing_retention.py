@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from trainhouse.checkpointing.checkpointer import Checkpointer
-from trainhouse.checkpointing.chunks import CHUNK_PREFIX, ChunkStore, chunk_key
+from trainhouse.checkpointing.chunks import ChunkStore, chunk_key, chunks_prefix
 from trainhouse.checkpointing.commits import commit_key
 from trainhouse.checkpointing.errors import UnknownFormat
 from trainhouse.checkpointing.manifest import Manifest, Span
@@ -95,14 +95,14 @@ def restored(objects: MemoryObjectStore, job: str, epoch: int = 2) -> float:
 
 
 def chunks(objects: MemoryObjectStore) -> set[str]:
-    return {found.key for found in objects.list(CHUNK_PREFIX)}
+    return {found.key for found in objects.list("") if "chunks/" in found.key}
 
 
 def test_a_sweep_takes_only_what_no_job_names_and_what_is_old() -> None:
     clock = Clock()
     objects = MemoryObjectStore(clock)
     a = saved(objects, "a", 1.0, 2.0, 3.0)
-    saved(objects, "b", 1.0)  # names the same chunk as a's first, which is pruned next
+    saved(objects, "b", 1.0)  # has the same content as a's first, which is pruned next: its own copy stays
     assert a.prune(RetentionPolicy(keep_last=1)).commits == (1, 2)
     before = chunks(objects)
     assert sweep(objects, HOUR_S).chunks == 0, "too young"
@@ -130,23 +130,23 @@ def test_a_save_that_meets_an_old_orphan_sends_it_again() -> None:
     objects = SweptInBetween(clock)
     saved(objects, "a", 1.0, 2.0).prune(RetentionPolicy(keep_last=1))
     clock.now_s += 2 * HOUR_S
-    other = Checkpointer(objects, "b", 1, 0, "spec", clock=clock, grace_s=HOUR_S)
+    other = Checkpointer(objects, "a", 2, 1, "spec", clock=clock, grace_s=HOUR_S)
     other.claim()
     objects.on_manifest = lambda: sweep(objects, HOUR_S)
     found = other.save({"w": torch.full((100_000,), 1.0)}, {}, 1, 1.0)
-    assert found.bytes_new >= 400_000 and restored(objects, "b") == 1.0
+    assert found.bytes_new >= 400_000 and restored(objects, "a") == 1.0
 
 
 def test_an_old_chunk_is_trusted_only_if_a_live_manifest_of_ours_names_it() -> None:
     clock = Clock()
     objects = MemoryObjectStore(clock)
-    store = ChunkStore(objects, grace_s=HOUR_S)
+    store = ChunkStore(objects, "j", grace_s=HOUR_S)
     sha = store.send([b"body"], frozenset())[0].chunk.sha256
     assert not store.send([b"body"], frozenset())[0].new
     clock.now_s += HOUR_S
     assert not store.send([b"body"], frozenset({sha}))[0].new
     assert store.send([b"body"], frozenset())[0].new
-    objects.put(chunk_key(sha), b"cut")
+    objects.put(chunk_key(sha, chunks_prefix("j")), b"cut")
     assert store.send([b"body"], frozenset({sha}))[0].new, "too short to be it"
 
 

@@ -12,15 +12,16 @@ import torch
 
 from trainhouse.checkpointing import rng
 from trainhouse.checkpointing.checkpointer import Checkpointer
-from trainhouse.checkpointing.chunks import CHUNK_PREFIX, chunk_key
+from trainhouse.checkpointing.chunks import SHARED_PREFIX, chunk_key, chunks_prefix
 from trainhouse.checkpointing.commits import commit_key, read_entry
 from trainhouse.checkpointing.errors import ChainConflict, InvalidState, NoCheckpoint, ObjectStoreUnavailable, StaleEpoch
-from trainhouse.checkpointing.manifest import Claim, Manifest
+from trainhouse.checkpointing.manifest import Claim, Manifest, encode
 from trainhouse.checkpointing.memory import MemoryObjectStore
 from trainhouse.checkpointing.objects import Body
 from trainhouse.checkpointing.retention import RetentionPolicy
 
 torch.set_num_threads(1)
+OF_J1 = chunks_prefix("j1")
 Told = list[tuple[str, dict[str, Any]]]
 
 
@@ -182,7 +183,7 @@ def test_a_damaged_checkpoint_falls_back_and_is_reported(harm: Callable[[MemoryO
     save(at, training)  # one more, so that a missing entry in the middle is a hole
     for commit in (newest, newest + 1):
         only_its_own = named(objects, commit) - named(objects, older)
-        for key in [chunk_key(sha) for sha in only_its_own] if what == "chunk" else []:
+        for key in [chunk_key(sha, OF_J1) for sha in only_its_own] if what == "chunk" else []:
             harm(objects, key)
     if what == "manifest":
         harm(objects, commit_key("j1", newest))
@@ -198,7 +199,7 @@ def test_nothing_of_a_damaged_only_checkpoint_reaches_the_state() -> None:
     objects, training, told = MemoryObjectStore(), Training(), []
     training.train(2)
     save(checkpointer(objects), training)
-    flip(objects, next(iter(objects.list(CHUNK_PREFIX))).key)
+    flip(objects, next(iter(objects.list(OF_J1))).key)
     fresh = Training(seed=5)
     before = fresh.fingerprint()
     report = checkpointer(objects, 2, told).restore(fresh.state, lambda own: pytest.fail("nothing to take"))
@@ -213,11 +214,29 @@ def test_a_damaged_chunk_is_sent_again_by_the_next_save_that_has_its_content() -
     state["moving"] += 1
     at.save(state, {}, 2, 2.0)
     shared = named(objects, 1) & named(objects, 2)
-    flip(objects, chunk_key(max(shared, key=lambda sha: len(objects.get(chunk_key(sha))))))
+    flip(objects, chunk_key(max(shared, key=lambda sha: len(objects.get(chunk_key(sha, OF_J1)))), OF_J1))
     retry = checkpointer(objects, 2)
     assert retry.restore(dict(state), lambda own: None).restored is None
     retry.save(state, {}, 3, 3.0)
     assert checkpointer(objects, 3).restore(dict(state), lambda own: None).step == 3
+
+
+def test_a_checkpoint_of_the_first_format_is_restored_and_the_next_save_keeps_its_chunks_with_the_job() -> None:
+    objects, training = MemoryObjectStore(), Training()
+    training.train(2)
+    save(checkpointer(objects), training)
+    manifest = read_entry(objects, "j1", 1)
+    assert isinstance(manifest, Manifest) and manifest.has_own_chunks
+    for sha in named(objects, 1):
+        objects.put(chunk_key(sha, SHARED_PREFIX), objects.get(chunk_key(sha, OF_J1)))
+        objects.delete(chunk_key(sha, OF_J1))
+    objects.put(commit_key("j1", 1), encode(manifest.model_copy(update={"kind": "checkpoint"})))
+    again, report = resumed(objects, 2)
+    assert report.restored == 1 and again.fingerprint() == training.fingerprint()
+    at = checkpointer(objects, 3)
+    at.restore(again.state, lambda own: None)
+    save(at, again)
+    assert len(list(objects.list(OF_J1))) > 0 and resumed(objects, 4)[1].restored not in (None, 1)
 
 
 def named(objects: MemoryObjectStore, commit: int) -> set[str]:
@@ -231,7 +250,7 @@ def test_a_store_that_is_away_is_not_damage() -> None:
         away = False
 
         def get(self, key: str) -> bytes:
-            if self.away and key.startswith(CHUNK_PREFIX):
+            if self.away and key.startswith(OF_J1):
                 raise ObjectStoreUnavailable("away")
             return super().get(key)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainhouse.cli.open import address_of
+from trainhouse.cli.open import login_address, path_of
 from trainhouse.gateway.differences import differing, lines
 from trainhouse.gateway.pages import router
 from trainhouse.gateway.routes.compare import counted
@@ -43,10 +43,9 @@ def test_configs_differ_where_a_value_or_a_field_does() -> None:
     ]
 
 
-def test_an_address_carries_the_token_in_its_fragment_alone() -> None:
-    assert address_of("http://h:1/", None, "a.b") == "http://h:1/#token=a.b"
-    assert address_of("http://h:1", "jobs", "") == "http://h:1/jobs"
-    assert address_of("http://h:1", "j/../x", "t") == "http://h:1/jobs/j%2F..%2Fx#token=t"
+def test_the_address_that_takes_a_code_names_a_page_of_ours() -> None:
+    assert (path_of(None), path_of("jobs"), path_of("j/../x")) == ("/", "/jobs", "/jobs/j%2F..%2Fx")
+    assert login_address("http://h:1/", "/jobs", "a=&b") == "http://h:1/login?code=a%3D%26b&to=%2Fjobs"
 
 
 def test_the_pages_name_no_other_host_and_run_nothing_inline() -> None:

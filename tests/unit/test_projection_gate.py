@@ -1,4 +1,4 @@
-"""What the SQL endpoint lets through, without an engine: the lexer, the gate, the request, the header of an empty block."""
+"""What the SQL endpoint lets through, without an engine: words, tree and gate over what an engine says; the request; an empty block."""
 
 from __future__ import annotations
 
@@ -6,73 +6,147 @@ import gzip
 
 import pytest
 
-from trainhouse.projections.endpoint.gate import Gate
-from trainhouse.projections.endpoint.lexer import tokens
+from trainhouse.projections.endpoint.allowed import Known, allowed
+from trainhouse.projections.endpoint.gate import Gate, check_format, spelling
 from trainhouse.projections.endpoint.native import header_block
 from trainhouse.projections.endpoint.request import MAX_QUERY_BYTES, read_query
+from trainhouse.projections.endpoint.tree import nodes
+from trainhouse.projections.endpoint.verdicts import Verdicts
+from trainhouse.projections.endpoint.words import words
 from trainhouse.projections.errors import QueryRefused
 
-GATE = Gate(frozenset({"file", "url", "s3", "numbers", "python", "remote"}))
-
-
-@pytest.mark.parametrize(
-    ("query", "body", "format"),
-    [
-        ("SELECT 1", "SELECT 1", None),
-        ("SELECT 1;;", "SELECT 1", None),
-        ("select 1 format JSON", "select 1 ", "JSON"),
-        ("SELECT 1 /* ; */ FORMAT TSV -- end", "SELECT 1 /* ; */ ", "TSV"),
-        ("(SELECT 1) UNION ALL (SELECT 2)", "(SELECT 1) UNION ALL (SELECT 2)", None),
-        ("WITH x AS (SELECT 1) SELECT * FROM x", "WITH x AS (SELECT 1) SELECT * FROM x", None),
-        ("SELECT count() FROM numbers(5)", "SELECT count() FROM numbers(5)", None),
-        ("SELECT '; DROP TABLE jobs', \"file\" FROM `url`", "SELECT '; DROP TABLE jobs', \"file\" FROM `url`", None),
-        ("SELECT 1 AS format", "SELECT 1 AS format", None),
-        ("SELECT 'it''s', 'a\\'b'", "SELECT 'it''s', 'a\\'b'", None),
-        ("SHOW TABLES", "SHOW TABLES", None),
-    ],
+GATE = Gate(
+    Known.of(
+        [("function", name) for name in ("file", "length", "dictGet", "sum")]
+        + [("table function", name) for name in ("file", "url", "numbers")]
+        + [("system table", "processes"), ("view", "run_compare")]
+    )
 )
-def test_reads_pass_and_their_format_is_found(query: str, body: str, format: str | None) -> None:
-    passed = GATE.check(query)
-    assert (passed.body.strip(), passed.format) == (body.strip(), format)
+SELECT = "SelectWithUnionQuery (children 1)\n ExpressionList (children 1)\n  SelectQuery (children 1)\n   ExpressionList (children 1)\n"
+
+
+def tree(*lines: str) -> str:
+    return SELECT + "".join(f"    {line}\n" for line in lines)
+
+
+def test_the_engine_s_spelling_loses_its_format_alone() -> None:
+    passed = GATE.spelled("SELECT 1 AS `format` FORMAT JSON")
+    assert (passed.body, passed.format) == ("SELECT 1 AS `format`", "JSON")
+    assert GATE.spelled("SELECT a.FORMAT AS FORMAT").format is None
 
 
 @pytest.mark.parametrize(
-    "query",
+    "statement",
     [
-        "",
-        "  -- nothing\n",
-        "INSERT INTO t VALUES (1)",
-        "/* SELECT */ DROP TABLE t",
+        "SELECT length(file('x'))",
+        "SELECT arrayMap(file, ['x'])",
+        "SELECT * APPLY file FROM t",
+        "WITH file AS f SELECT f",
+        "SELECT 1 INTO OUTFILE 'x'",
+        "SELECT * FROM url('x')",
+        "SELECT * FROM system.processes",
+        "SELECT * FROM `system`.`processes`",
+        "SELECT 1 SETTINGS max_threads = 1",
+        "SELECT {x:Identifier}",
         "SELECT 1; SELECT 2",
-        "SELECT * FROM s3('x')",
-        "SELECT * FROM S3 ('x')",
-        "SELECT * FROM \"s3\"('x')",
-        "SELECT * FROM `s\\3`('x')",
-        "SELECT file/**/('/etc/passwd')",
-        "SELECT 1 INTO/**/OUTFILE 'x'",
-        "SELECT 'open",
-        "SELECT /* open",
-        "SELECT aiGenerate('x', 'y')",
-        "`SELECT` 1",
+        "SELECT 1 /* hidden */",
+        "SELECT $$ text $$",
+        "SELECT `a\\nb`",
+        "SELECT 1 FORMAT Template",
+        "SELECT “file”",
+        "",
     ],
 )
-def test_the_rest_is_refused_with_a_code(query: str) -> None:
+def test_words_that_may_not_stand_in_a_statement_are_refused(statement: str) -> None:
     with pytest.raises(QueryRefused) as refused:
-        GATE.check(query)
-    assert refused.value.code in (62, 164)
+        GATE.spelled(statement)
+    assert refused.value.code in (62, 73, 164)
 
 
-def test_tokens_know_where_they_stand() -> None:
-    query = "SELECT /* c */ `a``b`, 'x' -- d\n, 1.5e3"
-    found = tokens(query)
-    assert [(t.kind, query[t.start : t.end]) for t in found] == [
+def test_names_of_functions_may_be_aliases_and_columns_of_a_table() -> None:
+    for statement in ("SELECT 'file' AS file", "SELECT t.file FROM t", "SELECT 'INTO OUTFILE; url(1)'"):
+        assert GATE.spelled(statement).body == statement
+
+
+def test_tables_of_the_system_are_hidden_also_when_it_is_the_database() -> None:
+    with pytest.raises(QueryRefused):
+        GATE.spelled("SELECT * FROM processes", "system")
+    assert GATE.spelled("SELECT * FROM processes").body
+
+
+@pytest.mark.parametrize(
+    "explained",
+    [
+        "DropQuery  t (children 1)\n Identifier t\n",
+        "InsertQuery (children 1)\n Identifier t\n",
+        tree("Function secretReader (children 1)"),
+        tree("TableExpression (children 1)", " Function s3 (children 1)"),
+        tree("TableExpression (children 1)", " TableIdentifier /etc/passwd"),
+        tree("Identifier system.processes"),
+        tree("SomethingNew (children 1)"),
+        tree("Set"),
+        tree("Identifier a", "", "b"),
+        SELECT + SELECT,
+        tree("TableExpression (children 1)", " Function values (children 1)", "  ExpressionList", "   Literal 'a String ALIAS file(1)'"),
+        tree("TableExpression (children 1)", " Function values (children 1)", "  ExpressionList", "   Function concat (children 1)"),
+    ],
+)
+def test_trees_that_do_more_than_read_are_refused(explained: str) -> None:
+    with pytest.raises(QueryRefused):
+        GATE.parsed(GATE.spelled("SELECT 1"), explained)
+
+
+def test_a_tree_of_what_is_allowed_passes() -> None:
+    explained = tree(
+        "Function sumIfOrNull (alias x) (children 1)",
+        "TableExpression (children 1)",
+        " Function numbers (children 1)",
+        "TableExpression (children 1)",
+        " Function run_compare (children 1)",
+        "TableExpression (children 1)",
+        " Function values (children 1)",
+        "  ExpressionList",
+        "   Literal 'a String, b Array(UInt8)'",
+    )
+    GATE.parsed(GATE.spelled("SELECT 1"), explained)
+
+
+def test_a_select_that_the_tree_does_not_show_is_refused() -> None:
+    with pytest.raises(QueryRefused):
+        GATE.parsed(GATE.spelled("SHOW TABLES WHERE name IN (SELECT 1)"), "ShowTables\n")
+    with pytest.raises(QueryRefused):
+        GATE.parsed(GATE.spelled("SELECT * APPLY (x -> unknown(x)) FROM t"), tree("Asterisk"))
+
+
+def test_the_question_for_the_spelling_has_nothing_of_the_text_in_it() -> None:
+    assert spelling(" ; DROP") == "SELECT formatQuerySingleLine(unhex('203b2044524f50'))"
+    for text in ("x" * 300_000, "$a$ " * 20_000, " ; \n"):
+        with pytest.raises(QueryRefused):
+            spelling(text)
+
+
+def test_words_are_read_in_one_pass_and_the_tree_knows_its_parents() -> None:
+    assert [(w.kind, w.text) for w in words("SELECT `a b`, 'x\\'y', {n:Array(String)}")] == [
         ("word", "SELECT"),
-        ("name", "`a``b`"),
+        ("name", "a b"),
         ("sign", ","),
-        ("literal", "'x'"),
+        ("text", "'x\\'y'"),
         ("sign", ","),
-        ("literal", "1.5e3"),
+        ("bound", "{n:Array(String)}"),
     ]
+    assert [n.parent for n in nodes(tree("Literal 'x'", " Literal 'y'", "Literal 1"))] == [None, 0, 1, 2, 3, 4, 3]
+
+
+def test_lists_and_verdicts_are_bounded() -> None:
+    lists = allowed()
+    assert lists.function("quantileExactIfOrNull") and not lists.function("file") and not lists.function("dictGetIf")
+    assert not lists.table_functions & {"file", "url", "s3", "remote", "merge", "python", "executable"}
+    with pytest.raises(QueryRefused):
+        check_format("Protobuf")
+    kept = Verdicts(most=2)
+    for text in "abc":
+        kept.keep(text, "", GATE.spelled("SELECT 1"))
+    assert kept.get("a", "") is None and kept.get("c", "") is not None
 
 
 def test_a_header_block_is_that_of_the_native_format() -> None:

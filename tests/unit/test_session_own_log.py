@@ -36,7 +36,7 @@ def repository(tmp_path: Path) -> Path:
     (tmp_path / "train.py").write_text("print(1)\n")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "first")
-    git(tmp_path, "remote", "add", "origin", "https://ada:secret@example.org/a.git")
+    git(tmp_path, "remote", "add", "origin", "https://ada:secret@example.org/a.git")  # pragma: allowlist secret
     return tmp_path
 
 

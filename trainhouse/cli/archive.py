@@ -1,4 +1,4 @@
-"""`archive`: the topics that never expire go to the object store, and what is safe there may go from the brokers.
+"""`archive`: the topics that never expire, and the audit, go to the object store, and what is safe there may go from the brokers.
 
 Holds: once means up to the topics' ends; with `--follow` it does so again and again, and what passes by itself (brokers or store away) it
 waits out. Killed at any instant, or run twice at once, nothing is lost or doubled: the next run goes on.
@@ -41,6 +41,7 @@ def archive(
     data_dir: KafkaDir = None,
 ) -> None:
     """Copies the journals (decisions, directory, admission) to the object store, from where replay and rebuilds read what topics lack.
+    The audit too, as a chain that `trainhouse audit verify` proves whole; it expires from its topic by itself.
 
     \b
     trainhouse archive                               up to the topics' ends
@@ -98,26 +99,30 @@ def _places(kafka: "KafkaSettings", reader: "Consumer") -> "list[Place]":
     from trainhouse.events.admin import topic_id
     from trainhouse.events.archive.log import KafkaPartition
     from trainhouse.events.archive.partition import PartitionArchive
-    from trainhouse.events.archive.reading import ARCHIVED
+    from trainhouse.events.archive.reading import ARCHIVED, RECORDED
     from trainhouse.events.kafka import partitions_of
 
     store = ObjectArchive()
     return [
         (KafkaPartition(kafka, reader, topic, partition), PartitionArchive(store, topic, of_topic, partition))
-        for topic, of_topic in ((topic, topic_id(kafka, topic)) for topic in ARCHIVED)
+        for topic, of_topic in ((topic, topic_id(kafka, topic)) for topic in (*ARCHIVED, *RECORDED))
         for partition in partitions_of(reader, topic)
     ]
 
 
 def _run(kafka: "KafkaSettings", places: "list[Place]", *, trim: bool) -> list[dict[str, Any]]:
     """Archives all up to the ends as of now, then trims; a row a partition. Blocks."""
+    from trainhouse.events.archive.reading import RECORDED
     from trainhouse.events.archive.trimming import trim as trim_topic
     from trainhouse.events.archive.writing import archive_partition
 
-    done = [archive_partition(log, archive) for log, archive in places]
+    done = [archive_partition(log, archive, expires=archive.topic in RECORDED) for log, archive in places]
     if trim:
         needed = _needed(kafka)
-        begins = [trim_topic(log, archive, needed(archive.topic, archive.partition)) for log, archive in places]
+        begins = [
+            log.bounds()[0] if archive.topic in RECORDED else trim_topic(log, archive, needed(archive.topic, archive.partition))
+            for log, archive in places
+        ]
     else:
         begins = [log.bounds()[0] for log, _ in places]
     return [_row(archive, did, at) for (_, archive), did, at in zip(places, done, begins, strict=True)]

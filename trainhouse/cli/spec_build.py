@@ -26,6 +26,7 @@ class Typed:
     command: tuple[str, ...] = ()
     name: str | None = None
     project: str | None = None
+    purpose: str | None = None
     team: str | None = None
     user: str | None = None
     pool: str | None = None
@@ -51,7 +52,7 @@ class Typed:
 def fields_of(typed: Typed, base: dict[str, Any], default_user: str) -> list[dict[str, Any]]:
     """The fields of each job's spec: one, or one for each point of the sweep. Raises CliError."""
     fields = copy.deepcopy(base)
-    for name in ("name", "project", "team", "user", "pool", "priority", "gang", "seed", "resume_from", "preemptible"):
+    for name in ("name", "project", "purpose", "team", "user", "pool", "priority", "gang", "seed", "resume_from", "preemptible"):
         value = getattr(typed, name)
         if value is not None:
             fields[name] = value

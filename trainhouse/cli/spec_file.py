@@ -36,7 +36,7 @@ class SpecFile:
         try:
             self._root = yaml.compose(text, Loader=_Loader)
             _refuse_repeats(self._root)
-            self.data: Any = yaml.load(text, Loader=_Loader)
+            self.data: Any = yaml.load(text, Loader=_Loader)  # nosec B506  # a SafeLoader that keeps positions
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             where = f"{name}:{mark.line + 1}" if mark else name

@@ -45,6 +45,7 @@ def submit(
     timeout: Annotated[Optional[str], typer.Option(help="With --wait: stop following after 90s, 15m, 2h.")] = None,  # noqa: UP045
     name: Annotated[Optional[str], typer.Option("--name", help="Default: the script's name.")] = None,  # noqa: UP045
     project: Annotated[Optional[str], typer.Option(help="Owner of data rights.")] = None,  # noqa: UP045
+    purpose: Annotated[Optional[str], typer.Option(help="What it is for: one that the project has approved.")] = None,  # noqa: UP045
     team: Annotated[Optional[str], typer.Option(help="Owner of quota.")] = None,  # noqa: UP045
     user: Annotated[Optional[str], typer.Option(help="Default: your login name.")] = None,  # noqa: UP045
     pool: Annotated[Optional[str], typer.Option(help="Pool of nodes.")] = None,  # noqa: UP045
@@ -88,6 +89,7 @@ def submit(
         command=command,
         name=name,
         project=project,
+        purpose=purpose,
         team=team,
         user=user,
         pool=pool,

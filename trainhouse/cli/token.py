@@ -16,6 +16,8 @@ from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.options import Json, KafkaDir
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trainhouse.events import Event
 
 FOR_EVER = "never"
@@ -32,7 +34,10 @@ def register(app: typer.Typer) -> None:
 
 def create(
     sub: Annotated[str, typer.Argument(help="Whose it is: a person or a service.")],
-    role: Annotated[str, typer.Option(help="viewer reads; submitter writes jobs; operator and admin do more.")] = "submitter",
+    role: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="viewer reads; submitter writes jobs; operator and admin do more. Default: as the projects' members have it."),
+    ] = None,
     project: Annotated[Optional[list[str]], typer.Option(help="For this project; may be repeated; * is all of them.")] = None,  # noqa: UP045
     expires: Annotated[str, typer.Option(metavar="TIME", help="How long it counts: 12h, 30d; or never.")] = "90d",
     data_dir: KafkaDir = None,
@@ -47,10 +52,11 @@ def create(
     from trainhouse.gateway.errors import BadToken
     from trainhouse.gateway.roles import NAMES
 
-    if role not in NAMES:
+    if role is not None and role not in NAMES:
         raise CliError(f"{role!r} is no role; there are {', '.join(NAMES)}", Exit.USAGE)
     if not project:
         raise CliError("name the projects: --project NAME for each, or --project '*' for all", Exit.USAGE)
+    role = role_for(sub, project, role, _members())
     now_s, token_id = int(time.time()), tokens.new_token_id()
     until_s = None if expires == FOR_EVER else now_s + seconds_of(expires)
     try:
@@ -99,6 +105,39 @@ def revoke(
     found = _claims(token_id)["token_id"] if token_id.count(".") == 2 else token_id
     _send(TokenRevoked(token_id=found, at_ms=int(time.time() * 1000), by=getpass.getuser(), reason=reason))
     sys.stderr.write(f"revoked {found}\n")
+
+
+def role_for(sub: str, projects: list[str], wanted: str | None, members: "Mapping[str, Mapping[str, str]]") -> str:
+    """The role of a token: what its holder's memberships allow in all of its projects, or less where less is wanted. Raises CliError.
+
+    `members`: those of each project that has a list of them. Operators and admins look after all projects, so they need be no members.
+    """
+    if wanted in ("operator", "admin"):
+        return wanted
+    lists = {name: members[name] for name in projects if name in members}
+    stranger = next((name for name, found in lists.items() if sub not in found), None)
+    if stranger is not None:
+        raise CliError(
+            f"{sub} is no member of project {stranger}, so such a token would open nothing there: "
+            f"`trainhouse project members add {stranger} {sub}` first, or leave the project out",
+            Exit.USAGE,
+        )
+    reads = next((name for name, found in lists.items() if found[sub] == "viewer"), None)
+    if reads is not None and wanted == "submitter":
+        raise CliError(
+            f"{sub} is a viewer of project {reads}: a token cannot be more. Use --role viewer, or "
+            f"`trainhouse project members add {reads} {sub} --role submitter` first",
+            Exit.USAGE,
+        )
+    return wanted or ("viewer" if reads is not None else "submitter")
+
+
+def _members() -> "dict[str, dict[str, str]]":
+    """The members of each project that has a list of them. Blocks on the brokers."""
+    from trainhouse.client import TrainhouseClient
+
+    found = TrainhouseClient.from_settings().fleet().projects()
+    return {name: dict(a.project.members) for name, a in found.items() if a.project.members is not None}
 
 
 def _cell(value: Any) -> str:

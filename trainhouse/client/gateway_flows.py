@@ -126,6 +126,12 @@ def of_job_listing(job_id: str, part: str, after: str | None = None, **params: A
         raise UnknownJob(job_id) from error
 
 
+def login_code() -> Flow[dict[str, Any]]:
+    """A code that signs in one browser of this machine, once."""
+    found: dict[str, Any] = (yield from ask(Request("POST", "/v1/login-codes"))).json()
+    return found
+
+
 def query(sql: str, format: str, values: Mapping[str, str | int] | None) -> Flow[bytes]:
     """An answer's bytes in a format of ClickHouse."""
     body = {"query": sql, "format": format, "parameters": {n: str(v) for n, v in (values or {}).items()}}

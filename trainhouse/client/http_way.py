@@ -1,8 +1,10 @@
 """What both gateway clients, the blocking one and the other, share of HTTP: addresses, limits, headers, errors.
 
-Holds: certificates are checked; a redirect is not followed (it would carry the token elsewhere).
+Holds: certificates are checked, against the system's authorities and the one that TRAINHOUSE_GATEWAY_CA names; a redirect is not followed
+(it would carry the token elsewhere).
 """
 
+import ssl
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +13,7 @@ import httpx
 
 from trainhouse.client.asking import Answer, Request
 from trainhouse.client.errors import BadSettings, NotReachable
+from trainhouse.client.settings import GatewaySettings
 
 TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 LIMITS = httpx.Limits(max_connections=16, max_keepalive_connections=4)
@@ -26,7 +29,20 @@ def settings(url: str, token: str) -> dict[str, Any]:
     if not token.isascii() or not token.isprintable() or " " in token:
         raise BadSettings("TRAINHOUSE_GATEWAY_TOKEN is no token: it has characters that none has; copy it again")
     headers = {"Authorization": f"Bearer {token}", "User-Agent": "trainhouse-client"}
-    return {"base_url": url.rstrip("/"), "headers": headers, "timeout": TIMEOUT, "limits": LIMITS}
+    return {"base_url": url.rstrip("/"), "headers": headers, "timeout": TIMEOUT, "limits": LIMITS, "verify": _trusted(parts.scheme)}
+
+
+def _trusted(scheme: str) -> ssl.SSLContext | bool:
+    """Whose certificates are believed. Raises BadSettings."""
+    ca = GatewaySettings().ca
+    if scheme != "https" or ca is None:
+        return True
+    found = httpx.create_ssl_context()
+    try:
+        found.load_verify_locations(cafile=ca)
+    except OSError as error:
+        raise BadSettings(f"TRAINHOUSE_GATEWAY_CA is {ca}: no certificate of an authority can be read there ({error})") from error
+    return found
 
 
 def arguments(request: Request) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Pools, policies and nodes from a program: what is, and requests with their outcome.
+"""Pools, policies, nodes and projects from a program: what is, and requests with their outcome.
 
 Holds: a request returns when the scheduler has answered it, never before; a refusal is an exception with the scheduler's own words.
 """
@@ -14,6 +14,7 @@ from trainhouse.client.feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.client.outcomes import Outcomes, event_of, key_of
 from trainhouse.events import (
     ChangeJob,
+    ChangeProject,
     ChangeRefused,
     CordonNode,
     DrainNode,
@@ -26,6 +27,7 @@ from trainhouse.events import (
     PolicyApplied,
     PolicyChanged,
     PoolCreated,
+    ProjectApplied,
     QuarantineNode,
     Restriction,
     UncordonNode,
@@ -35,7 +37,7 @@ from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.journal import JournalRecord
 from trainhouse.events.kafka import consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import CONTROL, DECISIONS, NODE_KEYS, POLICIES, POOLS, STATUS, VERDICTS
+from trainhouse.events.topics import CONTROL, DECISIONS, NODE_KEYS, POLICIES, POOLS, PROJECTS, STATUS, VERDICTS
 
 NodeRequest = CordonNode | UncordonNode | DrainNode | QuarantineNode
 Send = Callable[[Event], str]
@@ -64,6 +66,26 @@ class Fleet:
     def policies(self) -> dict[str, PolicyApplied]:
         """The policy of each pool that was ever given one. Blocks."""
         return {str(e.pool): e for e in self._newest(POLICIES, PolicyApplied)}
+
+    def projects(self) -> dict[str, ProjectApplied]:
+        """Every project that was ever declared, and the rule for all others ("*"). Blocks."""
+        return {e.project.name: e for e in self._newest(PROJECTS, ProjectApplied)}
+
+    def change_project(self, event: ChangeProject, timeout_s: float) -> ProjectApplied:
+        """Declares or changes a project, which must be another than it is. Blocks until it counts. Raises RefusedChange, NoReply."""
+        name, after = event.project.name, event.replaces or 0
+        with Outcomes(self.kafka, [PROJECTS, STATUS]) as outcomes:
+            event_id = self.send(event)
+
+            def answer(message: Message) -> ProjectApplied | None:
+                refused = refusal(event_id, message)
+                if refused is not None:
+                    raise RefusedChange(refused)
+                told = event_of(message)
+                mine = isinstance(told, ProjectApplied) and told.project.name == name and told.version > after
+                return told if mine and isinstance(told, ProjectApplied) and told.user == event.user else None
+
+            return outcomes.first(answer, timeout_s, f"project {name}")
 
     def partitions(self) -> int:
         """How many partitions control has: pools may be given any of them. Blocks."""

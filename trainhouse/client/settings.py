@@ -3,6 +3,8 @@
 Holds: explicit argument > TRAINHOUSE_GATEWAY_URL and TRAINHOUSE_GATEWAY_TOKEN > the `[gateway]` section of the settings file.
 """
 
+from pathlib import Path
+
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
@@ -17,3 +19,5 @@ class GatewaySettings(TomlSection):
 
     url: str = ""
     token: str = Field("", repr=False)
+    # Certificate of an authority that is believed beside the system's, as `trainhouse up --tls` makes one.
+    ca: Path | None = None

@@ -15,7 +15,7 @@ import jwt
 from fastapi import Depends, Query, Request
 from pydantic import BaseModel, ValidationError
 
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth import Anybody
 from trainhouse.gateway.context import Gateway, gateway_of
 from trainhouse.gateway.errors import Problem
 from trainhouse.gateway.problems import busy
@@ -84,7 +84,7 @@ async def settle(gateway: Gateway, written: Written) -> None:
 
 async def settled(
     request: Request,
-    _: Viewer,
+    _: Anybody,
     after: Annotated[str | None, Query(max_length=MAX_CHARS, description="`after` of a write's answer: wait until it can be read.")] = None,
 ) -> None:
     """A dependency of reads: waits for `?after=`."""

@@ -7,19 +7,26 @@ Never: opens itself to other sites: there is no CORS.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI, params
 from fastapi.responses import PlainTextResponse, Response
 
 from trainhouse.events.metering import exposition
 from trainhouse.gateway import problems
+from trainhouse.gateway.answers import Json
+from trainhouse.gateway.auditor import Audited
+from trainhouse.gateway.auth import needs
 from trainhouse.gateway.bounds import Bounds
 from trainhouse.gateway.context import Gateway
 from trainhouse.gateway.document import describe
 from trainhouse.gateway.figures import Figures, Measured
+from trainhouse.gateway.heads import Heads, Limits, names_of
+from trainhouse.gateway.limiting import RateHeaders
 from trainhouse.gateway.live.following import Following
 from trainhouse.gateway.mlflow import router as mlflow
 from trainhouse.gateway.pages import router as pages
+from trainhouse.gateway.roles import Role
 from trainhouse.gateway.routes import (
     audit,
     code,
@@ -33,6 +40,7 @@ from trainhouse.gateway.routes import (
     nodes,
     output,
     parts,
+    projects,
     query,
     slo,
     story,
@@ -41,6 +49,7 @@ from trainhouse.gateway.routes import (
     usage,
     writes,
 )
+from trainhouse.gateway.settings import GatewaySettings
 
 DESCRIPTION = "Trainhouse over HTTP: submit training jobs, follow them, ask anything in SQL. Errors are RFC 9457 problems."
 
@@ -60,6 +69,7 @@ ROUTES = (
     node_parts,
     fleet,
     usage,
+    projects,
     slo,
     query,
     audit,
@@ -75,6 +85,7 @@ def make_app(gateway: Gateway) -> FastAPI:
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
+        openapi_url="/openapi.json" if gateway.settings.openapi == "open" else None,
         lifespan=_life,
         openapi_tags=[{"name": "jobs"}, {"name": "identity"}],
     )
@@ -83,11 +94,20 @@ def make_app(gateway: Gateway) -> FastAPI:
     for module in ROUTES:
         app.include_router(module.router)
     app.include_router(mlflow.router)
+    app.add_middleware(RateHeaders)
     app.add_middleware(Bounds, body_bytes=gateway.settings.body_bytes, body_time_s=gateway.settings.body_time_s)
-    _own(app, Figures(lambda: len(gateway.hub)))
+    app.add_middleware(Heads, **_heads(gateway.settings))
+    app.add_middleware(Audited, auditor=gateway.audit)
+    _own(app, gateway.settings, Figures(lambda: len(gateway.hub), gateway.audit.log))
     _pages(app)
     describe(app)
     return app
+
+
+def _heads(settings: GatewaySettings) -> dict[str, Any]:
+    """What every request meets first."""
+    names = names_of(settings.hosts, settings.host, settings.url)
+    return {"names": names, "limits": Limits(settings.header_bytes, settings.header_fields), "https": settings.secure}
 
 
 @asynccontextmanager
@@ -103,7 +123,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.to_thread(gateway.bus.close)
 
 
-def _own(app: FastAPI, figures: Figures) -> None:
+def _own(app: FastAPI, settings: GatewaySettings, figures: Figures) -> None:
     """What the process tells of itself."""
 
     async def health() -> Response:
@@ -116,11 +136,24 @@ def _own(app: FastAPI, figures: Figures) -> None:
         return Response(text, headers={"Content-Type": kind})
 
     app.add_api_route("/healthz", health, include_in_schema=False)
-    app.add_api_route("/metrics", metrics, include_in_schema=False)
+
+    async def document() -> Response:
+        """The OpenAPI document."""
+        return Json(app.openapi())
+
+    if settings.metrics != "off":
+        app.add_api_route("/metrics", metrics, include_in_schema=False, dependencies=_asked(settings.metrics))
+    if settings.openapi == "token":
+        app.add_api_route("/openapi.json", document, include_in_schema=False, dependencies=_asked(settings.openapi))
     app.add_middleware(Measured, figures=figures)
+
+
+def _asked(who: str) -> list[params.Depends]:
+    return [Depends(needs(Role.VIEWER))] if who == "token" else []
 
 
 def _pages(app: FastAPI) -> None:
     """The web pages: their addresses and their files."""
     app.mount("/static", pages.Files(directory=pages.STATIC), name="static")
     app.include_router(pages.router)
+    app.include_router(identity.pages)

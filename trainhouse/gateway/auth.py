@@ -1,18 +1,20 @@
-"""Who sends a request: a bearer token, or the pages' cookie.
+"""Who sends a request: a bearer token, or the pages' session in its cookie.
 
-Holds: without a sound token there is no principal; a cookie alone writes nothing: a page proves by a header of its own that no
-other site sent the request.
+Holds: without a sound token or session there is no principal, and neither passes for the other; a cookie alone writes nothing: a page
+proves by a header of its own that no other site sent the request.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyCookie, HTTPBearer
 
-from trainhouse.gateway import tokens
+from trainhouse.gateway import sessions, tokens
 from trainhouse.gateway.context import gateway_of
 from trainhouse.gateway.errors import BadToken, Problem
+from trainhouse.gateway.limiting import count
 from trainhouse.gateway.problems import busy
 from trainhouse.gateway.roles import Principal, Role
 
@@ -22,38 +24,49 @@ PAGE_HEADER = "X-Trainhouse-Page"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _bearer = HTTPBearer(auto_error=False, description="A token of `trainhouse token create` or `trainhouse env`.", scheme_name="token")
-_cookie = APIKeyCookie(name=COOKIE, auto_error=False, description="Made by POST /v1/session, for the pages.", scheme_name="session")
+_cookie = APIKeyCookie(
+    name=COOKIE, auto_error=False, description="Made by POST /v1/session, or /login, for the pages.", scheme_name="session"
+)
 
 
 def principal_of(request: Request) -> Principal:
     """The principal of a request. Raises Problem 401 or 403."""
     gateway = gateway_of(request)
-    token = _token(request)
-    try:
-        found = tokens.read(gateway.key, token)
-    except BadToken as error:
-        raise unauthorized(str(error)) from error
+    found = _shown(request, gateway.key)
     if not gateway.revocations.known:
         raise busy("tokens cannot be checked yet: it is not known which were revoked; is Kafka up?")
-    if found.token_id in gateway.revocations.ids:
-        raise unauthorized(f"the token was revoked; {tokens.ADVICE}")
+    if over := gateway.token_over(found):
+        raise unauthorized(f"{over}; {tokens.ADVICE}")
     request.state.principal = found
+    if not gateway.projects.known:
+        raise busy("rights cannot be checked yet: it is not known what projects there are; is Kafka up?")
+    found = gateway.projects.narrowed(found)
+    request.state.principal = found
+    count(gateway.limits, request, found)
     return found
 
 
-def _token(request: Request) -> str:
+def _shown(request: Request, key: bytes) -> Principal:
+    """Whom the request itself names. Raises Problem."""
     header = request.headers.get("authorization", "")
+    try:
+        if header:
+            return tokens.read(key, _bearer_of(header))
+        cookie = request.cookies.get(COOKIE, "")
+        if not cookie:
+            raise unauthorized(f"a token is needed: send `Authorization: Bearer TOKEN`; {tokens.ADVICE}")
+        if request.method not in SAFE_METHODS and PAGE_HEADER not in request.headers:
+            raise Problem(403, "Forbidden", f"a session's cookie writes only together with the header {PAGE_HEADER}")
+        return sessions.read(key, cookie, int(time.time()))
+    except BadToken as error:
+        raise unauthorized(str(error)) from error
+
+
+def _bearer_of(header: str) -> str:
     scheme, _, token = header.partition(" ")
-    if header:
-        if scheme.lower() != "bearer" or not token.strip():
-            raise unauthorized("Authorization is not of the form `Bearer TOKEN`")
-        return token.strip()
-    cookie = request.cookies.get(COOKIE, "")
-    if not cookie:
-        raise unauthorized(f"a token is needed: send `Authorization: Bearer TOKEN`; {tokens.ADVICE}")
-    if request.method not in SAFE_METHODS and PAGE_HEADER not in request.headers:
-        raise Problem(403, "Forbidden", f"a session's cookie writes only together with the header {PAGE_HEADER}")
-    return cookie
+    if scheme.lower() != "bearer" or not token.strip():
+        raise unauthorized("Authorization is not of the form `Bearer TOKEN`")
+    return token.strip()
 
 
 def unauthorized(detail: str) -> Problem:
@@ -61,22 +74,32 @@ def unauthorized(detail: str) -> Problem:
     return Problem(401, "Unauthorized", detail, headers={"WWW-Authenticate": 'Bearer realm="trainhouse"'})
 
 
-def _declared(request: Request, _b: Annotated[object, Security(_bearer)], _c: Annotated[object, Security(_cookie)]) -> Principal:
+async def _declared(request: Request, _b: Annotated[object, Security(_bearer)], _c: Annotated[object, Security(_cookie)]) -> Principal:
     return principal_of(request)
 
 
-def needs(role: Role) -> Callable[..., Principal]:
-    """A dependency: the principal, if it has this role at least; Problem 403 otherwise."""
+def needs(role: Role) -> Callable[..., Awaitable[Principal]]:
+    """A dependency: the principal, if it has this role at least; Problem 403 otherwise. The audit is told, or told of, what it lets in."""
 
-    def check(principal: Annotated[Principal, Depends(_declared)]) -> Principal:
+    async def check(request: Request, principal: Annotated[Principal, Depends(_declared)]) -> Principal:
         if not principal.may(role):
             held = ", ".join(r.name.lower() for r in principal.roles)
             raise Problem(403, "Forbidden", f"this needs the role {role.name.lower()}; your token has {held}")
+        await gateway_of(request).audit.admit(request, principal, why(role, principal))
         return principal
 
     return check
 
 
+def why(role: Role, principal: Principal) -> str:
+    """Why a principal was let in, for the audit."""
+    held = ", ".join(r.name.lower() for r in principal.roles)
+    shown = "a session" if principal.session_id else "a token"
+    return f"needs {role.name.lower()}; {shown} with {held} in {', '.join(principal.projects)}"[:512]
+
+
+# Who asks, whatever role that takes: for what a route does besides its own.
+Anybody = Annotated[Principal, Depends(_declared)]
 Viewer = Annotated[Principal, Depends(needs(Role.VIEWER))]
 Submitter = Annotated[Principal, Depends(needs(Role.SUBMITTER))]
 Operator = Annotated[Principal, Depends(needs(Role.OPERATOR))]

@@ -42,6 +42,7 @@ class Bounds:
         except Problem as problem:
             if sending.began:
                 raise
+            scope.setdefault("state", {})["refusal"] = problem.detail
             answer = problems.answer(problem, scope["path"])
             answer.headers["Connection"] = "close"
             await answer(scope, receive, sending)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, Message
@@ -56,9 +57,11 @@ class Bus:
         except TimeoutError as error:
             raise BusUnavailable(f"{topic}: Kafka did not take the event within {ACK_S:.0f} s; send it again") from error
 
-    def tell(self, topic: str, event: Event, event_id: str, *, key: str | None = None) -> None:
-        """Sends one event without waiting. Raises BusUnavailable when there is no room for it."""
-        self._queue(topic, event, event_id, key, lambda error, message: None)
+    def tell(
+        self, topic: str, event: Event, event_id: str, *, key: str | None = None, on_done: Callable[[bool], None] = lambda taken: None
+    ) -> None:
+        """Sends one event without waiting; `on_done` is told, by another thread, whether the brokers took it. Raises BusUnavailable."""
+        self._queue(topic, event, event_id, key, lambda error, message: on_done(error is None))
 
     def close(self) -> None:
         """Waits for what is on its way, a few seconds at most. Blocks."""

@@ -12,14 +12,15 @@ from prometheus_client import Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainhouse.events.metering import FAST_S, new_registry
+from trainhouse.gateway.audit_log import AuditLog
 
 UNKNOWN = "none"
 
 
 class Figures:
-    """One gateway's registry; `streams` tells how many are open."""
+    """One gateway's registry; `streams` tells how many are open, `audit` what waits on its way to the brokers."""
 
-    def __init__(self, streams: Callable[[], int]) -> None:
+    def __init__(self, streams: Callable[[], int], audit: AuditLog) -> None:
         self.registry = new_registry()
         self.requests = Counter(
             "trainhouse_gateway_requests", "Requests that were answered.", ("method", "route", "status"), registry=self.registry
@@ -28,6 +29,10 @@ class Figures:
             "trainhouse_gateway_request_seconds", "Until an answer began.", ("method", "route"), buckets=FAST_S, registry=self.registry
         )
         Gauge("trainhouse_gateway_streams", "Live streams that are open.", registry=self.registry).set_function(streams)
+        waiting = Gauge("trainhouse_gateway_audit_waiting", "Events of the audit that the brokers do not have yet.", registry=self.registry)
+        waiting.set_function(lambda: audit.waiting)
+        lost = Gauge("trainhouse_gateway_audit_lost", "Events of the audit that were lost since the start.", registry=self.registry)
+        lost.set_function(lambda: audit.lost)
 
 
 class Measured:

@@ -42,6 +42,11 @@ def main(settings: GatewaySettings, kafka: KafkaSettings, clickhouse: ClickHouse
     logging.getLogger("httpx").setLevel(logging.WARNING)
     server = uvicorn.Server(server_config(settings, kafka, clickhouse, log_level))
     try:
+        server.config.load()
+    except OSError as error:
+        log.error("the gateway's certificate or its key cannot be used; see tls_cert and tls_key of its settings", error=str(error))
+        return 1
+    try:
         listener = listening(settings.host, settings.port)
     except OSError as error:
         log.error("the gateway cannot listen; set TRAINHOUSE_GATEWAY_PORT", host=settings.host, port=settings.port, error=str(error))
@@ -60,7 +65,12 @@ def server_config(settings: GatewaySettings, kafka: KafkaSettings, clickhouse: C
         log_level=log_level,
         access_log=False,
         server_header=False,
+        # Else whoever is on this machine could say to come from anywhere.
+        proxy_headers=bool(settings.proxies),
+        forwarded_allow_ips=list(settings.proxies),
         http=PatientProtocol,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
         ws="none",
         h11_max_incomplete_event_size=settings.header_bytes,
         limit_concurrency=settings.requests_at_once,

@@ -18,7 +18,6 @@ from trainhouse.gateway.errors import Problem, SqlRefused, SqlUnavailable
 log = structlog.get_logger(__name__)
 MEDIA_TYPE = "application/problem+json"
 RETRY_S = "1"
-REFUSALS = frozenset({401, 403, 404})
 TITLES = {400: "Bad request", 404: "Not found", 405: "Method not allowed", 406: "Not acceptable", 413: "Too large"}
 """Of errors that the framework itself finds."""
 
@@ -53,28 +52,32 @@ def register(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _fault)
 
 
+def _told(request: Request, problem: Problem) -> Response:
+    """The response of a problem, whose reason the audit gets with it."""
+    request.state.refusal = problem.detail
+    return answer(problem, request.url.path)
+
+
 def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
-    if error.status in REFUSALS:
-        request.app.state.gateway.refused(request, error.status, error.detail)
-    return answer(error, request.url.path)
+    return _told(request, error)
 
 
 def _framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     title = TITLES.get(error.status_code, "Refused")
-    return answer(Problem(error.status_code, title, str(error.detail), headers=dict(error.headers or {})), request.url.path)
+    return _told(request, Problem(error.status_code, title, str(error.detail), headers=dict(error.headers or {})))
 
 
 def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = [{"where": ".".join(map(str, e["loc"])), "what": e["msg"]} for e in error.errors()][:20]
     first = found[0] if found else {"where": "request", "what": "is invalid"}
-    return answer(Problem(422, "Invalid request", f"{first['where']}: {first['what']}", errors=found), request.url.path)
+    return _told(request, Problem(422, "Invalid request", f"{first['where']}: {first['what']}", errors=found))
 
 
 def _unavailable(request: Request, error: Exception) -> Response:
-    return answer(busy(str(error)), request.url.path)
+    return _told(request, busy(str(error)))
 
 
 def _fault(request: Request, error: Exception) -> Response:

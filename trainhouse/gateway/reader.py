@@ -17,7 +17,9 @@ import orjson
 from clickhouse_connect.driver.binding import format_bind_value
 
 from trainhouse.gateway.errors import SqlRefused, SqlUnavailable
-from trainhouse.projections.endpoint.gate import Gate
+from trainhouse.projections.endpoint.allowed import CATALOGUE, known
+from trainhouse.projections.endpoint.gate import Gate, Passed, parsing, spelling
+from trainhouse.projections.endpoint.verdicts import Verdicts
 from trainhouse.projections.settings import ClickHouseSettings
 
 Row = dict[str, Any]
@@ -42,6 +44,7 @@ class SqlReader:
         headers = {"X-ClickHouse-User": settings.user, "X-ClickHouse-Key": settings.password} if settings.password else {}
         self._database = settings.database
         self._gate: Gate | None = None
+        self._verdicts = Verdicts()
         self._client = httpx.AsyncClient(
             base_url=settings.url,
             headers=headers,
@@ -65,11 +68,24 @@ class SqlReader:
         found = await self.rows(sql, values)
         return found[0] if found else None
 
-    async def gate(self) -> Gate:
-        """Which statements of others may run. The engine is asked once what functions it has."""
+    async def passed(self, sql: str, values: Mapping[str, object]) -> Passed:
+        """Somebody else's statement as it may run: the engine spells and parses it, the gate judges. Raises QueryRefused, SqlRefused."""
+        kept = self._verdicts.get(sql, self._database)
+        if kept is not None:
+            return kept
+        gate = await self._own_gate()
+        passed = gate.spelled(await self._plain(spelling(sql), {}), self._database)
+        gate.parsed(passed, await self._plain(parsing(passed), values))
+        self._verdicts.keep(sql, self._database, passed)
+        return passed
+
+    async def _plain(self, question: str, values: Mapping[str, object]) -> str:
+        return (await self.raw(question, values, default_format="TSVRaw")).decode("utf-8", "replace")
+
+    async def _own_gate(self) -> Gate:
+        # The engine is asked once what it knows.
         if self._gate is None:
-            found = await self.rows("SELECT lower(name) AS name FROM system.table_functions")
-            self._gate = Gate(frozenset(row["name"] for row in found))
+            self._gate = Gate(known(await self._plain(CATALOGUE, {})))
         return self._gate
 
     async def ask(

@@ -38,6 +38,7 @@ def own_spec(spec: JobSpec, principal: Principal) -> JobSpec:
             "Forbidden",
             f"spec.project: your token has no rights in project {spec.project}; it has {', '.join(principal.projects)}",
         )
+    refuse_read_only(spec.project, principal)
     if spec.user == UNNAMED_USER:
         return spec.model_copy(update={"user": principal.sub})
     if spec.user != principal.sub and not principal.may(Role.OPERATOR):
@@ -48,6 +49,14 @@ def own_spec(spec: JobSpec, principal: Principal) -> JobSpec:
 def requested_by(principal: Principal) -> RequestedBy:
     """Who asks, as the gateway vouches for it."""
     return RequestedBy(name=principal.sub, via=AskedVia.GATEWAY, role=principal.role.name.lower())
+
+
+def refuse_read_only(project: str, principal: Principal) -> None:
+    """Raises Problem 403 where somebody may read what belongs to a project, but not change it."""
+    if project in principal.read_only:
+        raise Problem(
+            403, "Forbidden", f"{principal.sub} may read project {project}, and no more: ask one of its maintainers to be made a submitter"
+        )
 
 
 def refuse_named(job_id: str | None, principal: Principal) -> None:

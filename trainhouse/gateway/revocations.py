@@ -1,6 +1,7 @@
-"""Which tokens count no more.
+"""Which tokens, sessions and login codes count no more.
 
-Holds: until it is known what was revoked before, no token can be checked, and none is let in.
+Holds: until it is known what was revoked before, no token can be checked, and none is let in; the first event that names an id is the
+one that ended it.
 """
 
 from dataclasses import dataclass, field
@@ -8,14 +9,14 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Revocations:
-    """Ids of revoked tokens. `known`: whether all of before are in."""
+    """What is revoked, by id, with the event that did it. `known`: whether all of before are in."""
 
     known: bool = False
-    ids: set[str] = field(default_factory=set)
+    ids: dict[str, str] = field(default_factory=dict)
 
-    def add(self, token_id: str) -> None:
-        """A token counts no more."""
-        self.ids.add(token_id)
+    def add(self, token_id: str, event_id: str = "") -> None:
+        """It counts no more."""
+        self.ids.setdefault(token_id, event_id)
 
     def complete(self) -> None:
         """All of before are in."""

@@ -3,7 +3,7 @@
 Holds: pure; a role includes every lesser one; a project outside a principal's own does not exist for it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 ALL_PROJECTS = "*"
@@ -28,13 +28,20 @@ NAMES = tuple(role.name.lower() for role in Role)
 
 @dataclass(frozen=True)
 class Principal:
-    """The holder of a token. `projects` is ("*",) for all of them; `token_id` names the token, for its revocation."""
+    """The holder of a token. `projects` is ("*",) for all of them; `token_id` names the token, for its revocation.
+
+    `read_only`: projects in which its membership allows no writes, whatever the token says. `hidden`: ones that "*" does not mean.
+    """
 
     sub: str
     roles: tuple[Role, ...]
     projects: tuple[str, ...]
     token_id: str = ""
     expires_s: int | None = None
+    # Of the pages' session that it came by; empty where the token itself was shown.
+    session_id: str = ""
+    read_only: frozenset[str] = frozenset()
+    hidden: frozenset[str] = frozenset()
 
     @property
     def role(self) -> Role:
@@ -46,10 +53,25 @@ class Principal:
         """Whether it may see all projects."""
         return ALL_PROJECTS in self.projects
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """What a revocation may name to end it."""
+        return tuple(one for one in (self.token_id, self.session_id) if one)
+
     def may(self, role: Role) -> bool:
         """Whether it has a role, or a greater one."""
         return self.role >= role
 
     def sees(self, project: str) -> bool:
         """Whether what belongs to a project exists for it."""
-        return self.everywhere or project in self.projects
+        return project in self.projects or (self.everywhere and project not in self.hidden)
+
+    def may_write(self, project: str) -> bool:
+        """Whether it may submit and change jobs of a project, and write to its runs."""
+        return self.may(Role.SUBMITTER) and self.sees(project) and project not in self.read_only
+
+    def writing(self) -> "Principal":
+        """As far as it may write: projects that it may only read do not exist for it."""
+        if not self.read_only:
+            return self
+        return replace(self, projects=tuple(p for p in self.projects if p not in self.read_only), hidden=self.hidden | self.read_only)

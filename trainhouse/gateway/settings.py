@@ -5,9 +5,10 @@ Never: a default that listens beyond loopback.
 """
 
 from pathlib import Path
+from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
-from pydantic_settings import SettingsConfigDict
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from trainhouse.events.settings import TomlSection
 from trainhouse.gateway.errors import KeyUnusable
@@ -28,12 +29,29 @@ class GatewaySettings(TomlSection):
     key_file: Path | None = None
     # Where the gateway keeps a token for the user that it runs as: an admin of all projects. None: it makes none.
     token_file: Path | None = None
-    # Cookies are marked Secure where the pages are served by https in front of this process.
+    # Names by which it is asked for, beside localhost, addresses, and the one in `url`; `*` is any, and no protection.
+    hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    # Where its users find it.
+    url: str = ""
+    # With both it serves https itself.
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    # Cookies are marked Secure, and browsers keep to https, where something in front of this process serves it.
     https: bool = False
+    # Addresses of the proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.
+    proxies: Annotated[tuple[str, ...], NoDecode] = ()
+    # Who may read these: everybody, holders of a token, or no one.
+    metrics: Literal["open", "token", "off"] = "open"
+    openapi: Literal["open", "token", "off"] = "open"
+
+    # A session of the pages ends after so long, or with its token.
+    session_s: float = Field(12 * 3600.0, ge=60)
+    login_code_s: float = Field(60.0, ge=5, le=600)
 
     body_bytes: int = Field(2 * 1024**2, ge=1024)
     artifact_bytes: int = Field(4 * 1024**3, ge=1024)
     header_bytes: int = Field(32 * 1024, ge=4096)
+    header_fields: int = Field(100, ge=16)
     body_time_s: float = Field(30.0, gt=0)
     idle_s: float = Field(30.0, gt=0)
     requests_at_once: int = Field(2000, ge=1)
@@ -49,7 +67,31 @@ class GatewaySettings(TomlSection):
     stream_waiting: int = Field(1000, ge=16)
     stream_send_s: float = Field(20.0, gt=0)
 
+    # Whether an access that the audit cannot be told of is refused (required), or goes on and is counted as lost (preferred).
+    audit: Literal["required", "preferred"] = "preferred"
+    # So many events of the audit are kept while the brokers do not take them.
+    audit_waiting: int = Field(10_000, ge=1)
+    accesses_per_minute: int = Field(6000, ge=1)
     refusals_per_minute: int = Field(600, ge=1)
+    # Requests of one person or service, whatever their tokens; more are answered 429. Projects have limits of their own.
+    requests_per_minute: int = Field(60_000, ge=1)
+
+    @field_validator("hosts", "proxies", mode="before")
+    @classmethod
+    def _split(cls, given: object) -> object:
+        """A variable of the environment has them with commas between."""
+        return tuple(name.strip() for name in given.split(",") if name.strip()) if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _whole(self) -> "GatewaySettings":
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key belong together: set both, or neither")
+        return self
+
+    @property
+    def secure(self) -> bool:
+        """Whether browsers reach it by https."""
+        return self.https or self.tls_cert is not None
 
     def signing_key(self) -> bytes:
         """The key of tokens. Raises KeyUnusable, which says how to make one."""

@@ -47,7 +47,7 @@ from trainhouse.workers.agent.core import (
 from trainhouse.workers.agent.core.state import Draining, Running, Stopping, Sweeping
 from trainhouse.workers.agent.due import due
 from trainhouse.workers.agent.errors import CommandsLost
-from trainhouse.workers.agent.folders import found_attempts, key_of, mark_finished
+from trainhouse.workers.agent.folders import FoundAttempt, found_attempts, key_of, mark_finished
 from trainhouse.workers.agent.follower import Deaf, Located, OperationAsked
 from trainhouse.workers.agent.launching import paths_of
 from trainhouse.workers.agent.meters import Figures
@@ -109,6 +109,8 @@ class Agent:
         self._p.operations.close()
         self._p.prober.close()
         self._p.own_states.close()
+        if self._p.starter.leases is not None:
+            self._p.starter.leases.close()
         self._p.workers.shutdown(wait=False, cancel_futures=True)
         self._p.starter.launcher.close()
 
@@ -200,6 +202,8 @@ class Agent:
             case Finish(key=key):
                 mark_finished(self._paths(key), shipped=key in self._shipped)
                 self._shipped.discard(key)
+                if self._p.starter.leases is not None:
+                    self._p.starter.leases.end(key)
                 log.info("finished", attempt=str(key))
             case Register(reason=reason):
                 log.warning("registering again", reason=reason)
@@ -220,6 +224,14 @@ class Agent:
 
     def _launch(self, action: Launch) -> None:
         self._p.inbox.put(self._p.starter.start(action))
+
+    def _give_leave(self, found: FoundAttempt) -> None:
+        """So that ranks which run on reach the store again."""
+        try:
+            if self._p.starter.leases is not None:
+                self._p.starter.leases.begin(found.allocation, found.paths)
+        except OSError as error:
+            log.warning("an adopted attempt has no leave to the store", folder=str(found.paths.folder), error=str(error))
 
     def _paths(self, key: AttemptKey) -> AttemptPaths:
         return paths_of(self._p.starter.agent_dir, key)
@@ -298,4 +310,5 @@ class Agent:
                 continue
             launched = launch_was_whole(found, self.state.identity.node_id, self.state.identity.boot_id)
             log.info("adopting", attempt=str(key), launched=launched)
+            self._give_leave(found)
             self._step(AttemptAdopted(found.allocation, launched))

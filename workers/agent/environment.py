@@ -1,20 +1,21 @@
 """The environment and command of a rank: torchrun's contract, and ours. Pure.
 
-Holds: what the launcher sets wins over what the spec sets, and that over what the node gives. Every rank of a node sees all devices of
-its gang there, in the order of local ranks, so that `cuda:{LOCAL_RANK}` is its own, as torchrun's scripts expect. A rank with a share of a
-device sees the whole device: nothing here bounds how much of it the rank uses.
+Holds: no key of the object store is in it. What the launcher sets wins over what the spec sets, and that over what the node gives. Every
+rank of a node sees all devices of its gang there, in the order of local ranks, so that `cuda:{LOCAL_RANK}` is its own, as torchrun's
+scripts expect. A rank with a share of a device sees the whole device: nothing here bounds how much of it the rank uses.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import orjson
 
 from trainhouse.events import GangAllocated, JobSpec, NodePlacement
 from trainhouse.events.spec import Scalar
 from trainhouse.workers.agent.recorder import prefix_in
-from trainhouse.workers.launcher import ports
+from trainhouse.workers.launcher import AttemptPaths, ports
 
 PASSED_ON = frozenset(
     {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "CUDA_HOME"}
@@ -27,7 +28,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 @dataclass(frozen=True)
 class NodeSide:
-    """What the node adds: its own environment, the store's settings, and whether its devices are accelerators."""
+    """What the node adds: its own environment, where the store is (without its keys), and whether its devices are accelerators."""
 
     environ: Mapping[str, str]
     store: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -125,7 +126,7 @@ def _trainhouse(allocation: GangAllocated, folders: RankFolders, node: NodeSide)
         "TRAINHOUSE_HYPERPARAMETERS": orjson.dumps(spec.hyperparameters).decode(),
         "TRAINHOUSE_CHECKPOINT": spec.checkpoint.model_dump_json(),
         **{k: v for k, v in optional.items() if v is not None},
-        **node.store,
+        **({**node.store, ports.STORE_LEASE: str(AttemptPaths(Path(folders.attempt)).store_socket)} if node.store else {}),
     }
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -24,6 +24,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.workers.agent.agent import Agent
 from trainhouse.workers.agent.cleanup import Cleaner
 from trainhouse.workers.agent.code import CodeCache, Fetch
+from trainhouse.workers.agent.confining import Confiner, Hidden
 from trainhouse.workers.agent.core import Noticed, ShutdownAsked
 from trainhouse.workers.agent.devices import CpuSlots, DeviceSource
 from trainhouse.workers.agent.environment import NodeSide, node_environment
@@ -31,6 +32,7 @@ from trainhouse.workers.agent.errors import InvalidSetting, NotLaunchable
 from trainhouse.workers.agent.folders import FolderLock, StateFile
 from trainhouse.workers.agent.follower import Follower
 from trainhouse.workers.agent.launching import RankStarter
+from trainhouse.workers.agent.leases import StoreLeases
 from trainhouse.workers.agent.metadata import MetadataService
 from trainhouse.workers.agent.meters import AgentFigures
 from trainhouse.workers.agent.node import NodeFacts, Pulse, new_identity, read_boot_id, this_machine
@@ -95,6 +97,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     signing = kept_key(folder / NODE_KEY) if settings.sign_reports else None
     config = producer_config(kafka, **{"message.timeout.ms": 0, "client.id": f"agent-{node_id}"})
     outbox = Outbox(lambda: Producer(config), signing=signing)
+    public_key = signing.public_key if signing else ""
     pulse = EventProducer(
         kafka,
         **{"message.timeout.ms": HEARTBEAT_TIMEOUT_MS, "enable.idempotence": False, "queue.buffering.max.messages": 20, "linger.ms": 0},
@@ -104,6 +107,9 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     agents: list[Agent] = []
     reports = Reports(outbox, pulse, identity, lambda key: agents[0].acked(key), now_ms)
     shipper = Shipper(folder, node_id, outbox, lambda: reports.partition, settings.log_limit_bytes)
+    leases = StoreLeases(store)
+    cpus, memory_bytes = this_machine()
+    confiner = confiner_of(settings, store, devices, memory_bytes)
     starter = RankStarter(
         launcher=launcher or Launcher(settings.interpreter or sys.executable),
         agent_dir=folder,
@@ -111,9 +117,11 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         node=node_side(settings, store, devices.accelerators),
         code=CodeCache(folder / "code-cache", fetch_of(store), settings.keep_code_bytes),
         secrets_dir=settings.secrets_dir,
+        leases=leases,
         ports=ports,
         interpreter=settings.interpreter,
         image_digest=settings.image_digest,
+        confiner=confiner,
     )
     parts = Parts(
         inbox=inbox,
@@ -124,10 +132,10 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         starter=starter,
         operations=Operations(starter, bounded(inbox)),
         notices=NoticeWatch(notice_sources(settings), inbox.put, settings.notice_deadline_s, now_ms),
-        prober=Prober(probe_plan(settings, store, devices), store_environment(store), now_ms),
+        prober=Prober(probe_plan(settings, store, devices), store_environment(store) | store_keys(store), now_ms),
         own_states=OwnStatesTeller(node_id, lambda: S3ObjectStore(store.model_copy(update={"deadline_s": OWN_STATES_DEADLINE_S}))),
         cleaner=Cleaner(folder, settings.keep_attempts, settings.keep_attempts_bytes),
-        facts=NodeFacts(settings.address, ports.ports, settings.labels, devices, *this_machine(), signing.public_key if signing else ""),
+        facts=NodeFacts(settings.address, ports.ports, settings.labels, devices, cpus, memory_bytes, confiner.report, public_key),
         pulse=Pulse(settings.heartbeat_interval_s, devices, shipper.progress, starter.pid),
         state_file=state_file,
         workers=ThreadPoolExecutor(LAUNCH_THREADS, thread_name_prefix="launch"),
@@ -169,6 +177,14 @@ def permission_of(settings: AgentSettings) -> Permission:
     return Permission(keys, settings.require_signed)
 
 
+def confiner_of(settings: AgentSettings, store: StoreSettings, devices: DeviceSource, memory_bytes: int) -> Confiner:
+    """What confines this node's jobs."""
+    assert settings.secrets_dir is not None, "give resolved settings"
+    shown = (*settings.job_paths, *((str(store.ca_file),) if store.ca_file is not None else ()))
+    hidden = Hidden(settings.dir, settings.secrets_dir)
+    return Confiner(settings.isolation, settings.interpreter or sys.executable, hidden, devices, memory_bytes, shown)
+
+
 def notice_sources(settings: AgentSettings) -> list[NoticeSource]:
     """Where a notice may stand."""
     assert settings.notice_file is not None, "give resolved settings"
@@ -190,17 +206,16 @@ def node_side(settings: AgentSettings, store: StoreSettings, accelerators: bool)
     return NodeSide(environ, store_environment(store), accelerators, settings.spool_limit_bytes, GatewayAddress().url)
 
 
-def store_environment(store: StoreSettings) -> Mapping[str, str]:
-    """The store's settings as a rank reads them again."""
-    secret = store.secret_key.get_secret_value() if store.secret_key is not None else None
-    values = {
-        "ENDPOINT": store.endpoint,
-        "BUCKET": store.bucket,
-        "REGION": store.region,
-        "ACCESS_KEY": store.access_key,
-        "SECRET_KEY": secret,
-        "CA_FILE": store.ca_file,
-    }
+def store_keys(store: StoreSettings) -> dict[str, str]:
+    """The store's key, for processes that are part of the agent."""
+    if store.access_key is None or store.secret_key is None:
+        return {}
+    return {"TRAINHOUSE_S3_ACCESS_KEY": store.access_key, "TRAINHOUSE_S3_SECRET_KEY": store.secret_key.get_secret_value()}
+
+
+def store_environment(store: StoreSettings) -> dict[str, str]:
+    """Where the store is, as a rank reads it again; no key is in it."""
+    values = {"ENDPOINT": store.endpoint, "BUCKET": store.bucket, "REGION": store.region, "CA_FILE": store.ca_file}
     return {f"TRAINHOUSE_S3_{name}": value for name, value in values.items() if value is not None}
 
 

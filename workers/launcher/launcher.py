@@ -11,9 +11,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from trainhouse.workers.confinement.plan import Confinement
 from trainhouse.workers.launcher.eligible import Wanted, never_warm, why_cold
 from trainhouse.workers.launcher.interpreters import identify, local_modules, looks_like_python, resolve
 from trainhouse.workers.launcher.ports import AttemptPaths, LaunchError, RankLaunch, Started, StoreSocket
@@ -63,7 +64,9 @@ class Launcher:
         with self._lock:
             return self._warm.pid if self._warm is not None else None
 
-    def start(self, attempt: AttemptPaths, ranks: Sequence[RankLaunch], store: StoreSocket | None) -> Started:
+    def start(
+        self, attempt: AttemptPaths, ranks: Sequence[RankLaunch], store: StoreSocket | None, confinement: Confinement | None = None
+    ) -> Started:
         """Start all ranks of this node; blocks until each has a pid. Raises LaunchError; then nothing is left running."""
         for rank in ranks:
             if not rank.cwd.is_dir():
@@ -73,6 +76,7 @@ class Launcher:
             str(attempt.folder),
             tuple(self._order(r) for r in ranks),
             StoreOrder(store.address, store.port, store.world_size) if store else None,
+            confinement,
         )
         fd = store.fd if store else None
         reason = self._why_cold(order)
@@ -121,6 +125,7 @@ class Launcher:
             process = subprocess.Popen(
                 [sys.executable, "-m", "trainhouse.workers.launcher.cold", *map(str, fds)],
                 stdin=subprocess.PIPE,
+                env=without_ours(os.environ),
                 pass_fds=fds,
                 start_new_session=True,
             )
@@ -155,3 +160,8 @@ class Launcher:
 def _wanted(rank: RankOrder) -> Wanted:
     interpreter = identify(rank.argv[0]) if looks_like_python(rank.argv[0]) else None
     return Wanted(rank.argv, rank.env, interpreter, local_modules(rank.argv, Path(rank.cwd), rank.env))
+
+
+def without_ours(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment without the agent's own settings and the keys in them: whoever is forked from a process can read what it was given."""
+    return {k: v for k, v in environ.items() if not k.startswith(("TRAINHOUSE_", "AWS_"))}

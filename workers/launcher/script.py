@@ -66,7 +66,7 @@ def _run(argv: list[str]) -> None:
     main.__dict__.update(__file__=path, __cached__=None, __builtins__=__builtins__)
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
     sys.modules["__main__"] = main
-    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)  # nosec B102  # it runs the script of the job
 
 
 def _set_path(first: str) -> None:

@@ -75,7 +75,7 @@ def of_folder(git: Git) -> dict[str, Any]:
 
 
 def without_credentials(address: str) -> str:
-    """`https://user:secret@host/x` as `https://host/x`."""
+    """`https://user:secret@host/x` as `https://host/x`."""  # pragma: allowlist secret
     return re.sub(r"^([a-z+]+://)[^/@]*@", r"\1", address)
 
 

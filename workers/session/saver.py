@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from trainhouse.checkpointing.checkpointer import Checkpointer
 from trainhouse.checkpointing.errors import CheckpointError, RetryableError
+from trainhouse.checkpointing.lease.store import open_store
 from trainhouse.checkpointing.retention import RetentionPolicy
-from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.gang import Gang
@@ -161,7 +161,7 @@ def open_saver(context: Context, gang: Gang, sink: Sink) -> Saver:
         event_id = told.pop("event_id", None)
         sink.event(name, told, event_id)
 
-    objects = S3ObjectStore(StoreSettings())
+    objects = open_store(StoreSettings())
     checkpointer = Checkpointer(
         objects,
         context.job_id,

@@ -1,7 +1,7 @@
-"""What the gateway follows on the bus: statuses of jobs from now on, and revocations of tokens from the beginning.
+"""What the gateway follows on the bus: statuses of jobs from now on; revocations of tokens, and projects, from the beginning.
 
-Holds: a thread of its own reads; what it reads is handed to the event loop. Until
-all revocations of before are known, none counts as known.
+Holds: a thread of its own reads; what it reads is handed to the event loop. Until all revocations and projects of before are known, none
+counts as known.
 Never: commits offsets, or joins a group.
 """
 
@@ -15,11 +15,11 @@ from typing import Any
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from trainhouse.events import InvalidEvent, JobStatus, TokenRevoked, decode
+from trainhouse.events import InvalidEvent, JobStatus, ProjectApplied, TokenRevoked, decode
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import consumer, partitions_of, watermarks
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import STATUS, TOKENS
+from trainhouse.events.topics import PROJECTS, STATUS, TOKENS
 
 log = structlog.get_logger(__name__)
 
@@ -30,20 +30,22 @@ QUIET: dict[str, Any] = {"log_level": 0, "enable.partition.eof": True}
 
 
 class BusFeed:
-    """`on_status(key, status)`, `on_revoked(token_id)` and, once, `on_ready()` are called on the event loop."""
+    """`on_status(key, status)`, `on_revoked(token_id, event_id)`, `on_project(applied)` and, once, `on_ready()` run on the event loop."""
 
     def __init__(
         self,
         settings: KafkaSettings,
         on_status: Callable[[str, JobStatus], None],
-        on_revoked: Callable[[str], None],
+        on_revoked: Callable[[str, str], None],
+        on_project: Callable[[ProjectApplied], None],
         on_ready: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._on_status = on_status
         self._on_revoked = on_revoked
+        self._on_project = on_project
         self._on_ready = on_ready
-        self._ready = False
+        self._unread = {TOKENS, PROJECTS}
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -78,7 +80,7 @@ class BusFeed:
                 reader.close()
 
     def _beginnings(self, reader: Consumer) -> list[TopicPartition]:
-        places = [TopicPartition(TOKENS, n, 0) for n in partitions_of(reader, TOKENS, METADATA_S)]
+        places = [TopicPartition(t, n, 0) for t in (TOKENS, PROJECTS) for n in partitions_of(reader, t, METADATA_S)]
         statuses = partitions_of(reader, STATUS, METADATA_S)
         return places + [TopicPartition(STATUS, n, watermarks(reader, STATUS, n, METADATA_S)[1]) for n in statuses]
 
@@ -86,18 +88,22 @@ class BusFeed:
         for message in messages:
             error = message.error()
             if error is not None:
-                if error.code() == KafkaError._PARTITION_EOF and message.topic() == TOKENS and not self._ready:
-                    self._ready = True
-                    self._on_ready()
+                if error.code() == KafkaError._PARTITION_EOF and message.topic() in self._unread:
+                    self._unread.discard(str(message.topic()))
+                    if not self._unread:
+                        self._on_ready()
                 continue
             self._one(message)
 
     def _one(self, message: Message) -> None:
         try:
-            event = decode(message.value(), message.headers()).event
+            envelope = decode(message.value(), message.headers())
         except InvalidEvent:
             return  # a newer writer's, or a tombstone
+        event = envelope.event
         if isinstance(event, JobStatus):
             self._on_status((message.key() or b"").decode("utf-8", "replace"), event)
         elif isinstance(event, TokenRevoked):
-            self._on_revoked(event.token_id)
+            self._on_revoked(event.token_id, str(envelope.id))
+        elif isinstance(event, ProjectApplied):
+            self._on_project(event)

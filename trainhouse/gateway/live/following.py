@@ -9,8 +9,7 @@ import asyncio
 
 import structlog
 
-from trainhouse.events import JobStatus
-from trainhouse.gateway.auditing import WINDOW_MS
+from trainhouse.events import JobStatus, ProjectApplied
 from trainhouse.gateway.context import Gateway, now_ms
 from trainhouse.gateway.live import messages
 from trainhouse.gateway.live.feed import BusFeed
@@ -19,7 +18,7 @@ from trainhouse.gateway.live.poller import Poller
 log = structlog.get_logger(__name__)
 
 AGAIN_S = 1.0
-AUDIT_S = 2.0
+AUDIT_S = 1.0
 
 
 class Following:
@@ -34,7 +33,7 @@ class Following:
         """Begins."""
         gateway = self._gateway
         if gateway.kafka is not None:
-            self._feed = BusFeed(gateway.kafka, self._status, self._revoked, gateway.revocations.complete)
+            self._feed = BusFeed(gateway.kafka, self._status, self._revoked, self._project, self._known)
             self._feed.start()
         self._tasks = [asyncio.create_task(self._poll()), asyncio.create_task(self._audit())]
 
@@ -43,14 +42,21 @@ class Following:
         self._gateway.hub.end("the gateway stops; connect again")
         for task in self._tasks:
             task.cancel()
-        for event in self._gateway.book.due(now_ms() + WINDOW_MS):
-            self._gateway.tell(event)
+        self._gateway.audit.close(now_ms())
         if self._feed is not None:
             await asyncio.to_thread(self._feed.close)
 
-    def _revoked(self, token_id: str) -> None:
-        self._gateway.revocations.add(token_id)
+    def _revoked(self, token_id: str, event_id: str) -> None:
+        self._gateway.revocations.add(token_id, event_id)
         self._gateway.hub.wake()
+
+    def _project(self, applied: ProjectApplied) -> None:
+        self._gateway.projects.put(applied)
+        self._gateway.hub.wake()
+
+    def _known(self) -> None:
+        self._gateway.projects.complete()
+        self._gateway.revocations.complete()
 
     def _status(self, key: str, status: JobStatus) -> None:
         # A rejection that is keyed by its event says nothing of the job that has this id already.
@@ -60,8 +66,7 @@ class Following:
     async def _audit(self) -> None:
         while True:
             await asyncio.sleep(AUDIT_S)
-            for event in self._gateway.book.due(now_ms()):
-                self._gateway.tell(event)
+            self._gateway.audit.turn(now_ms())
 
     async def _poll(self) -> None:
         gateway = self._gateway

@@ -21,7 +21,7 @@ from trainhouse.gateway.mlflow.desk import Desk, Reading, Row, Writing
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, invalid, missing
 from trainhouse.gateway.spooling import spooled
 
-router = APIRouter(route_class=MlflowRoute)
+router = APIRouter(prefix="/api/2.0", route_class=MlflowRoute)
 Json = dict[str, Any]
 PIECE_BYTES = 4 * 1024 * 1024
 MAX_LISTED = 100_000
@@ -38,6 +38,7 @@ async def upload(place: str, request: Request, desk: Writing) -> Json:
     if not path:
         raise invalid("an artifact needs a path within its run")
     row = await desk.active_run(run_id)
+    await desk.storage.needs_room(row["project"])
     way_out = "log it in parts, or raise artifact_bytes of the gateway's settings"
     async with spooled(request, desk.settings.artifact_bytes, desk.settings.body_time_s, way_out) as body:
         key = f"artifacts/{row['job_id']}/{body.sha256}"

@@ -34,6 +34,7 @@ class Desk:
         self.reader = gateway.reader
         self.bus = gateway.bus
         self.settings = gateway.settings
+        self.storage = gateway.storage
         self.ports = ports
 
     async def send(self, *events: Event) -> None:
@@ -117,7 +118,7 @@ def _reader(principal: Viewer, here: Here, ports: Annotated[Ports, Depends(ports
 
 
 def _writer(principal: Submitter, here: Here, ports: Annotated[Ports, Depends(ports_of)]) -> Desk:
-    return Desk(principal, here, ports)
+    return Desk(principal.writing(), here, ports)
 
 
 Reading = Annotated[Desk, Depends(_reader)]

@@ -18,7 +18,6 @@ from starlette.exceptions import HTTPException
 from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.gateway.errors import GatewayError, Problem, SqlUnavailable
-from trainhouse.gateway.problems import REFUSALS
 
 log = structlog.get_logger(__name__)
 STATUS: Final = {
@@ -31,10 +30,11 @@ STATUS: Final = {
     "BAD_REQUEST": 400,
     "INTERNAL_ERROR": 500,
     "NOT_IMPLEMENTED": 501,
+    "REQUEST_LIMIT_EXCEEDED": 429,
     "TEMPORARILY_UNAVAILABLE": 503,
 }
 _OF_STATUS: Final = {400: "BAD_REQUEST", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "RESOURCE_DOES_NOT_EXIST"}
-_MORE: Final = {413: "INVALID_PARAMETER_VALUE", 501: "NOT_IMPLEMENTED", 503: "TEMPORARILY_UNAVAILABLE"}
+_MORE: Final = {429: "REQUEST_LIMIT_EXCEEDED", 413: "INVALID_PARAMETER_VALUE", 501: "NOT_IMPLEMENTED", 503: "TEMPORARILY_UNAVAILABLE"}
 
 
 class MlflowError(GatewayError):
@@ -71,8 +71,7 @@ class MlflowRoute(APIRoute):
                 return await handle(request)
             except Exception as error:
                 shown = answer(error, request.url.path)
-                if shown.status_code in REFUSALS:
-                    request.app.state.gateway.refused(request, shown.status_code, str(error))
+                request.state.refusal = str(getattr(error, "detail", None) or error)
                 return shown
 
         return guarded

@@ -13,7 +13,7 @@ from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, invalid, 
 from trainhouse.gateway.mlflow.filters import EXPERIMENTS, parse_filter, parse_orders
 from trainhouse.gateway.mlflow.search import experiments_query, paged, token_of
 
-router = APIRouter(route_class=MlflowRoute)
+router = APIRouter(prefix="/api/2.0/mlflow", route_class=MlflowRoute)
 Json = dict[str, Any]
 _TAGS = """
 SELECT experiment_id, key, text FROM experiments_rows FINAL

@@ -14,7 +14,7 @@ from trainhouse.gateway.mlflow.desk import Desk, Row, Writing
 from trainhouse.gateway.mlflow.errors import MlflowRoute, invalid, missing
 from trainhouse.gateway.mlflow.points import records_of_request
 
-router = APIRouter(route_class=MlflowRoute)
+router = APIRouter(prefix="/api/2.0/mlflow", route_class=MlflowRoute)
 Json = dict[str, Any]
 
 

@@ -11,10 +11,9 @@ from trainhouse.gateway.auth import Viewer
 from trainhouse.gateway.mlflow import artifact_routes, experiment_routes, log_routes, run_routes
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, unsupported
 
-API = "/api/2.0/mlflow"
 router = APIRouter(tags=["mlflow"], include_in_schema=False)
 for _module in (run_routes, log_routes, experiment_routes):
-    router.include_router(_module.router, prefix=API)
+    router.include_router(_module.router)
 
 rest = APIRouter(route_class=MlflowRoute)
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -54,5 +53,5 @@ async def others(_: Viewer, path: str) -> None:
     raise MlflowError("ENDPOINT_NOT_FOUND", f"Trainhouse does not have MLflow's {path[:100]!r}; it has experiments, runs and artifacts")
 
 
-router.include_router(artifact_routes.router, prefix="/api/2.0")
+router.include_router(artifact_routes.router)
 router.include_router(rest)

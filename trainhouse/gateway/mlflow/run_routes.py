@@ -15,7 +15,7 @@ from trainhouse.gateway.mlflow.errors import MlflowRoute, invalid
 from trainhouse.gateway.mlflow.filters import RUNS, parse_filter, parse_orders
 from trainhouse.gateway.mlflow.search import paged, read_token, runs_query, token_of
 
-router = APIRouter(route_class=MlflowRoute)
+router = APIRouter(prefix="/api/2.0/mlflow", route_class=MlflowRoute)
 Json = dict[str, Any]
 Text = Annotated[str, Query(max_length=256)]
 _LAST = """
@@ -38,14 +38,15 @@ async def create(body: bodies.CreateRun, desk: Writing) -> Json:
     run_id, at_ms = secrets.token_hex(16), now_ms()
     tags = {tag.key: tag.value for tag in body.tags}
     name = body.run_name or tags.get("mlflow.runName") or f"run-{run_id[:8]}"
-    user = body.user_id or tags.get("mlflow.user") or desk.principal.sub
+    # Whom a client claims to be is a tag like any other: the run is its sender's.
+    tags = ({"mlflow.user": body.user_id} if body.user_id else {}) | tags
     begun = TrackedRunBegun(
         job_id=JobId(run_id),
         experiment_id=experiment["experiment_id"],
         experiment=experiment["name"],
         project=experiment["project"],
         name=name,
-        user=user[:256],
+        user=desk.principal.sub,
         started_at_ms=at_ms if body.start_time is None else body.start_time,
     )
     tags |= {"mlflow.runName": name}

@@ -1,10 +1,11 @@
-"""The audit: who asked what, which requests were refused, which tokens were made and revoked."""
+"""The audit: who asked what, what was let in and what refused, which tokens were made and revoked."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.asking import Where
@@ -18,14 +19,20 @@ router = APIRouter(prefix="/v1/audit", tags=["identity"])
 
 _COLUMNS = (
     "at, event_id, kind, status, count, since, action, target, project, sub, token_id, address, reason, done_by, topic, passed_on_id, "
-    "roles, projects, expires_at"
+    "roles, projects, expires_at, access, access_id, session_id, rows, bytes, took_ms, text, text_sha256, outcome"
 )
+
+
+Since = Annotated[int | None, Query(ge=0, le=4_000_000_000_000, description="Only from then on: milliseconds since 1970.")]
 
 
 class Kind(StrEnum):
     """What a row of the audit tells."""
 
     REFUSED = "refused"
+    GRANTED = "granted"
+    ENDED = "ended"
+    LOST = "lost"
     ACCEPTED = "accepted"
     ISSUED = "issued"
     REVOKED = "revoked"
@@ -33,7 +40,7 @@ class Kind(StrEnum):
 
 @router.get("")
 async def audit(
-    here: Here, principal: Admin, kind: Kind | None = None, sub: Text = None, limit: Limit = 100, cursor: Cursor = None
+    here: Here, principal: Admin, kind: Kind | None = None, sub: Text = None, since: Since = None, limit: Limit = 100, cursor: Cursor = None
 ) -> Json:
     """The newest first. For an admin of all projects."""
     if not principal.everywhere:
@@ -41,5 +48,7 @@ async def audit(
     where = Where()
     where.equal("kind", kind.value if kind else None)
     where.equal("sub", sub)
+    if since is not None:
+        where.add("at >= fromUnixTimestamp64Milli({since_ms:Int64}, 'UTC')", since_ms=since)
     order = Order((millis("at"), ("event_id", "String")), descending=True)
     return Json((await page(here.reader, _COLUMNS, "audit", where, order, limit, cursor)).answer())

@@ -21,6 +21,7 @@ from trainhouse.gateway.auth import Submitter
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.errors import Problem
 from trainhouse.gateway.problems import busy, not_found
+from trainhouse.gateway.roles import Principal
 from trainhouse.gateway.spooling import spooled
 
 T = TypeVar("T")
@@ -50,15 +51,23 @@ async def known(sha256: Sha256, request: Request, _: Submitter) -> Stored:
 
 
 @router.put("/{sha256}", openapi_extra=BYTES)
-async def put(sha256: Sha256, request: Request, here: Here, _: Submitter) -> Stored:
+async def put(sha256: Sha256, request: Request, here: Here, principal: Submitter) -> Stored:
     """Stores an archive (tar.gz) under the hash of its content. Repeating it is harmless."""
+    await _room(here, principal)
     return await _stored(request, here, _key(sha256), sha256, MAX_CODE_BYTES)
 
 
 @router.put("/diffs/{sha256}", openapi_extra=BYTES)
-async def put_diff(sha256: Sha256, request: Request, here: Here, _: Submitter) -> Stored:
+async def put_diff(sha256: Sha256, request: Request, here: Here, principal: Submitter) -> Stored:
     """Stores what an archive's folder differs from its git commit, as a patch for people, under the hash of its content."""
+    await _room(here, principal)
     return await _stored(request, here, f"code/{sha256}.diff", sha256, MAX_DIFF_BYTES)
+
+
+async def _room(here: Gateway, principal: Principal) -> None:
+    """Raises Problem 429 where none of the sender's projects has room: which one the code is for, only its job says."""
+    if not principal.everywhere:
+        await here.storage.needs_room(*principal.writing().projects)
 
 
 async def _stored(request: Request, here: Gateway, key: str, sha256: str, most_bytes: int) -> Stored:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
 from trainhouse.gateway.auth import Viewer
 from trainhouse.gateway.context import Here
 from trainhouse.gateway.errors import Problem, SqlRefused
+from trainhouse.gateway.row_counts import rows_of
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.projections.endpoint.request import GUEST_HEADER
 from trainhouse.projections.errors import QueryRefused
@@ -60,7 +61,7 @@ class Question(BaseModel):
 @router.post(
     "/query", response_class=Response, responses={200: {"content": {"application/json": {}}, "description": "In the form asked for."}}
 )
-async def query(body: Question, here: Here, principal: Viewer) -> Response:
+async def query(body: Question, here: Here, principal: Viewer, request: Request) -> Response:
     """Asks in SQL. Needs a token of all projects (`projects: ["*"]`)."""
     if not principal.everywhere:
         raise Problem(
@@ -71,12 +72,14 @@ async def query(body: Question, here: Here, principal: Viewer) -> Response:
         )
     settings = limits_of(here.settings) | {"default_format": body.format.value}
     try:
-        (await here.reader.gate()).check(body.query)
-        answer = await here.reader.ask(body.query, body.parameters, settings, {GUEST_HEADER: "1"}, here.settings.query_bytes)
+        passed = await here.reader.passed(body.query, body.parameters)
+        settings |= {"default_format": passed.format} if passed.format else {}
+        answer = await here.reader.ask(passed.body, body.parameters, settings, {GUEST_HEADER: "1"}, here.settings.query_bytes)
     except QueryRefused as refused:
         raise problem_of(SqlRefused(str(refused), refused.code)) from refused
     except SqlRefused as refused:
         raise problem_of(refused) from refused
+    request.state.rows = rows_of(body.format.value, answer.content)
     return Response(answer.content, headers={"Content-Type": answer.kind})
 
 

@@ -117,7 +117,7 @@ async def cancel(
     job_id: JobPath, here: Here, principal: Submitter, request: Request, body: Cancellation | None = None, key: Key = None
 ) -> Requested:
     """Asks that a job end now."""
-    await visible_job(here, principal, job_id)
+    requests.refuse_read_only((await visible_job(here, principal, job_id))["project"], principal)
     reason = (body or Cancellation()).reason
     return await _ask(here, principal, request, CancelJob(job_id=JobId.parse(job_id), reason=reason, user=principal.sub), key)
 
@@ -127,12 +127,14 @@ async def change(job_id: JobPath, body: Change, here: Here, principal: Submitter
     """Asks to change a job's priority or limits."""
     if body.priority is None and body.limits is None:
         raise Problem(422, "Invalid request", "nothing is to change: give priority or limits")
-    await visible_job(here, principal, job_id)
+    requests.refuse_read_only((await visible_job(here, principal, job_id))["project"], principal)
     return await _ask(here, principal, request, ChangeJob(job_id=JobId.parse(job_id), priority=body.priority, limits=body.limits), key)
 
 
 async def _submit(here: Gateway, principal: Principal, request: Request, spec: JobSpec, job_id: JobId | None, key: str | None) -> Submitted:
     await _visible_source(here, principal, spec)
+    await here.storage.needs_room(spec.project)
+    here.limits.submission(principal, spec.project, time.monotonic_ns() // 1_000_000)
     digest = spec.sha256()
     if key is None:
         chosen = job_id or job_id_of(spec.name, time.time_ns() // 1_000_000, secrets.randbits(RANDOM_BITS))
@@ -141,7 +143,7 @@ async def _submit(here: Gateway, principal: Principal, request: Request, spec: J
         chosen = job_id or requests.keyed_job_id(principal.sub, key)
         event_id = requests.keyed_event_id(principal.sub, key, "submit", chosen, digest)
         await _refuse_reused(here, chosen, digest, key)
-    sent = await here.bus.send(JOBS, JobSubmitted(job_id=chosen, spec=spec), event_id)
+    sent = await here.bus.send(JOBS, JobSubmitted(job_id=chosen, spec=spec, asked_as=principal.role.name.lower()), event_id)
     written = after.Written(job_id=chosen, event_id=event_id, spec_sha256=digest, partition=sent.partition, offset=sent.offset)
     here.accepted(request, principal, sent, target=chosen, project=spec.project)
     return Submitted(job_id=chosen, event_id=event_id, spec_sha256=digest, after=after.token_of(written, here.key))

@@ -1,29 +1,6 @@
-// A token for a session: typed here, or in the fragment of the address that `trainhouse open` prints (a fragment is never sent to a server).
+// A token for a session, typed here. `trainhouse open` needs no page of ours: its code goes to the gateway's /login.
 import { html, useEffect, useRef, useState } from "./kit.js";
 import { call } from "./api.js";
-
-// A gateway that starts does not know yet which tokens were revoked, and says so by 503.
-const STARTING_TRIES = 10;
-const AGAIN_MS = 1000;
-
-const enter = (token) => call("/v1/session", { method: "POST", body: { token } });
-
-// Takes a token out of the address, if there is one; true if a session was made of it.
-export async function fromFragment() {
-  const found = /^#token=(.+)$/.exec(location.hash);
-  if (!found) return false;
-  history.replaceState(null, "", location.pathname + location.search);
-  for (let left = STARTING_TRIES; left > 0; left -= 1) {
-    try {
-      await enter(decodeURIComponent(found[1]));
-      return true;
-    } catch (error) {
-      if (error.status !== 503) return false;
-      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
-    }
-  }
-  return false;
-}
 
 export function SignIn({ entered }) {
   const [error, setError] = useState(null);
@@ -35,7 +12,7 @@ export function SignIn({ entered }) {
     setBusy(true);
     setError(null);
     try {
-      await enter(field.current.value.trim());
+      await call("/v1/session", { method: "POST", body: { token: field.current.value.trim() } });
       entered();
     } catch (problem) {
       setError(problem);

@@ -1,0 +1,79 @@
+"""What a lease rests on, as it stands in the store: whose project a job is, and what its checkpoints name of the chunks of all jobs.
+
+Holds: `jobs/{job}/owner` is written once, before the job's first rank has leave, and no leave reaches it. Only checkpoints of epochs before
+that name shared chunks: what a rank writes later under an old epoch's number names nothing of another job.
+Never: takes a job for one of a project that nothing says it is of.
+"""
+
+from dataclasses import dataclass
+
+import orjson
+
+from trainhouse.checkpointing.commits import entries_newest_first
+from trainhouse.checkpointing.errors import Damaged, ObjectStoreRefused
+from trainhouse.checkpointing.manifest import Manifest
+from trainhouse.checkpointing.objects import ObjectStore, get_or_none
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A job's project, and the first epoch that had leave for its own prefix alone."""
+
+    project: str
+    first_epoch: int
+
+
+def owner_key(job_id: str) -> str:
+    """Where it stands."""
+    return f"jobs/{job_id}/owner"
+
+
+def owner_of(objects: ObjectStore, job_id: str) -> Owner | None:
+    """Whose a job is, None if nothing says so. Blocks. Raises ObjectStoreUnavailable, ObjectStoreRefused."""
+    content = get_or_none(objects, owner_key(job_id))
+    if content is None:
+        return None
+    try:
+        told = orjson.loads(content)
+        return Owner(str(told["project"]), int(told["first_epoch"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ObjectStoreRefused(f"{objects.uri(owner_key(job_id))} does not say whose the job is ({error}); see `store own`") from error
+
+
+def owned(objects: ObjectStore, job_id: str, project: str, epoch: int) -> Owner:
+    """The owner of a job of which an attempt starts: its project, if nothing was said before. Raises ObjectStoreRefused."""
+    wanted = orjson.dumps({"project": project, "first_epoch": epoch})
+    found = owner_of(objects, job_id)
+    if found is None and objects.put_if_absent(owner_key(job_id), wanted):
+        return Owner(project, epoch)
+    found = found or owner_of(objects, job_id)
+    if found is None or found.project != project:
+        raise ObjectStoreRefused(
+            f"job {job_id} is of project {project!r}, and in {objects.address} a job of this name is of another one; "
+            "submit it under another name"
+        )
+    return found
+
+
+def say_owner(objects: ObjectStore, job_id: str, project: str) -> Owner:
+    """Says by hand whose a job is that ended before owners were written down. Raises ObjectStoreRefused if it has another owner."""
+    epochs = [int(entry.epoch) for _, entry in entries_newest_first(objects, job_id) if not isinstance(entry, Damaged)]
+    return owned(objects, job_id, project, max(epochs, default=-1) + 1)
+
+
+def resumable(objects: ObjectStore, job_id: str, project: str) -> Owner:
+    """The owner of a job that one of `project` begins from. Raises ObjectStoreRefused, alike for one of another project and one of none."""
+    found = owner_of(objects, job_id)
+    if found is None or found.project != project:
+        raise ObjectStoreRefused(
+            f"resume_from {job_id}: no such job is known in project {project!r}; an operator names the project of one that is older than "
+            f"leave to the store: `trainhouse store own {job_id} --project {project}`"
+        )
+    return found
+
+
+def shared_chunks_of(objects: ObjectStore, job_id: str, first_epoch: int) -> frozenset[str]:
+    """Hashes of chunks among those of all jobs that this job's checkpoints from before `first_epoch` name. Reads its chain; blocks."""
+    entries = (entry for _, entry in entries_newest_first(objects, job_id))
+    named = (e for e in entries if isinstance(e, Manifest) and not e.has_own_chunks and e.epoch < first_epoch)
+    return frozenset(chunk.sha256 for manifest in named for chunk in manifest.chunks)

@@ -1,0 +1,172 @@
+"""Attacks on the archive of the audit: each is named by the proof, with the first object that is not as it was written."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from tests.archive_fakes import MemoryPartition
+from trainhouse.checkpointing.memory import MemoryObjectStore
+from trainhouse.checkpointing.topic_archive import ObjectArchive
+from trainhouse.events.archive.chain import verify
+from trainhouse.events.archive.errors import ArchiveDamaged, ChainBroken
+from trainhouse.events.archive.partition import PartitionArchive
+from trainhouse.events.archive.segments import GENESIS, LogRecord, Segment, decode, seal_of
+from trainhouse.events.archive.writing import archive_partition
+from trainhouse.events.topics import AUDIT
+
+
+class Store:
+    """Objects by name, for who may do anything to them."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    def put_if_absent(self, key: str, body: bytes) -> bool:
+        return self.objects.setdefault(key, body) == body
+
+    def get(self, key: str) -> bytes | None:
+        return self.objects.get(key)
+
+    def keys(self, prefix: str, start_after: str = "") -> list[str]:
+        return sorted(k for k in self.objects if k.startswith(prefix) and k > start_after)
+
+
+def archive(store: object) -> PartitionArchive:
+    return PartitionArchive(store, AUDIT, "id", 0)  # type: ignore[arg-type]
+
+
+def numbered(count: int) -> list[LogRecord]:
+    return [LogRecord(0, n, 1000 + n, b"ana", b"access %d" % n) for n in range(count)]
+
+
+@pytest.fixture
+def log() -> MemoryPartition:
+    return MemoryPartition(numbered(40))
+
+
+@pytest.fixture
+def store(log: MemoryPartition) -> Store:
+    made = Store()
+    archive_partition(log, archive(made), 60)
+    return made
+
+
+def keys(store: Store) -> list[str]:
+    return sorted(store.objects)
+
+
+def test_a_whole_chain_is_proved_also_over_runs_and_writers(store: Store, log: MemoryPartition) -> None:
+    proved = verify(archive(store), log)
+    assert (proved.first, proved.end, proved.records, proved.compared) == (0, 40, 40, 40)
+    assert proved.objects == len(keys(store)) > 3 and (proved.first_ms, proved.last_ms) == (1000, 1039)
+    log.stored = numbered(60)
+    archive_partition(log, archive(store), 60)
+    again = verify(archive(store), log, [proved.seal])
+    assert again.records == 60 and again.seal == seal_of(store.objects[keys(store)[-1]])
+
+
+def test_every_flipped_byte_is_found(store: Store) -> None:
+    for key in keys(store)[:3]:
+        whole = store.objects[key]
+        for at in range(0, len(whole), 7):
+            changed = bytearray(whole)
+            changed[at] ^= 1
+            store.objects[key] = bytes(changed)
+            if _content(store.objects[key]) == _content(whole):
+                continue  # a byte of gzip's own head that says nothing, as the system it was made on
+            with pytest.raises(ArchiveDamaged, match=key.rsplit("/", 1)[1]):
+                verify(archive(store))
+        store.objects[key] = whole
+
+
+def _content(packed: bytes) -> bytes:
+    try:
+        return gzip.decompress(packed)
+    except Exception:
+        return b""
+
+
+def test_a_removed_object_is_named(store: Store, log: MemoryPartition) -> None:
+    first, second, *_, last = keys(store)
+    kept = dict(store.objects)
+    del store.objects[second]
+    with pytest.raises(ChainBroken, match=f"{second.rsplit('/', 1)[1]} is missing"):
+        verify(archive(store))
+    store.objects = dict(kept)
+    del store.objects[first]
+    with pytest.raises(ChainBroken, match="begins earlier"):
+        verify(archive(store))
+    store.objects = dict(kept)
+    seal = seal_of(store.objects.pop(last))
+    with pytest.raises(ChainBroken, match="noted seal"):
+        verify(archive(store), None, [seal])
+
+
+def test_objects_that_change_places_are_found(store: Store) -> None:
+    first, second, *_ = keys(store)
+    store.objects[first], store.objects[second] = store.objects[second], store.objects[first]
+    with pytest.raises(ArchiveDamaged, match="not what its name says"):
+        verify(archive(store))
+
+
+def forged(store: Store, key: str, previous: str | None = None) -> None:
+    """An object with another record in it, and a sound seal of its own."""
+    old = decode(key, store.objects[key])
+    changed = tuple(LogRecord(0, r.offset, r.timestamp_ms, r.key, b"nothing happened") for r in old.records)
+    store.objects[key] = Segment(AUDIT, 0, old.first, old.end, changed, old.previous if previous is None else previous).encode()
+
+
+@pytest.mark.parametrize("at", [0, 1, -2])
+def test_a_record_that_was_changed_under_a_sound_seal_is_found(store: Store, at: int) -> None:
+    forged(store, keys(store)[at])
+    with pytest.raises(ChainBroken, match="was changed"):
+        verify(archive(store))
+
+
+def test_records_that_change_places_are_found(store: Store) -> None:
+    key = keys(store)[1]
+    old = decode(key, store.objects[key])
+    swapped = (*old.records[:-2], old.records[-1], old.records[-2])
+    store.objects[key] = Segment(AUDIT, 0, old.first, old.end, swapped, old.previous).encode()
+    with pytest.raises(ArchiveDamaged):
+        verify(archive(store))
+
+
+def test_a_chain_that_was_written_anew_is_found_by_the_topic_or_by_a_noted_seal(store: Store, log: MemoryPartition) -> None:
+    seal = verify(archive(store)).seal
+    previous = GENESIS
+    for key in keys(store):
+        forged(store, key, previous)
+        previous = seal_of(store.objects[key])
+    assert verify(archive(store)).records == 40, "it is a chain, but another one"
+    with pytest.raises(ArchiveDamaged, match="not what the topic holds"):
+        verify(archive(store), log)
+    with pytest.raises(ChainBroken, match="noted seal"):
+        verify(archive(store), None, [seal])
+
+
+def test_a_chain_cannot_be_ended_by_leaving_the_names_out(store: Store) -> None:
+    old = decode(key := keys(store)[2], store.objects[keys(store)[2]])
+    store.objects[key] = Segment(AUDIT, 0, old.first, old.end, old.records).encode()
+    with pytest.raises(ChainBroken):
+        verify(archive(store))
+
+
+def test_objects_of_before_there_were_chains_are_read_and_gone_on_from(log: MemoryPartition) -> None:
+    store = Store()
+    store.objects[archive(store).key(0)] = Segment(AUDIT, 0, 0, 5, tuple(numbered(5))).encode()
+    archive_partition(log, archive(store), 60)
+    assert verify(archive(store), log).records == 40
+    forged(store, keys(store)[0])
+    with pytest.raises(ChainBroken):
+        verify(archive(store))
+
+
+def test_an_archive_of_what_expires_begins_where_the_topic_does(log: MemoryPartition) -> None:
+    log.low = 10
+    objects = ObjectArchive(MemoryObjectStore())
+    archive_partition(log, archive(objects), 60, expires=True)
+    proved = verify(archive(objects), log)
+    assert (proved.first, proved.end) == (10, 40)

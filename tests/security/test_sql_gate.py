@@ -1,0 +1,122 @@
+"""SQL of strangers against gate and engine: nothing reads a file, writes, or reaches a port. Each attack was shown to work once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.sql_fuzz import LIMITS, MEMORY, Range, bare, fuzz, shooting_range
+from trainhouse.projections.clickhouse import embedded_options
+from trainhouse.projections.endpoint.engine import ReadPool
+from trainhouse.projections.errors import QueryRefused
+
+READS = [
+    "SELECT length(`\\x66ile`('{file}'))",
+    "SELECT “file”('{file}')",
+    "SELECT \u200bfile\u200b('{file}')",
+    "SELECT file/**/('{file}')",
+    "SELECT file($${file}$$)",
+    "SELECT arrayMap(file, ['{file}'])",
+    "SELECT arrayMap(`\\x66ile`, ['{file}'])",
+    "SELECT * APPLY(file) FROM (SELECT '{file}')",
+    "SELECT * APPLY(x -> file(x)) FROM (SELECT '{file}')",
+    "WITH file AS f SELECT arrayMap(f, ['{file}'])",
+    "SELECT a, b FROM values('a String, b String ALIAS file(''{file}'')', ('x'))",
+    "SELECT a, b FROM values(concat('a String, b String ALIAS fi', 'le(''{file}'')'), ('x'))",
+    "SELECT * FROM (SELECT file('{file}') SETTINGS max_threads = 1)",
+    "SHOW TABLES WHERE throwIf(1, file('{file}'))",
+    "EXPLAIN SELECT file('{file}')",
+    "SELECT * FROM file('{file}', 'LineAsString')",
+    "SELECT * FROM `{file}`",
+    "SELECT $$ ' $$, file('{file}') -- $$",
+    "SELECT 1; SELECT file('{file}')",
+    "SELECT * FROM system.processes",
+    "SELECT 1 IN system.processes",
+    "SELECT dictGet('{file}', 'b', 1)",
+]
+WRITES = [
+    "SELECT $$ 1 $$ INTO OUTFILE '{out}' -- $$",
+    "SELECT 1 INTO/**/OUTFILE '{out}'",
+    "SELECT 1; INSERT INTO points VALUES (9)",
+    "SELECT 1;\u200bINSERT INTO points VALUES (9)",
+    "INSERT INTO FUNCTION file('{out}', 'CSV', 'a Int8') SELECT 1",
+    "SELECT 1 PARALLEL WITH INSERT INTO points SELECT 9",
+    "DROP TABLE points",
+    "SELECT * FROM url('http://127.0.0.1:{port}/', 'LineAsString')",
+    "SELECT * FROM remote('127.0.0.1:{port}', system.one)",
+    "SELECT * FROM `s\\x33`('http://127.0.0.1:{port}/x', 'LineAsString')",
+]
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
+    with shooting_range(tmp_path_factory.mktemp("sql")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def pool(at: Range) -> Iterator[ReadPool]:
+    made = ReadPool(at.engine, embedded_options(MEMORY, 2), LIMITS, 1)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("attack", READS + WRITES)
+def test_what_was_shown_is_refused(at: Range, pool: ReadPool, attack: str) -> None:
+    before, files = at.rows(), at.outside()
+    text = attack.replace("{file}", at.targets.file).replace("{out}", at.targets.out).replace("{port}", str(at.targets.port))
+    with pytest.raises(QueryRefused) as refused:
+        pool.query(text, "TSV", {})
+    assert at.secret not in str(refused.value) and not at.reached
+    assert at.rows() == before and at.outside() == files
+
+
+@pytest.mark.parametrize("kind", ["Identifier", "Nullable(Identifier)"])
+def test_a_bound_value_is_no_name(at: Range, pool: ReadPool, kind: str) -> None:
+    for text in (f"SELECT * FROM {{t:{kind}}}", f"SELECT arrayMap({{t:{kind}}}, ['{at.targets.file}'])"):
+        with pytest.raises(QueryRefused):
+            pool.query(text, "TSV", {"t": "file"})
+
+
+def test_bound_values_are_values(pool: ReadPool, tmp_path: Path) -> None:
+    nasty = f"'), file('{tmp_path}"
+    assert pool.query("SELECT {v:String}", "TSVRaw", {"v": nasty}).body.decode() == nasty + "\n"
+
+
+@pytest.mark.parametrize("form", ["Template", "Protobuf", "Dataframe", "CapnProto", "JSON INTO OUTFILE 'x'"])
+def test_forms_of_answers_are_those_offered(pool: ReadPool, form: str) -> None:
+    with pytest.raises(QueryRefused):
+        pool.query("SELECT 1", form, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " ".join(f"$a{n}$" for n in range(6000)),
+        "SELECT " + "(" * 100_000,
+        "SELECT " + "not " * 50_000 + "1",
+        "SELECT " + "CASE WHEN " * 20_000,
+        "SELECT " + "((a,b)->(" * 10_000,
+        "SELECT " + "INTERVAL " * 20_000,
+        "SELECT '" + "x" * 300_000,
+        "SELECT " + "[" * 100_000,
+    ],
+)
+def test_texts_that_are_dear_to_parse_are_bounded(pool: ReadPool, text: str) -> None:
+    began_s = time.process_time()
+    with pytest.raises(QueryRefused):
+        pool.query(text, "TSV", {})
+    assert time.process_time() - began_s < 3
+
+
+def test_two_thousand_texts_of_the_grammar_do_nothing(at: Range) -> None:
+    tried = fuzz(at, seed=12, texts=2000)
+    assert tried.breaches == []
+    assert tried.ends["answered"] > 20
+
+
+def test_the_grammar_has_teeth(at: Range) -> None:
+    assert bare(at, seed=12, texts=150) > 0

@@ -1,0 +1,103 @@
+"""Projects on a whole stack: declared by a file, held against jobs by intake and against tokens by the gateway, until they are changed."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.live_stack import LiveStack
+from tests.waiting import until
+
+JOBS = "/v1/training-jobs"
+REFUSED_S = 2.0
+NAME = f"vision-{secrets.token_hex(3)}"
+FILE = f"""name: {NAME}
+members: {{ana: submitter, vera: viewer}}
+purposes:
+  defects: faults on the line
+limits: {{highest_priority: 20, submissions_per_minute: 30}}
+"""
+COMMAND = ["python", "-c", "print('done')"]
+
+
+@pytest.fixture(scope="module")
+def url(stack: LiveStack) -> str:
+    lines = [line.removeprefix("export ").split("=", 1) for line in stack.ok("env").splitlines()]
+    return str({name: shlex.split(value)[0] for name, value in lines}["TRAINHOUSE_GATEWAY_URL"])
+
+
+@pytest.fixture(scope="module")
+def declared(stack: LiveStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("projects") / "vision.yaml"
+    path.write_text(FILE)
+    assert f"project {NAME}: version 1, 2 members, 1 purposes" in stack.ok("project", "set", str(path), "--reason", "the new line")
+    yield path
+
+
+def ended(stack: LiveStack, *options: str) -> tuple[str, str]:
+    """The state and reason of a job of the project that was submitted over Kafka, as its owner sees it."""
+    job_id = stack.ok("submit", "--no-code", "--project", NAME, *options, "--", *COMMAND).strip()
+
+    def look() -> dict[str, Any] | None:
+        found: dict[str, Any] = json.loads(stack.ok("status", job_id, "--json"))
+        return found if found["state"] in ("SUCCEEDED", "REJECTED", "FAILED") else None
+
+    found = until(look, f"the end of {job_id}")
+    assert found is not None
+    return found["state"], found["reason"]
+
+
+def test_intake_holds_a_project_against_jobs_that_come_over_kafka(stack: LiveStack, declared: Path) -> None:
+    state, reason = ended(stack)
+    assert state == "REJECTED" and "needs to know what a job is for" in reason and "defects" in reason
+    state, reason = ended(stack, "--purpose", "weapons")
+    assert state == "REJECTED" and "weapons is not approved" in reason
+    state, reason = ended(stack, "--purpose", "defects", "--priority", "0")
+    assert state == "REJECTED" and "its highest is 20" in reason
+    assert ended(stack, "--purpose", "defects")[0] == "SUCCEEDED"
+
+
+def test_purposes_members_and_limits_are_told_in_sql_and_by_the_command(stack: LiveStack, declared: Path) -> None:
+    assert stack.ok("project", "show", NAME) == FILE
+    assert NAME in stack.ok("project", "list")
+    stack.ok("project", "purpose", "approve", NAME, "safety", "--description", "people near machines")
+    assert ended(stack, "--purpose", "safety")[0] == "SUCCEEDED"
+    query = f"SELECT count() FROM project_purposes WHERE project = '{NAME}' AND approved_by != ''"
+    assert until(lambda: stack.ok("sql", query).strip().endswith("2"), "both purposes in SQL")
+    query = f"SELECT count() FROM job_status WHERE project = '{NAME}' AND purpose = 'safety'"
+    assert until(lambda: stack.ok("sql", query).strip().endswith("1"), "the job's purpose in SQL")
+    stack.ok("project", "purpose", "revoke", NAME, "safety")
+    state, reason = ended(stack, "--purpose", "safety")
+    assert state == "REJECTED" and "not approved" in reason
+
+
+def test_a_removed_members_token_is_refused_within_two_seconds(stack: LiveStack, declared: Path, url: str) -> None:
+    token = stack.ok("token", "create", "ana", "--project", NAME).strip()
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as ana:
+        assert ana.get("/v1/whoami").json()["projects"] == [NAME]
+        stack.ok("project", "members", "remove", NAME, "ana", "--reason", "left")
+        began = time.monotonic()
+        assert until(lambda: ana.get("/v1/whoami").status_code == 403, "the refusal")
+        assert time.monotonic() - began < REFUSED_S
+        submitted = ana.post(JOBS, json={"spec": {"project": NAME, "purpose": "defects", "runtime": {"command": COMMAND}}})
+        assert submitted.status_code == 403
+    assert "no member of project" in stack.run("token", "create", "ana", "--project", NAME).err
+    assert stack.ok("token", "create", "vera", "--project", NAME).strip()
+    assert "cannot be more" in stack.run("token", "create", "vera", "--project", NAME, "--role", "submitter").err
+    stack.ok("project", "members", "add", NAME, "ana")
+
+
+def test_a_fault_of_the_file_is_told_with_its_line_and_nothing_is_sent(stack: LiveStack, declared: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(FILE.replace("highest_priority: 20", "highest_priority: 200"))
+    told = stack.run("project", "set", str(wrong))
+    assert told.code == 2 and "wrong.yaml:5: limits.highest_priority" in told.err and "nothing was sent" in told.err
+    assert "was never declared" in stack.run("project", "show", "nothing-like-it").err

@@ -1,0 +1,89 @@
+"""Landlock: files and ports that were not named are gone, for the process and what it starts."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainhouse.events import landlock
+
+needs_landlock = pytest.mark.skipif(landlock.abi() == 0, reason="this kernel has no Landlock")
+needs_ports = pytest.mark.skipif(landlock.abi() < landlock.PORTS_SINCE_ABI, reason="Landlock of this kernel knows no ports")
+
+PROGRAM = """
+import socket, sys
+from pathlib import Path
+from trainhouse.events import landlock
+folder, port, open_port = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+assert landlock.restrict(landlock.existing([Path("/usr"), Path("/lib"), folder / "read"]), [folder / "write"],
+                         [open_port] if port else None, [] if port else None)
+def tried(what):
+    try:
+        what()
+        return "done"
+    except PermissionError:
+        return "refused"
+def connect(to):
+    with socket.socket() as s:
+        try:
+            s.connect(("127.0.0.1", to))
+        except ConnectionRefusedError:
+            pass
+def bind():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+print(tried(lambda: (folder / "read/file").read_text()), tried(lambda: (folder / "read/file").write_text("x")),
+      tried(lambda: (folder / "write/new").write_text("x")), tried(lambda: (folder / "canary").read_text()),
+      tried(lambda: (folder / "canary").unlink()),
+      *([tried(lambda: connect(port)), tried(lambda: connect(open_port)), tried(bind)] if port else []))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("read", "write"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "read/file").write_text("fine")
+    (tmp_path / "canary").write_text("secret")
+    return tmp_path
+
+
+def confined(folder: Path, port: int, open_port: int) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(folder), str(port), str(open_port)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@needs_landlock
+def test_files_that_were_not_named_are_gone(folder: Path) -> None:
+    assert confined(folder, 0, 0) == ["done", "refused", "done", "refused", "refused"]
+    assert (folder / "canary").exists()
+
+
+@needs_ports
+def test_ports_that_were_not_named_are_gone(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed, socket.create_server(("127.0.0.1", 0)) as named:
+        answers = confined(folder, closed.getsockname()[1], named.getsockname()[1])
+    assert answers[5:] == ["refused", "done", "refused"]
+
+
+@needs_landlock
+def test_a_path_that_does_not_exist_is_an_error_and_restricts_nothing(tmp_path: Path) -> None:
+    with pytest.raises(landlock.LandlockError, match="missing"):
+        landlock.restrict([tmp_path / "missing"], [])
+    (tmp_path / "file").write_text("still free")
+
+
+def test_a_kernel_without_landlock_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    assert landlock.restrict([Path("/usr")], []) is False
+
+
+def test_an_old_landlock_refuses_rules_that_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "abi", lambda: 3)
+    with pytest.raises(landlock.LandlockError, match="knows no ports"):
+        landlock.restrict([Path("/usr")], [], [9092])

@@ -1,0 +1,125 @@
+"""What an attempt may do in the object store, as a rule."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainhouse.checkpointing.chunks import chunk_key, chunks_prefix
+from trainhouse.checkpointing.commits import chain_prefix, commit_key
+from trainhouse.checkpointing.lease.policy import policy_of
+from trainhouse.checkpointing.lease.rule import Ask, Lease, Operation, refusal
+from trainhouse.workers.own_states import job_prefix, node_key, nodes_prefix, saver_key
+
+SHA = "ab" * 32
+MINE = Lease("mine", 4, resumes="old", shared_chunks=frozenset({SHA}))
+WRITES = [o for o in Operation if o not in (Operation.GET, Operation.HEAD, Operation.LIST)]
+
+
+def allowed(operation: Operation, key: str, **more: object) -> bool:
+    return refusal(MINE, Ask(operation, key, **more)) is None  # type: ignore[arg-type]
+
+
+def test_what_ranks_do_is_allowed() -> None:
+    chunk = chunk_key(SHA, chunks_prefix("mine"))
+    for key in (chunk, commit_key("mine", 7)):
+        assert allowed(Operation.GET, key) and allowed(Operation.HEAD, key) and allowed(Operation.PUT, key)
+        assert allowed(Operation.PUT, key, if_absent=True) and allowed(Operation.GET, key, span=(0, 9))
+    assert allowed(Operation.CREATE_UPLOAD, chunk) and allowed(Operation.PUT_PART, chunk, upload_id="ab-1", part=3)
+    assert allowed(Operation.COMPLETE_UPLOAD, chunk, upload_id="ab-1") and allowed(Operation.ABORT_UPLOAD, chunk, upload_id="ab-1")
+    assert allowed(Operation.LIST, chain_prefix("mine"), start_after=commit_key("mine", 3))
+    assert allowed(Operation.LIST, "jobs/mine/tags/") and allowed(Operation.GET, "jobs/mine/tags/release")
+    assert allowed(Operation.PUT, saver_key("mine", 4, 10), if_absent=True) and allowed(Operation.GET, saver_key("mine", 4, 10))
+    assert allowed(Operation.LIST, nodes_prefix("mine", 4)) and allowed(Operation.GET, node_key("mine", 4, "n1"))
+    assert allowed(Operation.LIST, job_prefix("mine")) and allowed(Operation.DELETE, node_key("mine", 3, "n1"))
+
+
+def test_the_job_to_resume_from_is_read_alone() -> None:
+    chunk = chunk_key(SHA, chunks_prefix("old"))
+    assert allowed(Operation.GET, chunk) and allowed(Operation.GET, commit_key("old", 1)) and allowed(Operation.LIST, chain_prefix("old"))
+    assert not any(allowed(operation, key, upload_id="") for operation in WRITES for key in (chunk, commit_key("old", 1)))
+    assert not allowed(Operation.LIST, "jobs/old/tags/") and not allowed(Operation.GET, node_key("old", 1, "n1"))
+
+
+def test_of_other_epochs_nothing_is_written_and_of_newer_ones_nothing_removed() -> None:
+    for epoch in (3, 5):
+        assert not allowed(Operation.PUT, saver_key("mine", epoch, 1))
+    assert not allowed(Operation.PUT, node_key("mine", 4, "n1")), "agents write those"
+    assert not allowed(Operation.DELETE, node_key("mine", 4, "n1")) and not allowed(Operation.DELETE, node_key("mine", 5, "n1"))
+    assert not allowed(Operation.DELETE, commit_key("mine", 1)) and not allowed(Operation.DELETE, chunk_key(SHA, chunks_prefix("mine")))
+
+
+def test_of_the_chunks_of_all_jobs_those_are_read_that_are_named() -> None:
+    assert allowed(Operation.GET, f"chunks/ab/{SHA}") and not allowed(Operation.PUT, f"chunks/ab/{SHA}")
+    other = "cd" * 32
+    assert not allowed(Operation.GET, f"chunks/cd/{other}") and not allowed(Operation.HEAD, f"chunks/cd/{other}")
+    assert not allowed(Operation.LIST, "chunks/")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "jobs/other/commits/0000000000",
+        "jobs/mine/owner",
+        "jobs/mine/../other/commits/0000000000",
+        "jobs/mine//commits/0000000000",
+        "jobs/mine/commits/0000000000/",
+        "jobs/mine/commits/0000000000\n",
+        "jobs/mine%2f..%2fother/commits/0000000000",
+        "/jobs/mine/commits/0000000000",
+        "jobs/mine/commits/00000000٠0",
+        "jobs/mine/commits/0000000000?versionId=1",
+        f"jobs/mine/chunks/cd/{SHA}",
+        f"jobs/mine/chunks/ab/{SHA}/x",
+        "code/" + SHA + ".tar.gz",
+        "archive/x",
+        "jobs/",
+        "jobs/mine",
+        "jobs/mine/",
+        "",
+    ],
+)
+def test_no_other_spelling_is_allowed(key: str) -> None:
+    assert not any(allowed(operation, key) for operation in Operation)
+
+
+def test_an_operation_takes_what_is_its_own_only() -> None:
+    assert not allowed(Operation.PUT, commit_key("mine", 1), upload_id="x", part=1)
+    assert not allowed(Operation.GET, commit_key("mine", 1), upload_id="x")
+    assert not allowed(Operation.LIST, chain_prefix("mine"), start_after="jobs/other/commits/0000000000")
+    assert not allowed(Operation.LIST, chain_prefix("mine"), start_after="jobs/mine/commits/&prefix=jobs/other")
+    for upload_id in ("", "../../other", "a/b", "a&uploads", "a b", ".x"):
+        assert not allowed(Operation.PUT_PART, chunk_key(SHA, chunks_prefix("mine")), upload_id=upload_id, part=1)
+
+
+@given(st.text(max_size=60), st.sampled_from(list(Operation)))
+def test_nothing_outside_of_the_two_jobs_is_ever_allowed(text: str, operation: Operation) -> None:
+    for key in (text, f"jobs/{text}", f"jobs/mine/../{text}", f"jobs/mine{text}/commits/0000000000"):
+        if allowed(operation, key):
+            assert key.startswith(("jobs/mine/", "jobs/old/"))
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["operation", "key", "span", "part", "x"]), st.one_of(st.text(), st.integers(), st.booleans(), st.none())
+    )
+)
+def test_what_is_no_request_is_a_value_error(told: dict[str, object]) -> None:
+    try:
+        Ask.parse(told)
+    except ValueError:
+        pass
+
+
+@given(st.builds(Ask, st.sampled_from(list(Operation)), st.text(), if_absent=st.booleans(), part=st.integers(0, 9)))
+def test_a_request_comes_back_as_it_was_sent(ask: Ask) -> None:
+    assert Ask.parse(ask.told()) == ask
+
+
+def test_the_policy_names_the_job_and_nothing_else() -> None:
+    for statement in policy_of(Lease("mine", 4), "b")["Statement"]:
+        for resource in statement["Resource"]:
+            assert resource == "arn:aws:s3:::b" or resource.startswith("arn:aws:s3:::b/jobs/mine/")
+        for prefix in statement.get("Condition", {}).get("StringLike", {}).get("s3:prefix", []):
+            assert prefix.startswith("jobs/mine/")

@@ -1,0 +1,32 @@
+"""What was written before there were projects stays byte for byte as it was: specs, statuses, submissions, the directory's state."""
+
+from __future__ import annotations
+
+import orjson
+
+from tests.unit.core_world import admitted, spec
+from trainhouse.events import JobStatus, JobSubmitted, PoolCreated
+from trainhouse.events.journal import decisions_json
+from trainhouse.scheduler.core.directory import DirectoryMachine
+
+
+def test_what_says_nothing_of_purposes_is_written_as_before() -> None:
+    old = spec()
+    assert "purpose" not in orjson.loads(old.model_dump_json()) and b"purpose" not in old.canonical_json()
+    submitted = JobSubmitted.model_validate({"job_id": "j", "spec": old})
+    status = JobStatus.model_validate({"job_id": "j", "status_seq": 1, "state": "PENDING"})
+    for told in decisions_json([submitted, status, admitted("j")]):
+        assert b"purpose" not in orjson.dumps(told) and b"asked_as" not in orjson.dumps(told)
+
+
+def test_what_says_something_is_written_and_read_back() -> None:
+    asked = JobSubmitted.model_validate({"job_id": "j", "spec": spec(purpose="p"), "asked_as": "viewer"})
+    assert JobSubmitted.model_validate_json(asked.model_dump_json()) == asked
+    assert spec(purpose="p").sha256() != spec().sha256() != spec(purpose="q").sha256()
+
+
+def test_a_directory_without_projects_is_dumped_as_before() -> None:
+    machine = DirectoryMachine()
+    state = machine.initial(0)
+    machine.fold(state, 1, [], [PoolCreated.model_validate({"pool": "p", "partition": 0})])
+    assert sorted(orjson.loads(machine.dump(state))) == ["format", "held", "jobs", "partition", "pools", "seen"]

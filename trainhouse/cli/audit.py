@@ -1,0 +1,131 @@
+"""`trainhouse audit list|verify`: who asked what, and whether the archive of that is whole.
+
+Holds: a proof reads every object and changes nothing.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from trainhouse.cli.exits import CliError, Exit
+from trainhouse.cli.options import DataDir, Json, KafkaDir, Limit, Since, User
+
+if TYPE_CHECKING:
+    from trainhouse.events.archive.chain import Proved
+
+LISTED = ("at", "user", "kind", "count", "action", "resource", "outcome", "reason", "address", "rows", "bytes")
+PROVED = ("partition", "from", "to", "objects", "records", "compared with the topic", "first", "last", "seal")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the group."""
+    group = typer.Typer(no_args_is_help=True, help="The audit: every access to the gateway, allowed or refused.")
+    group.command("list")(list_rows)
+    group.command()(verify)
+    app.add_typer(group, name="audit")
+
+
+def list_rows(user: User = None, since: Since = None, limit: Limit = 100, json: Json = False, data_dir: DataDir = None) -> None:
+    """Who asked what, from where, with which answer; the newest last.
+
+    \b
+    trainhouse audit list --user ana --since 2h
+    """
+    import time
+
+    from trainhouse.cli import output
+    from trainhouse.cli.filters import parse_time
+    from trainhouse.client import TrainhouseClient
+
+    since_ms = parse_time(since, time.time_ns() // 1_000_000) if since else 0
+    sql = (
+        f"SELECT {', '.join(LISTED)} FROM audit WHERE at >= fromUnixTimestamp64Milli({{since_ms:Int64}}, 'UTC') "
+        "AND ({user:String} = '' OR user = {user:String}) ORDER BY at DESC, event_id LIMIT {most:UInt32}"
+    )
+    found = TrainhouseClient.from_settings().sql.table(sql, {"since_ms": since_ms, "user": user or "", "most": limit}).dicts()[::-1]
+    if json:
+        output.json_lines(found)
+        return
+    output.table(LISTED, ([None if row[c] is None else str(row[c]) for c in LISTED] for row in found), right=("count", "rows", "bytes"))
+
+
+def verify(
+    seal: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--seal", metavar="PARTITION=SEAL", help="A seal that an earlier proof printed and that must still be in the chain."),
+    ] = None,
+    json: Json = False,
+    data_dir: KafkaDir = None,
+) -> None:
+    """Proves that the archive of the audit is whole: each object names the one before it, and the topic, as far as it goes, says the same.
+
+    \b
+    trainhouse archive && trainhouse audit verify
+    trainhouse audit verify --seal 0=9f86d0…       also that the chain of before was not written anew
+
+    Note the seals that it prints where nobody who can write to the object store can: they prove what was there until then.
+    """
+    from trainhouse.cli import output
+    from trainhouse.events.archive.errors import ArchiveError
+
+    output.logs_aside()
+    try:
+        rows = [_row(partition, proved) for partition, proved in _proofs(_seals(seal or []))]
+    except ArchiveError as error:
+        raise CliError(f"the archive of the audit is not whole: {error}", Exit.FAILED) from error
+    if json:
+        output.json_lines(rows)
+        return
+    output.table(PROVED, ([None if value is None else str(value) for value in row.values()] for row in rows), right=PROVED[:6])
+
+
+def _proofs(noted: dict[int, list[str]]) -> "list[tuple[int, Proved]]":
+    """Of each partition. Blocks. Raises ArchiveDamaged, ChainBroken."""
+    from trainhouse.checkpointing.topic_archive import ObjectArchive
+    from trainhouse.events.admin import topic_id
+    from trainhouse.events.archive.chain import verify as proof
+    from trainhouse.events.archive.log import KafkaPartition, journal_reader
+    from trainhouse.events.archive.partition import PartitionArchive
+    from trainhouse.events.kafka import partitions_of
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.events.topics import AUDIT
+
+    kafka, store = KafkaSettings(), ObjectArchive()
+    reader = journal_reader(kafka)
+    try:
+        of_topic, partitions = topic_id(kafka, AUDIT), partitions_of(reader, AUDIT)
+        if unknown := set(noted) - set(partitions):
+            raise CliError(f"--seal: the audit has no partition {min(unknown)}", Exit.USAGE)
+        return [
+            (n, proof(PartitionArchive(store, AUDIT, of_topic, n), KafkaPartition(kafka, reader, AUDIT, n), noted.get(n, ())))
+            for n in partitions
+        ]
+    finally:
+        reader.close()
+
+
+def _seals(given: list[str]) -> dict[int, list[str]]:
+    """What was noted, by partition. Raises CliError."""
+    found: dict[int, list[str]] = {}
+    for one in given:
+        partition, _, seal = one.partition("=")
+        if not partition.isdecimal() or len(seal) != 64:
+            raise CliError(f"--seal {one!r}: write PARTITION=SEAL, as `trainhouse audit verify` prints them", Exit.USAGE)
+        found.setdefault(int(partition), []).append(seal)
+    return found
+
+
+def _row(partition: int, proved: "Proved") -> dict[str, Any]:
+    from trainhouse.events.envelope import rfc3339
+
+    return {
+        "partition": partition,
+        "from": proved.first,
+        "to": proved.end,
+        "objects": proved.objects,
+        "records": proved.records,
+        "compared": proved.compared,
+        "first": None if proved.first_ms is None else rfc3339(proved.first_ms),
+        "last": None if proved.last_ms is None else rfc3339(proved.last_ms),
+        "seal": proved.seal,
+    }
