@@ -49,7 +49,8 @@ def a_pool(stack: LiveStack, prefix: str, partition: int) -> str:
 def agents(stack: LiveStack, pool: str, folder: Path, *node_ids: str, **settings: str) -> Iterator[Agents]:
     """Agents with two slots each, from when all of them are in SQL; each must end with 0 within a minute of SIGTERM."""
     environment = {k: v for k, v in stack.environment.items() if not k.startswith("TRAINHOUSE_")}
-    environment |= {k: v for k, v in exports(StackFolder(stack.data_dir)).items() if k not in ("TRAINHOUSE_CONFIG", "TRAINHOUSE_DATA_DIR")}
+    told = exports(StackFolder(stack.data_dir), "agent")
+    environment |= {k: v for k, v in told.items() if k not in ("TRAINHOUSE_CONFIG", "TRAINHOUSE_DATA_DIR")}
     made = Agents(pool, node_ids, tuple(folder / f"{node_id}.log" for node_id in node_ids))
     processes = []
     for node_id, path in zip(node_ids, made.logs, strict=True):

@@ -1,7 +1,7 @@
-"""`trainhouse.toml`: what processes and clients of this stack read, and the same as shell exports.
+"""`trainhouse.toml`: what the person's clients of this stack read, the same as shell exports, and a file of its own for each part.
 
 Always: tables and keys that a person added are kept; the keys of the store, and of the gateway's tokens, are made once.
-Never: readable by others.
+A part's file is the person's with the part's own account on the brokers.  Never: readable by others.
 """
 
 from __future__ import annotations
@@ -11,10 +11,20 @@ import secrets
 import shlex
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from trainhouse.deploy.local import credentials, kafka_sasl
+from trainhouse.deploy.local.credentials import password
+from trainhouse.deploy.local.kafka_sasl import Account
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, endpoint, read_toml, write_toml
 from trainhouse.deploy.local.ports import LOOPBACK
 from trainhouse.deploy.local.store import BUCKET, REGION, StoreKeys
+from trainhouse.events.grants import OPERATOR, PRINCIPALS
+
+KEY, OLD_KEY = "key", "old key"
+
+# People and the stack's own readers; who asks in raw SQL through the gateway.
+SQL_USER, SQL_GUEST = "trainhouse", "guest"
 
 
 def keys_of(folder: StackFolder) -> StoreKeys:
@@ -23,6 +33,20 @@ def keys_of(folder: StackFolder) -> StoreKeys:
     if "access_key" in s3 and "secret_key" in s3:
         return StoreKeys(s3["access_key"], s3["secret_key"])
     return StoreKeys.new()
+
+
+def keep_old_key(folder: StackFolder, keys: StoreKeys) -> None:
+    """Keeps the store's key of before, which it goes on to take."""
+    credentials.keep(folder, "store", OLD_KEY, f"{keys.access_key}:{keys.secret_key}")
+
+
+def old_keys(folder: StackFolder) -> tuple[StoreKeys, ...]:
+    """The store's key of before, if it is still taken."""
+    found = credentials.read(folder, "store", OLD_KEY)
+    if found is None:
+        return ()
+    access, _, secret = found.partition(":")
+    return (StoreKeys(access, secret),)
 
 
 def gateway_key(folder: StackFolder) -> Path:
@@ -48,13 +72,47 @@ def write(folder: StackFolder, choices: Choices, keys: StoreKeys) -> None:
     for section, values in sections(folder, choices, keys).items():
         content[section] = {**content.get(section, {}), **values}
     write_toml(folder.client_config, content)
+    write_parts(folder)
+
+
+def part_config(folder: StackFolder, name: str) -> Path:
+    """The settings file of one part."""
+    return folder.part("parts") / f"{name}.toml"
+
+
+def write_parts(folder: StackFolder) -> None:
+    """Writes every part's file from the person's."""
+    folder.part("parts").mkdir(mode=0o700, exist_ok=True)
+    for name in PRINCIPALS:
+        write_part(folder, name)
+
+
+def write_part(folder: StackFolder, name: str) -> None:
+    """Writes one part's file from the person's."""
+    content = read_toml(folder.client_config)
+    content["kafka"] = {**content["kafka"], **kafka_sasl.client_section(account(folder, name))}
+    write_toml(part_config(folder, name), content)
+
+
+def account(folder: StackFolder, name: str) -> Account:
+    """An account on the brokers, with its password; made on first use, under the folder's lock."""
+    return Account(name, password(folder, "kafka", name))
+
+
+def passwords(folder: StackFolder) -> dict[str, str]:
+    """All accounts on the brokers that log in by SCRAM."""
+    return {name: password(folder, "kafka", name) for name in (*PRINCIPALS, OPERATOR)}
 
 
 def sections(folder: StackFolder, choices: Choices, keys: StoreKeys) -> dict[str, dict[str, Any]]:
     """What `up` decides."""
     ports = StackPorts(choices.ports)
     return {
-        "kafka": {"bootstrap": endpoint(ports.kafka), "replication": 1},
+        "kafka": {
+            "bootstrap": endpoint(ports.kafka),
+            "replication": 1,
+            **kafka_sasl.client_section(account(folder, OPERATOR)),
+        },
         "s3": {
             "endpoint": endpoint(ports.store.s3, "http"),
             "bucket": BUCKET,
@@ -62,7 +120,13 @@ def sections(folder: StackFolder, choices: Choices, keys: StoreKeys) -> dict[str
             "access_key": keys.access_key,
             "secret_key": keys.secret_key,
         },
-        "clickhouse": {"url": endpoint(ports.clickhouse, "http")},
+        "clickhouse": {
+            "url": endpoint(ports.clickhouse, "http"),
+            "user": SQL_USER,
+            "password": password(folder, "sql", SQL_USER),
+            "guest_user": SQL_GUEST,
+            "guest_password": password(folder, "sql", SQL_GUEST),
+        },
         "projector": {
             "data_dir": str(folder.part("clickhouse")),
             "http_host": LOOPBACK,
@@ -79,22 +143,38 @@ def sections(folder: StackFolder, choices: Choices, keys: StoreKeys) -> dict[str
     }
 
 
-def exports(folder: StackFolder) -> dict[str, str]:
-    """The endpoints as environment variables."""
-    found = read_toml(folder.client_config)
+def exports(folder: StackFolder, part: str | None = None) -> dict[str, str]:
+    """The endpoints as environment variables: the person's, or those of a process that does a part's work beside the stack."""
+    config = folder.client_config if part is None else part_config(folder, part)
+    found = read_toml(config)
+    sasl = {name: found["kafka"].get(name) for name in ("security_protocol", "sasl_mechanism", "sasl_username", "sasl_password")}
     gateway, token = found.get("gateway", {}), local_token(folder)
     return {
         "TRAINHOUSE_KAFKA_BOOTSTRAP": found["kafka"]["bootstrap"],
+        **{f"TRAINHOUSE_KAFKA_{name.upper()}": value for name, value in sasl.items() if value},
         "TRAINHOUSE_S3_ENDPOINT": found["s3"]["endpoint"],
         "TRAINHOUSE_S3_BUCKET": found["s3"]["bucket"],
         "TRAINHOUSE_S3_REGION": found["s3"]["region"],
         "TRAINHOUSE_S3_ACCESS_KEY": found["s3"]["access_key"],
         "TRAINHOUSE_S3_SECRET_KEY": found["s3"]["secret_key"],
-        "TRAINHOUSE_CLICKHOUSE_URL": found["clickhouse"]["url"],
+        **_sql(found["clickhouse"]),
         **({"TRAINHOUSE_GATEWAY_URL": gateway["url"]} if "url" in gateway else {}),
-        **({"TRAINHOUSE_GATEWAY_TOKEN": token.read_text().strip()} if token.exists() else {}),
-        "TRAINHOUSE_CONFIG": str(folder.client_config),
+        **({"TRAINHOUSE_GATEWAY_TOKEN": token.read_text().strip()} if part is None and token.exists() else {}),
+        "TRAINHOUSE_CONFIG": str(config),
         "TRAINHOUSE_DATA_DIR": str(folder.root),
+    }
+
+
+def _sql(section: dict[str, str]) -> dict[str, str]:
+    """Where SQL is asked, and as whom; the DSN says all of it in one URL."""
+    url, user, secret = section["url"], section.get("user", ""), section.get("password", "")
+    if not user:
+        return {"TRAINHOUSE_CLICKHOUSE_URL": url}
+    return {
+        "TRAINHOUSE_CLICKHOUSE_URL": url,
+        "TRAINHOUSE_CLICKHOUSE_USER": user,
+        "TRAINHOUSE_CLICKHOUSE_PASSWORD": secret,
+        "TRAINHOUSE_CLICKHOUSE_DSN": url.replace("://", f"://{quote(user, safe='')}:{quote(secret, safe='')}@", 1),
     }
 
 

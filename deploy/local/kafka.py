@@ -1,8 +1,8 @@
 """Kafka on one machine: a single KRaft broker from Maven's jars on the Java runtime that a Python package carries.
 
 Always: listens on loopback only, never creates a topic by itself, keeps its data in its folder across restarts, and
-leaves the process when it runs out of heap (so that its supervisor starts it again).  Never: replication; one machine
-has one copy.
+leaves the process when it runs out of heap (so that its supervisor starts it again).  With an account it asks every
+client who it is; without one (tests of parts) it asks nobody.  Never: replication; one machine has one copy.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from uuid import uuid4
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from trainhouse.deploy.local import aot, jars
+from trainhouse.deploy.local import aot, jars, kafka_sasl
 from trainhouse.deploy.local.errors import NotReady
+from trainhouse.deploy.local.kafka_sasl import Account
 from trainhouse.deploy.local.ports import LOOPBACK, free_port
+from trainhouse.deploy.local.private import write_private
 from trainhouse.deploy.local.server import Server
+from trainhouse.events.settings import KafkaSettings
 
 HEAP_MB = 512
 DIRECT_MEMORY_MB = 128
@@ -73,9 +76,11 @@ class KafkaServer(Server):
         port: int | None = None,
         controller_port: int | None = None,
         jvm_options: tuple[str, ...] | None = None,
+        account: Account | None = None,
     ) -> None:
-        """`jvm_options` None: the archive of loaded classes, if there is one."""
+        """`jvm_options` None: the archive of loaded classes, if there is one. `account`: the broker's own, which may do everything."""
         super().__init__(folder)
+        self._account = account
         self._jvm_options = jvm_options
         self.port = port or free_port()
         self.controller_port = controller_port or free_port()
@@ -83,6 +88,13 @@ class KafkaServer(Server):
     @property
     def bootstrap(self) -> str:
         return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def own_client(self) -> KafkaSettings:
+        """How to reach it as who may do everything."""
+        if self._account is None:
+            return KafkaSettings(bootstrap=self.bootstrap, security_protocol="PLAINTEXT")
+        return kafka_sasl.own_settings(self.bootstrap, self._account)
 
     @property
     def config_file(self) -> Path:
@@ -100,16 +112,18 @@ class KafkaServer(Server):
     def prepare(self) -> None:
         """Write the configuration and, the first time, format the folder (a JVM's run: about 2 s)."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.config_file.write_text("".join(f"{key}={value}\n" for key, value in self.settings().items()))
+        write_private(self.config_file, "".join(f"{key}={value}\n" for key, value in self.settings().items()).encode())
         if not (self.data_folder / "meta.properties").exists():
             self._format()
 
     def settings(self) -> dict[str, str]:
         """The broker's configuration."""
+        name = "PLAINTEXT" if self._account is None else kafka_sasl.CLIENTS
         return {
             **SETTINGS,
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{LOOPBACK}:{self.controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            **({} if self._account is None else kafka_sasl.settings(self._account)),
+            "listeners": f"{name}://{self.bootstrap},CONTROLLER://{LOOPBACK}:{self.controller_port}",
+            "advertised.listeners": f"{name}://{self.bootstrap}",
             "controller.quorum.voters": f"1@{LOOPBACK}:{self.controller_port}",
             "log.dirs": str(self.data_folder),
             **self._own_settings(),
@@ -135,7 +149,7 @@ class KafkaServer(Server):
 
     def answers(self) -> bool:
         """Whether the broker returns its metadata and leads every partition."""
-        client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 1000})
+        client = AdminClient(self.own_client.client_config(**{"log_level": 0, "socket.timeout.ms": 1000}))
         try:
             found = client.list_topics(timeout=METADATA_TIMEOUT_S)
         except KafkaException:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from trainhouse.deploy.local import client_config, kafka_sasl
 from trainhouse.deploy.local.kafka import KafkaServer
 from trainhouse.deploy.local.layout import StackFolder, StackPorts, endpoint
 from trainhouse.deploy.local.server import PRIVATE_UMASK
@@ -47,12 +48,13 @@ class Part:
 
 def kafka_server(folder: StackFolder, ports: StackPorts) -> KafkaServer:
     """The stack's broker."""
-    return KafkaServer(folder.part("kafka"), ports.kafka, ports.kafka_controller)
+    own = client_config.account(folder, kafka_sasl.BROKER)
+    return KafkaServer(folder.part("kafka"), ports.kafka, ports.kafka_controller, account=own)
 
 
 def store_server(folder: StackFolder, ports: StackPorts, keys: StoreKeys) -> StoreServer:
     """The stack's object store."""
-    return StoreServer(folder.part("store"), ports.store, keys)
+    return StoreServer(folder.part("store"), ports.store, keys, old_keys=client_config.old_keys(folder))
 
 
 def all_parts(folder: StackFolder, ports: StackPorts, keys: StoreKeys) -> list[Part]:
@@ -82,12 +84,18 @@ def all_parts(folder: StackFolder, ports: StackPorts, keys: StoreKeys) -> list[P
     # the one that was killed. Not in the settings file: a second scheduler started by hand must not share the name.
     instance = {"TRAINHOUSE_SCHEDULER_INSTANCE": "local"}
     processors = [
-        _metered(ports, Part(n, "processors", _polite(n), folder.root, 20, instance, address=addresses.get(n, ""))) for n in PROCESSORS
+        _metered(ports, Part(n, "processors", _polite(n), folder.root, 20, instance | _own(folder, n), address=addresses.get(n, "")))
+        for n in PROCESSORS
     ]
     # The agent has the longest time to stop. If the supervisor is killed, so is the agent: its ranks go on, and the
     # agent of the next `up` adopts them.
-    agent = _metered(ports, Part(AGENT, "agent", run(AGENT), folder.root, 30, stop_wait_s=45, orphan_signal="SIGKILL"))
+    agent = _metered(ports, Part(AGENT, "agent", run(AGENT), folder.root, 30, _own(folder, AGENT), stop_wait_s=45, orphan_signal="SIGKILL"))
     return [*servers, *processors, agent]
+
+
+def _own(folder: StackFolder, name: str) -> dict[str, str]:
+    """The part's own settings, with its own account: in a file, so that no environment or argument holds a password."""
+    return {"TRAINHOUSE_CONFIG": str(client_config.part_config(folder, name))}
 
 
 def _metered(ports: StackPorts, part: Part) -> Part:

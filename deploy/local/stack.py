@@ -21,9 +21,11 @@ from trainhouse.deploy.local import client_config, jars, parts, supervisor_clien
 from trainhouse.deploy.local import ports as tcp
 from trainhouse.deploy.local.errors import DiskFull, NotReady, NotRunning, PortBusy, StackError
 from trainhouse.deploy.local.layout import BASE_PORT, Choices, StackFolder, StackPorts
+from trainhouse.deploy.local.private import write_private
 from trainhouse.deploy.local.runtime import remove_runtime_dir
 from trainhouse.deploy.local.server import die_with_parent, tail
 from trainhouse.deploy.local.startup import Startup
+from trainhouse.events import landlock
 
 DEFAULT_SLOTS = 2
 MIN_FREE_BYTES = 2 * 1024**3
@@ -119,21 +121,28 @@ def ps(root: Path) -> list[PartRow]:
 
 def warnings(root: Path, min_free_bytes: int = MIN_FREE_BYTES) -> list[str]:
     """What a person should know beside `ps`."""
+    found = []
     free = shutil.disk_usage(root).free
-    if free >= min_free_bytes:
-        return []
-    return [
-        f"{free / 1024**2:.0f} MiB are free on the disk of {root}: Kafka and the store stop taking data when it is full; "
-        "make room, then parts that ended start again by themselves"
-    ]
+    if free < min_free_bytes:
+        found.append(
+            f"{free / 1024**2:.0f} MiB are free on the disk of {root}: Kafka and the store stop taking data when it is full; "
+            "make room, then parts that ended start again by themselves"
+        )
+    version = landlock.abi()
+    if version < landlock.PORTS_SINCE_ABI:
+        lacks = "Landlock" if version == 0 else "ports in its Landlock"
+        found.append(
+            f"this kernel has no {lacks}: the process of guests' SQL is not kept from them; use Linux 6.7 or newer with Landlock on"
+        )
+    return found
 
 
-def env(root: Path) -> str:
-    """The endpoints as shell exports; NotRunning if no stack was ever started on this folder."""
+def env(root: Path, part: str | None = None) -> str:
+    """The endpoints as shell exports, for a person or a part; NotRunning if no stack was ever started on this folder."""
     folder = StackFolder(root.absolute())
     if not folder.client_config.exists():
         raise NotRunning(f"no stack was ever started on {folder.root}: `trainhouse up --data-dir {folder.root}` starts one")
-    return client_config.as_shell(client_config.exports(folder))
+    return client_config.as_shell(client_config.exports(folder, part))
 
 
 def choose(folder: StackFolder, slots: int | None, ports: StackPorts | None) -> Choices:
@@ -166,7 +175,7 @@ def wait_for_ports(ports: StackPorts) -> None:
 
 def start_supervisor(folder: StackFolder, listed: Iterable[parts.Part], lock: int, attached: bool) -> subprocess.Popen[bytes]:
     """Start the supervisor, which inherits the folder's lock; it starts no part by itself."""
-    folder.supervisor_config.write_text(supervisor_config.render(folder, listed))
+    write_private(folder.supervisor_config, supervisor_config.render(folder, listed).encode())
     folder.socket.unlink(missing_ok=True)  # of a supervisor that was killed: we hold its lock
     command = [sys.executable, "-m", "trainhouse.deploy.local.supervise", "-n", "-c", str(folder.supervisor_config)]
     variables = {name: value for name, value in environ.items() if not name.startswith(DECIDED_HERE)}

@@ -1,4 +1,4 @@
-"""The order in which a stack starts: servers, then topics and pool, then everything else; each until it answers.
+"""The order in which a stack starts: servers, then accounts, topics and pool, then everything else; each until it answers.
 
 Always: a part that keeps ending stops the start with the last lines of its log.  Never: a wait without an end.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from trainhouse.deploy.local import parts, readiness, supervisor_client
+from trainhouse.deploy.local import client_config, parts, readiness, supervisor_client
 from trainhouse.deploy.local.bootstrap import POOL, prepare_bus
 from trainhouse.deploy.local.errors import NotReady
 from trainhouse.deploy.local.layout import StackFolder, StackPorts, endpoint
 from trainhouse.deploy.local.server import Server, tail
 from trainhouse.deploy.local.store import StoreKeys
 from trainhouse.deploy.local.supervisor_config import log_file
-from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.securing import secure
 
 # Much more than a machine needs that is not overloaded: a part that keeps ending stops the start at once, a slow one may take its time.
 READY_TIMEOUT_S = 300.0
@@ -33,9 +33,11 @@ class Startup:
         self._ports = ports
         self._say = say
         self._began = time.monotonic()
+        # How often parts had died before this start began.
+        self._died: dict[str, int] = {}
         self._kafka = parts.kafka_server(folder, ports)
         self._store = parts.store_server(folder, ports, keys)
-        self._settings = KafkaSettings(bootstrap=self._kafka.bootstrap)
+        self._settings = self._kafka.own_client
         self.servers: list[Server] = [self._kafka, self._store]
         self.parts = parts.all_parts(folder, ports, keys)
 
@@ -43,10 +45,36 @@ class Startup:
         """Start everything in order; blocks; NotReady if a part does not get there."""
         self._start(parts.SERVERS)
         self._wait({"kafka": self._kafka.answers})
+        secure(self._settings, client_config.passwords(self._folder))
         prepare_bus(self._settings)
         checks = {**self._processor_checks(), "store": self._store.answers}
         self._start((*parts.PROCESSORS, parts.AGENT))
         self._wait(checks)
+
+    def restart(self, names: tuple[str, ...]) -> None:
+        """Start parts again, as they are configured now, and wait until all of them answer; blocks; NotReady if one does not get there.
+
+        The agent is killed for it, not stopped: its ranks go on, and the next one adopts them.
+        """
+        self._died = {each.name: each.restarts for each in supervisor_client.states(self._folder)}
+        if "kafka" in names:
+            self._again("kafka")
+            self._wait({"kafka": self._kafka.answers})
+        mine = [part for part in self.parts if part.name in names and part.name != "kafka"]
+        for part in mine:
+            self._again(part.name)
+        # That a process serves its figures says that it read its settings; what it then waits for is the brokers' to say.
+        health = {"gateway": f"{endpoint(self._ports.gateway, 'http')}/healthz"}
+        self._wait({part.name: readiness.answers(health.get(part.name, part.metrics)) for part in mine})
+
+    def _again(self, name: str) -> None:
+        part = next(part for part in self.parts if part.name == name)
+        if name == parts.AGENT:
+            self._died[name] = self._died.get(name, 0) + 1
+            supervisor_client.signal(self._folder, part.group, name, "KILL")
+        else:
+            supervisor_client.stop(self._folder, part.group, name)
+            supervisor_client.start(self._folder, part.group, name)
 
     def _processor_checks(self) -> dict[str, readiness.Check]:
         groups = {name: readiness.group(self._settings, f"trainhouse-{name}") for name in GROUPS}
@@ -83,7 +111,7 @@ class Startup:
 
     def _refuse_dying(self, names: set[str]) -> None:
         for each in supervisor_client.states(self._folder):
-            if each.name in names and each.restarts >= MAX_RESTARTS:
+            if each.name in names and each.restarts - self._died.get(each.name, 0) >= MAX_RESTARTS:
                 raise NotReady(f"{each.name} keeps ending:\n{self._words(each.name)}")
 
     def _words(self, name: str) -> str:

@@ -82,8 +82,17 @@ class StoreServer(Server):
     # then, and it has to survive `kill -9` anyway: so it gets a second, then SIGKILL.
     stop_timeout_s = 1.0
 
-    def __init__(self, folder: Path, ports: StorePorts | None = None, keys: StoreKeys | None = None, bucket: str = BUCKET) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        ports: StorePorts | None = None,
+        keys: StoreKeys | None = None,
+        bucket: str = BUCKET,
+        old_keys: tuple[StoreKeys, ...] = (),
+    ) -> None:
+        """`old_keys`: taken beside `keys`, for who has not learned of those yet."""
         super().__init__(folder)
+        self.old_keys = old_keys
         self.ports = ports or StorePorts.free()
         self.keys = keys or StoreKeys.new()
         self.bucket = bucket
@@ -111,14 +120,18 @@ class StoreServer(Server):
     def prepare(self) -> None:
         """Make the folders, the file with the key, and what closes the other ports; readable by their owner alone."""
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        self.write_keys()
+        store_doors.refuse_taken(self._sockets())
+        store_doors.write_doors(self.doors_folder)
+
+    def write_keys(self) -> None:
+        """Write the file with the keys; a server that runs reads it again at SIGHUP."""
         identity = {
             "name": "trainhouse",
-            "credentials": [{"accessKey": self.access_key, "secretKey": self.secret_key}],
+            "credentials": [{"accessKey": each.access_key, "secretKey": each.secret_key} for each in (self.keys, *self.old_keys)],
             "actions": ["Admin", "Read", "Write", "List", "Tagging"],
         }
         write_private(self.config_file, json.dumps({"identities": [identity]}).encode())
-        store_doors.refuse_taken(self._sockets())
-        store_doors.write_doors(self.doors_folder)
 
     def command(self) -> list[str]:
         """The server's command line."""

@@ -62,6 +62,16 @@ def start(folder: StackFolder, group: str, name: str) -> None:
     proxy(folder).supervisor.startProcess(f"{group}:{name}", False)
 
 
+def stop(folder: StackFolder, group: str, name: str) -> None:
+    """Stop a part and wait until it has ended."""
+    proxy(folder).supervisor.stopProcess(f"{group}:{name}", True)
+
+
+def signal(folder: StackFolder, group: str, name: str, signal_name: str) -> None:
+    """Send a part a signal; one that it ends by makes the supervisor start it again."""
+    proxy(folder).supervisor.signalProcess(f"{group}:{name}", signal_name)
+
+
 def shut_down(folder: StackFolder, timeout_s: float) -> bool:
     """Stop all parts and the supervisor; blocks until the folder's lock is free; False if it was not in time."""
     try:

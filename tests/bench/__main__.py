@@ -13,6 +13,7 @@ BENCHES = (
     "recovery",
     "freshness",
     "ingest",
+    "secured_ingest",
     "rebuild",
     "questions",
     "placements",
@@ -27,6 +28,7 @@ BENCHES = (
     "handover",
     "sse",
     "pages",
+    "sql_walls",
 )
 LONG = ("policies",)
 """Half an hour and more: run when they are named."""

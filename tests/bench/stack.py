@@ -36,7 +36,9 @@ class BenchStack:
 
     @property
     def kafka(self) -> KafkaSettings:
-        return KafkaSettings(bootstrap=self.environment["TRAINHOUSE_KAFKA_BOOTSTRAP"])
+        prefix = "TRAINHOUSE_KAFKA_"
+        told = {name.removeprefix(prefix).lower(): value for name, value in self.environment.items() if name.startswith(prefix)}
+        return KafkaSettings.model_validate(told)
 
 
 @contextmanager

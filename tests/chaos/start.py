@@ -16,6 +16,7 @@ from tests.chaos.stack import ChaosStack
 from tests.live_stack import LiveStack, running_stack
 from tests.waiting import until
 from trainhouse.deploy.local.client_config import exports
+from trainhouse.deploy.local.kafka_sasl import CLIENTS, CONTROLLER, PROTOCOL, listener
 from trainhouse.deploy.local.layout import StackFolder, StackPorts
 from trainhouse.deploy.local.ports import LOOPBACK, free_port
 
@@ -40,11 +41,14 @@ def started(data_dir: Path, slots: int = 2, listeners: dict[str, str] | None = N
         write_listeners(StackFolder(data_dir), ports, more)
         with environment(clocks.environment()):
             live = until_the_end.enter_context(running_stack(data_dir, slots, ports))
-        base = outside(live)
-        standby = Kept("scheduler", base | own(clocks, STANDBY) | {"TRAINHOUSE_SCHEDULER_INSTANCE": STANDBY}, data_dir / "standby.log")
+        standby = Kept(
+            "scheduler",
+            outside(live, "scheduler") | own(clocks, STANDBY) | {"TRAINHOUSE_SCHEDULER_INSTANCE": STANDBY},
+            data_dir / "standby.log",
+        )
         until_the_end.callback(standby.close)
         settings = agent_settings(data_dir, BESIDE, f"{LOOPBACK}:{wire.port}", slots)
-        agent = Kept("agent", base | own(clocks, BESIDE) | settings, data_dir / "beside.log")
+        agent = Kept("agent", outside(live, "agent") | own(clocks, BESIDE) | settings, data_dir / "beside.log")
         until_the_end.callback(agent.close)
         until_the_end.callback(wire.heal)
         alive = "SELECT node_id FROM nodes WHERE state = 'ALIVE'"
@@ -57,19 +61,23 @@ def write_listeners(folder: StackFolder, ports: StackPorts, more: dict[str, tupl
     """Gives the brokers of a stack to be more listeners: name -> where it listens, where clients are told to find it."""
     file = folder.part("kafka") / "own.properties"
     file.parent.mkdir(parents=True)
-    plain, controller = f"PLAINTEXT://{LOOPBACK}:{ports.kafka}", f"CONTROLLER://{LOOPBACK}:{ports.kafka_controller}"
-    listens = [plain, controller, *(f"{name}://{at}" for name, (at, _) in more.items())]
-    told = [plain, *(f"{name}://{at}" for name, (_, at) in more.items())]
-    protocols = [f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "CONTROLLER", *more)]
-    file.write_text(
-        f"listeners={','.join(listens)}\nadvertised.listeners={','.join(told)}\nlistener.security.protocol.map={','.join(protocols)}\n"
-    )
+    clients, controller = f"{CLIENTS}://{LOOPBACK}:{ports.kafka}", f"{CONTROLLER}://{LOOPBACK}:{ports.kafka_controller}"
+    listens = [clients, controller, *(f"{name}://{at}" for name, (at, _) in more.items())]
+    told = [clients, *(f"{name}://{at}" for name, (_, at) in more.items())]
+    settings = {
+        "listeners": ",".join(listens),
+        "advertised.listeners": ",".join(told),
+        "listener.security.protocol.map": ",".join(f"{name}:{PROTOCOL}" for name in (CLIENTS, CONTROLLER, *more)),
+    }
+    for name in more:
+        settings |= listener(name)
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
 
-def outside(live: LiveStack) -> dict[str, str]:
-    """The environment of a process that finds the stack's servers by settings alone."""
+def outside(live: LiveStack, part: str) -> dict[str, str]:
+    """The environment of a process that finds the stack's servers by settings alone, with the account of a part."""
     base = {k: v for k, v in live.environment.items() if not k.startswith("TRAINHOUSE_")}
-    told = exports(StackFolder(live.data_dir))
+    told = exports(StackFolder(live.data_dir), part)
     return base | {k: v for k, v in told.items() if k not in ("TRAINHOUSE_CONFIG", "TRAINHOUSE_DATA_DIR")}
 
 

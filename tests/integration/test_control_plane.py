@@ -97,7 +97,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         if namespace is not None:
             store = until_the_end.enter_context(Proxy(int(stack.store.endpoint.rpartition(":")[2]), host=namespace.address))
             there = {"TRAINHOUSE_S3_ENDPOINT": f"http://{namespace.address}:{store.port}"}
-            environment = outside(stack.live) | agent_settings(folder / "data", AFAR, bootstrap, SLOTS) | there
+            environment = outside(stack.live, "agent") | agent_settings(folder / "data", AFAR, bootstrap, SLOTS) | there
             agent = Kept("agent", environment, folder / "afar.log", namespace.command)
             until_the_end.callback(agent.close)
             until_the_end.callback(namespace.heal)

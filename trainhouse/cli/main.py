@@ -111,9 +111,10 @@ def build() -> typer.Typer:
 
 
 def _register_stack(app: typer.Typer) -> None:
-    from trainhouse.cli import demo, stack
+    from trainhouse.cli import credentials, demo, stack
 
     stack.register(app)
+    credentials.register(app)
     demo.register(app)
 
 

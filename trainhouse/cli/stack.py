@@ -47,7 +47,7 @@ def up(
     from trainhouse.deploy.local import stack
     from trainhouse.deploy.local.errors import StackError
 
-    root = _root(data_dir)
+    root = root_of(data_dir)
     supervisor = stack.up(root, slots=slots, ports=_ports(ports), attached=not detach, say=_say)
     _say(f"the stack is up on {root}: `trainhouse ps` shows it, `trainhouse down` stops it")
     if detach:
@@ -67,7 +67,7 @@ def down(data_dir: Folder = None) -> None:
     """Stop everything; the data stays, and `up` goes on where it was."""
     from trainhouse.deploy.local import stack
 
-    root = _root(data_dir)
+    root = root_of(data_dir)
     stack.down(root)
     _say(f"stopped; the data stays in {root}")
 
@@ -80,7 +80,7 @@ def ps(
     from trainhouse.cli import output
     from trainhouse.deploy.local import stack
 
-    root = _root(data_dir)
+    root = root_of(data_dir)
     rows = stack.ps(root)
     for warning in stack.warnings(root):
         output.remark(f"warning: {warning}")
@@ -92,14 +92,24 @@ def ps(
     output.table(columns, shown, right=("pid", "restarts"))
 
 
-def env(data_dir: Folder = None) -> None:
+def env(
+    data_dir: Folder = None,
+    part: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--for", metavar="PART", help="With the account of a part (agent, scheduler, exporter …) instead of yours."),
+    ] = None,
+) -> None:
     """Print the endpoints and keys as shell exports: `eval "$(trainhouse env)"`."""
     from trainhouse.deploy.local import stack
+    from trainhouse.events.grants import PRINCIPALS
 
-    sys.stdout.write(stack.env(_root(data_dir)))
+    if part is not None and part not in PRINCIPALS:
+        raise typer.BadParameter(f"{part!r} is no part; there are {', '.join(PRINCIPALS)}", param_hint="--for")
+    sys.stdout.write(stack.env(root_of(data_dir), part))
 
 
-def _root(given: Path | None) -> Path:
+def root_of(given: Path | None) -> Path:
+    """The folder of the stack that a command is about."""
     from trainhouse.cli import locate
 
     return locate.find_data_dir(given, os.environ, Path.cwd())

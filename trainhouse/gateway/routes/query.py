@@ -19,7 +19,6 @@ from trainhouse.gateway.context import Here
 from trainhouse.gateway.errors import Problem, SqlRefused
 from trainhouse.gateway.row_counts import rows_of
 from trainhouse.gateway.settings import GatewaySettings
-from trainhouse.projections.endpoint.request import GUEST_HEADER
 from trainhouse.projections.errors import QueryRefused
 
 router = APIRouter(prefix="/v1", tags=["sql"])
@@ -74,7 +73,7 @@ async def query(body: Question, here: Here, principal: Viewer, request: Request)
     try:
         passed = await here.reader.passed(body.query, body.parameters)
         settings |= {"default_format": passed.format} if passed.format else {}
-        answer = await here.reader.ask(passed.body, body.parameters, settings, {GUEST_HEADER: "1"}, here.settings.query_bytes)
+        answer = await here.reader.ask(passed.body, body.parameters, settings, here.settings.query_bytes)
     except QueryRefused as refused:
         raise problem_of(SqlRefused(str(refused), refused.code)) from refused
     except SqlRefused as refused:

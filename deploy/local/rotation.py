@@ -1,0 +1,175 @@
+"""New passwords and keys for a stack, also while it runs: `trainhouse credentials rotate`.
+
+Holds: parts are started again with their new passwords at once, the agent without its ranks noticing. What was cut short is
+put right by the next `rotate` or `up`. The store takes its old key beside the new one until that is retired: ranks hold it.
+Never: prints a password; ends a job.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from trainhouse.deploy.local import client_config, credentials, kafka_sasl, parts, supervisor_client
+from trainhouse.deploy.local.errors import AlreadyRunning, NotRunning
+from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts
+from trainhouse.deploy.local.startup import Startup
+from trainhouse.deploy.local.store import StoreKeys
+from trainhouse.events.grants import OPERATOR, PRINCIPALS
+from trainhouse.events.securing import set_passwords
+
+KAFKA, STORE, SQL, GATEWAY = "kafka", "store", "sql", "gateway"
+SERVERS = (KAFKA, STORE, SQL, GATEWAY)
+# Not the gateway's: every token that was given out ends with its key.
+BY_DEFAULT = (KAFKA, STORE, SQL)
+OF_STORE = ("projector", "intake", "scheduler", "gateway", parts.AGENT)
+OF_SQL = ("projector", "alerts", "gateway")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Credential:
+    """One password or key, without it."""
+
+    server: str
+    name: str
+    made_at: datetime | None
+    note: str = ""
+
+
+class Rotation:
+    """One rotation in one folder."""
+
+    def __init__(self, folder: StackFolder, choices: Choices, say: Say) -> None:
+        self._folder = folder
+        self._choices = choices
+        self._say = say
+        self._runs = supervisor_client.supervisor_pid(folder) is not None
+
+    def rotate(self, servers: tuple[str, ...]) -> None:
+        """Blocks, for about as long as a start takes. Raises a StackError."""
+        steps = {KAFKA: self._kafka, STORE: self._store, SQL: self._sql, GATEWAY: self._gateway}
+        changed: set[str] = set()
+        for server in servers:
+            changed |= steps[server]()
+        if self._runs:
+            self._startup().restart(tuple(name for name in parts.NAMES if name in changed))
+        self._say("done" if self._runs else "done; the next `trainhouse up` goes by them")
+
+    def retire(self) -> None:
+        """Takes the store's old key away: what still holds it is refused from then on."""
+        credentials.forget(self._folder, STORE, client_config.OLD_KEY)
+        self._tell_store()
+        self._say("store      takes its newest key alone")
+
+    def _kafka(self) -> set[str]:
+        own = parts.kafka_server(self._folder, self._ports).own_client
+        new = {name: credentials.renew(self._folder, KAFKA, name) for name in (*PRINCIPALS, OPERATOR)}
+        self._rewrite()
+        if self._runs:
+            set_passwords(own, new)
+        # The broker reads its own password at a start; connections of the others go on over that.
+        credentials.renew(self._folder, KAFKA, kafka_sasl.BROKER)
+        server = parts.kafka_server(self._folder, self._ports)
+        server.prepare()
+        self._say(f"kafka      {len(new) + 1} accounts have new passwords")
+        return {"kafka", *PRINCIPALS}
+
+    def _store(self) -> set[str]:
+        old, new = client_config.keys_of(self._folder), StoreKeys.new()
+        client_config.keep_old_key(self._folder, old)
+        credentials.note(self._folder, STORE, client_config.KEY)
+        client_config.write(self._folder, self._choices, new)
+        self._tell_store()
+        self._say("store      has a new key; the old one is taken too until `trainhouse credentials retire`, for ranks that run")
+        return set(OF_STORE)
+
+    def _tell_store(self) -> None:
+        server = parts.store_server(self._folder, self._ports, client_config.keys_of(self._folder))
+        server.write_keys()
+        if self._runs:
+            supervisor_client.signal(self._folder, "servers", "store", "HUP")
+            _until_taken(server.answers)
+
+    def _sql(self) -> set[str]:
+        names = [each.name for each in credentials.known(self._folder) if each.server == SQL]
+        for name in names:
+            credentials.renew(self._folder, SQL, name)
+        self._rewrite()
+        return set(OF_SQL) if names else set()
+
+    def _gateway(self) -> set[str]:
+        client_config.gateway_key(self._folder).unlink()
+        client_config.gateway_key(self._folder)
+        client_config.local_token(self._folder).unlink(missing_ok=True)
+        self._say("gateway    signs with a new key: every token that was given out has ended; yours is new")
+        return {"gateway"}
+
+    def _rewrite(self) -> None:
+        client_config.write(self._folder, self._choices, client_config.keys_of(self._folder))
+
+    def _startup(self) -> Startup:
+        return Startup(self._folder, self._ports, client_config.keys_of(self._folder), self._say)
+
+    @property
+    def _ports(self) -> StackPorts:
+        return StackPorts(self._choices.ports)
+
+
+def rotate(root: Path, servers: tuple[str, ...] = BY_DEFAULT, say: Say = print) -> None:
+    """New credentials for these servers; NotRunning where no stack was ever started."""
+    with _alone(_folder(root)) as (folder, choices):
+        Rotation(folder, choices, say).rotate(servers)
+
+
+def retire(root: Path, say: Say = print) -> None:
+    """Ends what a rotation left valid; NotRunning where no stack was ever started."""
+    with _alone(_folder(root)) as (folder, choices):
+        Rotation(folder, choices, say).retire()
+
+
+def listing(root: Path) -> list[Credential]:
+    """Every credential of a stack and when it was made."""
+    folder = _folder(root)
+    found = [Credential(each.server, each.name, each.made_at) for each in credentials.known(folder) if each.server != STORE]
+    older = [each for each in credentials.known(folder) if each.server == STORE]
+    found.append(Credential(STORE, client_config.KEY, credentials.noted(folder, STORE, client_config.KEY)))
+    found += [Credential(STORE, each.name, each.made_at, "until `trainhouse credentials retire`") for each in older]
+    key = client_config.gateway_key(folder)
+    found.append(Credential(GATEWAY, "signing key", datetime.fromtimestamp(key.stat().st_mtime, UTC)))
+    return found
+
+
+def _folder(root: Path) -> StackFolder:
+    folder = StackFolder(root.absolute())
+    if not folder.client_config.exists():
+        raise NotRunning(f"no stack was ever started on {folder.root}: `trainhouse up --data-dir {folder.root}` starts one")
+    return folder
+
+
+@contextmanager
+def _alone(folder: StackFolder) -> Iterator[tuple[StackFolder, Choices]]:
+    """The folder, while no other rotation goes on in it; AlreadyRunning if one does."""
+    descriptor = os.open(folder.root / "rotation.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        choices = folder.read_choices()
+        assert choices is not None, f"{folder.root} has settings and no choices"
+        yield folder, choices
+    except BlockingIOError as error:
+        raise AlreadyRunning(f"another rotation goes on in {folder.root}; wait until it is done") from error
+    finally:
+        os.close(descriptor)
+
+
+def _until_taken(answers: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not answers() and time.monotonic() < deadline:
+        time.sleep(0.1)

@@ -1,0 +1,120 @@
+"""What each process of the platform may do on the brokers: topic x principal x operation, in one table.
+
+Holds: a principal has what it needs and nothing else; what is not in the table is refused. Ranks have no principal: they reach no broker.
+Never: a principal that writes what another one decides. Only the scheduler writes decisions, allocations and statuses of its jobs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainhouse.events import topics as t
+from trainhouse.events.project_topics import JOBS_PREFIX, STATUS_PREFIX
+
+READ, WRITE, DESCRIBE = "READ", "WRITE", "DESCRIBE"
+TOPIC, GROUP, TRANSACTIONAL_ID = "TOPIC", "GROUP", "TRANSACTIONAL_ID"
+# The person whose stack it is: may do everything, as may the broker's own account.
+OPERATOR = "operator"
+# At the end of a name: everything that begins with what stands before it.
+ANY = "*"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Names of what one principal reads, writes, joins; who reads or writes may also ask where a topic ends."""
+
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    describes: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    transactions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, order=True)
+class Grant:
+    """One row, as the brokers keep it."""
+
+    principal: str
+    kind: str
+    name: str
+    operation: str
+    prefixed: bool = False
+
+
+# What the projector reads: all that tables and lineage are made of.
+_HISTORY = (
+    *(t.JOBS, t.CONTROL, t.DECISIONS, t.ALLOCATIONS, t.POOLS, t.POLICIES, t.HEARTBEATS, t.VERDICTS, t.METRICS, t.TRACKING, t.CHECKPOINTS),
+    *(t.PROJECTS, t.LOGS, t.STATUS, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.AUDIT, t.TOKENS, t.SERVICES, t.DEAD_LETTERS),
+)
+# What follows from the scheduler's decisions and from nothing else.
+_DECIDED = (t.ALLOCATIONS, t.POOLS, t.POLICIES, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS)
+# A project's topic for requests, and the one for what became of them.
+_OF_PROJECTS = (JOBS_PREFIX + ANY, STATUS_PREFIX + ANY)
+_FUTURE = (t.DATASETS, t.MODELS, t.STUDIES)
+
+PRINCIPALS: dict[str, Needs] = {
+    "intake": Needs(
+        reads=(t.JOBS, _OF_PROJECTS[0], t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS),
+        writes=(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.CONTROL, t.STATUS, _OF_PROJECTS[1], t.PROJECTS, t.DEAD_LETTERS),
+        groups=("trainhouse-intake", "trainhouse-intake-projects"),
+    ),
+    "scheduler": Needs(
+        reads=(t.CONTROL, t.DECISIONS, t.SNAPSHOTS, t.STATUS),
+        writes=(t.DECISIONS, t.SNAPSHOTS, t.STATUS, _OF_PROJECTS[1], t.VERDICTS, t.DEAD_LETTERS, *_DECIDED),
+        # A publisher's mark is the committed offset of a group that is named as its transactions.
+        groups=("trainhouse-scheduler", f"{t.DECISIONS}-{ANY}"),
+        transactions=(f"{t.DECISIONS}-{ANY}",),
+    ),
+    "detector": Needs(
+        reads=(t.HEARTBEATS, t.POOLS, t.POLICIES, t.VERDICTS),
+        writes=(t.VERDICTS, t.CONTROL),
+        groups=("trainhouse-detector",),
+    ),
+    "projector": Needs(reads=_HISTORY + _FUTURE, groups=("trainhouse-projector",)),
+    "alerts": Needs(
+        reads=(t.VERDICTS, t.ALERTS),
+        writes=(t.ALERTS, t.SERVICES),
+        groups=("trainhouse-alerts", "trainhouse-alerts-webhook"),
+        transactions=("trainhouse-alerts",),
+    ),
+    "gateway": Needs(
+        reads=(t.STATUS, t.TOKENS, t.PROJECTS),
+        writes=(t.JOBS, t.TRACKING, t.METRICS, t.AUDIT),
+        describes=_HISTORY,
+        groups=("trainhouse-reader",),
+    ),
+    "agent": Needs(
+        reads=(t.ALLOCATIONS, t.POOLS, t.VERDICTS, t.OPERATIONS),
+        writes=(t.CONTROL, t.HEARTBEATS, t.METRICS, t.TRACKING, t.CHECKPOINTS, t.LOGS, t.OPERATION_REPLIES),
+        groups=("trainhouse-reader",),
+    ),
+    "exporter": Needs(
+        reads=(t.JOBS, t.CONTROL, t.ALLOCATIONS, t.STATUS, t.CHECKPOINTS, t.TRACKING, t.TRACES),
+        writes=(t.TRACES,),
+        groups=("trainhouse-exporter",),
+    ),
+}
+
+
+def grants() -> Iterator[Grant]:
+    """The whole table, row by row."""
+    for principal, needs in PRINCIPALS.items():
+        rows = (
+            (TOPIC, READ, needs.reads),
+            (TOPIC, WRITE, needs.writes),
+            (TOPIC, DESCRIBE, needs.describes),
+            (GROUP, READ, needs.groups),
+            (TRANSACTIONAL_ID, WRITE, needs.transactions),
+        )
+        for kind, operation, names in rows:
+            yield from (Grant(principal, kind, name.removesuffix(ANY), operation, name.endswith(ANY)) for name in names)
+
+
+def allowed(principal: str, kind: str, name: str, operation: str) -> bool:
+    """Whether the brokers let a principal do it. Who reads or writes may describe too."""
+    for grant in grants():
+        if grant.principal != principal or grant.kind != kind:
+            continue
+        named = name.startswith(grant.name) if grant.prefixed else name == grant.name
+        if named and operation in (grant.operation, DESCRIBE):
+            return True
+    return principal == OPERATOR

@@ -1,0 +1,139 @@
+"""Accounts and grants on the brokers: those of the table are made, those of its principals that it no longer has are taken away.
+
+Holds: idempotent; a connection that is open stays open when its password changes.
+Never: touches grants of principals that are not in the table; logs a password.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, cast
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialAlteration, UserScramCredentialUpsertion
+
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.grants import PRINCIPALS, Grant, grants
+from trainhouse.events.settings import KafkaSettings
+
+# What Kafka itself takes at least; generated passwords of 240 bits need no slow hash.
+ITERATIONS = 4096
+TIMEOUT_S = 30.0
+LOOK_S = 2.0
+POLL_S = 0.05
+MECHANISM = "SCRAM-SHA-512"
+ANYWHERE = "*"
+PREFIX = "User:"
+
+
+def secure(settings: KafkaSettings, passwords: Mapping[str, str]) -> None:
+    """Gives every account its password and every principal its grants, as who may do everything. Blocks. Raises BusUnavailable."""
+    set_passwords(settings, passwords)
+    grant_all(settings)
+
+
+def set_passwords(settings: KafkaSettings, passwords: Mapping[str, str]) -> None:
+    """Makes the accounts, or changes their passwords (SCRAM-SHA-512). Blocks. Raises BusUnavailable."""
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
+    wanted: list[UserScramCredentialAlteration] = [
+        UserScramCredentialUpsertion(name, info, password.encode()) for name, password in passwords.items()
+    ]
+    admin = _admin(settings)
+    try:
+        _done(admin.alter_user_scram_credentials(wanted, request_timeout=TIMEOUT_S).values())
+    except KafkaException as error:
+        raise _away(settings, "accounts", error) from error
+    *_, (name, password) = passwords.items()
+    _wait_for(settings.model_copy(update={"sasl_mechanism": MECHANISM, "sasl_username": name, "sasl_password": password}))
+
+
+def grant_all(settings: KafkaSettings) -> None:
+    """Makes the brokers' grants those of the table. Blocks. Raises BusUnavailable."""
+    admin = _admin(settings)
+    try:
+        found = {b: g for b in _bindings(admin) if (g := _grant(b)) is not None}
+        wanted = set(grants())
+        missing = sorted(wanted - set(found.values()))
+        surplus = [binding for binding, grant in found.items() if grant not in wanted]
+        if missing:
+            _done(admin.create_acls([_binding(grant) for grant in missing], request_timeout=TIMEOUT_S).values())
+            _until(lambda: wanted <= {g for b in _bindings(admin) if (g := _grant(b)) is not None})
+        if surplus:
+            _done(admin.delete_acls([_exactly(binding) for binding in surplus], request_timeout=TIMEOUT_S).values())
+    except KafkaException as error:
+        raise _away(settings, "grants", error) from error
+
+
+def _wait_for(settings: KafkaSettings) -> None:
+    """Blocks until a broker lets the account in: it takes changes from the controller's log in their order, some moments later."""
+
+    def let_in() -> bool:
+        try:
+            return bool(_admin(settings).list_topics(timeout=LOOK_S).brokers)
+        except KafkaException:
+            return False
+
+    if not _until(let_in):
+        raise BusUnavailable(f"the brokers at {settings.bootstrap} do not let {settings.sasl_username} in after {TIMEOUT_S:.0f} s")
+
+
+def _until(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def _admin(settings: KafkaSettings) -> AdminClient:
+    return AdminClient(settings.client_config(log_level=0))
+
+
+def _away(settings: KafkaSettings, what: str, error: KafkaException) -> BusUnavailable:
+    return BusUnavailable(f"the brokers at {settings.bootstrap} did not take the {what}: {error.args[0].str()}")
+
+
+def _done(futures: Iterable[Future[Any]]) -> None:
+    for future in futures:
+        future.result(TIMEOUT_S)
+
+
+def _bindings(admin: AdminClient) -> list[AclBinding]:
+    everyone: Any = None
+    everything = AclBindingFilter(
+        ResourceType.ANY, everyone, ResourcePatternType.ANY, everyone, everyone, AclOperation.ANY, AclPermissionType.ANY
+    )
+    found: list[AclBinding] = admin.describe_acls(everything, request_timeout=TIMEOUT_S).result(TIMEOUT_S)
+    return found
+
+
+def _grant(binding: AclBinding) -> Grant | None:
+    """A binding as a row of the table; None where it is not about one of our principals."""
+    principal = binding.principal.removeprefix(PREFIX)
+    if principal not in PRINCIPALS or binding.permission_type != AclPermissionType.ALLOW or binding.host != ANYWHERE:
+        return None
+    prefixed = binding.resource_pattern_type == ResourcePatternType.PREFIXED
+    kind, operation = cast(ResourceType, binding.restype), cast(AclOperation, binding.operation)
+    return Grant(principal, kind.name, binding.name, operation.name, prefixed)
+
+
+def _binding(grant: Grant) -> AclBinding:
+    pattern = ResourcePatternType.PREFIXED if grant.prefixed else ResourcePatternType.LITERAL
+    kind, operation = ResourceType[grant.kind], AclOperation[grant.operation]
+    return AclBinding(kind, grant.name, pattern, f"{PREFIX}{grant.principal}", ANYWHERE, operation, AclPermissionType.ALLOW)
+
+
+def _exactly(binding: AclBinding) -> AclBindingFilter:
+    return AclBindingFilter(
+        binding.restype,
+        binding.name,
+        binding.resource_pattern_type,
+        binding.principal,
+        binding.host,
+        binding.operation,
+        binding.permission_type,
+    )

@@ -1,0 +1,237 @@
+"""Every cell of the table of grants, tried on one broker: each principal reads, writes and joins what the table says, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+
+from tests.waiting import until
+from trainhouse.deploy.local.kafka import KafkaServer
+from trainhouse.deploy.local.kafka_sasl import BROKER, Account, client_section
+from trainhouse.events.admin import create_topics
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.grants import DESCRIBE, GROUP, OPERATOR, PRINCIPALS, READ, TOPIC, TRANSACTIONAL_ID, WRITE, allowed, grants
+from trainhouse.events.securing import _bindings, grant_all, secure
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import TOPICS
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
+NAMES = tuple(topic.name for topic in TOPICS)
+GROUPS = tuple(sorted({group.replace("*", "0") for needs in PRINCIPALS.values() for group in needs.groups} | {"a-strangers"}))
+TRANSACTIONS = tuple(sorted({name.replace("*", "0") for needs in PRINCIPALS.values() for name in needs.transactions} | {"a-strangers"}))
+ANSWER_S = 20.0
+# Many times longer than what is allowed takes to come after the first of it.
+QUIET_S = 2.0
+REFUSED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+@dataclass(frozen=True)
+class Secured:
+    """One broker that asks everybody who they are."""
+
+    server: KafkaServer
+    passwords: dict[str, str]
+
+    def of(self, principal: str, **more: str) -> KafkaSettings:
+        told = client_section(Account(principal, self.passwords[principal])) | more
+        return KafkaSettings.model_validate({"bootstrap": self.server.bootstrap, "partitions": 2} | told)
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    passwords = {name: f"password-of-{name}" for name in (*PRINCIPALS, OPERATOR)}
+    with KafkaServer(tmp_path_factory.mktemp("kafka"), account=Account(BROKER, "password-of-broker")) as server:
+        found = Secured(server, passwords)
+        secure(server.own_client, passwords)
+        create_topics(found.of(OPERATOR))
+        yield found
+
+
+def outcome(error: KafkaError | None) -> bool:
+    """Whether it was let; raises on what is neither that nor a refusal."""
+    if error is None:
+        return True
+    assert error.code() in REFUSED, error
+    return False
+
+
+def writes(settings: KafkaSettings) -> set[str]:
+    """The topics to which a record was acked."""
+    took: dict[str, bool] = {}
+    producer = Producer(settings.client_config(**{"log_level": 0, "linger.ms": 0}))
+    for name in NAMES:
+        producer.produce(name, b"", key=b"probe", on_delivery=lambda e, m: took.setdefault(str(m.topic()), outcome(e)))
+    assert producer.flush(ANSWER_S) == 0
+    assert set(took) == set(NAMES)
+    return {name for name, ok in took.items() if ok}
+
+
+def reads(settings: KafkaSettings) -> set[str]:
+    """The topics of which something came, or the notice of a partition's end; of a topic that is refused nothing comes, for long enough."""
+    reader = Consumer(
+        settings.client_config(**{"group.id": "x", "enable.partition.eof": True, "log_level": 0, "enable.auto.commit": False})
+    )
+    reader.assign([TopicPartition(name, 0, 0) for name in NAMES])
+    took: set[str] = set()
+    wanted = {name for name in NAMES if allowed(str(settings.sasl_username), TOPIC, name, READ)}
+    end = time.monotonic() + ANSWER_S
+    complete = False
+    try:
+        while time.monotonic() < end:
+            for message in reader.consume(200, timeout=0.1):
+                error = message.error()
+                if error is None or error.code() == KafkaError._PARTITION_EOF:
+                    took.add(str(message.topic()))
+                else:
+                    outcome(error)
+            if not complete and took >= wanted:
+                complete, end = True, time.monotonic() + QUIET_S
+    finally:
+        reader.close()
+    return took
+
+
+def describes(settings: KafkaSettings) -> set[str]:
+    """The topics that are shown."""
+    return set(AdminClient(settings.client_config(log_level=0)).list_topics(timeout=ANSWER_S).topics) & set(NAMES)
+
+
+def joins(settings: KafkaSettings) -> set[str]:
+    """The groups in whose name an offset could be committed: what a member does, and what would make others skip records."""
+    admin = AdminClient(settings.client_config(log_level=0))
+    took = set()
+    for group in GROUPS:
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(PRINCIPALS[str(settings.sasl_username)].reads[0], 0, 0)])
+        if outcome(until(lambda asked=asked: answered(admin, asked), group)[0]):
+            took.add(group)
+    return took
+
+
+def answered(admin: AdminClient, asked: ConsumerGroupTopicPartitions) -> tuple[KafkaError | None] | None:
+    """What came of a commit; None while the group's coordinator is being found."""
+    try:
+        found = admin.alter_consumer_group_offsets([asked], request_timeout=ANSWER_S)[asked.group_id].result(ANSWER_S)
+        error = found.topic_partitions[0].error
+    except KafkaException as raised:
+        error = raised.args[0]
+    soon = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+    return None if error is not None and error.code() in soon else (error,)
+
+
+def transacts(settings: KafkaSettings) -> set[str]:
+    """The transactional ids that could be taken, which fences whoever had them."""
+    took = set()
+    for name in TRANSACTIONS:
+        try:
+            Producer(settings.client_config(**{"transactional.id": name, "log_level": 0})).init_transactions(ANSWER_S)
+            took.add(name)
+        except KafkaException as error:
+            outcome(error.args[0])
+    return took
+
+
+@pytest.mark.parametrize("principal", sorted(PRINCIPALS))
+def test_a_principal_may_do_what_the_table_says_and_nothing_else(kafka: Secured, principal: str) -> None:
+    settings = kafka.of(principal)
+    tried = (
+        (TOPIC, WRITE, writes, NAMES),
+        (TOPIC, READ, reads, NAMES),
+        (TOPIC, DESCRIBE, describes, NAMES),
+        (GROUP, READ, joins, GROUPS),
+        (TRANSACTIONAL_ID, WRITE, transacts, TRANSACTIONS),
+    )
+    for kind, operation, attempt, names in tried:
+        let = {name for name in names if allowed(principal, kind, name, operation)}
+        assert attempt(settings) == let, f"{principal}: {operation} of {kind}"
+
+
+@pytest.mark.parametrize("principal", sorted(PRINCIPALS))
+def test_no_principal_but_the_operator_changes_topics_accounts_or_grants(kafka: Secured, principal: str) -> None:
+    settings = kafka.of(principal)
+    for attempt in (lambda: create_topics(settings, timeout_s=10), lambda: grant_all(settings), lambda: secure(settings, {"mallory": "x"})):
+        with pytest.raises((BusUnavailable, KafkaException)):
+            attempt()
+    admin = AdminClient(settings.client_config(log_level=0))
+    with pytest.raises(KafkaException):
+        admin.delete_topics(["trainhouse.decisions"], request_timeout=10)["trainhouse.decisions"].result(20)
+    own = {group for group in GROUPS if allowed(principal, GROUP, group, READ)}
+    assert set(_groups(admin)) <= own
+
+
+def _groups(admin: AdminClient) -> list[str]:
+    return [group.group_id for group in admin.list_consumer_groups(request_timeout=10).result(20).valid]
+
+
+def test_the_operator_may_do_everything(kafka: Secured) -> None:
+    settings = kafka.of(OPERATOR)
+    assert writes(settings) == reads(settings) == describes(settings) == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"security_protocol": "PLAINTEXT", "sasl_mechanism": None},
+        {"sasl_password": "wrong"},
+        {"sasl_password": " "},
+        {"sasl_username": "mallory"},
+        {"sasl_mechanism": "PLAIN"},
+        {"sasl_username": BROKER},
+        {"sasl_username": BROKER, "sasl_mechanism": "PLAIN"},
+        {"sasl_mechanism": "SCRAM-SHA-256"},
+    ],
+    ids=str,
+)
+def test_without_the_password_no_broker_answers(kafka: Secured, changed: dict[str, str]) -> None:
+    settings = kafka.of(OPERATOR).model_copy(update=changed)
+    for port in (kafka.server.port, kafka.server.controller_port):
+        at = settings.model_copy(update={"bootstrap": f"127.0.0.1:{port}"})
+        with pytest.raises(KafkaException):
+            AdminClient(at.client_config(log_level=0)).list_topics(timeout=3)
+
+
+def test_the_controller_answers_no_account_but_the_brokers_own(kafka: Secured) -> None:
+    for principal in (OPERATOR, "scheduler"):
+        at = kafka.of(principal).model_copy(update={"bootstrap": f"127.0.0.1:{kafka.server.controller_port}"})
+        with pytest.raises(KafkaException):
+            AdminClient(at.client_config(log_level=0)).list_topics(timeout=3)
+
+
+def test_what_the_table_no_longer_has_is_taken_away(kafka: Secured) -> None:
+    own = kafka.server.own_client
+    admin = AdminClient(own.client_config(log_level=0))
+
+    def row(principal: str) -> AclBinding:
+        kind, pattern, operation = ResourceType.TOPIC, ResourcePatternType.LITERAL, AclOperation.WRITE
+        return AclBinding(kind, "trainhouse.decisions", pattern, f"User:{principal}", "*", operation, AclPermissionType.ALLOW)
+
+    def writers() -> set[str]:
+        return {b.principal for b in _bindings(admin) if b.name == "trainhouse.decisions" and b.operation == AclOperation.WRITE}
+
+    for future in admin.create_acls([row("agent"), row("a-persons-own")], request_timeout=20).values():
+        future.result(20)
+    until(lambda: len(writers()) == 3, "the brokers' own view of it")
+    grant_all(own)
+    until(lambda: writers() == {"User:scheduler", "User:a-persons-own"}, lambda: str(writers()))
+
+
+def test_passwords_are_in_files_of_their_owner_alone_and_in_no_argument(kafka: Secured) -> None:
+    assert kafka.server.config_file.stat().st_mode & 0o777 == 0o600
+    assert "password-of-broker" in kafka.server.config_file.read_text()
+    assert not any("password-of" in word for word in kafka.server.command())
+    assert "password-of" not in kafka.server.log_file.read_text()
+
+
+def test_the_table_is_about_topics_that_there_are() -> None:
+    assert {row.name for row in grants() if row.kind == TOPIC and not row.prefixed} <= set(NAMES)

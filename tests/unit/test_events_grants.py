@@ -1,0 +1,69 @@
+"""The table of grants: who may write what others rely on."""
+
+import pytest
+
+from trainhouse.events import topics
+from trainhouse.events.grants import DESCRIBE, GROUP, OPERATOR, PRINCIPALS, READ, TOPIC, TRANSACTIONAL_ID, WRITE, allowed, grants
+from trainhouse.events.topics import TOPICS
+
+# Written by nobody yet, or by the operator's own commands alone.
+NOBODYS = {topics.DATASETS, topics.MODELS, topics.STUDIES, topics.TOKENS, topics.OPERATIONS}
+# Read by the operator's commands alone.
+OPERATORS = {topics.OPERATION_REPLIES}
+
+
+def writers(topic: str) -> set[str]:
+    return {principal for principal in PRINCIPALS if allowed(principal, TOPIC, topic, WRITE)}
+
+
+def test_every_topic_has_a_reader_and_a_writer() -> None:
+    for topic in TOPICS:
+        assert writers(topic.name) or topic.name in NOBODYS, topic.name
+        assert any(allowed(principal, TOPIC, topic.name, READ) for principal in PRINCIPALS) or topic.name in OPERATORS, topic.name
+
+
+@pytest.mark.parametrize(
+    ("topic", "whose"),
+    [
+        (topics.DECISIONS, {"scheduler"}),
+        (topics.ALLOCATIONS, {"scheduler"}),
+        (topics.POLICIES, {"scheduler"}),
+        (topics.POOLS, {"scheduler"}),
+        (topics.STATUS, {"scheduler", "intake"}),
+        (topics.DIRECTORY, {"intake"}),
+        (topics.ADMISSION, {"intake"}),
+        (topics.HEARTBEATS, {"agent"}),
+        (topics.JOBS, {"gateway"}),
+        (topics.TOKENS, set()),
+    ],
+)
+def test_who_writes_what_others_act_on(topic: str, whose: set[str]) -> None:
+    assert writers(topic) == whose
+
+
+def test_an_agent_speaks_of_its_node_and_decides_nothing() -> None:
+    for topic in (topics.DECISIONS, topics.ALLOCATIONS, topics.STATUS, topics.JOBS, topics.VERDICTS, topics.AUDIT, topics.TOKENS):
+        assert not allowed("agent", TOPIC, topic, WRITE)
+    assert not allowed("agent", TOPIC, topics.JOBS, READ)
+    assert not any(row.kind == TRANSACTIONAL_ID for row in grants() if row.principal == "agent")
+
+
+def test_a_name_counts_whole_and_a_prefix_as_one() -> None:
+    assert allowed("scheduler", TRANSACTIONAL_ID, "trainhouse.decisions-3", WRITE)
+    assert not allowed("scheduler", TRANSACTIONAL_ID, "trainhouse.decision", WRITE)
+    assert allowed("intake", TOPIC, f"{topics.JOBS}.vision", READ)
+    assert not allowed("gateway", TOPIC, f"{topics.JOBS}.vision", WRITE)
+    assert not allowed("intake", TOPIC, f"{topics.JOBS}-vision", READ)
+    assert not allowed("intake", GROUP, "trainhouse-scheduler", READ)
+
+
+def test_who_reads_or_writes_may_ask_where_a_topic_ends() -> None:
+    assert allowed("agent", TOPIC, topics.CONTROL, DESCRIBE)
+    assert not allowed("agent", TOPIC, topics.CONTROL, READ)
+    assert not allowed("agent", TOPIC, topics.DECISIONS, DESCRIBE)
+
+
+def test_only_the_operator_may_do_everything() -> None:
+    assert allowed(OPERATOR, TOPIC, topics.DECISIONS, WRITE)
+    assert not allowed("mallory", TOPIC, topics.JOBS, READ)
+    assert OPERATOR not in PRINCIPALS
