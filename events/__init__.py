@@ -56,6 +56,7 @@ from trainhouse.events.node import (
     Device,
     DeviceHealth,
     NodeHeartbeat,
+    NodeKeyed,
     NodeLost,
     NodeNoticed,
     NodeProbeAsked,
@@ -66,6 +67,7 @@ from trainhouse.events.node import (
     RankActivity,
     RankHeartbeat,
     RankState,
+    SignatureRefused,
 )
 from trainhouse.events.operations import DumpStacks, ExecuteCommand, OperationReplied
 from trainhouse.events.policy import SchedulingPolicy
@@ -73,6 +75,7 @@ from trainhouse.events.pool import (
     ChangeRefused,
     CordonNode,
     DrainNode,
+    ForgetNodeKey,
     NodeRestricted,
     PolicyApplied,
     PolicyChanged,
@@ -155,6 +158,7 @@ __all__ = [
     "ExecuteCommand",
     "FailureBlamed",
     "FailureCategory",
+    "ForgetNodeKey",
     "Gang",
     "GangAllocated",
     "GangHung",
@@ -178,6 +182,7 @@ __all__ = [
     "NodeDesiredState",
     "NodeHeartbeat",
     "NodeId",
+    "NodeKeyed",
     "NodeLost",
     "NodeNoticed",
     "NodePlacement",
@@ -214,6 +219,7 @@ __all__ = [
     "SchedulingPolicy",
     "ServiceMeasured",
     "Severity",
+    "SignatureRefused",
     "StepMetrics",
     "StoreSlow",
     "StragglerDetected",

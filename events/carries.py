@@ -38,7 +38,17 @@ from trainhouse.events.explained import JobExplained
 from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobStatus, JobSubmitted, PoolCreated
 from trainhouse.events.journal import ClockTicked, InputRefused, PlacementFrozen
-from trainhouse.events.node import NodeHeartbeat, NodeLost, NodeNoticed, NodeProbeAsked, NodeProbed, NodeRegistered, NodeSuspected
+from trainhouse.events.node import (
+    NodeHeartbeat,
+    NodeKeyed,
+    NodeLost,
+    NodeNoticed,
+    NodeProbeAsked,
+    NodeProbed,
+    NodeRegistered,
+    NodeSuspected,
+    SignatureRefused,
+)
 from trainhouse.events.operations import DumpStacks, ExecuteCommand, OperationReplied
 from trainhouse.events.pool import (
     ChangeRefused,
@@ -47,6 +57,7 @@ from trainhouse.events.pool import (
     CycleRan,
     DevicesClaimed,
     DrainNode,
+    ForgetNodeKey,
     NodeRestricted,
     PolicyApplied,
     PolicyChanged,
@@ -81,7 +92,7 @@ from trainhouse.events.verdict import (
     VerdictLifted,
 )
 
-_POOL_REQUESTS: tuple[type[Event], ...] = (PolicyChanged, CordonNode, UncordonNode, DrainNode, QuarantineNode)
+_POOL_REQUESTS: tuple[type[Event], ...] = (PolicyChanged, CordonNode, UncordonNode, DrainNode, QuarantineNode, ForgetNodeKey)
 _REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, PoolCreated, ChangeProject, *_POOL_REQUESTS)
 
 TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
@@ -139,6 +150,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         CheckpointNoted,
         EvidenceFound,
         NodeJoined,
+        NodeKeyed,
         NodeGivenUp,
         NodeNoticed,
         NodeProbed,
@@ -168,6 +180,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.POLICIES: (PolicyApplied, ChangeRefused),
     topics.PROJECTS: (ProjectApplied,),
     topics.HEARTBEATS: (NodeHeartbeat,),
+    topics.NODE_KEYS: (NodeKeyed,),
     topics.VERDICTS: (
         NodeSuspected,
         NodeLost,
@@ -181,6 +194,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         DeviceDegraded,
         VerdictLifted,
         FailureBlamed,
+        SignatureRefused,
     ),
     topics.METRICS: (StepMetrics,),
     topics.TRACKING: (

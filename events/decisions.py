@@ -170,6 +170,7 @@ class NodeJoined(Event, type="trainhouse.decision.node-joined.v1"):
     memory_bytes: int
     labels: dict[str, str] = Field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
+    public_key: str = ""
     isolation: NodeIsolation | None = None
 
 

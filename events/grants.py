@@ -47,7 +47,7 @@ _HISTORY = (
     *(t.LOGS, t.STATUS, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.AUDIT, t.TOKENS, t.SERVICES, t.DEAD_LETTERS),
 )
 # What follows from the scheduler's decisions and from nothing else.
-_DECIDED = (t.ALLOCATIONS, t.POOLS, t.POLICIES, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS)
+_DECIDED = (t.ALLOCATIONS, t.POOLS, t.POLICIES, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.NODE_KEYS)
 _FUTURE = (t.DATASETS, t.MODELS, t.STUDIES)
 
 PRINCIPALS: dict[str, Needs] = {
@@ -64,8 +64,8 @@ PRINCIPALS: dict[str, Needs] = {
         transactions=(f"{t.DECISIONS}-{ANY}",),
     ),
     "detector": Needs(
-        reads=(t.HEARTBEATS, t.POOLS, t.POLICIES, t.VERDICTS),
-        writes=(t.VERDICTS, t.CONTROL),
+        reads=(t.HEARTBEATS, t.POOLS, t.POLICIES, t.VERDICTS, t.NODE_KEYS),
+        writes=(t.VERDICTS, t.CONTROL, t.DEAD_LETTERS),
         groups=("trainhouse-detector",),
     ),
     "projector": Needs(reads=_HISTORY + _FUTURE, groups=("trainhouse-projector",)),

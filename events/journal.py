@@ -32,6 +32,7 @@ class InputRefused(Event, type="trainhouse.input.refused.v1"):
     offset: int = Field(ge=0)
     reason: str = Field(max_length=MAX_REASON_CHARS)
     event_id: str = ""
+    forged: str = Field("", max_length=256, description="in whose name it came, where its signature was refused")
 
 
 class PlacementFrozen(Event, type="trainhouse.placement.frozen.v1"):

@@ -61,6 +61,7 @@ class NodeRegistered(Event, type="trainhouse.node.registered.v1"):
     memory_bytes: int = 0
     labels: dict[str, str] = Field(default_factory=dict)
     running: tuple[AttemptRef, ...] = ()
+    public_key: str = Field("", max_length=64, description="Ed25519, in base64: what this node signs its reports with")
     isolation: NodeIsolation | None = Field(None, description="None: its agent does not say")
 
 
@@ -229,4 +230,30 @@ class NodeProbed(Event, type="trainhouse.node.probed.v1"):
     probe: int = Field(ge=1)
     passed: bool
     checks: tuple[ProbeCheck, ...] = Field((), max_length=64)
+    at_ms: int
+
+
+class NodeKeyed(Event, type="trainhouse.node.keyed.v1"):
+    """This public key speaks for the node from here on; empty: the next one that it registers with does."""
+
+    node_id: NodeId
+    pool: PoolName
+    public_key: str = Field("", max_length=64)
+    user: str = ""
+    reason: str = ""
+    at_ms: int
+
+    def subject(self) -> str:
+        return str(self.node_id)
+
+
+class SignatureRefused(Event, type="trainhouse.signature.refused.v1"):
+    """A record in a node's name (or a job's, or the platform's) was not signed as it must be; its bytes are a dead letter."""
+
+    node_id: NodeId | None = None
+    claimed: str = Field(max_length=256, description="in whose name")
+    reason: str = Field(max_length=2048)
+    topic: str
+    partition: int
+    offset: int
     at_ms: int

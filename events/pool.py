@@ -68,6 +68,16 @@ class QuarantineNode(Event, type="trainhouse.node.quarantine.v1", public_input=T
     requested_by: RequestedBy | None = None
 
 
+class ForgetNodeKey(Event, type="trainhouse.node.forget-key.v1", public_input=True):
+    """Somebody asks that the next key with which a node registers be its key: its disk is new, or its key was stolen."""
+
+    pool: PoolName
+    node_id: NodeId
+    reason: str = Field("", max_length=1024)
+    user: str = Field("unknown", max_length=128)
+    requested_by: RequestedBy | None = None
+
+
 class PolicyApplied(Event, type="trainhouse.policy.applied.v1"):
     """This policy decides about a pool from here on. `version` counts the policies of the pool, 1 being the first."""
 

@@ -9,11 +9,11 @@ from pydantic import Field
 from trainhouse.events.base import Event
 from trainhouse.events.ids import EventId, JobId, PoolName
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted
-from trainhouse.events.pool import CordonNode, DrainNode, PolicyChanged, QuarantineNode, UncordonNode
+from trainhouse.events.pool import CordonNode, DrainNode, ForgetNodeKey, PolicyChanged, QuarantineNode, UncordonNode
 from trainhouse.events.project import ProjectApplied
 
 # What a person asks of a pool: its policy, or one of its nodes. Goes to the partition of the pool, and never waits.
-PoolRequest = PolicyChanged | CordonNode | UncordonNode | DrainNode | QuarantineNode
+PoolRequest = PolicyChanged | CordonNode | UncordonNode | DrainNode | QuarantineNode | ForgetNodeKey
 
 
 class EventSeen(Event, type="trainhouse.directory.event-seen.v1"):
@@ -49,6 +49,7 @@ class RequestForwarded(Event, type="trainhouse.directory.request-forwarded.v1"):
     uncordon: UncordonNode | None = None
     drain: DrainNode | None = None
     quarantine: QuarantineNode | None = None
+    forget_key: ForgetNodeKey | None = None
 
 
 class RequestHeld(Event, type="trainhouse.directory.request-held.v1"):

@@ -1,16 +1,13 @@
 """Signatures of records: Ed25519 over the topic and the record's bytes, in a header of the record.
 
 Holds: a signature covers every byte of the value, so an envelope's id, time and data; and the topic, so that a record is nothing elsewhere.
-A private key lies in a file that its owner alone reads, and is made where there is none.
 Never: says who may do what; who reads a record knows the public keys that count.
 """
 
 import base64
 import binascii
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -57,32 +54,13 @@ class SigningKey:
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
-    def read(cls, path: Path) -> "SigningKey":
-        """The one in a file. Raises InvalidKeyError that says what to do."""
-        try:
-            return cls(Ed25519PrivateKey.from_private_bytes(base64.b64decode(path.read_text().strip(), validate=True)))
-        except (OSError, ValueError) as error:
-            raise InvalidKeyError(
-                f"{path} holds no signing key ({type(error).__name__}); `trainhouse operations-key {path}` makes one"
-            ) from error
+    def parsed(cls, text: str) -> "SigningKey":
+        """The one in a text. Raises ValueError."""
+        return cls(Ed25519PrivateKey.from_private_bytes(base64.b64decode(text.strip(), validate=True)))
 
-    @classmethod
-    def kept(cls, path: Path) -> "SigningKey":
-        """The one in a file, which is made (0600) where there is none; two that make it at once keep one. Raises InvalidKeyError."""
-        if not path.exists():
-            made = cls.made()
-            draft = path.with_name(f".{path.name}.{os.getpid()}")
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write(_text(made._private.private_bytes_raw()) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            try:
-                os.link(draft, path)
-            except FileExistsError:
-                pass
-            finally:
-                draft.unlink()
-        return cls.read(path)
+    def private_text(self) -> str:
+        """The private key itself, as `parsed` reads it."""
+        return _text(self._private.private_bytes_raw())
 
     def header(self, topic: str, value: bytes) -> tuple[str, bytes]:
         """The header that goes with a record."""

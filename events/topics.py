@@ -20,6 +20,7 @@ POOLS = "trainhouse.pools"
 POLICIES = "trainhouse.policies"
 PROJECTS = "trainhouse.projects"
 HEARTBEATS = "trainhouse.heartbeats"
+NODE_KEYS = "trainhouse.node-keys"
 VERDICTS = "trainhouse.verdicts"
 METRICS = "trainhouse.metrics"
 TRACKING = "trainhouse.tracking"
@@ -123,6 +124,7 @@ TOPICS: tuple[Topic, ...] = (
         single_partition=True,
     ),
     Topic(HEARTBEATS, "node", "NodeHeartbeat", retention_days=3),
+    Topic(NODE_KEYS, "pool and node", "NodeKeyed: the public key of each node", compacted=True, single_partition=True),
     Topic(
         VERDICTS,
         "node or job",

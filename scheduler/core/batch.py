@@ -43,12 +43,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An input that waits. `refusal` says why it cannot even be read."""
+    """An input that waits. `refusal` says why it cannot even be read; `forged`: in whose name it came without their signature."""
 
     offset: int
     size_bytes: int
     item: JournaledInput
     refusal: str = ""
+    forged: str = ""
 
 
 def pending(offset: int, value: bytes | None, headers: Headers, limits: Limits) -> Pending:
@@ -142,7 +143,7 @@ class Proposer(Generic[S]):
         if tick:
             items += (JournaledInput(None, _tick(folded, now_ms)),)
         inputs = readable(items)
-        refusals = [InputRefused(offset=p.offset, reason=p.refusal) for p in batch if p.refusal]
+        refusals = [InputRefused(offset=p.offset, reason=p.refusal, forged=p.forged) for p in batch if p.refusal]
         decisions = self.machine.decide(folded.state, now_ms, inputs) if inputs else []
         # Effects depend on the record alone: what makes them raise must not reach the journal.
         self.machine.effects(folded.seq + 1, now_ms, inputs, decisions)
@@ -152,7 +153,7 @@ class Proposer(Generic[S]):
         envelope = poison.item.envelope
         reason = f"handling it failed: {type(error).__name__}: {error}"[:MAX_REASON_CHARS]
         event_id = str(envelope.id) if envelope else ""
-        refusal = InputRefused(offset=poison.offset, reason=poison.refusal or reason, event_id=event_id)
+        refusal = InputRefused(offset=poison.offset, reason=poison.refusal or reason, event_id=event_id, forged=poison.forged)
         return self._record(folded, now_ms, (poison.item,), (refusal,), published_up_to)
 
     def _frozen(self, folded: Folded[S], now_ms: int, error: Exception, published_up_to: int) -> JournalRecord:

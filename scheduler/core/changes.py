@@ -14,6 +14,8 @@ from trainhouse.events import (
     DrainNode,
     Envelope,
     Event,
+    ForgetNodeKey,
+    NodeKeyed,
     NodeRestricted,
     PolicyApplied,
     PolicyChanged,
@@ -113,6 +115,14 @@ def on_quarantine(draft: Draft, envelope: Envelope) -> None:
             stop(draft, job, cause)
 
 
+def on_forget_key(draft: Draft, envelope: Envelope) -> None:
+    """Lets the next key with which a node registers speak for it."""
+    event = _of(envelope, ForgetNodeKey)
+    node = _node(draft, envelope, event.pool, event.node_id)
+    if node is not None and node.public_key:
+        draft.emit(NodeKeyed(node_id=node.node_id, pool=node.pool, user=event.user, reason=event.reason, at_ms=draft.now_ms))
+
+
 def _restrict(draft: Draft, node: Node, to: Restriction, reason: str, by: str, deadline_ms: int | None = None) -> None:
     as_it_is = not node.trust.closed_devices if to is Restriction.NONE else (node.restricted_for, node.restricted_by) == (reason, by)
     if node.restriction is to and as_it_is:
@@ -164,4 +174,5 @@ CHANGES: Final[dict[type[Event], Callable[[Draft, Envelope], None]]] = {
     UncordonNode: on_uncordon,
     DrainNode: on_drain,
     QuarantineNode: on_quarantine,
+    ForgetNodeKey: on_forget_key,
 }

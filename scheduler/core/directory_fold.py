@@ -11,6 +11,7 @@ from trainhouse.events import (
     CordonNode,
     DrainNode,
     Event,
+    ForgetNodeKey,
     PolicyChanged,
     PoolCreated,
     ProjectApplied,
@@ -32,6 +33,7 @@ _FIELDS: Final[dict[type[Event], str]] = {
     UncordonNode: "uncordon",
     DrainNode: "drain",
     QuarantineNode: "quarantine",
+    ForgetNodeKey: "forget_key",
 }
 
 
@@ -73,7 +75,7 @@ def one_of(event: CancelJob | ChangeJob | PoolRequest) -> dict[str, Any]:
 
 def request_of(decision: RequestForwarded) -> CancelJob | ChangeJob | PoolRequest:
     """The one request that goes to a scheduler. Raises BrokenInvariant when there is none."""
-    of_job, of_pool = decision.cancel or decision.change, decision.policy or decision.quarantine
+    of_job, of_pool = decision.cancel or decision.change, decision.policy or decision.quarantine or decision.forget_key
     found = of_job or of_pool or decision.cordon or decision.uncordon or decision.drain
     if found is None:
         raise BrokenInvariant(f"{decision.event_type} of event {decision.event_id} carries no request")

@@ -15,6 +15,7 @@ from trainhouse.events import (
     GangReleased,
     JobStatus,
     NodeDesiredState,
+    NodeKeyed,
     NodeNoticed,
     NodeProbeAsked,
     NodeProbed,
@@ -23,12 +24,13 @@ from trainhouse.events import (
     PoolCreated,
     topics,
 )
+from trainhouse.events.decisions import NodeJoined
 from trainhouse.events.journal import PlacementFrozen
 from trainhouse.events.pool import StartReserved, StartUnreserved
 from trainhouse.scheduler.core.machine import OWN_PARTITION, Effect
 
 
-def effects_of(seq: int, decisions: Iterable[Event]) -> Iterator[Effect]:
+def effects_of(seq: int, now_ms: int, decisions: Iterable[Event]) -> Iterator[Effect]:
     """The effects of a record's decisions, in their order."""
     for place, decision in enumerate(decisions):
         match decision:
@@ -51,6 +53,11 @@ def effects_of(seq: int, decisions: Iterable[Event]) -> Iterator[Effect]:
                 yield Effect(topics.POLICIES, decision.pool, decision, f"{decision.pool}:policy:{decision.version}")
             case ChangeRefused():
                 yield Effect(topics.POLICIES, decision.event_id, decision, f"{decision.event_id[:480]}:refused")
+            case NodeJoined(public_key=key) if key:
+                keyed = NodeKeyed(node_id=decision.node_id, pool=decision.pool, public_key=key, at_ms=now_ms)
+                yield _key_of(keyed, seq, place)
+            case NodeKeyed():
+                yield _key_of(decision, seq, place)
             case NodeRestricted():
                 yield Effect(topics.VERDICTS, decision.node_id, decision, f"{decision.node_id}:restricted:{seq}.{place}")
             case NodeNoticed() | NodeProbed():
@@ -61,6 +68,10 @@ def effects_of(seq: int, decisions: Iterable[Event]) -> Iterator[Effect]:
                 yield Effect(topics.RESERVATIONS, decision.job_id, decision, f"{decision.job_id}:reservation:{seq}.{place}")
             case PlacementFrozen():
                 yield Effect(topics.ALERTS, "placement-frozen", decision, f"placement-frozen:{seq}")
+
+
+def _key_of(keyed: NodeKeyed, seq: int, place: int) -> Effect:
+    return Effect(topics.NODE_KEYS, f"{keyed.pool}/{keyed.node_id}", keyed, f"{keyed.node_id}:keyed:{seq}.{place}")
 
 
 def _order(event: Event, pool: str, event_id: str) -> Effect:

@@ -25,6 +25,7 @@ def on_registered(draft: Draft, event: NodeRegistered) -> None:
     strangers = tuple(Hold(job_id=JobId(j), epoch=Epoch(e)) for j, e in sorted(runs - known))
     fields = {name: getattr(event, name) for name in NodeJoined.model_fields if name != "holds"}
     merged = tuple(sorted((*holds, *strangers), key=lambda h: (h.job_id, h.epoch)))
+    fields["public_key"] = event.public_key or (old.public_key if old is not None else "")
     draft.emit(NodeJoined(**fields, holds=merged))
     if old is not None and old.boot_id != event.boot_id and old.trust.closed_devices:
         # A reset maps bad rows of a device's memory out: it is tried again.

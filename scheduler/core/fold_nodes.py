@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from trainhouse.events import Event, NodeNoticed
+from trainhouse.events import Event, NodeKeyed, NodeNoticed
 from trainhouse.events.decisions import DevicesFreed, NodeGivenUp, NodeJoined, TrustChanged
 from trainhouse.events.pool import NodeRestricted
 from trainhouse.scheduler.core.records import Node, NodeHealth
@@ -44,6 +44,10 @@ def _noticed(state: ScheduleState, now_ms: int, d: NodeNoticed) -> None:
     state.put_node(state.node(d.node_id).model_copy(update={"notice": d}), now_ms)
 
 
+def _keyed(state: ScheduleState, now_ms: int, d: NodeKeyed) -> None:
+    state.put_node(state.node(d.node_id).model_copy(update={"public_key": d.public_key}), now_ms)
+
+
 def _trust(state: ScheduleState, now_ms: int, d: TrustChanged) -> None:
     state.put_node(state.node(d.node_id).model_copy(update={"trust": d.trust}), now_ms)
 
@@ -57,6 +61,7 @@ NODE_STEPS: Final[dict[type[Event], Callable[[ScheduleState, int, Any], None]]] 
     DevicesFreed: _freed,
     NodeJoined: _joined,
     NodeGivenUp: _given_up,
+    NodeKeyed: _keyed,
     NodeNoticed: _noticed,
     TrustChanged: _trust,
     NodeRestricted: _restricted,

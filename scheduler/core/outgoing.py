@@ -8,11 +8,11 @@ Never: sends.
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from trainhouse.events import DeadLetter, JobState, JobStatus, Order, envelope_of
+from trainhouse.events import DeadLetter, JobState, JobStatus, NodeId, Order, SignatureRefused, envelope_of
 from trainhouse.events.codec import HEADERS, encode
 from trainhouse.events.journal import InputRefused, JournaledInput, JournalRecord
 from trainhouse.events.project_topics import may_have_topics, status_topic
-from trainhouse.events.topics import DEAD_LETTERS, STATUS
+from trainhouse.events.topics import DEAD_LETTERS, STATUS, VERDICTS
 from trainhouse.scheduler.core.journal import machine_part
 from trainhouse.scheduler.core.machine import OWN_PARTITION, Effect, Machine
 
@@ -39,6 +39,7 @@ def outgoing(machine: Machine[S], input_topic: str, partition: int, record: Jour
         if isinstance(refusal, InputRefused):
             source = next(i for i in record.inputs if i.offset == refusal.offset)
             effects.extend(_review(refusal, source, record.now_ms))
+            effects.extend(_forged(refusal, input_topic, partition, record.now_ms))
             letters.append(_dead_letter(refusal, source, input_topic, partition))
     found = []
     for ordinal, e in enumerate(effects):
@@ -68,6 +69,27 @@ def _dead_letter(refusal: InputRefused, source: JournaledInput, topic: str, part
     job_id = getattr(source.envelope.event, "job_id", None) if source.envelope else None
     letter = DeadLetter(topic, partition, refusal.offset, refusal.reason, str(job_id or ""), refusal.event_id)
     return Outgoing(DEAD_LETTERS, letter.key, value or b"", tuple(letter.headers()))
+
+
+def _forged(refusal: InputRefused, topic: str, partition: int, now_ms: int) -> list[Effect]:
+    """Somebody spoke in another's name: people are told."""
+    if not refusal.forged:
+        return []
+    return [
+        Effect(
+            VERDICTS,
+            refusal.forged,
+            signature_refused(refusal.forged, refusal.reason, topic, partition, refusal.offset, now_ms),
+            f"signature-refused:{topic}-{partition}-{refusal.offset}",
+        )
+    ]
+
+
+def signature_refused(claimed: str, reason: str, topic: str, partition: int, offset: int, now_ms: int) -> SignatureRefused:
+    """What people are told of a record in another's name."""
+    kind, _, name = claimed.partition(" ")
+    node_id = NodeId(name) if kind == "node" and NodeId.pattern.match(name) else None
+    return SignatureRefused(node_id=node_id, claimed=claimed, reason=reason, topic=topic, partition=partition, offset=offset, at_ms=now_ms)
 
 
 def _review(refusal: InputRefused, source: JournaledInput, now_ms: int) -> list[Effect]:

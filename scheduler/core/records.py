@@ -109,6 +109,7 @@ class Node(Model):
     restricted_for: str = ""
     notice: NodeNoticed | None = None
     trust: Trust = Trust()
+    public_key: str = ""
 
     def hold_of(self, job_id: str, epoch: int) -> Hold | None:
         """What one attempt holds here, if anything."""

@@ -70,7 +70,7 @@ class ScheduleMachine:
 
     name = "schedule"
     decide_version = 5
-    fold_version = 3
+    fold_version = 4
 
     def __init__(self, cycle: Cycle = run_cycle) -> None:
         self._cycle = cycle
@@ -110,7 +110,7 @@ class ScheduleMachine:
 
     def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
         """Orders, statuses, pools and alerts of a record."""
-        return list(effects_of(seq, decisions))
+        return list(effects_of(seq, now_ms, decisions))
 
     def dump(self, state: ScheduleState) -> bytes:
         """Canonical JSON."""

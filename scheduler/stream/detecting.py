@@ -13,28 +13,35 @@ from collections.abc import Iterable
 
 import structlog
 
-from trainhouse.events import InvalidEvent, NodeHeartbeat
-from trainhouse.events.codec import decode
+from trainhouse.events import DeadLetter, InvalidEvent, NodeHeartbeat, envelope_of
+from trainhouse.events.codec import HEADERS, decode, encode
 from trainhouse.events.logs import ids_of
-from trainhouse.events.topics import HEARTBEATS
+from trainhouse.events.signing import signature_of
+from trainhouse.events.topics import DEAD_LETTERS, HEARTBEATS, VERDICTS
 from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, Said, still_standing
 from trainhouse.scheduler.core.errors import LogUnavailable
-from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.scheduler.core.outgoing import Outgoing, signature_refused
+from trainhouse.scheduler.core.vetting import Known, VettingRules, refusal
 from trainhouse.scheduler.stream.cancelling import still_wanted
 from trainhouse.scheduler.stream.detecting_past import LEAST_HEARTBEATS, last_heartbeats, said_before
-from trainhouse.scheduler.stream.detecting_pools import DetectorPools
+from trainhouse.scheduler.stream.detecting_pools import SOURCE, DetectorPools
 from trainhouse.scheduler.stream.meters import DetectorMeters
 from trainhouse.scheduler.stream.ports import Clock, Entry, Log, Publisher
 
 TICK_S = 0.5
 MAX_WAITING_VERDICTS = 10_000
+TELL_AGAIN_S = 60.0
 log_ = structlog.get_logger(__name__)
 
 
 class Detecting:
     """All partitions of heartbeats that the group gives to this process."""
 
-    def __init__(self, log: Log, clock: Clock, machine: DetectorMachine, meters: DetectorMeters | None = None) -> None:
+    def __init__(
+        self, log: Log, clock: Clock, machine: DetectorMachine, meters: DetectorMeters | None = None, rules: VettingRules | None = None
+    ) -> None:
+        self._rules = rules or VettingRules()
+        self._told_s: dict[str, float] = {}
         self._log = log
         self._clock = clock
         self._machine = machine
@@ -125,9 +132,34 @@ class Detecting:
                 log_.warning("no heartbeat", partition=partition, offset=entry.offset, error=str(error))
                 continue
             if isinstance(beat, NodeHeartbeat):
+                why = self._why_not_theirs(beat, entry)
+                if why:
+                    self._refuse(partition, entry, beat, why, now_ms)
+                    continue
                 self._meters.heartbeats.inc()
                 said += self._judged(state, beat, now_ms, entry)
         return said
+
+    def _why_not_theirs(self, beat: NodeHeartbeat, entry: Entry) -> str:
+        known = Known({beat.node_id: self._pools.key_of(beat)}, {})
+        return refusal(self._rules, known, HEARTBEATS, entry.value or b"", signature_of(entry.headers), beat)
+
+    def _refuse(self, partition: int, entry: Entry, beat: NodeHeartbeat, why: str, now_ms: int) -> None:
+        """Sets a heartbeat in another's name aside; says so of each node at most every `TELL_AGAIN_S`, so that a flood stays small."""
+        self._meters.unreadable.inc()
+        if self._clock.steady_s() - self._told_s.get(beat.node_id, float("-inf")) < TELL_AGAIN_S:
+            return
+        if len(self._told_s) >= MAX_WAITING_VERDICTS:
+            self._told_s.clear()
+        self._told_s[beat.node_id] = self._clock.steady_s()
+        log_.warning("a heartbeat is not its node's", node_id=beat.node_id, partition=partition, offset=entry.offset, reason=why)
+        letter = DeadLetter(HEARTBEATS, partition, entry.offset, why)
+        event = signature_refused(f"node {beat.node_id}", why, HEARTBEATS, partition, entry.offset, now_ms)
+        name = f"signature-refused:{HEARTBEATS}-{partition}-{entry.offset}"
+        told = encode(envelope_of(event, id=name, source=SOURCE, now_ms=now_ms))
+        self._waiting.append(Outgoing(DEAD_LETTERS, letter.key, entry.value or b"", tuple(letter.headers())))
+        self._waiting.append(Outgoing(VERDICTS, beat.node_id.encode(), told, HEADERS))
+        self._woken.set()
 
     def _judged(self, state: DetectorState, beat: NodeHeartbeat, now_ms: int, entry: Entry) -> list[Said]:
         try:

@@ -6,10 +6,10 @@ that all that was said of a node is in one partition, in order.
 
 import structlog
 
-from trainhouse.events import Event, InvalidEvent, NodeLost, PoolCreated, envelope_of
+from trainhouse.events import Event, InvalidEvent, NodeHeartbeat, NodeKeyed, NodeLost, PoolCreated, envelope_of
 from trainhouse.events.codec import HEADERS, decode, encode
 from trainhouse.events.pool import PolicyApplied
-from trainhouse.events.topics import CONTROL, POLICIES, POOLS, VERDICTS
+from trainhouse.events.topics import CONTROL, NODE_KEYS, POLICIES, POOLS, VERDICTS
 from trainhouse.events.verdict import DeviceDegraded, GangHung
 from trainhouse.scheduler.core.detector import DetectorMachine, Said
 from trainhouse.scheduler.core.outgoing import Outgoing
@@ -23,7 +23,7 @@ log_ = structlog.get_logger(__name__)
 
 
 class DetectorPools:
-    """Follows the topics of pools and of policies, from their beginning; both are compacted and small.
+    """Follows the topics of pools, of policies and of nodes' keys, from their beginning; all are compacted and small.
 
     The first look takes in all that is there: nobody is judged by limits that are not those of the pool.
     """
@@ -33,10 +33,11 @@ class DetectorPools:
         self._machine = machine
         self._tails: dict[str, Tail] = {}
         self._partition: dict[str, int] = {}
+        self._keys: dict[tuple[str, str], str] = {}
 
     async def follow(self) -> None:
         """Reads what is new. Raises LogUnavailable."""
-        for topic in (POOLS, POLICIES):
+        for topic in (POOLS, POLICIES, NODE_KEYS):
             tail = self._tails.get(topic)
             if tail is None:
                 entries, end = await read_back(self._log, topic, 0, ALL)
@@ -52,8 +53,14 @@ class DetectorPools:
     def _note(self, event: Event) -> None:
         if isinstance(event, PoolCreated):
             self._partition[event.pool] = event.partition
+        elif isinstance(event, NodeKeyed):
+            self._keys[event.pool, event.node_id] = event.public_key
         elif isinstance(event, PolicyApplied):
             self._machine.apply(event.pool, event.policy.failures.detection)
+
+    def key_of(self, beat: NodeHeartbeat) -> str:
+        """The public key of the node that a heartbeat names; empty where none is known."""
+        return self._keys.get((beat.pool, beat.node_id), "")
 
     def outgoing(self, said: Said, now_ms: int) -> list[Outgoing]:
         """The records of a verdict."""

@@ -10,11 +10,12 @@ Never: skips; commits offsets.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from trainhouse.scheduler.core.batch import Limits, Pending, pending
 from trainhouse.scheduler.stream.ports import Entry, Log, Tail
 
+Vet = Callable[[Sequence[Entry], Sequence[Pending]], list[Pending]]
 INBOX_COUNT = 2_000
 CHECK_EVERY_S = 1.0
 
@@ -22,7 +23,8 @@ CHECK_EVERY_S = 1.0
 class InputFeed:
     """One partition's inputs. `offer` is the stream's side, `take` the owner's; both on one event loop."""
 
-    def __init__(self, log: Log, topic: str, partition: int, limits: Limits) -> None:
+    def __init__(self, log: Log, topic: str, partition: int, limits: Limits, vet: Vet | None = None) -> None:
+        self._vet = vet
         self._log = log
         self._topic = topic
         self._partition = partition
@@ -109,7 +111,8 @@ class InputFeed:
             await tail.close()
 
     def _read(self, entries: Sequence[Entry]) -> list[Pending]:
-        return [pending(e.offset, e.value, e.headers, self._limits) for e in entries]
+        found = [pending(e.offset, e.value, e.headers, self._limits) for e in entries]
+        return found if self._vet is None else self._vet(entries, found)
 
 
 async def _wait(event: asyncio.Event, timeout_s: float) -> None:

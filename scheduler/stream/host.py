@@ -11,12 +11,12 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from trainhouse.scheduler.core.batch import Limits, Proposer
+from trainhouse.scheduler.core.batch import Limits, Pending, Proposer
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.core.ownership import Ownership
 from trainhouse.scheduler.stream.cancelling import still_wanted
-from trainhouse.scheduler.stream.feed import InputFeed
+from trainhouse.scheduler.stream.feed import InputFeed, Vet
 from trainhouse.scheduler.stream.follower import Follower
 from trainhouse.scheduler.stream.meters import JournalMeters, measure_lag
 from trainhouse.scheduler.stream.owner import Owner, Pace
@@ -25,6 +25,7 @@ from trainhouse.scheduler.stream.snapshots import Snapshots, hold_unpublished
 from trainhouse.scheduler.stream.telling import tell
 
 S = TypeVar("S")
+Vetting = Callable[[S, Sequence[Entry], Sequence[Pending]], list[Pending]]
 Observer = Callable[[Follower[S]], Awaitable[None]]
 TAIL_WAIT_S = 0.5
 RETRY_S = 0.5
@@ -59,7 +60,9 @@ class JournalHost(Generic[S]):
         clock: Clock,
         observers: Sequence[Observer[S]] = (),
         meters: JournalMeters | None = None,
+        vetting: Vetting[S] | None = None,
     ) -> None:
+        self._vetting = vetting
         self._settings = settings
         self._log = log
         self._machine = machine
@@ -123,7 +126,9 @@ class JournalHost(Generic[S]):
         partitions = await self._log.partitions(self._settings.journal)
         for partition in partitions:
             self.followers[partition] = await self._follower(partition)
-            self.feeds[partition] = InputFeed(self._log, self._settings.input_topic, partition, self._settings.limits)
+            self.feeds[partition] = InputFeed(
+                self._log, self._settings.input_topic, partition, self._settings.limits, self._vet_of(partition)
+            )
             _, ends[partition] = await self._log.bounds(self._settings.journal, partition)
         tail = await self._log.open_tail(self._settings.journal, {p: f.position for p, f in self.followers.items()})
         try:
@@ -138,6 +143,12 @@ class JournalHost(Generic[S]):
         self.ready.set()
         log_.info("recovered", journal=self._settings.journal, seqs={p: f.folded.seq for p, f in self.followers.items()})
         return tail
+
+    def _vet_of(self, partition: int) -> Vet | None:
+        vetting = self._vetting
+        if vetting is None:
+            return None
+        return lambda entries, found: vetting(self.followers[partition].folded.state, entries, found)
 
     async def _follower(self, partition: int) -> Follower[S]:
         recovered = await self._snapshots.recover(partition)

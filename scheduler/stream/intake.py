@@ -42,7 +42,7 @@ async def run_intake(
     kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSettings, directory: Machine[Any], archive: JournalArchive | None = None
 ) -> None:
     """The same on a running loop, with a given machine."""
-    log, clock, registry = KafkaLog(kafka), SystemClock(), new_registry()
+    log, clock, registry = KafkaLog(kafka, settings.key()), SystemClock(), new_registry()
     serve_figures(registry)
     meters = JournalMeters("intake", registry)
     host = journal_host(

@@ -15,6 +15,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError, OffsetOutOfRan
 from trainhouse.events.admin import topic_id
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.signing import SigningKey
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge
 from trainhouse.scheduler.stream.cancelling import apart
 from trainhouse.scheduler.stream.kafka_auth import aiokafka_config
@@ -59,8 +60,9 @@ class KafkaTail:
 class KafkaLog:
     """The brokers, as the journal's shell needs them. One producer for appends, made when it is first needed."""
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, settings: KafkaSettings, signing: SigningKey | None = None) -> None:
         self._settings = settings
+        self._signing = signing
         self._config = aiokafka_config(settings)
         self._producer: AIOKafkaProducer | None = None
         self._starting = asyncio.Lock()
@@ -134,7 +136,7 @@ class KafkaLog:
 
     async def open_publisher(self, transactional_id: str | None, marks: str = "") -> KafkaPublisher:
         """A producer of its own; with an id it fences every earlier one."""
-        return await open_publisher(self._settings, transactional_id, marks)
+        return await open_publisher(self._settings, transactional_id, marks, self._signing)
 
     async def newest(self, topic: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Reads a small compacted topic from its beginning to its end."""

@@ -15,6 +15,8 @@ from aiokafka.producer import sender
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import committed
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.signing import SigningKey
+from trainhouse.events.topics import CONTROL
 from trainhouse.scheduler.core.errors import Fenced, LogUnavailable
 from trainhouse.scheduler.core.outgoing import Outgoing
 from trainhouse.scheduler.stream.cancelling import apart
@@ -36,7 +38,9 @@ MARKS_PARTITION = 0
 sender.BACKOFF_OVERRIDE = CONCURRENT_BACKOFF_S
 
 
-async def open_publisher(settings: KafkaSettings, transactional_id: str | None, marks: str = "") -> "KafkaPublisher":
+async def open_publisher(
+    settings: KafkaSettings, transactional_id: str | None, marks: str = "", signing: SigningKey | None = None
+) -> "KafkaPublisher":
     """Starts a producer; with an id, waits until the brokers fenced every earlier one. Raises LogUnavailable."""
     producer = AIOKafkaProducer(
         **aiokafka_config(settings),
@@ -48,7 +52,7 @@ async def open_publisher(settings: KafkaSettings, transactional_id: str | None, 
         request_timeout_ms=SEND_TIMEOUT_MS,
         retry_backoff_ms=RETRY_BACKOFF_MS,
     )
-    publisher = KafkaPublisher(producer, settings, transactional_id, marks)
+    publisher = KafkaPublisher(producer, settings, transactional_id, marks, signing)
     try:
         await producer.start()
         if transactional_id is not None:
@@ -67,7 +71,15 @@ async def open_publisher(settings: KafkaSettings, transactional_id: str | None, 
 class KafkaPublisher:
     """Sends batches in order."""
 
-    def __init__(self, producer: AIOKafkaProducer, settings: KafkaSettings, transactional_id: str | None, marks: str) -> None:
+    def __init__(
+        self,
+        producer: AIOKafkaProducer,
+        settings: KafkaSettings,
+        transactional_id: str | None,
+        marks: str,
+        signing: SigningKey | None = None,
+    ) -> None:
+        self._signing = signing
         self._producer = producer
         self._settings = settings
         self._transactional_id = transactional_id
@@ -112,6 +124,11 @@ class KafkaPublisher:
 
     async def _send_all(self, batch: Sequence[Outgoing]) -> None:
         sending = [
-            await self._producer.send(o.topic, value=o.value, key=o.key, partition=o.partition, headers=list(o.headers)) for o in batch
+            await self._producer.send(o.topic, value=o.value, key=o.key, partition=o.partition, headers=self._headers(o)) for o in batch
         ]
         await asyncio.gather(*sending)
+
+    def _headers(self, out: Outgoing) -> list[tuple[str, bytes]]:
+        """Agents write to control too: what the platform says there, it signs."""
+        signed = [self._signing.header(out.topic, out.value)] if self._signing is not None and out.topic == CONTROL else []
+        return [*out.headers, *signed]

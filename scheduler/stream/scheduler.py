@@ -4,6 +4,7 @@ Holds: everything is wired here and nowhere else. Never: does work at import.
 """
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from trainhouse.events.archive.partition import ArchiveStore
@@ -22,6 +23,7 @@ from trainhouse.scheduler.stream.meters import JournalMeters
 from trainhouse.scheduler.stream.ports import JournalArchive, SnapshotStore
 from trainhouse.scheduler.stream.process import serve
 from trainhouse.scheduler.stream.settings import StreamSettings
+from trainhouse.scheduler.stream.vetting import vetted
 from trainhouse.scheduler.stream.wiring import journal_host
 
 
@@ -63,6 +65,7 @@ async def run_scheduler(
         observers=observers,
         meters=meters,
         archive=archive,
+        vetting=partial(vetted, settings.vetting(), CONTROL),
     )
     app = make_app("scheduler", kafka, settings)
     add_batches(app, CONTROL, host.offer_all)

@@ -3,11 +3,15 @@
 import os
 import socket
 import uuid
+from pathlib import Path
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
+from trainhouse.events.keyfiles import kept_key
 from trainhouse.events.settings import TomlSection
+from trainhouse.events.signing import SigningKey
+from trainhouse.scheduler.core.vetting import VettingRules
 
 
 class StreamSettings(TomlSection):
@@ -25,6 +29,17 @@ class StreamSettings(TomlSection):
     group_session_s: float = Field(6.0, ge=1.0)
     batch_count: int = Field(500, ge=1, le=10_000)
     log_level: str = "INFO"
+    signatures: str = Field("accepted", pattern="^(accepted|required)$", description="of nodes that never signed: required refuses them")
+    signing_key: Path | None = Field(None, description="file of the key of intake, scheduler and detector alike; made where there is none")
+
+    def key(self) -> SigningKey | None:
+        """What this process signs with. Raises InvalidKeyError."""
+        return None if self.signing_key is None else kept_key(self.signing_key)
+
+    def vetting(self) -> VettingRules:
+        """What is asked of the signatures of what it reads."""
+        key = self.key()
+        return VettingRules(self.signatures == "required", key.public_key if key is not None else "")
 
     def owner_name(self) -> str:
         """A name for this start of this process: for records, never reused."""

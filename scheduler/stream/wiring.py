@@ -6,7 +6,7 @@ from typing import TypeVar
 from trainhouse.events.topics import MAX_INPUT_BYTES
 from trainhouse.scheduler.core.batch import Limits
 from trainhouse.scheduler.core.machine import Machine
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost, Observer
+from trainhouse.scheduler.stream.host import HostSettings, JournalHost, Observer, Vetting
 from trainhouse.scheduler.stream.meters import JournalMeters
 from trainhouse.scheduler.stream.ports import Clock, JournalArchive, Log, SnapshotStore
 from trainhouse.scheduler.stream.settings import StreamSettings
@@ -30,11 +30,12 @@ def journal_host(
     observers: Sequence[Observer[S]] = (),
     meters: JournalMeters | None = None,
     archive: JournalArchive | None = None,
+    vetting: Vetting[S] | None = None,
 ) -> JournalHost[S]:
     """A host of one journal.
 
     `transactional`: its effects go through a producer that fences the one before it. `observers` see each own folded record. `archive`:
-    where records are that the log no longer holds.
+    where records are that the log no longer holds. `vetting`: refuses inputs before they are decided on, by the state.
     """
     host_settings = HostSettings(
         journal=journal,
@@ -45,4 +46,4 @@ def journal_host(
         limits=Limits(batch_count=settings.batch_count, input_bytes=INTERNAL_INPUT_BYTES),
     )
     keeper = Snapshots(log, snapshots, journal, machine, every_records=settings.snapshot_every_records, archive=archive)
-    return JournalHost(host_settings, log, machine, keeper, clock, observers, meters)
+    return JournalHost(host_settings, log, machine, keeper, clock, observers, meters, vetting)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from trainhouse.events import AskedVia, Envelope, ExecuteCommand, OperationReplied, RequestedBy, encode, envelope_of, topics
+from trainhouse.events.keyfiles import kept_key, read_key
 from trainhouse.events.signing import HEADER, InvalidKeyError, SigningKey, signature_of
 from trainhouse.workers.agent.core import AgentState
 from trainhouse.workers.agent.errors import InvalidSetting
@@ -99,12 +100,12 @@ def test_a_refusal_is_an_answer_and_runs_nothing() -> None:
 
 def test_a_private_key_is_its_owners_alone_and_made_once(tmp_path: Path) -> None:
     path = tmp_path / "k"
-    first = SigningKey.kept(path)
+    first = kept_key(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and list(tmp_path.iterdir()) == [path]
-    assert SigningKey.kept(path).public_key == first.public_key == SigningKey.read(path).public_key
+    assert kept_key(path).public_key == first.public_key == read_key(path).public_key
     path.write_text("no key")
     with pytest.raises(InvalidKeyError, match="operations-key"):
-        SigningKey.read(path)
+        read_key(path)
 
 
 def test_the_file_of_known_keys_is_read_or_refused_by_line(tmp_path: Path) -> None:

@@ -83,9 +83,9 @@ def operations_key(
     """
     import getpass
 
-    from trainhouse.events.signing import SigningKey
+    from trainhouse.events.keyfiles import kept_key
 
-    sys.stdout.write(f"operator {getpass.getuser()} {SigningKey.kept(path).public_key}\n")
+    sys.stdout.write(f"operator {getpass.getuser()} {kept_key(path).public_key}\n")
 
 
 def _running(job: str) -> "tuple[TrainhouseClient, JobStatus]":

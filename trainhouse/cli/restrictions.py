@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Closes a machine to new gangs, or opens it again.")
     for command in (cordon, uncordon, drain, quarantine):
         group.command(command.__name__)(command)
+    group.command("forget-key")(forget_key)
     app.add_typer(group, name="node")
 
 
@@ -93,6 +94,32 @@ def quarantine(
     from trainhouse.events import QuarantineNode
 
     _ask(QuarantineNode, node, pool, reason, timeout, json=json)
+
+
+def forget_key(
+    node: NodeArgument, reason: Reason = "", pool: OfPool = None, timeout: Timeout = 30.0, json: Json = False, data_dir: KafkaDir = None
+) -> None:
+    """The next key with which the node registers speaks for it: its disk is new, or its key was stolen.
+
+    \b
+    trainhouse node forget-key gpu-17 --reason "new disk"
+    """
+    import getpass
+
+    from trainhouse.cli import output
+    from trainhouse.client import RefusedChange, TrainhouseClient
+    from trainhouse.events import ForgetNodeKey
+
+    client = TrainhouseClient.from_settings()
+    fields = {"pool": pool or pool_of(client.sql, node), "node_id": node, "reason": reason, "user": getpass.getuser()}
+    try:
+        told = client.fleet().forget_key(ForgetNodeKey.model_validate(fields), timeout)
+    except RefusedChange as refused:
+        raise CliError(f"node {node}: refused: {refused}", Exit.REJECTED) from refused
+    if json:
+        output.json_lines([] if told is None else [told.model_dump(mode="json")])
+        return
+    sys.stdout.write(f"node {node}: {'no key was known' if told is None else 'the next key that it registers with is its own'}\n")
 
 
 def _ask(

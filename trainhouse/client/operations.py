@@ -26,6 +26,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import EventProducer, consumer, watermarks
+from trainhouse.events.keyfiles import read_key
 from trainhouse.events.settings import KafkaSettings, OperationsSettings
 from trainhouse.events.signing import SigningKey
 from trainhouse.events.topics import OPERATION_REPLIES, OPERATIONS
@@ -70,7 +71,7 @@ def operator() -> RequestedBy:
 def signing_key() -> SigningKey | None:
     """The operations key of whoever asks, where settings name one. Raises InvalidKeyError."""
     path = OperationsSettings().key
-    return None if path is None else SigningKey.read(path)
+    return None if path is None else read_key(path)
 
 
 def node_of(status: JobStatus, rank: int) -> NodePlacement:

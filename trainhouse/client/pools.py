@@ -19,8 +19,10 @@ from trainhouse.events import (
     CordonNode,
     DrainNode,
     Event,
+    ForgetNodeKey,
     JobState,
     JobStatus,
+    NodeKeyed,
     NodeRestricted,
     PolicyApplied,
     PolicyChanged,
@@ -35,7 +37,7 @@ from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.journal import JournalRecord
 from trainhouse.events.kafka import consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import CONTROL, DECISIONS, POLICIES, POOLS, PROJECTS, STATUS, VERDICTS
+from trainhouse.events.topics import CONTROL, DECISIONS, NODE_KEYS, POLICIES, POOLS, PROJECTS, STATUS, VERDICTS
 
 NodeRequest = CordonNode | UncordonNode | DrainNode | QuarantineNode
 Send = Callable[[Event], str]
@@ -115,6 +117,14 @@ class Fleet:
             return told.node_id == event.node_id and told.restriction is wanted
 
         return self._ask(event, VERDICTS, NodeRestricted, mine, timeout_s, f"node {event.node_id} of pool {event.pool}: {wanted}")
+
+    def forget_key(self, event: ForgetNodeKey, timeout_s: float) -> NodeKeyed | None:
+        """Forgets a node's public key. Blocks until it counts; None: none was known. Raises RefusedChange, NoReply."""
+
+        def mine(told: NodeKeyed) -> bool:
+            return told.node_id == event.node_id and not told.public_key
+
+        return self._ask(event, NODE_KEYS, NodeKeyed, mine, timeout_s, f"the key of node {event.node_id} of pool {event.pool}")
 
     def change(self, event: ChangeJob, timeout_s: float) -> JobRetuned | None:
         """Changes a job's priority or limits. Blocks until they count; None: nothing changed. Raises RefusedChange, NoReply."""

@@ -19,6 +19,7 @@ from trainhouse.checkpointing.errors import ObjectMissing
 from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.events.kafka import EventProducer, producer_config
+from trainhouse.events.keyfiles import kept_key
 from trainhouse.events.metering import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.workers.agent.agent import Agent
@@ -50,6 +51,7 @@ from trainhouse.workers.agent.shipper import Shipper
 from trainhouse.workers.launcher import Launcher, RankLauncher, start_time_environment
 
 LAUNCH_THREADS = 4
+NODE_KEY = "node.key"
 MAX_INBOX = 10_000
 HEARTBEAT_TIMEOUT_MS = 5_000
 OWN_STATES_DEADLINE_S = 10.0
@@ -94,11 +96,15 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     devices = device_source(settings)
     ports = RendezvousPorts(settings.address, len(devices.devices()))
     identity = new_identity(node_id, boot_id, settings.pool)
-    outbox = Outbox(lambda: Producer(producer_config(kafka, **{"message.timeout.ms": 0, "client.id": f"agent-{node_id}"})))
+    signing = kept_key(folder / NODE_KEY) if settings.sign_reports else None
+    config = producer_config(kafka, **{"message.timeout.ms": 0, "client.id": f"agent-{node_id}"})
+    outbox = Outbox(lambda: Producer(config), signing=signing)
+    public_key = signing.public_key if signing else ""
     pulse = EventProducer(
         kafka,
         **{"message.timeout.ms": HEARTBEAT_TIMEOUT_MS, "enable.idempotence": False, "queue.buffering.max.messages": 20, "linger.ms": 0},
     )
+    pulse.signing = signing
     state_file = StateFile(folder)
     agents: list[Agent] = []
     reports = Reports(outbox, pulse, identity, lambda key: agents[0].acked(key), now_ms)
@@ -131,7 +137,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         prober=Prober(probe_plan(settings, store, devices), store_environment(store) | store_keys(store), now_ms),
         own_states=OwnStatesTeller(node_id, lambda: S3ObjectStore(store.model_copy(update={"deadline_s": OWN_STATES_DEADLINE_S}))),
         cleaner=Cleaner(folder, settings.keep_attempts, settings.keep_attempts_bytes),
-        facts=NodeFacts(settings.address, ports.ports, settings.labels, devices, cpus, memory_bytes, confiner.report),
+        facts=NodeFacts(settings.address, ports.ports, settings.labels, devices, cpus, memory_bytes, confiner.report, public_key),
         pulse=Pulse(settings.heartbeat_interval_s, devices, shipper.progress, starter.pid),
         state_file=state_file,
         workers=ThreadPoolExecutor(LAUNCH_THREADS, thread_name_prefix="launch"),

@@ -64,6 +64,7 @@ class NodeFacts:
     cpus: float
     memory_bytes: int
     isolation: Callable[[], NodeIsolation] | None = None
+    public_key: str = ""
 
     def registration(self, state: AgentState) -> NodeRegistered:
         me = state.identity
@@ -78,6 +79,7 @@ class NodeFacts:
             cpus=self.cpus,
             memory_bytes=self.memory_bytes,
             labels=dict(self.labels),
+            public_key=self.public_key,
             running=tuple(
                 AttemptRef(job_id=JobId(k.job_id), attempt=a.allocation.attempt, epoch=a.allocation.epoch)
                 for k, a in state.attempts.items()

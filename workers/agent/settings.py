@@ -73,6 +73,7 @@ class AgentSettings(TomlSection):
     require_signed: bool = Field(
         False, description="true: what none of those keys signed is refused; false: only what is signed is checked"
     )
+    sign_reports: bool = Field(True, description="with the key `node.key` in `dir`, which the agent makes at its first start")
     keep_code_bytes: int = Field(4096 * MIB, ge=0, description="unpacked code that stays cached")
 
     @field_validator("job_paths", mode="before")

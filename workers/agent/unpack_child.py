@@ -72,7 +72,7 @@ class Unpacker:
         """All of it. Raises RefusedError, OSError, or what tarfile raises."""
         with tarfile.open(fileobj=_plain(archive), mode="r|", tarinfo=Header) as tar:
             for member in tar:
-                tar.members = []  # it would remember all of them
+                tar.members = []  # type: ignore[attr-defined]  # it would remember all of them
                 self.members += 1
                 if self.members > MAX_MEMBERS:
                     raise RefusedError(f"it unpacks to more than {MAX_MEMBERS} files")
@@ -211,7 +211,9 @@ def _bound() -> None:
 def main() -> NoReturn:
     """Unpacks, tells how it went, and ends."""
     _bound()
-    unpacker, told, code = Unpacker(int(sys.argv[1])), {}, 1
+    unpacker = Unpacker(int(sys.argv[1]))
+    told: dict[str, Any] = {}
+    code = 1
     try:
         unpacker.unpack(sys.stdin.buffer)
         told, code = {"members": unpacker.members, "bytes": unpacker.bytes}, 0

@@ -18,7 +18,10 @@ FIRST_PORT = 30_000
 
 @dataclass(frozen=True)
 class Hardware:
-    """The machines of one pool. `spot_share` of them, 0 to 1, are labelled `spot`."""
+    """The machines of one pool. `spot_share` of them, 0 to 1, are labelled `spot`.
+
+    `public_key`: what all of them sign their reports with, being one process; empty: they sign nothing.
+    """
 
     pool: str
     nodes: int
@@ -28,6 +31,7 @@ class Hardware:
     racks_per_pod: int = 8
     spot_share: float = 0.0
     seed: int = 0
+    public_key: str = ""
 
     def node_id(self, index: int) -> str:
         return f"{self.pool}-{index:05d}"
@@ -49,6 +53,7 @@ class Hardware:
             devices=EmulatedDevices(self.node_id(index), self.gpus_per_node, self.device_type),
             cpus=float(CPUS_PER_DEVICE * self.gpus_per_node),
             memory_bytes=MEMORY_GIB_PER_DEVICE * GIB * self.gpus_per_node,
+            public_key=self.public_key,
         )
 
 

@@ -8,14 +8,18 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from confluent_kafka import Producer
+from pydantic_settings import SettingsConfigDict
 
 from trainhouse.events import GangAllocated
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import EventProducer, producer_config
-from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.keyfiles import kept_key
+from trainhouse.events.settings import KafkaSettings, TomlSection
+from trainhouse.events.signing import SigningKey
 from trainhouse.workers.agent.outbox import Outbox
 from trainhouse.workers.fleet.fleet import Fleet, Plan
 from trainhouse.workers.fleet.load import Load, LoadPlan
@@ -34,6 +38,19 @@ PULSE_FLUSH_S = 1.0
 Say = Callable[[str], None]
 
 
+class FleetSettings(TomlSection):
+    """`[fleet]`, `TRAINHOUSE_FLEET_*`: the file of the key that emulated nodes sign with; made where there is none."""
+
+    section = "fleet"
+    model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_FLEET_", extra="ignore")
+
+    key: Path | None = None
+
+    def signing(self) -> SigningKey | None:
+        """Raises InvalidKeyError."""
+        return None if self.key is None else kept_key(self.key)
+
+
 @dataclass(frozen=True)
 class Options:
     """How long to run. `for_s` None: until told to stop, or until the load is over where `until_done`."""
@@ -50,10 +67,15 @@ def now_ms() -> int:
 def run_fleet(kafka: KafkaSettings, plan: Plan, load: LoadPlan | None, options: Options, say: Say) -> Summary:
     """Blocks until SIGINT or SIGTERM (or as the options say), then stops every rank and tells the brokers. Raises BusUnavailable."""
     partition = pool_partition(kafka, plan.hardware.pool, say)
-    outbox = Outbox(lambda: Producer(producer_config(kafka, **{"message.timeout.ms": 0, "client.id": "trainhouse-fleet", "linger.ms": 5})))
+    signing = FleetSettings().signing()
+    if signing is not None:
+        plan = replace(plan, hardware=replace(plan.hardware, public_key=signing.public_key))
+    config = producer_config(kafka, **{"message.timeout.ms": 0, "client.id": "trainhouse-fleet", "linger.ms": 5})
+    outbox = Outbox(lambda: Producer(config), signing=signing)
     pulse = EventProducer(
         kafka, **{"message.timeout.ms": HEARTBEAT_TIMEOUT_MS, "enable.idempotence": False, "linger.ms": 20, "client.id": "trainhouse-fleet"}
     )
+    pulse.signing = signing
     commands = Commands(kafka, partition)
     fleet = Fleet(plan, partition, uuid.uuid4().hex[:12], outbox, pulse)
     loading = Load(load, EventProducer(kafka, **{"linger.ms": 0})) if load is not None else None

@@ -1,0 +1,41 @@
+"""Private keys in files that their owners alone read.
+
+Holds: a key is made where there is none, and whole before it has its name; two processes that make one at once keep the same.
+"""
+
+import os
+from pathlib import Path
+
+from trainhouse.events.signing import InvalidKeyError, SigningKey
+
+
+def read_key(path: Path) -> SigningKey:
+    """The key in a file. Raises InvalidKeyError that says what to do."""
+    try:
+        return SigningKey.parsed(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InvalidKeyError(
+            f"{path} holds no signing key ({type(error).__name__}); move it away, and `trainhouse operations-key {path}` makes one"
+        ) from error
+
+
+def kept_key(path: Path) -> SigningKey:
+    """The key in a file, which is made (0600) where there is none. Raises InvalidKeyError."""
+    if not path.exists():
+        _make(path)
+    return read_key(path)
+
+
+def _make(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(SigningKey.made().private_text() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()

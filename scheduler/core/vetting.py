@@ -1,0 +1,95 @@
+"""Whether a node said what is said in its name: signatures of what agents write to control and to heartbeats.
+
+Holds: pure; the first key that a node of a name registers with is that node's, until an operator forgets it; from then on nothing unsigned
+and nothing by another key counts as said by it. What is refused here is journaled as refused, so a replay asks nobody again.
+Never: reads a key of its own; changes state.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainhouse.events import (
+    AttemptStarted,
+    AttemptStopped,
+    CheckpointCompleted,
+    Event,
+    LaunchFailed,
+    LossDiverged,
+    NodeHeartbeat,
+    NodeNoticed,
+    NodeProbed,
+    NodeRegistered,
+    ProgressReported,
+    RankExited,
+)
+from trainhouse.events.signing import Signature
+
+BY_AGENTS: tuple[type[Event], ...] = (
+    NodeRegistered,
+    NodeHeartbeat,
+    NodeNoticed,
+    NodeProbed,
+    AttemptStarted,
+    AttemptStopped,
+    LaunchFailed,
+    RankExited,
+    ProgressReported,
+    LossDiverged,
+    CheckpointCompleted,
+)
+FORGED = "the signature is not that of "
+
+
+@dataclass(frozen=True, slots=True)
+class VettingRules:
+    """`required`: who has no key yet must sign all the same. `platform_key`: what intake and the detector sign with, where they do."""
+
+    required: bool = False
+    platform_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The keys that count: of nodes, and of the nodes that a job runs on now."""
+
+    nodes: Mapping[str, str]
+    of_job: Mapping[str, frozenset[str]]
+
+
+def refusal(rules: VettingRules, known: Known, topic: str, value: bytes, signature: Signature | None, event: Event) -> str:
+    """Why a record does not count; empty where it does."""
+    if not isinstance(event, BY_AGENTS):
+        return _of_platform(rules, topic, value, signature)
+    node_id = str(getattr(event, "node_id", ""))
+    if not node_id:
+        return _of_job(rules, known, topic, value, signature, str(getattr(event, "job_id", "")))
+    key = known.nodes.get(node_id, "")
+    claimed = event.public_key if isinstance(event, NodeRegistered) else key
+    if key and claimed != key:
+        return f"node {node_id} registers with another key than its own; if its disk is new: `trainhouse node forget-key {node_id}`"
+    wanted = key or claimed
+    if signature is None:
+        return f"node {node_id} signs what it says, and this is not signed" if wanted or rules.required else ""
+    if wanted and signature.public_key != wanted:
+        return f"{FORGED}node {node_id}: another key made it"
+    return "" if signature.holds(topic, value) else f"{FORGED}node {node_id}: it does not hold"
+
+
+def _of_job(rules: VettingRules, known: Known, topic: str, value: bytes, signature: Signature | None, job_id: str) -> str:
+    """What names a job and no node must come from a node that the job runs on."""
+    keys = known.of_job.get(job_id, frozenset())
+    if signature is None:
+        return f"the nodes of job {job_id} sign what they say, and this is not signed" if keys or rules.required else ""
+    if keys and signature.public_key not in keys:
+        return f"{FORGED}a node that job {job_id} runs on"
+    return "" if signature.holds(topic, value) else f"{FORGED}a node of job {job_id}: it does not hold"
+
+
+def _of_platform(rules: VettingRules, topic: str, value: bytes, signature: Signature | None) -> str:
+    if not rules.platform_key or (signature is None and not rules.required):
+        return ""
+    if signature is None:
+        return "intake and the detector sign what they say, and this is not signed"
+    if signature.public_key != rules.platform_key or not signature.holds(topic, value):
+        return f"{FORGED}intake or the detector"
+    return ""

@@ -1,0 +1,55 @@
+"""Vets what comes on control before it is decided on: by the keys of the state that a batch is decided on, and of registrations in it.
+
+Holds: what is refused goes on as an input that cannot be read, so the journal says so and its bytes become a dead letter.
+Never: drops an input.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from trainhouse.events import NodeRegistered
+from trainhouse.events.journal import MAX_REASON_CHARS, JournaledInput
+from trainhouse.events.signing import signature_of
+from trainhouse.scheduler.core.batch import Pending
+from trainhouse.scheduler.core.state import ScheduleState
+from trainhouse.scheduler.core.vetting import Known, VettingRules, refusal
+from trainhouse.scheduler.stream.ports import Entry
+
+
+def vetted(rules: VettingRules, topic: str, state: ScheduleState, entries: Sequence[Entry], waiting: Sequence[Pending]) -> list[Pending]:
+    """The inputs; those that are not signed as they must be are refused."""
+    keys = _Keys(state)
+    return [_one(rules, keys, topic, entry, item) for entry, item in zip(entries, waiting, strict=True)]
+
+
+class _Keys:
+    """Keys of one batch, over a state that does not change meanwhile."""
+
+    def __init__(self, state: ScheduleState) -> None:
+        self._state = state
+        self.new: dict[str, str] = {}
+
+    def of_node(self, node_id: str) -> str:
+        node = self._state.nodes.get(node_id)
+        return self.new.get(node_id) or (node.public_key if node is not None else "")
+
+    def of_job(self, job_id: str) -> frozenset[str]:
+        job = self._state.jobs.get(job_id)
+        placements = job.allotment.placements if job is not None and job.allotment is not None else ()
+        return frozenset(key for p in placements if (key := self.of_node(p.node_id)))
+
+
+def _one(rules: VettingRules, keys: _Keys, topic: str, entry: Entry, item: Pending) -> Pending:
+    envelope = item.item.envelope
+    if envelope is None:
+        return item
+    event, value = envelope.event, entry.value or b""
+    node_id, job_id = str(getattr(event, "node_id", "") or ""), str(getattr(event, "job_id", "") or "")
+    known = Known({node_id: keys.of_node(node_id)} if node_id else {}, {job_id: keys.of_job(job_id)} if job_id and not node_id else {})
+    why = refusal(rules, known, topic, value, signature_of(entry.headers), event)
+    if why:
+        claimed = f"node {node_id}" if node_id else f"job {job_id}" if job_id else "platform"
+        return replace(item, item=JournaledInput(item.offset, None, value), refusal=why[:MAX_REASON_CHARS], forged=claimed)
+    if isinstance(event, NodeRegistered) and event.public_key:
+        keys.new.setdefault(node_id, event.public_key)
+    return item
