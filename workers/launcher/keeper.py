@@ -150,8 +150,6 @@ def _open_sandbox(order: Order, confinement: Confinement) -> Sandbox:
     attempt = order.attempt
     own = [attempt.code, *(rank.paths.own for rank in order.ranks), *map(Path, secrets_of(order))]
     sandbox = Sandbox.open(attempt.folder, own, confinement)
-        attempt.folder, [attempt.code, *(rank.paths.own for rank in order.ranks), *map(Path, secrets_of(order))], confinement
-    )
     record = sandbox.record()
     write_process(attempt.confinement, record.pop("pid"), **record)
     return sandbox
