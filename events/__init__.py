@@ -84,6 +84,7 @@ from trainhouse.events.pool import (
     UncordonNode,
 )
 from trainhouse.events.project import ChangeProject, MemberRole, Project, ProjectApplied, ProjectLimits, Purpose
+from trainhouse.events.secret import SecretDeclared, SecretRemoved
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.spec import (
     CheckpointPolicy,
@@ -197,6 +198,8 @@ __all__ = [
     "Placement",
     "PolicyApplied",
     "PolicyChanged",
+    "SecretDeclared",
+    "SecretRemoved",
     "PoolCreated",
     "PoolName",
     "ProbeCheck",

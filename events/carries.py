@@ -69,6 +69,7 @@ from trainhouse.events.pool import (
 )
 from trainhouse.events.project import ChangeProject, ProjectApplied
 from trainhouse.events.routing import EventSeen, JobDirected, ProjectNoted, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.events.secret import SecretDeclared, SecretRemoved
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.telemetry import LogLines, StepMetrics
 from trainhouse.events.traced import JobTraced
@@ -93,7 +94,8 @@ from trainhouse.events.verdict import (
 )
 
 _POOL_REQUESTS: tuple[type[Event], ...] = (PolicyChanged, CordonNode, UncordonNode, DrainNode, QuarantineNode, ForgetNodeKey)
-_REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, PoolCreated, ChangeProject, *_POOL_REQUESTS)
+_SECRETS: tuple[type[Event], ...] = (SecretDeclared, SecretRemoved)
+_REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, PoolCreated, ChangeProject, *_SECRETS, *_POOL_REQUESTS)
 
 TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.JOBS: _REQUESTS,
@@ -130,6 +132,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         PoolCreated,
         ProjectApplied,
         ProjectNoted,
+        *_SECRETS,
         JobRejected,
     ),
     topics.DECISIONS: (

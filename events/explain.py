@@ -1,6 +1,7 @@
 """Validation errors as sentences for the person who wrote the event.
 
 Holds: each sentence names the field by its path, what is wrong, and, for a misspelt field, the nearest known one.
+Never: shows the value of an environment variable.
 """
 
 import difflib
@@ -34,7 +35,8 @@ def _problem(problem: dict[str, Any], model: type[BaseModel]) -> str:
     if problem["type"] == "missing":
         return f"{path}: required, but missing"
     given = problem.get("input")
-    shown = f" (got {str(given)[:80]!r})" if isinstance(given, str | int | float | bool) else ""
+    open_ = isinstance(given, str | int | float | bool) and "env" not in problem["loc"]
+    shown = f" (got {str(given)[:80]!r})" if open_ else ""
     return f"{path}: {problem['msg']}{shown}"
 
 

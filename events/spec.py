@@ -12,9 +12,12 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from trainhouse.events.base import Model
 from trainhouse.events.ids import PoolName
+from trainhouse.events.secretnames import PATTERN as SECRET_PATTERN
+from trainhouse.events.secretnames import variable_of
 
 Label = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+SecretReference = Annotated[str, StringConstraints(pattern=SECRET_PATTERN)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Scalar = bool | int | float | str | None
 
@@ -161,7 +164,11 @@ class Divergence(Model):
 
 
 class JobSpec(Model):
-    """The whole spec of a job. Only `runtime.command` is required."""
+    """The whole spec of a job. Only `runtime.command` is required.
+
+    `secrets`: NAME of the job's own project (else the default one's), or PROJECT/NAME of one that is granted to it. `env_allow`: variables
+    of `env` that look like secrets and are none.
+    """
 
     name: Label = "job"
     project: Label = "default"
@@ -177,7 +184,8 @@ class JobSpec(Model):
     runtime: Runtime
     code: CodeArchive | None = None
     env: dict[Variable, str] = Field(default_factory=dict, max_length=512)
-    secrets: tuple[Variable, ...] = Field((), max_length=64)
+    env_allow: tuple[Variable, ...] = Field((), max_length=512)
+    secrets: tuple[SecretReference, ...] = Field((), max_length=64)
     hyperparameters: dict[Label, Scalar] = Field(default_factory=dict, max_length=512)
     data: DataReference | None = None
     checkpoint: CheckpointPolicy = CheckpointPolicy()
@@ -194,12 +202,16 @@ class JobSpec(Model):
 
     @model_validator(mode="after")
     def _reserved_variables(self) -> "JobSpec":
-        taken = sorted(k for k in (*self.env, *self.secrets) if k in RESERVED_VARIABLES or k.startswith("TRAINHOUSE_"))
+        secrets = [variable_of(name) for name in dict.fromkeys(self.secrets)]
+        taken = sorted(k for k in (*self.env, *secrets) if k in RESERVED_VARIABLES or k.startswith("TRAINHOUSE_"))
         if taken:
             raise ValueError(f"env: {', '.join(taken)} are set by the launcher; remove them from the spec")
-        both = sorted(set(self.env) & set(self.secrets))
+        both = sorted(set(self.env) & set(secrets))
         if both:
             raise ValueError(f"env and secrets both name {', '.join(both)}; keep one of them")
+        twice = sorted({name for name in secrets if secrets.count(name) > 1})
+        if twice:
+            raise ValueError(f"secrets: two of them would be the variable {twice[0]}; keep one of them")
         return self
 
     @model_validator(mode="after")
@@ -232,6 +244,8 @@ class JobSpec(Model):
         """The spec as sorted JSON: every field of the first version, and later ones where they say something."""
         fields = self.model_dump(mode="json")
         told = self.model_dump(mode="json", exclude_defaults=True)
+        for name in _LATER_NAMES - told.keys():
+            fields.pop(name)
         for section, names in _LATER_FIELDS.items():
             for name in names:
                 if name not in told.get(section, {}):
@@ -252,6 +266,7 @@ RESERVED_VARIABLES = frozenset(
 )
 
 # A spec that says nothing of these has the hash that it had before they existed.
+_LATER_NAMES: Final = frozenset({"env_allow"})
 _LATER_FIELDS: Final = {
     "gang": ("roles", "min_ranks", "require", "prefer", "group_ranks"),
     "resources": ("device_memory_gib", "device_share"),

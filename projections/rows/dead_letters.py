@@ -4,6 +4,7 @@ Holds: (topic, partition, offset) of the bytes names one; intake's report wins o
 """
 
 from trainhouse.events.dead_letter import MAX_REASON_CHARS, DeadLetter
+from trainhouse.events.sensitive import masked_head
 from trainhouse.projections.record import Record, Row, clamp_ms
 
 HEAD_BYTES = 4096
@@ -36,7 +37,7 @@ def _row(
             "job_id": job_id,
             "event_id": event_id,
             "size_bytes": len(value),
-            "head": value[:HEAD_BYTES].decode("utf-8", "replace"),
+            "head": masked_head(value[:HEAD_BYTES].decode("utf-8", "replace")),
             "time": clamp_ms(record.timestamp_ms),
         },
     )

@@ -1,11 +1,13 @@
 """Decisions of the scheduler's journal to `decisions`: one row each, as the journal has it.
 
 Holds: (partition, seq, ordinal) names a decision, so one that is read again is the same row.
+Never: the value of a variable of a spec's `env`.
 """
 
 from collections.abc import Iterator
 
 from trainhouse.events.envelope import Envelope
+from trainhouse.events.sensitive import masked_json
 from trainhouse.projections.record import Record, Row, event_ms
 
 
@@ -27,6 +29,6 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             "node_id": str(getattr(event, "node_id", None) or ""),
             "pool": str(getattr(event, "pool", None) or ""),
             "epoch": None if epoch is None else int(epoch),
-            "json": event.model_dump_json(),
+            "json": masked_json(event.model_dump_json()),
         },
     )

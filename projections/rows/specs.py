@@ -1,6 +1,7 @@
 """Admitted jobs to `job_specs`: what each was to run, whole and as flat pairs that compare.
 
 Holds: a spec never changes, so every event that carries it gives the same row; the journal's stays, since the journal is archived.
+Never: the value of a variable of its `env`.
 """
 
 import json
@@ -10,6 +11,7 @@ from typing import Any
 from trainhouse.events.decisions import JobQueued
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.job import JobAdmitted
+from trainhouse.events.sensitive import without_values
 from trainhouse.projections.record import Record, Row, clamp_ms
 
 
@@ -18,7 +20,7 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
     event = envelope.event
     if not isinstance(event, JobAdmitted | JobQueued):
         return
-    spec = event.spec.model_dump(mode="json", exclude_none=True)
+    spec = without_values(event.spec).model_dump(mode="json", exclude_none=True)
     yield Row(
         "job_specs_rows",
         {

@@ -2,6 +2,7 @@
 
 Holds: an event id is one line, whichever topics carried the event. Left out: what repeats with every step or every second
 (statuses, progress, heartbeats, metrics, log lines); their tables tell those.
+Never: the value of a variable of a spec's `env`.
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from trainhouse.events.attempt import ProgressReported
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.job import JobStatus
 from trainhouse.events.node import NodeHeartbeat
+from trainhouse.events.sensitive import masked_json
 from trainhouse.events.telemetry import FileRange
 from trainhouse.projections.record import Record, Row, copy_version, event_ms
 from trainhouse.projections.rows.summary import summarize
@@ -35,6 +37,6 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             "node_id": str(getattr(event, "node_id", None) or ""),
             "epoch": None if epoch is None else int(epoch),
             "summary": summarize(event),
-            "json": event.model_dump_json(),
+            "json": masked_json(event.model_dump_json()),
         },
     )

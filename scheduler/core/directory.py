@@ -4,7 +4,8 @@ Holds: one id is one job, in one pool, with one spec, for ever; a repeated event
 under the event's own id, so that a bad resubmission never hides the status of a running job; a request that overtakes its submission
 waits for it, bounded in time and number; a request about a pool that does not exist is refused at once. What a project is, one partition
 decides, and all others take from it: a newer version counts. What came by a project's topic concerns that project's jobs alone: of
-another's, it is told what it would be told of none.
+another's, it is told what it would be told of none. A job that names a secret which is declared, and not granted to its project, is
+refused; what was not declared here, its agent judges.
 Never: knows whether a job is finished or whether devices exist; the scheduler of its pool does.
 """
 
@@ -24,11 +25,14 @@ from trainhouse.events import (
     JobSubmitted,
     PoolCreated,
     ProjectApplied,
+    SecretDeclared,
+    SecretRemoved,
 )
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.resume import parse_resume_from
 from trainhouse.events.routing import EventSeen, JobDirected, PoolRequest, ProjectNoted, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.events.secretnames import SecretName, SecretRefusedError, usable
 from trainhouse.scheduler.core.bucket import take
 from trainhouse.scheduler.core.directory_effects import directory_effects
 from trainhouse.scheduler.core.directory_fold import fold_directory, one_of
@@ -37,6 +41,7 @@ from trainhouse.scheduler.core.directory_state import (
     MAX_HELD,
     MAX_POOLS,
     MAX_PROJECTS,
+    MAX_SECRETS,
     DirectoryState,
     dump_directory,
     load_directory,
@@ -47,6 +52,7 @@ from trainhouse.scheduler.core.machine import Effect, Input
 from trainhouse.scheduler.core.projects import next_version, rate_of, rule_of, same, too_many, why_not_in, why_not_priority
 
 MAX_TOLD_POOLS = 20
+_TAKEN = JobSubmitted | CancelJob | ChangeJob | PoolCreated | ChangeProject | ProjectApplied | SecretDeclared | SecretRemoved | PoolRequest
 
 
 class DirectoryMachine:
@@ -107,7 +113,7 @@ class _Turn:
         if isinstance(event, ClockTicked):
             self.expire()
             return
-        if not isinstance(event, JobSubmitted | CancelJob | ChangeJob | PoolCreated | ChangeProject | ProjectApplied | PoolRequest):
+        if not isinstance(event, _TAKEN):
             raise UnexpectedInput(f"{event.event_type} ({envelope.id}) is nothing that the directory takes; see the topic table")
         digest = event_digest(envelope)
         if bytes.fromhex(digest) in self.state.seen:
@@ -122,6 +128,8 @@ class _Turn:
                 self.project_asked(envelope, event)
             case ProjectApplied():
                 self.project_told(event)
+            case SecretDeclared() | SecretRemoved():
+                self.secret(envelope, event)
             case CancelJob() | ChangeJob():
                 self.requested(envelope, event, digest)
             case _:
@@ -155,6 +163,11 @@ class _Turn:
             return ""
         if spec.pool not in state.pools:
             return f"spec.pool: {self.unknown_pool(spec.pool)}, then submit again"
+        try:
+            for wanted in spec.secrets:
+                usable(spec.project, wanted, state.secrets)
+        except SecretRefusedError as error:
+            return f"spec.secrets: {error}"
         if spec.resume_from is not None:
             try:
                 source, _ = parse_resume_from(spec.resume_from)
@@ -291,6 +304,18 @@ class _Turn:
         elif len(self.state.pools) >= MAX_POOLS:
             self.reject(envelope.id, None, f"pool {event.pool}: there are {MAX_POOLS} pools already; use one of them")
         else:
+            self.emit(event)
+
+    def secret(self, envelope: Envelope, event: SecretDeclared | SecretRemoved) -> None:
+        """Notes which secrets are and whom they are granted to; agents, which have them, judge again."""
+        name = SecretName(event.project, event.name)
+        known = self.state.secrets.get(name)
+        if isinstance(event, SecretRemoved):
+            if known is not None:
+                self.emit(event)
+        elif known is None and len(self.state.secrets) >= MAX_SECRETS:
+            self.reject(envelope.id, None, f"secret {name}: {MAX_SECRETS} are declared already; remove one")
+        elif known != event.grants:
             self.emit(event)
 
 

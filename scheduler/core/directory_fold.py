@@ -16,9 +16,12 @@ from trainhouse.events import (
     PoolCreated,
     ProjectApplied,
     QuarantineNode,
+    SecretDeclared,
+    SecretRemoved,
     UncordonNode,
 )
 from trainhouse.events.routing import EventSeen, JobDirected, PoolRequest, ProjectNoted, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.events.secretnames import SecretName
 from trainhouse.scheduler.core.bucket import take
 from trainhouse.scheduler.core.directory_state import DirectoryState, Held
 from trainhouse.scheduler.core.errors import BrokenInvariant
@@ -44,6 +47,10 @@ def fold_directory(state: DirectoryState, now_ms: int, decision: Event) -> None:
             state.see(bytes.fromhex(decision.digest))
         case PoolCreated():
             state.put_pool(decision.pool, decision.partition)
+        case SecretDeclared():
+            state.secrets[SecretName(decision.project, decision.name)] = decision.grants
+        case SecretRemoved():
+            state.secrets.pop(SecretName(decision.project, decision.name), None)
         case JobDirected():
             state.put_job(decision.admission.job_id, decision.pool, bytes.fromhex(decision.fingerprint))
             _count(state, decision.admission.spec.project, now_ms)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from trainhouse.events import CancelJob, ChangeJob, EventId, JobId, JobSpec, ProjectApplied
+from trainhouse.events.secretnames import SecretName
 from trainhouse.scheduler.core.bucket import Bucket
 from trainhouse.scheduler.core.fingerprint import entry_of, same_project, value_of
 from trainhouse.scheduler.core.snapshot import parse
@@ -21,6 +22,7 @@ MAX_HELD: Final = 10_000
 HELD_FOR_MS: Final = 600_000
 MAX_POOLS: Final = 4_096
 MAX_PROJECTS: Final = 4_096
+MAX_SECRETS: Final = 20_000
 _POOL_BYTES: Final = 2
 _PROJECT_FIELD: Final = value_of("project", "")[0]
 _DEFAULT_PROJECT: Final = str(JobSpec.model_fields["project"].default)
@@ -42,7 +44,8 @@ class DirectoryState:
     """`pools` is in order of creation; `jobs` holds the pool's place in that order, then the spec's fingerprint.
 
     `held` and `seen` are in order of arrival, oldest first. `buckets`: what is left of each project's rate of submissions, by the project's
-    name (or the rule's, of those that were never declared). `project_marks`: how a fingerprint shows each declared project.
+    name (or the rule's, of those that were never declared). `project_marks`: how a fingerprint shows each declared project. `secrets`: whom
+    each declared one is granted to.
     """
 
     partition: int
@@ -55,6 +58,7 @@ class DirectoryState:
     projects: dict[str, ProjectApplied] = field(default_factory=dict)
     buckets: dict[str, Bucket] = field(default_factory=dict)
     project_marks: dict[bytes, str] = field(default_factory=dict)
+    secrets: dict[SecretName, tuple[str, ...]] = field(default_factory=dict)
 
     def fork(self) -> "DirectoryState":
         """A copy to decide on; jobs, of which there may be millions, lie under an overlay instead."""
@@ -69,6 +73,7 @@ class DirectoryState:
             dict(self.projects),
             dict(self.buckets),
             dict(self.project_marks),
+            dict(self.secrets),
         )
 
     def pool_of(self, job_id: str) -> str | None:
@@ -140,6 +145,7 @@ def dump_directory(state: DirectoryState) -> bytes:
             "jobs": {str(j): state.jobs[j].hex() for j in sorted(state.jobs)},
             "held": [_held_json(digest, held) for digest, held in state.held.items()],
             "seen": [d.hex() for d in state.seen],
+            **({"secrets": [[n.project, n.name, grants] for n, grants in sorted(state.secrets.items())]} if state.secrets else {}),
         }
         | _projects_json(state),
         option=orjson.OPT_SORT_KEYS,
@@ -161,6 +167,7 @@ def load_directory(data: bytes) -> DirectoryState:
         state.put_project(ProjectApplied.model_validate(applied))
     state.buckets = {name: Bucket(level, at_ms) for name, (level, at_ms) in raw.get("buckets", {}).items()}
     state.seen = {bytes.fromhex(d): None for d in raw["seen"]}
+    state.secrets = {SecretName(project, name): tuple(grants) for project, name, grants in raw.get("secrets", ())}
     return state
 
 

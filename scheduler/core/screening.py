@@ -2,7 +2,7 @@
 
 Holds: one record becomes an admission, or a dead letter with a reason and, where its producer can be told, a rejection under the
 event's id; nothing disappears. Stateless: repeats are the directory's business.
-Never: trusts an outsider's `order` or `project`; raises InvalidEvent.
+Never: trusts an outsider's `order` or `project`; raises InvalidEvent; passes on a secret in a spec's `env`.
 """
 
 from collections import deque
@@ -18,13 +18,17 @@ from trainhouse.events import (
     JobId,
     JobState,
     JobStatus,
+    JobSubmitted,
     PoolCreated,
+    SecretDeclared,
+    SecretRemoved,
     envelope_of,
 )
 from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.codec import HEADERS, Headers, decode, encode, split
 from trainhouse.events.project_topics import project_of, status_topic
 from trainhouse.events.routing import PoolRequest
+from trainhouse.events.sensitive import masked_head, refusal
 from trainhouse.events.topics import ADMISSION, DEAD_LETTERS, JOBS, MAX_INPUT_BYTES, STATUS
 from trainhouse.scheduler.core.outgoing import Outgoing
 from trainhouse.scheduler.core.vouching import told_id, vouched
@@ -88,10 +92,12 @@ def _admit(arrived: Arrived, admission_partitions: int, now_ms: int) -> list[Out
         # How many partitions must know of it is intake's to say.
         envelope = replace(envelope, event=envelope.event.model_copy(update={"admission_partitions": admission_partitions}))
     time_ms = envelope.time_ms if envelope.time_ms is not None else max(arrived.timestamp_ms, 0) or now_ms
+    if isinstance(envelope.event, JobSubmitted) and (sensitive := refusal(envelope.event.spec)):
+        raise InvalidEvent(f"spec.{sensitive}", **_hints(envelope))
     value = encode(replace(envelope, order=None, time_ms=time_ms))
     _small_enough(len(value), envelope)
-    if isinstance(envelope.event, PoolCreated):
-        key = envelope.event.pool.encode()
+    if isinstance(envelope.event, PoolCreated | SecretDeclared | SecretRemoved):  # what every part of the directory must know
+        key = (envelope.event.pool if isinstance(envelope.event, PoolCreated) else envelope.event.project).encode()
         return [Outgoing(ADMISSION, key, value, HEADERS, partition) for partition in range(admission_partitions)]
     if isinstance(envelope.event, PoolRequest):
         # One partition of admission for all that is asked of a pool, so that it is decided in the order in which it was asked.
@@ -112,10 +118,15 @@ def _reject(arrived: Arrived, invalid: InvalidEvent, now_ms: int) -> tuple[Outgo
     reason = str(invalid)
     job_id, event_id = invalid.job_id or "", invalid.event_id or ""
     letter = DeadLetter(arrived.topic, arrived.partition, arrived.offset, reason, job_id[:512], event_id[:512])
-    out = [Outgoing(DEAD_LETTERS, letter.key, arrived.value or b"", tuple(letter.headers()))]
+    out = [Outgoing(DEAD_LETTERS, letter.key, _without_env(arrived.value or b""), tuple(letter.headers()))]
     if job_id or _answered(arrived):
         out.extend(_rejections(arrived, job_id, event_id, reason, now_ms))
     return tuple(out)
+
+
+def _without_env(value: bytes) -> bytes:
+    """A record as it came, but for the values of `env`: those may be why it is refused."""
+    return masked_head(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape") if b'"env"' in value else value
 
 
 def _answered(arrived: Arrived) -> bool:

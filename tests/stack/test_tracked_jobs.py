@@ -33,7 +33,8 @@ def test_a_job_logs_itself_and_by_mlflow_onto_itself(stack: LiveStack, tmp_path:
     (tmp_path / "train.py").write_text(PROGRAM)
     gateway = tomllib.loads((stack.data_dir / "trainhouse.toml").read_text())["gateway"]
     token = Path(gateway["token_file"]).read_text().strip()
-    spec = {"name": "itself", "project": "vision", "hyperparameters": {"lr": 0.5}, "env": {"MLFLOW_TRACKING_TOKEN": token}}
+    spec = {"name": "itself", "project": "vision", "hyperparameters": {"lr": 0.5}, "secrets": ["MLFLOW_TRACKING_TOKEN"]}
+    stack.ok("secrets", "set", "vision/MLFLOW_TRACKING_TOKEN", stdin=token)
     (tmp_path / "job.yaml").write_text(json.dumps(spec | {"runtime": {"command": ["python", "train.py"]}}))
     job_id = json.loads(stack.ok("submit", "job.yaml", "--wait", "--json", cwd=tmp_path).splitlines()[0])["job_id"]
     (environment,) = until(lambda: stack.rows(f"SELECT * FROM job_environments WHERE job_id = '{job_id}'"), "its environment can be read")

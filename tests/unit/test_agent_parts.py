@@ -1,4 +1,4 @@
-"""Parts of the agent's shell on their own: environment, code, secrets, folders, cleanup, ranks' ends."""
+"""Parts of the agent's shell on their own: environment, code, folders, cleanup, ranks' ends."""
 
 import hashlib
 import io
@@ -25,7 +25,6 @@ from trainhouse.workers.agent.errors import BrokenState, FolderBusy, InvalidSett
 from trainhouse.workers.agent.folders import FolderLock, StateFile, found_attempts, mark_finished, record_allocation
 from trainhouse.workers.agent.ranks import UNRECORDED_MS, RankWatch
 from trainhouse.workers.agent.rendezvous import RendezvousPorts
-from trainhouse.workers.agent.secretfiles import read_secrets
 from trainhouse.workers.agent.settings import AgentSettings
 from trainhouse.workers.launcher import AttemptPaths
 from trainhouse.workers.launcher.processes import write_json, write_process
@@ -177,17 +176,6 @@ def test_the_code_cache_is_bounded(tmp_path: Path) -> None:
     for n, content in enumerate(contents):
         cache.unpack(archive_of(content).model_copy(update={"uri": f"s3://b/{n}"}), tmp_path / str(n))
     assert sum(p.stat().st_size for p in (tmp_path / "cache").iterdir()) <= 25_000
-
-
-def test_secrets_must_be_private_and_there(tmp_path: Path) -> None:
-    (tmp_path / "OK").write_text("value")
-    (tmp_path / "OK").chmod(0o600)
-    assert read_secrets(tmp_path, ["OK"]) == {"OK": "value"}
-    (tmp_path / "OK").chmod(0o640)
-    with pytest.raises(NotLaunchable, match="secret OK may be read by others"):
-        read_secrets(tmp_path, ["OK"])
-    with pytest.raises(NotLaunchable, match="trainhouse secrets set GONE"):
-        read_secrets(tmp_path, ["GONE"])
 
 
 def test_one_agent_per_folder(tmp_path: Path) -> None:

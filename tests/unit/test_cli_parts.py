@@ -1,7 +1,6 @@
 """Small pure parts of the command line and the client: ids, places, exit codes, SQL text, one-line stories."""
 
 import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from trainhouse.cli import locate
 from trainhouse.cli.exits import MEANINGS, CliError, Exit, exit_of_state, explain
 from trainhouse.cli.jobs import unknown
 from trainhouse.cli.output import duration
-from trainhouse.cli.secret import path_of, write
 from trainhouse.cli.token import MAX_DAYS, seconds_of
 from trainhouse.client.errors import NotReachable, QueryFailed
 from trainhouse.client.feed import concerns
@@ -80,19 +78,6 @@ def test_an_unknown_job_is_told_with_its_nearest() -> None:
 
 def test_lengths_of_time_for_people() -> None:
     assert [duration(s) for s in (None, 0.25, 59, 60, 95, 3600, 3725, 90000)] == ["", "0.2s", "59s", "1m", "1m35s", "1h", "1h2m", "1d1h"]
-
-
-def test_a_secret_is_its_owners_alone(tmp_path: Path) -> None:
-    path = path_of(tmp_path / "secrets", "TOKEN")
-    write(path, b"hush")
-    write(path, b"hush2")
-    assert path.read_bytes() == b"hush2"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert [p.name for p in path.parent.iterdir()] == ["TOKEN"]
-    for wrong in ("../x", "a b", "1a", ""):
-        with pytest.raises(CliError, match="environment variable"):
-            path_of(tmp_path, wrong)
 
 
 def test_text_in_sql_is_escaped() -> None:

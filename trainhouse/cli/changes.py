@@ -114,15 +114,16 @@ def rerun(
     trainhouse rerun gpt-1k7x3m9qp2f8d --wait
     """
     from trainhouse.cli.jobs import known_ids, unknown
-    from trainhouse.cli.submit import send
-    from trainhouse.client import TrainhouseClient
+    from trainhouse.cli.submit import print_job
+    from trainhouse.client import TrainhouseClient, UnknownJob
 
     client = TrainhouseClient.from_settings()
-    spec = client.spec(job)
-    if spec is None:
-        raise unknown(job, known_ids(client))
-    labelled = spec.model_copy(update={"labels": {**spec.labels, "rerun-of": job}, "user": client.way.user})
-    submitted = send(client, [labelled], None, None, json=json)
+    try:
+        again = client.rerun(job)
+    except UnknownJob:
+        raise unknown(job, known_ids(client)) from None
+    print_job(again, client.spec(job) if json else None, json=json)
+    submitted = [again]
     if wait:
         from trainhouse.cli.follow import follow_all
 

@@ -1,44 +1,84 @@
-"""`secrets set|list|rm`: values that ranks get as environment and nobody else sees.
+"""`secrets set|grant|revoke|list|remove|rotate-key|declare`: values that ranks of a project get, and nobody else sees.
 
-Holds: a value is read from standard input alone, and kept in a file that only its owner reads; no command prints one.
+Holds: a value is read from standard input alone, and kept sealed in a file that only its owner reads; no command prints one. What the
+control plane is told of a secret is its name, its grants and what kind of reference it is.
 """
 
-import os
+from __future__ import annotations
+
 import sys
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Optional, TypeVar
 
 import typer
 
 from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.options import Json, KafkaDir
 
-NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
-MAX_SECRET_BYTES = 64 * 1024
+if TYPE_CHECKING:
+    from trainhouse.events.secretnames import SecretName
+    from trainhouse.workers.secretstore.records import SecretRecord
+    from trainhouse.workers.secretstore.store import SecretStore
+
+T = TypeVar("T")
+SOURCE = "trainhouse/cli"
+TELL_S = 10.0
+Named = Annotated[str, typer.Argument(metavar="[PROJECT/]NAME", help="As the environment variable; without a project: of `default`.")]
+To = Annotated[list[str], typer.Option("--to", metavar="PROJECT", help="A project; repeatable.")]
 
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
     group = typer.Typer(no_args_is_help=True, help="Secrets of this machine's agent: named by specs, seen by ranks alone.")
     group.command("set")(set_)
+    group.command("grant")(grant)
+    group.command("revoke")(revoke)
     group.command("list")(list_)
-    group.command("rm")(remove)
+    group.command("remove")(remove)
+    group.command("rm", hidden=True)(remove)
+    group.command("rotate-key")(rotate_key)
+    group.command("declare")(declare)
     app.add_typer(group, name="secrets")
 
 
-def set_(name: Annotated[str, typer.Argument(help="As the environment variable.")], data_dir: KafkaDir = None) -> None:
-    """Reads a value from standard input (one final newline is dropped) and keeps it.
+def set_(
+    name: Named,
+    source: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--from", metavar="REFERENCE", help="Where it is instead: file:/PATH, env:NAME, vault:MOUNT/PATH#FIELD, aws:NAME."),
+    ] = None,
+    data_dir: KafkaDir = None,
+) -> None:
+    """Reads a value from standard input (one final newline is dropped) and keeps it sealed; or notes where it is. Grants stay.
 
     \b
     echo "$TOKEN" | trainhouse secrets set HUB_TOKEN
+    trainhouse secrets set vision/HUB_TOKEN --from vault:secret/vision/hub#token
     """
-    path = path_of(folder(), name)
+    from trainhouse.workers.secretstore.records import SecretRecord
+    from trainhouse.workers.secretstore.references import parse_reference
+
+    secret, store = named(name), kept()
+    reference = None if source is None else told(lambda: parse_reference(source))
+    value = None if reference is not None else read_value(name)
+    before = told(lambda: store.get(secret))
+    record = SecretRecord(secret, value, reference, before.grants if before else ())
+    told(lambda: store.put(record))
+    inform([record])
+    variable = secret.name if secret.project == "default" else f"{secret.name}` of project {secret.project}, `{secret}"
+    sys.stderr.write(f"kept {secret}; a spec names it by `secrets: [{variable}]`, `submit` by --secret {secret}\n")
+
+
+def read_value(name: str) -> bytes:
+    """The value on standard input. Raises CliError."""
+    from trainhouse.workers.secretstore.store import MAX_SECRET_BYTES
+
     if sys.stdin.isatty():
         import getpass
 
         value = getpass.getpass(f"value of {name}: ").encode()
     else:
-        value = sys.stdin.buffer.read(MAX_SECRET_BYTES + 1)
+        value = sys.stdin.buffer.read(MAX_SECRET_BYTES + 2)
         value = value[:-1] if value.endswith(b"\n") else value
     if not value:
         raise CliError(f"the value of {name} is empty: send it on standard input", Exit.USAGE)
@@ -46,57 +86,154 @@ def set_(name: Annotated[str, typer.Argument(help="As the environment variable."
         raise CliError(
             f"the value of {name} has more than {MAX_SECRET_BYTES} bytes or a zero byte; an environment cannot hold it", Exit.USAGE
         )
-    write(path, value)
-    sys.stderr.write(f"kept {name}; a spec names it by `secrets: [{name}]`, `submit` by --secret {name}\n")
+    return value
+
+
+def grant(name: Named, to: To, data_dir: KafkaDir = None) -> None:
+    """Lets jobs of other projects use a secret.
+
+    \b
+    trainhouse secrets grant vision/HUB_TOKEN --to speech
+    """
+    change(name, lambda record: _each(record, to, "granted"))
+
+
+def revoke(name: Named, to: To, data_dir: KafkaDir = None) -> None:
+    """Takes grants back. Ranks that run keep what they got until they end.
+
+    \b
+    trainhouse secrets revoke vision/HUB_TOKEN --to speech
+    """
+    change(name, lambda record: _each(record, to, "revoked"))
+
+
+def _each(record: SecretRecord, projects: list[str], how: str) -> SecretRecord:
+    for project in projects:
+        record = getattr(record, how)(project)
+    return record
+
+
+def change(name: str, how: Callable[[SecretRecord], SecretRecord]) -> None:
+    """Replaces what is known of a secret, but for its value."""
+    secret, store = named(name), kept()
+    record = told(lambda: store.get(secret))
+    if record is None:
+        raise unknown(secret)
+    changed = how(record)
+    told(lambda: store.put(changed))
+    inform([changed])
+    sys.stderr.write(f"{secret} may be used by projects {', '.join([secret.project, *changed.grants])}\n")
 
 
 def list_(json: Json = False, data_dir: KafkaDir = None) -> None:
-    """Names of the secrets, never their values."""
+    """Names of the secrets, where each is, and whom it is granted to; never a value.
+
+    \b
+    trainhouse secrets list --json
+    """
     from trainhouse.cli.output import json_lines
 
-    found = folder()
-    names = sorted(p.name for p in found.iterdir() if p.is_file() and not p.name.startswith(".")) if found.is_dir() else []
+    store = kept()
+    rows = []
+    for secret in store.names():
+        record = told(lambda secret=secret: store.get(secret))  # type: ignore[misc]
+        where = "kept" if record is None or record.reference is None else str(record.reference)
+        rows.append({"name": secret.name, "project": secret.project, "where": where, "grants": list(record.grants) if record else []})
     if json:
-        json_lines({"name": name} for name in names)
+        json_lines(rows)
         return
-    for name in names:
-        sys.stdout.write(name + "\n")
+    for secret, row in zip(store.names(), rows, strict=False):
+        granted = f"  granted to {', '.join(row['grants'])}" if row["grants"] else ""
+        sys.stdout.write(f"{secret}  {row['where']}{granted}\n")
 
 
-def remove(name: Annotated[str, typer.Argument(help="Which one.")], data_dir: KafkaDir = None) -> None:
-    """Forgets a secret. Ranks that run keep what they got."""
-    path = path_of(folder(), name)
-    if not path.is_file():
-        raise CliError(f"there is no secret {name}; `trainhouse secrets list` names them", Exit.NOT_FOUND)
-    path.unlink()
+def remove(name: Named, data_dir: KafkaDir = None) -> None:
+    """Forgets a secret. Ranks that run keep what they got.
+
+    \b
+    trainhouse secrets remove vision/HUB_TOKEN
+    """
+    secret, store = named(name), kept()
+    if not told(lambda: store.remove(secret)):
+        raise unknown(secret)
+    inform([], [secret])
 
 
-def path_of(where: Path, name: str) -> Path:
-    """The file of a secret; raises CliError for a name that no environment variable can have."""
-    import re
+def rotate_key(data_dir: KafkaDir = None) -> None:
+    """Makes a new key and seals every secret with it; the old key opens nothing any more. Jobs run on.
 
-    if not re.fullmatch(NAME, name):
-        raise CliError(f"{name!r} is no name of an environment variable: use letters, digits and _, starting with no digit", Exit.USAGE)
-    return where / name
+    \b
+    trainhouse secrets rotate-key
+    """
+    store = kept()
+    count = told(store.rotate_key)
+    sys.stderr.write(f"{count} secrets are sealed with a new key in {store.key.path}\n")
 
 
-def write(path: Path, value: bytes) -> None:
-    """Replaces the file in one step; mode 0600, its folder 0700."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+def declare(data_dir: KafkaDir = None) -> None:
+    """Tells the control plane of all secrets here again: names, grants and kinds, so that it refuses jobs that may not use them.
+
+    \b
+    trainhouse secrets declare
+    """
+    store = kept()
+    records = [record for name in store.names() if (record := told(lambda name=name: store.get(name))) is not None]  # type: ignore[misc]
+    inform(records)
+    sys.stderr.write(f"{len(records)} secrets are declared\n")
+
+
+def inform(records: list[SecretRecord], removed: list[SecretName] | None = None) -> None:
+    """Tells the control plane, if it can be reached; what it does not know, agents refuse all the same."""
+    import secrets
+    import time
+
+    from trainhouse.events import Event, SecretDeclared, SecretRemoved, envelope_of
+    from trainhouse.events.errors import BusUnavailable
+    from trainhouse.events.kafka import EventProducer
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.events.topics import JOBS
+
+    events: list[Event] = [SecretDeclared(project=r.name.project, name=r.name.name, grants=r.grants, kind=r.kind) for r in records]
+    events += [SecretRemoved(project=name.project, name=name.name) for name in removed or ()]
     try:
-        os.write(descriptor, value)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    new.replace(path)
+        producer = EventProducer(KafkaSettings(), log_level=0)
+        for event in events:
+            producer.send(JOBS, envelope_of(event, id=secrets.token_hex(16), source=SOURCE, now_ms=time.time_ns() // 1_000_000))
+        producer.flush(TELL_S)
+    except BusUnavailable as error:
+        sys.stderr.write(f"it counts here, but the control plane was not told ({error}): `trainhouse secrets declare` does that later\n")
 
 
-def folder() -> Path:
-    """The agent's secrets folder."""
+def unknown(name: SecretName) -> CliError:
+    """For a secret that is not set."""
+    return CliError(f"there is no secret {name}; `trainhouse secrets list` names them", Exit.NOT_FOUND)
+
+
+def named(text: str) -> SecretName:
+    """Reads a name. Raises CliError."""
+    from trainhouse.events.secretnames import SecretName, SecretNameError
+
+    try:
+        return SecretName.parse(text)
+    except SecretNameError as error:
+        raise CliError(str(error), Exit.USAGE) from error
+
+
+def told(work: Callable[[], T]) -> T:
+    """What it gives; what goes wrong with a secret becomes a CliError."""
+    from trainhouse.workers.secretstore.errors import SecretError
+
+    try:
+        return work()
+    except SecretError as error:
+        raise CliError(str(error), Exit.USAGE) from error
+
+
+def kept() -> SecretStore:
+    """This machine's secrets."""
     from trainhouse.workers.agent.settings import AgentSettings
+    from trainhouse.workers.secretstore.store import SecretStore
 
-    found = AgentSettings().resolved().secrets_dir
-    assert found is not None, "resolved() fills it in"
-    return found
+    settings = AgentSettings().resolved()
+    assert settings.secrets_dir is not None and settings.secrets_key_file is not None, "resolved() fills them in"
+    return SecretStore(settings.secrets_dir, settings.secrets_key_file)

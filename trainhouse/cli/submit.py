@@ -175,7 +175,7 @@ def send(client: "TrainhouseClient", specs: list["JobSpec"], folder: Path | None
     for spec in specs:
         job = client.submit(_with_code(spec, archive), job_id=job_id)
         submitted.append(job)
-        _print_job(job, spec, json=json)
+        print_job(job, spec, json=json)
     return submitted
 
 
@@ -183,11 +183,12 @@ def _with_code(spec: "JobSpec", archive: "CodeArchive | None") -> "JobSpec":
     return spec if archive is None or spec.code is not None else spec.model_copy(update={"code": archive})
 
 
-def _print_job(job: "Job", spec: "JobSpec", *, json: bool) -> None:
+def print_job(job: "Job", spec: "JobSpec | None", *, json: bool) -> None:
+    """Prints the id of a job that was submitted."""
     if json:
         from trainhouse.cli.output import json_lines
 
-        json_lines([{"job_id": job.job_id, "event_id": job.event_id, "hyperparameters": dict(spec.hyperparameters)}])
+        json_lines([{"job_id": job.job_id, "event_id": job.event_id, "hyperparameters": dict(spec.hyperparameters) if spec else {}}])
     else:
         sys.stdout.write(f"{job.job_id}\n")
     sys.stdout.flush()

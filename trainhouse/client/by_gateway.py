@@ -113,6 +113,12 @@ class ByGateway:
         self.remember(written)
         return written.submitted()
 
+    def rerun(self, job_id: str) -> Submitted:
+        """The gateway knows the whole spec. Returns when it has the submission on Kafka."""
+        written = self.run(writes.rerun(job_id, self.after(job_id)))
+        self.remember(written)
+        return written.submitted()
+
     def cancel(self, job_id: JobId, reason: str) -> str:
         """Returns when the gateway has the request on Kafka."""
         written = self.run(writes.cancel(job_id, reason, self.after(job_id)))

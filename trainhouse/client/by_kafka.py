@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainhouse.client.clock import now_ms
 from trainhouse.client.code import PackedCode
-from trainhouse.client.errors import NotReachable, QueryFailed, RefusedChange, UnknownJob
+from trainhouse.client.errors import InvalidSpec, NotReachable, QueryFailed, RefusedChange, UnknownJob
 from trainhouse.client.feed import Position, StatusFeed, concerns, unreachable
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.freshness import reached
@@ -55,6 +55,7 @@ from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.explained import JobExplained
 from trainhouse.events.jobids import RANDOM_BITS, job_id_of
 from trainhouse.events.kafka import EventProducer
+from trainhouse.events.sensitive import refusal
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import JOBS, METRICS
 
@@ -99,6 +100,16 @@ class ByKafka:
         sent = self.send(JobSubmitted(job_id=chosen, spec=spec), event_id)
         # The status of an older submission of the same id may lie before the position: read it all then.
         return Submitted(chosen, sent, None if job_id else position, spec.sha256())
+
+    def rerun(self, job_id: str) -> Submitted:
+        """The topic of submissions has the whole spec."""
+        spec = self.spec(job_id)
+        if spec is None:
+            raise UnknownJob(job_id)
+        again = spec.model_copy(update={"labels": {**spec.labels, "rerun-of": job_id}, "user": self.user})
+        if refused := refusal(again):
+            raise InvalidSpec(refused)
+        return self.submit(again, None, None)
 
     def cancel(self, job_id: JobId, reason: str) -> str:
         """Blocks until Kafka acks."""

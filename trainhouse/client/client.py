@@ -19,6 +19,7 @@ from trainhouse.client.way import Happening, LineReader, Retuned, Row, Sql, Subm
 from trainhouse.events import CodeArchive, JobId, JobSpec, JobStatus
 from trainhouse.events.explain import explain_validation
 from trainhouse.events.explained import JobExplained
+from trainhouse.events.sensitive import refusal
 
 if TYPE_CHECKING:
     import pyarrow
@@ -35,6 +36,14 @@ def spec_of(fields: dict[str, Any]) -> JobSpec:
         return JobSpec.model_validate(fields)
     except ValidationError as error:
         raise InvalidSpec(f"the spec is not valid: {explain_validation(error, JobSpec)}") from error
+
+
+def without_secrets(spec: JobSpec) -> JobSpec:
+    """The spec as it is, if its `env` has nothing that looks like a secret; it is not even sent. Raises InvalidSpec."""
+    refused = refusal(spec)
+    if refused:
+        raise InvalidSpec(refused)
+    return spec
 
 
 @dataclass
@@ -77,6 +86,12 @@ class TrainhouseClient:
 
         whole = self.spec_from(spec, fields)
         return Job(self, self.way.submit(whole, JobId.parse(job_id) if job_id else None, event_id))
+
+    def rerun(self, job_id: str) -> "Job":
+        """Submits a job again: same code, environment, data, seed and gang; a new id. Blocks. Raises UnknownJob, InvalidSpec."""
+        from trainhouse.client.job import Job
+
+        return Job(self, self.way.rerun(JobId.parse(job_id)))
 
     def job(self, job_id: str) -> "Job":
         """A handle of a job that was submitted before. Does not connect."""
@@ -159,7 +174,7 @@ class TrainhouseClient:
     def spec_from(self, spec: JobSpec | None, fields: dict[str, Any]) -> JobSpec:
         """A whole spec of a spec and fields on top. Blocks where `code` is a folder, which is sent. Raises InvalidSpec."""
         if spec is not None and not fields:
-            return spec
+            return without_secrets(spec)
         asked = ({} if spec is None else spec.model_dump(exclude_unset=True)) | fields
         if "command" in asked:
             asked["runtime"] = {**asked.get("runtime", {}), "command": asked.pop("command")}
@@ -168,7 +183,7 @@ class TrainhouseClient:
         asked.setdefault("user", self.way.user)
         runtime = asked.get("runtime")
         asked.setdefault("name", default_name(runtime.get("command") if isinstance(runtime, dict) else ()))
-        return spec_of(asked)
+        return without_secrets(spec_of(asked))
 
     def _brokers(self) -> "ByKafka":
         from trainhouse.client.by_kafka import ByKafka

@@ -45,6 +45,13 @@ def submit(spec: JobSpec, job_id: str | None, key: str | None) -> Flow[Written]:
     return Written(answer["job_id"], answer["event_id"], answer["after"], answer["spec_sha256"])
 
 
+def rerun(job_id: str, after: str | None) -> Flow[Written]:
+    """Submits a job's spec again. Raises UnknownJob, InvalidSpec, Denied."""
+    request = Request("POST", job_path(job_id, "rerun"), {"after": after} if after else {})
+    answer = (yield from of_job(job_id, request)).json()
+    return Written(answer["job_id"], answer["event_id"], answer["after"], answer["spec_sha256"])
+
+
 def cancel(job_id: str, reason: str, after: str | None) -> Flow[Written]:
     """Asks that a job end. Raises UnknownJob."""
     request = Request("POST", job_path(job_id, "cancel"), {"after": after} if after else {}, {"reason": reason})

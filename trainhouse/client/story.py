@@ -13,6 +13,7 @@ from trainhouse.client.scan import headers_of, scan
 from trainhouse.client.way import Happening
 from trainhouse.events import Envelope, Event, InvalidEvent, JobAdmitted, JobSpec, JobStatus, JobSubmitted, decode
 from trainhouse.events.dead_letter import DeadLetter
+from trainhouse.events.sensitive import masked_json
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALLOCATIONS, CHECKPOINTS, CONTROL, DEAD_LETTERS, JOBS, OPERATION_REPLIES, OPERATIONS, STATUS, VERDICTS
 
@@ -73,7 +74,7 @@ def _happening(told: Told) -> Happening:
     place = (told.topic, told.partition, told.offset)
     if isinstance(told.what, Envelope):
         node, epoch = getattr(told.what.event, "node_id", None) or "", getattr(told.what.event, "epoch", None)
-        text = told.raw.decode("utf-8", "replace")
+        text = masked_json(told.raw.decode("utf-8", "replace"))
         summary = summary_of(told.what.event)
         return Happening(told.at_ms, told.what.type, summary, told.what.id, str(node), epoch, text, *place)
     letter = told.what

@@ -112,6 +112,10 @@ class WayIn(Protocol):
         """Hands one submission over until it is durable. Without a `job_id` the job gets a fresh one."""
         ...
 
+    def rerun(self, job_id: str) -> Submitted:
+        """Submits a job's spec again, under a fresh id. Raises UnknownJob, InvalidSpec."""
+        ...
+
     def cancel(self, job_id: JobId, reason: str) -> str:
         """Asks that a job end; gives the request's event id. It may not have been seen yet."""
         ...
@@ -145,7 +149,7 @@ class WayIn(Protocol):
         ...
 
     def spec(self, job_id: str) -> JobSpec | None:
-        """What a job was submitted with; None where nobody submitted it."""
+        """What a job was submitted with; None where nobody submitted it. The gateway tells no values of `env`."""
         ...
 
     def events(self, job_id: str, kind: str | None, since_ms: int | None, until_ms: int | None) -> list[Happening]:

@@ -8,6 +8,7 @@ import hashlib
 
 from trainhouse.events import AskedVia, JobId, JobSpec, RequestedBy
 from trainhouse.events.jobids import slug
+from trainhouse.events.sensitive import refusal
 from trainhouse.gateway.errors import Problem
 from trainhouse.gateway.roles import Principal, Role
 
@@ -31,7 +32,10 @@ def _digest(*parts: str) -> str:
 
 
 def own_spec(spec: JobSpec, principal: Principal) -> JobSpec:
-    """The spec as this principal's. Raises Problem where it is not its to submit."""
+    """The spec as this principal's. Raises Problem where it is not its to submit, or its `env` has what looks like a secret."""
+    refused = refusal(spec)
+    if refused:
+        raise Problem(422, "Invalid request", f"spec.{refused}")
     if not principal.sees(spec.project):
         raise Problem(
             403,

@@ -76,10 +76,11 @@ class Agent:
         self._shipped: set[AttemptKey] = set()
         self._sequence = 0
         self._control: int | None = None
-        self._beat_at = self._housekeep_at = self._clean_at = 0
+        self._beat_at = self._housekeep_at = self._clean_at = self._refresh_at = 0
         self._deadline_s: float | None = None
         self._more = False
         self._preparing: Future[None] | None = None
+        self._refreshing: Future[int] | None = None
         self._acks: list[AttemptKey] = []
 
     def figures(self) -> Figures:
@@ -198,8 +199,10 @@ class Agent:
             case Sweep():
                 pass  # `_watch_ranks` looks until nothing is left
             case Drain(key=key):
+                self._p.starter.secrets.remove(key)
                 self._p.shipper.writers_gone(key)
             case Finish(key=key):
+                self._p.starter.secrets.remove(key)
                 mark_finished(self._paths(key), shipped=key in self._shipped)
                 self._shipped.discard(key)
                 if self._p.starter.leases is not None:
@@ -292,6 +295,16 @@ class Agent:
         if due(self._clean_at, now_ms, CLEAN_MS):
             self._clean_at = now_ms + CLEAN_MS
             self._p.workers.submit(self._p.cleaner.clean)
+            self._p.starter.secrets.sweep(self.state.attempts)
+        refresh_ms = round(self._p.secrets_refresh_s * 1000)
+        if due(self._refresh_at, now_ms, refresh_ms) and (self._refreshing is None or self._refreshing.done()):
+            self._refresh_at = now_ms + refresh_ms
+            self._refresh_secrets()
+
+    def _refresh_secrets(self) -> None:
+        running = [a.allocation for a in self.state.attempts.values() if isinstance(a.phase, Running) and a.allocation.spec.secrets]
+        if running:
+            self._refreshing = self._p.workers.submit(self._p.starter.secrets.refresh, running)
 
     def _over(self) -> bool:
         if self._deadline_s is None:

@@ -70,8 +70,10 @@ class Confiner:
         listed = tuple(IsolationLayer(name=layer.name, on=layer.on, reason=layer.why) for layer in layers.layers)
         return NodeIsolation(mode=self.mode, complete=layers.complete, reason="" if layers.complete else layers.lacking, layers=listed)
 
-    def of(self, allocation: GangAllocated, placement: NodePlacement, paths: AttemptPaths) -> Confinement | None:
-        """The attempt's; None where nothing is confined. Makes its ranks' own folders. Raises NotLaunchable."""
+    def of(
+        self, allocation: GangAllocated, placement: NodePlacement, paths: AttemptPaths, secrets: Path | None = None
+    ) -> Confinement | None:
+        """The attempt's, with its secrets' folder; None where nothing is confined. Makes its ranks' own folders. Raises NotLaunchable."""
         layers = self.layers()
         if layers is None:
             return None
@@ -89,6 +91,7 @@ class Confiner:
             *scratch_places(),
             *self.declared(),
             Place(str(paths.folder), Kind.READ_ONLY),
+            *([Place(str(secrets), Kind.READ_ONLY)] if secrets is not None else []),
             *(Place(str(p), Kind.WRITABLE) for p in (paths.code, *own)),
         ]
         nodes = tuple(node for device in placement.devices for node in self.devices.nodes(str(device)))

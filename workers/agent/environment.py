@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 
 from trainhouse.events import GangAllocated, JobSpec, NodePlacement
+from trainhouse.events.secretnames import variable_of
 from trainhouse.events.spec import Scalar
 from trainhouse.workers.agent.recorder import prefix_in
 from trainhouse.workers.launcher import AttemptPaths, ports
@@ -39,10 +40,11 @@ class NodeSide:
 
 @dataclass(frozen=True)
 class RankFolders:
-    """Where the rank's and its attempt's files are."""
+    """Where the rank's and its attempt's files are. `secrets`: on tmpfs; empty for a job without any."""
 
     attempt: str
     rank: str
+    secrets: str = ""
 
 
 def node_environment(environ: Mapping[str, str], start_time: Mapping[str, str]) -> dict[str, str]:
@@ -76,7 +78,7 @@ def _recorder(folders: RankFolders) -> dict[str, str]:
 
 def _mlflow(allocation: GangAllocated, node: NodeSide) -> dict[str, str]:
     """A job that brings a token for it logs by MLflow's client onto itself: the job is the run. The spec's own env wins."""
-    brought = {*allocation.spec.env, *allocation.spec.secrets}
+    brought = {*allocation.spec.env, *map(variable_of, allocation.spec.secrets)}
     if not node.gateway_url or "MLFLOW_TRACKING_TOKEN" not in brought or "MLFLOW_TRACKING_URI" in brought:
         return {}
     return {"MLFLOW_TRACKING_URI": node.gateway_url, "MLFLOW_RUN_ID": str(allocation.job_id)}
@@ -112,6 +114,7 @@ def _trainhouse(allocation: GangAllocated, folders: RankFolders, node: NodeSide)
         "TRAINHOUSE_DATA_URI": spec.data.uri if spec.data else None,
         "TRAINHOUSE_DATA_SHA256": spec.data.sha256 if spec.data else None,
         ports.RESTORE_AT_MOST: str(allocation.restore_at_most) if allocation.restore_at_most is not None else None,
+        ports.SECRETS_DIR: folders.secrets or None,
         ports.SPOOL_LIMIT_BYTES: str(node.spool_limit_bytes) if node.spool_limit_bytes else None,
     }
     return {

@@ -20,7 +20,7 @@ from trainhouse.workers.agent.errors import NotLaunchable
 from trainhouse.workers.agent.folders import key_of, record_allocation
 from trainhouse.workers.agent.leases import StoreLeases
 from trainhouse.workers.agent.rendezvous import RendezvousPorts
-from trainhouse.workers.agent.secretfiles import read_secrets
+from trainhouse.workers.agent.secretfiles import AttemptSecrets, SecretFiles
 from trainhouse.workers.launcher import AttemptPaths, LaunchError, RankLaunch, RankLauncher, Started, StoreSocket
 from trainhouse.workers.launcher.processes import read_json
 
@@ -36,7 +36,7 @@ class RankStarter:
     boot_id: str
     node: NodeSide
     code: CodeCache
-    secrets_dir: Path
+    secrets: SecretFiles
     ports: RendezvousPorts
     leases: StoreLeases | None = None
     interpreter: str | None = None
@@ -72,13 +72,13 @@ class RankStarter:
             raise NotLaunchable(
                 f"the job wants the image {wanted}; this node's agent runs in {self.image_digest or 'none'}", retryable=True
             )
-        secrets = read_secrets(self.secrets_dir, allocation.spec.secrets)
+        secrets = self.secrets.hand_out(allocation)
         if allocation.spec.code is not None:
             self.code.unpack(allocation.spec.code, paths.code)
         paths.code.mkdir(exist_ok=True)
         if self.leases is not None:
             self.leases.begin(allocation, paths)
-        confinement = self.confiner.of(allocation, placement, paths) if self.confiner is not None else None
+        confinement = self.confiner.of(allocation, placement, paths, secrets.folder) if self.confiner is not None else None
         if not allocation.spec.shares_device:
             ranks = [self._rank(allocation, placement, rank, paths, secrets) for rank in placement.ranks]
             return self.launcher.start(paths, ranks, self._store(allocation, placement, None), confinement)
@@ -89,7 +89,7 @@ class RankStarter:
             return self.launcher.start(paths, ranks, self._store(allocation, placement, listener), confinement)
 
     def _rank(
-        self, allocation: GangAllocated, placement: NodePlacement, rank: int, paths: AttemptPaths, secrets: dict[str, str]
+        self, allocation: GangAllocated, placement: NodePlacement, rank: int, paths: AttemptPaths, secrets: AttemptSecrets
     ) -> RankLaunch:
         folder = paths.rank(rank).folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -98,17 +98,18 @@ class RankStarter:
             rank=rank,
             folder=folder,
             command=command_of(spec, rank),
-            env=self.environment_of(allocation, placement, rank),
+            env=self.environment_of(allocation, placement, rank, secrets),
             cwd=paths.code,
-            secrets=secrets,
+            secrets=secrets.values,
+            secrets_dir=secrets.folder,
             interpreter=spec.runtime.interpreter or self.interpreter,
         )
 
-    def environment_of(self, allocation: GangAllocated, placement: NodePlacement, rank: int) -> dict[str, str]:
+    def environment_of(self, allocation: GangAllocated, placement: NodePlacement, rank: int, secrets: AttemptSecrets) -> dict[str, str]:
         """The whole environment of one rank, without secrets. Its folders are there by now."""
         paths = paths_of(self.agent_dir, key_of(allocation))
         node = self.node if self.confiner is None else replace(self.node, environ=self.confiner.environ(self.node.environ))
-        return rank_environment(allocation, placement, rank, RankFolders(str(paths.folder), str(paths.rank(rank).own)), node)
+        return rank_environment(allocation, placement, rank, folders_of(paths, rank, secrets), node)
 
     def _store(self, allocation: GangAllocated, placement: NodePlacement, listener: socket | None) -> StoreSocket | None:
         """The node of rank 0 hosts the gang's rendezvous store."""
@@ -116,6 +117,11 @@ class RankStarter:
             return None
         listener = listener or self.ports.socket_of(allocation.master_port)
         return StoreSocket(listener.fileno(), allocation.master_address, allocation.master_port, allocation.world_size)
+
+
+def folders_of(paths: AttemptPaths, rank: int, secrets: AttemptSecrets) -> RankFolders:
+    """Where the files of a rank are, as it is told."""
+    return RankFolders(str(paths.folder), str(paths.rank(rank).own), str(secrets.folder or ""))
 
 
 def paths_of(agent_dir: Path, key: AttemptKey) -> AttemptPaths:

@@ -46,9 +46,13 @@ from trainhouse.workers.agent.permission import Permission, read_keys
 from trainhouse.workers.agent.probe import ProbePlan, Prober
 from trainhouse.workers.agent.rendezvous import RendezvousPorts
 from trainhouse.workers.agent.reports import Reports
+from trainhouse.workers.agent.secretfiles import SecretFiles
 from trainhouse.workers.agent.settings import AgentSettings, GatewayAddress
 from trainhouse.workers.agent.shipper import Shipper
 from trainhouse.workers.launcher import Launcher, RankLauncher, start_time_environment
+from trainhouse.workers.secretstore.resolving import Resolver
+from trainhouse.workers.secretstore.settings import VaultSettings
+from trainhouse.workers.secretstore.store import SecretStore
 
 LAUNCH_THREADS = 4
 NODE_KEY = "node.key"
@@ -90,7 +94,7 @@ def main(agent: AgentSettings | None = None, kafka: KafkaSettings | None = None,
 
 def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, launcher: RankLauncher | None = None) -> tuple[Agent, Inbox]:
     """An agent that is ready to run, and where its inputs go. Opens sockets and folders, starts no thread and no process."""
-    assert settings.node_id is not None and settings.secrets_dir is not None, "give resolved settings"
+    assert settings.node_id is not None, "give resolved settings"
     node_id, folder, inbox = settings.node_id, settings.dir, Inbox()
     boot_id = read_boot_id()
     devices = device_source(settings)
@@ -118,7 +122,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         boot_id=boot_id,
         node=node_side(settings, store, devices.accelerators),
         code=CodeCache(folder / "code-cache", fetch_of(store), settings.keep_code_bytes),
-        secrets_dir=settings.secrets_dir,
+        secrets=secret_files(settings),
         leases=leases,
         ports=ports,
         interpreter=settings.interpreter,
@@ -142,6 +146,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         state_file=state_file,
         workers=ThreadPoolExecutor(LAUNCH_THREADS, thread_name_prefix="launch"),
         poll_interval_s=settings.poll_interval_s,
+        secrets_refresh_s=settings.secrets_refresh_s,
     )
     agents.append(Agent(state_file.load(identity), parts, now_ms))
     return agents[0], inbox
@@ -219,6 +224,13 @@ def store_environment(store: StoreSettings) -> dict[str, str]:
     """Where the store is, as a rank reads it again; no key is in it."""
     values = {"ENDPOINT": store.endpoint, "BUCKET": store.bucket, "REGION": store.region, "CA_FILE": store.ca_file}
     return {f"TRAINHOUSE_S3_{name}": value for name, value in values.items() if value is not None}
+
+
+def secret_files(settings: AgentSettings) -> SecretFiles:
+    """The secrets of this node, and those of its attempts."""
+    assert settings.secrets_dir is not None and settings.secrets_key_file is not None, "give resolved settings"
+    store = SecretStore(settings.secrets_dir, settings.secrets_key_file)
+    return SecretFiles(store, settings.dir, Resolver(VaultSettings()), settings.secrets_runtime_dir)
 
 
 def fetch_of(store: StoreSettings) -> Fetch:

@@ -23,7 +23,6 @@ from trainhouse.workers.agent.core import AgentState, LocalAttempt
 from trainhouse.workers.agent.errors import NotLaunchable
 from trainhouse.workers.agent.folders import key_of
 from trainhouse.workers.agent.launching import RankStarter, paths_of
-from trainhouse.workers.agent.secretfiles import read_secrets
 from trainhouse.workers.agent.stacks import dump_stack
 from trainhouse.workers.launcher import AttemptPaths
 from trainhouse.workers.launcher.interpreters import resolve
@@ -103,10 +102,10 @@ class Operations:
     def _execute(self, request: ExecuteCommand, attempt: LocalAttempt, answer: "Answer") -> None:
         allocation = attempt.allocation
         paths = paths_of(self._starter.agent_dir, key_of(allocation))
-        secrets = read_secrets(self._starter.secrets_dir, allocation.spec.secrets)
-        env = {**self._starter.environment_of(allocation, attempt.placement, request.rank), **secrets}
+        secrets = self._starter.secrets.handed(allocation)
+        env = {**self._starter.environment_of(allocation, attempt.placement, request.rank, secrets), **secrets.values}
         interpreter = allocation.spec.runtime.interpreter or self._starter.interpreter or sys.executable
-        masker = Masker(secrets.values())
+        masker = Masker(secrets.values.values())
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         argv = resolve(request.command, interpreter, env)
         run = Command(argv, env, paths.code, request.timeout_s, self._confined(paths))

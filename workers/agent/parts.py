@@ -54,3 +54,4 @@ class Parts:
     state_file: StateFile
     workers: ThreadPoolExecutor
     poll_interval_s: float
+    secrets_refresh_s: float = 30.0

@@ -36,7 +36,10 @@ class AgentSettings(TomlSection):
     node_id: NodeId | None = Field(None, description="default: made of the host's name")
     pool: str = "default"
     dir: Path = Field(Path(".trainhouse/agent"), description="attempts, cached code and the agent's state; one agent per folder")
-    secrets_dir: Path | None = Field(None, description="files named as secrets are; default: `secrets` beside `dir`")
+    secrets_dir: Path | None = Field(None, description="sealed files of `trainhouse secrets`; default: `secrets` beside `dir`")
+    secrets_key_file: Path | None = Field(None, description="the key that they are sealed with; default: `secrets.key` beside `dir`")
+    secrets_runtime_dir: Path | None = Field(None, description="on tmpfs, for secrets of running jobs; default: /run, else /dev/shm")
+    secrets_refresh_s: float = Field(30.0, ge=0.1, le=86_400, description="how often secrets of running jobs are resolved again")
     slots: int = Field(2, ge=0, le=1024, description="cpu slots, where there are no accelerators")
     accelerators: str = Field("auto", pattern="^(auto|none|nvml)$", description="auto: NVML's devices if there are any, else cpu slots")
     address: str = Field("127.0.0.1", description="where other nodes' ranks reach this one's")
@@ -109,6 +112,7 @@ class AgentSettings(TomlSection):
             "node_id": self.node_id or NodeId.parse(re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).strip("-._")[:100] or "node"),
             "dir": folder,
             "notice_file": (self.notice_file or folder / "notice").absolute(),
+            "secrets_key_file": (self.secrets_key_file or folder.parent / "secrets.key").absolute(),
             "secrets_dir": (self.secrets_dir or folder.parent / "secrets").absolute(),
         }
         return self.model_copy(update=update)

@@ -3,17 +3,21 @@
 Holds: it lives in a session of its own and outlives the agent; being a subreaper, every process of the attempt descends from it.
 A rank's exit.json is written after all of its output. When the last rank is gone, what ranks left behind is killed, and the keeper ends.
 Never: runs a thread before its ranks are forked, restarts a rank, or reads Kafka.
+Never: leaves a core dump of a rank that has secrets, or the folder of these.
 """
 
 import ctypes
 import json
 import os
+import resource
 import selectors
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import psutil
@@ -67,6 +71,8 @@ def become_keeper(order: Order, warm: bool) -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     log = os.open(order.attempt.folder / "keeper.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     null = os.open(os.devnull, os.O_RDONLY)
+    if any(rank.secrets for rank in order.ranks):
+        without_core_dumps()
     os.dup2(null, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -77,6 +83,16 @@ def become_keeper(order: Order, warm: bool) -> None:
     for number in ENDINGS:
         signal.signal(number, _pass_over)
     write_process(order.attempt.keeper, os.getpid(), warm=warm)
+
+
+def without_core_dumps() -> None:
+    """From here on this process and all that come of it leave no memory behind when they crash, also where a program takes core dumps."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        with open("/proc/self/coredump_filter", "w") as file:
+            file.write("0x0")
+    except OSError as error:
+        print(f"keeper: a program that takes core dumps may see memory of this attempt: {error}", file=sys.stderr, flush=True)
 
 
 def _pass_over(number: int, frame: object) -> None:
@@ -104,6 +120,7 @@ def keep(order: Order, reply_fd: int, spawner: Spawner, host_store: Callable[[St
         for started in running:
             os.kill(started.pid, signal.SIGKILL)
             os.waitpid(started.pid, 0)
+        _remove_secrets(order)
         retryable = not isinstance(error, FileNotFoundError | PermissionError)
         _reply(reply_fd, {"error": f"{type(error).__name__}: {error}", "retryable": retryable})
         return
@@ -115,11 +132,24 @@ def keep(order: Order, reply_fd: int, spawner: Spawner, host_store: Callable[[St
     if store:
         store.close()
     _sweep(sandbox)
+    _remove_secrets(order)
+
+
+def _remove_secrets(order: Order) -> None:
+    """Nobody of the attempt is left to read them; the agent may be gone by now."""
+    for folder in secrets_of(order):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def secrets_of(order: Order) -> set[str]:
+    """The folders of the attempt's secrets: one, or none."""
+    return {rank.secrets_dir for rank in order.ranks if rank.secrets_dir}
 
 
 def _open_sandbox(order: Order, confinement: Confinement) -> Sandbox:
     attempt = order.attempt
-    sandbox = Sandbox.open(attempt.folder, [attempt.code, *(rank.paths.own for rank in order.ranks)], confinement)
+    own = [attempt.code, *(rank.paths.own for rank in order.ranks), *map(Path, secrets_of(order))]
+    sandbox = Sandbox.open(attempt.folder, own, confinement)
     record = sandbox.record()
     write_process(attempt.confinement, record.pop("pid"), **record)
     return sandbox
@@ -128,7 +158,7 @@ def _open_sandbox(order: Order, confinement: Confinement) -> Sandbox:
 def _start(order: RankOrder, spawner: Spawner, sandbox: Sandbox | None) -> _Running:
     paths = order.paths
     paths.folder.mkdir(parents=True, exist_ok=True)
-    output = RankOutput.open(paths, order.secrets)
+    output = RankOutput.open(paths, order.secrets, order.secrets_dir)
 
     def enter() -> None:
         if sandbox is not None:

@@ -92,7 +92,8 @@ class Launcher:
     def _order(self, launch: RankLaunch) -> RankOrder:
         env = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", **launch.env, **launch.secrets}
         argv = resolve(launch.command, launch.interpreter or self._interpreter, env)
-        return RankOrder(launch.rank, str(launch.folder), argv, env, str(launch.cwd), tuple(launch.secrets.values()))
+        secrets = tuple(launch.secrets.values())
+        return RankOrder(launch.rank, str(launch.folder), argv, env, str(launch.cwd), secrets, str(launch.secrets_dir or ""))
 
     def _why_cold(self, order: Order) -> str:
         wanted = [_wanted(rank) for rank in order.ranks]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from trainhouse.workers.launcher.masker import Masker
 from trainhouse.workers.launcher.ports import RankPaths
+from trainhouse.workers.launcher.rotated import Rotated
 
 PIECE = 1 << 16
 
@@ -22,6 +23,7 @@ class Pump:
     source: int
     target: int
     masker: Masker
+    rotated: Rotated
     done: bool = False
 
     def pump(self) -> bool:
@@ -32,6 +34,7 @@ class Pump:
             piece = os.read(self.source, PIECE)
         except BlockingIOError:
             return True
+        self.rotated.look(self.masker)
         _write(self.target, self.masker.feed(piece) if piece else self.masker.flush())
         self.done = not piece
         return bool(piece)
@@ -43,6 +46,7 @@ class Pump:
                 piece = os.read(self.source, PIECE)
             except BlockingIOError:
                 break
+            self.rotated.look(self.masker)
             _write(self.target, self.masker.feed(piece))
             if not piece:
                 break
@@ -63,7 +67,7 @@ class RankOutput:
     pumps: list[Pump] = field(default_factory=list)
 
     @classmethod
-    def open(cls, paths: RankPaths, secrets: Sequence[str]) -> "RankOutput":
+    def open(cls, paths: RankPaths, secrets: Sequence[str], secrets_dir: str = "") -> "RankOutput":
         files = [os.open(p, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644) for p in (paths.stdout, paths.stderr)]
         if not secrets:
             return cls(files[0], files[1])
@@ -71,7 +75,7 @@ class RankOutput:
         for target in files:
             reader, writer = os.pipe2(os.O_CLOEXEC)
             fcntl.fcntl(reader, fcntl.F_SETFL, fcntl.fcntl(reader, fcntl.F_GETFL) | os.O_NONBLOCK)
-            pumps.append(Pump(reader, target, Masker(secrets)))
+            pumps.append(Pump(reader, target, Masker(secrets), Rotated(secrets_dir)))
             writers.append(writer)
         return cls(writers[0], writers[1], pumps)
 

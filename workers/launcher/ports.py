@@ -22,6 +22,7 @@ ATTEMPT_DIR = "TRAINHOUSE_ATTEMPT_DIR"  # AttemptPaths.folder: spec.json and req
 RANK_DIR = "TRAINHOUSE_RANK_DIR"  # RankPaths.folder: the spool lies there
 BACKEND = "TRAINHOUSE_BACKEND"  # gloo | nccl
 SPOOL_LIMIT_BYTES = "TRAINHOUSE_SPOOL_LIMIT_BYTES"  # optional
+SECRETS_DIR = "TRAINHOUSE_SECRETS_DIR"  # optional: on tmpfs, a file for each secret with its newest value
 RECORDER = "flight_recorder_"
 STORE_LEASE = "TRAINHOUSE_S3_LEASE"  # AttemptPaths.store_socket: where the store's requests are signed; ranks have no key of it
 RESTORE_AT_MOST = "TRAINHOUSE_RESTORE_AT_MOST"  # optional: begin from no newer commit of the job's chain than this one
@@ -120,7 +121,8 @@ class RankLaunch:
     """One rank to start. `env` is its whole environment; nothing is inherited from the agent but what stands here.
 
     `command[0]` `python` or `python3` means `interpreter`, or the launcher's own where that is None. `secrets` are added to the
-    environment and replaced by `***` in the rank's output.
+    environment and replaced by `***` in the rank's output; so are values that are written to `secrets_dir` later. The keeper removes that
+    folder when the attempt is over.
     """
 
     rank: int
@@ -130,6 +132,7 @@ class RankLaunch:
     cwd: Path
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     interpreter: str | None = None
+    secrets_dir: Path | None = None
 
     @property
     def paths(self) -> RankPaths:

@@ -29,6 +29,7 @@ class RankOrder:
     env: Mapping[str, str] = field(repr=False)
     cwd: str
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    secrets_dir: str = ""
 
     @property
     def paths(self) -> RankPaths:

@@ -43,6 +43,7 @@ class Context:
     backend: str | None = None
     request: Path | None = None
     rank_folders: tuple[Path, ...] = ()
+    secrets_dir: Path | None = None
     spool: Path | None = None
     spool_limit_bytes: int = DEFAULT_LIMIT_BYTES
 
@@ -77,6 +78,7 @@ class Context:
             restore_at_most=_number(environ.get(ports.RESTORE_AT_MOST)),
             request=attempt.request,
             rank_folders=tuple(attempt.rank(r).folder for r in range(alone.world_size)),
+            secrets_dir=Path(environ[ports.SECRETS_DIR]) if ports.SECRETS_DIR in environ else None,
             spool=RankPaths(Path(environ[ports.RANK_DIR])).spool,
         )
 

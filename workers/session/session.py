@@ -237,6 +237,17 @@ class Session:
         """Those of the job's spec; empty outside of Trainhouse."""
         return self._context.hyperparameters
 
+    def secret(self, name: str) -> str:
+        """The newest value of a secret that the spec names; one that is rotated while the job runs is seen at the next call.
+
+        Outside of Trainhouse: the environment variable of that name. Raises InvalidUse.
+        """
+        folder = self._context.secrets_dir
+        try:
+            return os.environ[name] if folder is None else (folder / name).read_text("utf-8", "surrogateescape")
+        except (KeyError, OSError):
+            raise InvalidUse(f"there is no secret {name}: the spec names it by `secrets: [{name}]`, or submit by --secret {name}") from None
+
     @property
     def seed(self) -> int:
         return self._context.seed

@@ -1,4 +1,4 @@
-"""Writes about jobs: submit, cancel, change, restore. Each becomes one event on the public topic of requests.
+"""Writes about jobs: submit, cancel, change, restore, rerun. Each becomes one event on the public topic of requests.
 
 Holds: an answer means that Kafka has the event; what intake and the scheduler make of it shows in the job, and `?after=` waits for that.
 """
@@ -21,11 +21,14 @@ from trainhouse.gateway import after, requests
 from trainhouse.gateway.auth import Submitter
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.original import original_spec
 from trainhouse.gateway.problems import not_found
 from trainhouse.gateway.roles import Principal
 from trainhouse.gateway.routes.jobs import JobPath, visible_job
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["jobs"], dependencies=[after.After])
+
+RERUN_OF = "rerun-of"
 
 Key = Annotated[
     str | None,
@@ -105,8 +108,19 @@ async def restore(
     """Submits a new job with the same spec that begins from the checkpoint of this step."""
     await visible_job(here, principal, job_id)
     commit = await _commit_of(here, job_id, step)
-    spec = await _spec_of(here, job_id)
+    spec = await original_spec(here, job_id)
     again = spec.model_copy(update={"resume_from": f"{job_id}@{commit}", "user": principal.sub})
+    answer = await _submit(here, principal, request, requests.own_spec(again, principal), None, key)
+    response.headers["Location"] = f"/v1/training-jobs/{answer.job_id}"
+    return answer
+
+
+@router.post("/{job_id}/rerun", status_code=202)
+async def rerun(job_id: JobPath, here: Here, principal: Submitter, request: Request, response: Response, key: Key = None) -> Submitted:
+    """Submits a new job with the same spec: same code, environment, data, seed and gang."""
+    await visible_job(here, principal, job_id)
+    spec = await original_spec(here, job_id)
+    again = spec.model_copy(update={"labels": {**spec.labels, RERUN_OF: job_id}, "user": principal.sub})
     answer = await _submit(here, principal, request, requests.own_spec(again, principal), None, key)
     response.headers["Location"] = f"/v1/training-jobs/{answer.job_id}"
     return answer
@@ -194,15 +208,3 @@ async def _commit_of(here: Gateway, job_id: str, step: int) -> int:
     if found["state"] == "PRUNED":
         raise Problem(409, "Checkpoint removed", f"the checkpoint of step {step} was removed by retention; …/checkpoints lists what stays")
     return int(found["commit"])
-
-
-async def _spec_of(here: Gateway, job_id: str) -> JobSpec:
-    """The spec that a job was submitted with."""
-    found = await here.reader.one(
-        "SELECT json FROM events_rows FINAL WHERE job_id = {job_id:String} AND type IN "
-        "('trainhouse.job.submitted.v1', 'trainhouse.job.admitted.v1') ORDER BY time LIMIT 1",
-        {"job_id": job_id},
-    )
-    if found is None:
-        raise Problem(409, "No spec", f"job {job_id} has no submission here any more; submit its spec with resume_from")
-    return JobSubmitted.model_validate_json(found["json"]).spec

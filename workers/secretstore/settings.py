@@ -1,0 +1,25 @@
+"""Where a Vault is that has secrets: `[vault]` of the settings file, `TRAINHOUSE_VAULT_*` in the environment. boto3 finds AWS by itself.
+
+Holds: these are the agent's alone; no rank gets any of them.
+"""
+
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+from pydantic_settings import SettingsConfigDict
+
+from trainhouse.events.settings import TomlSection
+
+
+class VaultSettings(TomlSection):
+    """A server of OpenBao or Vault."""
+
+    section = "vault"
+    model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_VAULT_", extra="ignore")
+
+    address: str = Field("", description="https://bao.example.org:8200")
+    token: SecretStr | None = None
+    token_file: Path | None = Field(None, description="read at each use, so an agent of Vault's may renew it; wins over `token`")
+    namespace: str | None = None
+    ca_file: str | None = None
+    timeout_s: float = Field(5.0, gt=0, le=60)
