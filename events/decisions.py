@@ -12,7 +12,7 @@ from trainhouse.events.base import Event, Model
 from trainhouse.events.evidence import MAX_LAST_WORDS, EndedRank, Trust
 from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, EventId, JobId, NodeId, PoolName
 from trainhouse.events.job import LastCheckpoint
-from trainhouse.events.node import Device
+from trainhouse.events.node import Device, NodeIsolation
 from trainhouse.events.phases import PartEnd, Phase, Progress, Tally
 from trainhouse.events.spec import JobSpec, Limits
 from trainhouse.events.verdict import DeviceDegraded, GangHung
@@ -170,6 +170,7 @@ class NodeJoined(Event, type="trainhouse.decision.node-joined.v1"):
     memory_bytes: int
     labels: dict[str, str] = Field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
+    isolation: NodeIsolation | None = None
 
 
 class NodeGivenUp(Event, type="trainhouse.decision.node-given-up.v1"):

@@ -24,6 +24,7 @@ class Obstacle(StrEnum):
     CPUS = "CPUS"
     MEMORY = "MEMORY"
     LABELS = "LABELS"
+    ISOLATION = "ISOLATION"
     SPOT = "SPOT"
     TOPOLOGY = "TOPOLOGY"
     QUOTA = "QUOTA"

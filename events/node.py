@@ -30,6 +30,23 @@ class AttemptRef(Model):
     epoch: Epoch
 
 
+class IsolationLayer(Model):
+    """One layer that confines jobs on a node: whether it is there, and why not, or what of it lacks."""
+
+    name: str
+    on: bool
+    reason: str = ""
+
+
+class NodeIsolation(Model):
+    """How a node confines jobs. `complete`: none sees or touches what is not its own; else `reason`. `mode`: required, preferred, none."""
+
+    mode: str
+    complete: bool
+    reason: str = ""
+    layers: tuple[IsolationLayer, ...] = Field((), max_length=32)
+
+
 class NodeRegistered(Event, type="trainhouse.node.registered.v1"):
     """An agent is up: this is its node, and what still runs there. `incarnation` names this start of the agent."""
 
@@ -44,6 +61,7 @@ class NodeRegistered(Event, type="trainhouse.node.registered.v1"):
     memory_bytes: int = 0
     labels: dict[str, str] = Field(default_factory=dict)
     running: tuple[AttemptRef, ...] = ()
+    isolation: NodeIsolation | None = Field(None, description="None: its agent does not say")
 
 
 class RankState(StrEnum):

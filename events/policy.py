@@ -191,6 +191,13 @@ class Prices(Model):
     devices: dict[Label, Price] = Field(min_length=1, max_length=1000)
 
 
+class Isolation(StrEnum):
+    """Which nodes run jobs. REQUIRED: those alone that confine each job whole, as they say when they register."""
+
+    ANY = "any"
+    REQUIRED = "required"
+
+
 class SchedulingPolicy(Model):
     """The whole policy of a pool."""
 
@@ -209,6 +216,7 @@ class SchedulingPolicy(Model):
     defragmentation: Defragmentation = Defragmentation()
     failures: Failures = Failures()
     prices: Prices | None = None
+    isolation: Isolation = Isolation.ANY
 
     @field_validator("run_times", mode="before")
     @classmethod

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import clickhouse_connect
 import pyarrow as pa
@@ -83,8 +83,8 @@ def http_client(settings: ClickHouseSettings) -> Client:
             interface=url.scheme,
             host=url.hostname or "127.0.0.1",
             port=url.port or (8443 if url.scheme == "https" else 8123),
-            username=unquote(url.username or settings.user),
-            password=unquote(url.password or settings.password),
+            username=settings.user,
+            password=settings.password,
             database=url.path.strip("/") or settings.database,
             send_receive_timeout=round(settings.timeout_s),
             autogenerate_session_id=False,

@@ -22,7 +22,10 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.catchup import CatchUpLane, plan
 from trainhouse.projections.clickhouse import ClickHouse, connect_embedded, connect_server, embedded_options
 from trainhouse.projections.ending import on_signal
+from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
+from trainhouse.projections.endpoint.guests import GuestProcess
+from trainhouse.projections.endpoint.mirror import OF_THE_WRITER
 from trainhouse.projections.endpoint.server import Desk, Endpoint
 from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.history import KafkaHistory
@@ -85,7 +88,9 @@ def run(
             log.info("migrations applied", names=applied)
         schemas = read_schemas(writer, TABLES)
         healthy = threading.Event()
-        port = stack.enter_context(_endpoint(projector, healthy, queries)) if not projector.server else 0
+        port = 0
+        if not projector.server:
+            port = stack.enter_context(_endpoint(projector, door_of(projector, clickhouse), writer, healthy, queries))
         lanes = LaneThreads(stop)
         stack.callback(lanes.join)
         for spec in LANES:
@@ -115,8 +120,21 @@ def _warm_up() -> None:
     pa.array(np.zeros(1))
 
 
+def door_of(projector: ProjectorSettings, clickhouse: ClickHouseSettings) -> Door:
+    """Who may ask the embedded engine. Raises ProjectionError where no password is set."""
+    if not clickhouse.password:
+        raise ProjectionError(
+            "the SQL endpoint needs a password: set TRAINHOUSE_CLICKHOUSE_PASSWORD (and _USER), for the projector and all who ask it; "
+            "`trainhouse up` makes one"
+        )
+    accounts = [Account(clickhouse.user, clickhouse.password)]
+    if clickhouse.guest_user and clickhouse.guest_password:
+        accounts.append(Account(clickhouse.guest_user, clickhouse.guest_password, guest=True))
+    return Door(accounts, [projector.http_host, *projector.http_names])
+
+
 @contextlib.contextmanager
-def _endpoint(projector: ProjectorSettings, healthy: threading.Event, meters: QueryMeters) -> Iterator[int]:
+def _endpoint(projector: ProjectorSettings, door: Door, writer: ClickHouse, healthy: threading.Event, meters: QueryMeters) -> Iterator[int]:
     limits = Limits(projector.query_time_s, projector.query_result_rows, projector.query_result_bytes, projector.query_memory_bytes)
     options = embedded_options(projector.memory_bytes, projector.merge_threads)
     tighter = Limits(projector.guest_time_s, projector.guest_result_rows, projector.guest_result_bytes, projector.guest_memory_bytes)
@@ -128,5 +146,8 @@ def _endpoint(projector: ProjectorSettings, healthy: threading.Event, meters: Qu
             return Desk(pool, connections, waiting)
 
         own = desk(projector.query_connections, projector.query_waiting, limits)
-        guests = desk(projector.guest_connections, projector.guest_waiting, tighter)
-        yield stack.enter_context(Endpoint(own, projector.http_host, projector.http_port, healthy, meters, guests)).port
+        strangers = GuestProcess(projector.data_dir, writer.rows(OF_THE_WRITER), tighter, projector.guest_connections)
+        strangers.start()
+        stack.callback(strangers.close)
+        guests = Desk(strangers, projector.guest_connections, projector.guest_waiting)
+        yield stack.enter_context(Endpoint(own, projector.http_host, projector.http_port, healthy, door, meters, guests)).port

@@ -3,15 +3,22 @@
 Holds: a client needs nothing but the URL; the projector's own group says whether the engine is embedded or a server.
 """
 
-from pathlib import Path
-from urllib.parse import urlsplit
+from __future__ import annotations
 
-from pydantic import Field, field_validator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from trainhouse.events.settings import TomlSection
 
 DEFAULT_HTTP_PORT = 8123
+
+
+def sql_headers(user: str, password: str) -> dict[str, str]:
+    """The headers of an account; none where a server takes its default one."""
+    return {"X-ClickHouse-User": user, "X-ClickHouse-Key": password} if password or user != "default" else {}
 
 
 class ClickHouseSettings(TomlSection):
@@ -22,7 +29,10 @@ class ClickHouseSettings(TomlSection):
 
     url: str = f"http://127.0.0.1:{DEFAULT_HTTP_PORT}"
     user: str = "default"
-    password: str = ""
+    password: str = Field("", repr=False)
+    # Who asks in raw SQL through the gateway; without a name of its own, the gateway asks as `user`.
+    guest_user: str = ""
+    guest_password: str = Field("", repr=False)
     database: str = "default"
     timeout_s: float = Field(60.0, gt=0)
 
@@ -33,6 +43,25 @@ class ClickHouseSettings(TomlSection):
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{value!r} is no address of ClickHouse; write http://host:port")
         return value
+
+    @model_validator(mode="after")
+    def _of_url(self) -> ClickHouseSettings:
+        """A user and a password in the URL count, and leave it: addresses are in messages."""
+        parts = urlsplit(self.url)
+        if parts.username is not None:
+            self.user, self.password = unquote(parts.username), unquote(parts.password or "")
+            self.url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        return self
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What an HTTP request of `user` carries."""
+        return sql_headers(self.user, self.password)
+
+    @property
+    def guest_headers(self) -> dict[str, str]:
+        """What an HTTP request of a guest carries."""
+        return sql_headers(self.guest_user, self.guest_password) if self.guest_user else self.headers
 
 
 class ProjectorSettings(TomlSection):
@@ -48,6 +77,8 @@ class ProjectorSettings(TomlSection):
     data_dir: Path = Path(".trainhouse/clickhouse")
     http_host: str = "127.0.0.1"
     http_port: int = Field(DEFAULT_HTTP_PORT, ge=0, le=65535)
+    # Names under which others reach the endpoint, besides http_host and loopback's: what a request's Host may say.
+    http_names: tuple[str, ...] = ()
 
     memory_bytes: int = Field(2 * 1024**3, ge=256 * 1024**2)
     merge_threads: int = Field(2, ge=1, le=64)

@@ -17,6 +17,7 @@ from trainhouse.events.node import NodeHeartbeat
 from trainhouse.events.telemetry import StepMetrics
 from trainhouse.projections.alerts.asking import Ask, asker
 from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded, embedded_options
+from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
 from trainhouse.projections.endpoint.server import Desk, Endpoint
 from trainhouse.projections.migrate import migrate
@@ -25,6 +26,7 @@ from trainhouse.projections.registry import LANES, TABLES
 from trainhouse.projections.schema import read_schemas
 from trainhouse.projections.settings import ClickHouseSettings
 
+SQL_PASSWORD = "of-the-tests"
 MEMORY = 1024**3
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 
@@ -72,8 +74,8 @@ def tables_in(folder: Path) -> Iterator[Tables]:
         healthy = threading.Event()
         healthy.set()
         pool = ReadPool(folder, embedded_options(MEMORY, 2), Limits(30.0, 200_000, 64 * 1024**2, 512 * 1024**2), 3)
-        with Endpoint(Desk(pool, 3, 16), "127.0.0.1", 0, healthy) as served:
-            yield Tables(clickhouse, f"http://127.0.0.1:{served.port}")
+        with Endpoint(Desk(pool, 3, 16), "127.0.0.1", 0, healthy, Door([Account("trainhouse", SQL_PASSWORD)])) as served:
+            yield Tables(clickhouse, f"http://trainhouse:{SQL_PASSWORD}@127.0.0.1:{served.port}")
         pool.close()
     finally:
         clickhouse.close()

@@ -65,7 +65,8 @@ class LiveStack:
         """A client of its own; it packs no code."""
         found = read_toml(self.data_dir / "trainhouse.toml")
         kafka = KafkaSettings.model_validate(found["kafka"])
-        return TrainhouseClient(ByKafka(kafka, SqlEndpoint(found["clickhouse"]["url"]), _no_code))
+        where = found["clickhouse"]
+        return TrainhouseClient(ByKafka(kafka, SqlEndpoint(where["url"], where["user"], where["password"]), _no_code))
 
     def part(self, name: str) -> PartRow:
         """One process of the stack, as it is now."""

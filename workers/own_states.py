@@ -20,6 +20,7 @@ from trainhouse.checkpointing.chunks import GRACE_S
 from trainhouse.checkpointing.errors import Damaged
 from trainhouse.checkpointing.objects import ObjectStore
 from trainhouse.workers.launcher.ports import RankPaths
+from trainhouse.workers.untrusted import read_plain
 
 HEADER = struct.Struct("<8sQQI")
 MAGIC = b"thouse01"
@@ -68,12 +69,12 @@ def content_of(raw: bytes, step: int) -> bytes | None:
 def read_left(rank: int, folder: Path) -> Left:
     """What is in the folder of a rank on this machine."""
     gone = RankPaths(folder).exit.exists()  # first: of a rank that is gone the files do not change any more
-    return Left(rank, gone, tuple(_bytes_of(folder / name) for name in NAMES))
+    return Left(rank, gone, tuple(_bytes_of(RankPaths(folder).own / name) for name in NAMES))
 
 
 def stamp_of(folder: Path) -> tuple[tuple[int, int], ...]:
     """Changes whenever `read_left` may give something else. Cheap."""
-    return tuple(_stamp(path) for path in (RankPaths(folder).exit, *(folder / name for name in NAMES)))
+    return tuple(_stamp(path) for path in (RankPaths(folder).exit, *(RankPaths(folder).own / name for name in NAMES)))
 
 
 def packed(ranks: Iterable[Left]) -> bytes:
@@ -134,14 +135,14 @@ def job_prefix(job_id: str) -> str:
 
 def _bytes_of(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except FileNotFoundError:
+        return read_plain(path, HEADER.size + MAX_BYTES)
+    except OSError:
         return b""
 
 
 def _stamp(path: Path) -> tuple[int, int]:
     try:
-        found = path.stat()
+        found = path.lstat()
     except FileNotFoundError:
         return (0, 0)
     return (found.st_mtime_ns, found.st_size)

@@ -11,11 +11,16 @@ import secrets
 import shlex
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from trainhouse.deploy.local import tls as certificates
+from trainhouse.deploy.local.credentials import password
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, endpoint, read_toml, write_toml
 from trainhouse.deploy.local.ports import LOOPBACK
 from trainhouse.deploy.local.store import BUCKET, REGION, StoreKeys
+
+# People and the stack's own readers; who asks in raw SQL through the gateway.
+SQL_USER, SQL_GUEST = "trainhouse", "guest"
 
 
 def keys_of(folder: StackFolder) -> StoreKeys:
@@ -65,7 +70,13 @@ def sections(folder: StackFolder, choices: Choices, keys: StoreKeys) -> dict[str
             "access_key": keys.access_key,
             "secret_key": keys.secret_key,
         },
-        "clickhouse": {"url": endpoint(ports.clickhouse, "http")},
+        "clickhouse": {
+            "url": endpoint(ports.clickhouse, "http"),
+            "user": SQL_USER,
+            "password": password(folder, "sql", SQL_USER),
+            "guest_user": SQL_GUEST,
+            "guest_password": password(folder, "sql", SQL_GUEST),
+        },
         "projector": {
             "data_dir": str(folder.part("clickhouse")),
             "http_host": LOOPBACK,
@@ -99,12 +110,25 @@ def exports(folder: StackFolder) -> dict[str, str]:
         "TRAINHOUSE_S3_REGION": found["s3"]["region"],
         "TRAINHOUSE_S3_ACCESS_KEY": found["s3"]["access_key"],
         "TRAINHOUSE_S3_SECRET_KEY": found["s3"]["secret_key"],
-        "TRAINHOUSE_CLICKHOUSE_URL": found["clickhouse"]["url"],
+        **_sql(found["clickhouse"]),
         **({"TRAINHOUSE_GATEWAY_URL": gateway["url"]} if "url" in gateway else {}),
         **({"TRAINHOUSE_GATEWAY_CA": gateway["ca"]} if "ca" in gateway else {}),
         **({"TRAINHOUSE_GATEWAY_TOKEN": token.read_text().strip()} if token.exists() else {}),
         "TRAINHOUSE_CONFIG": str(folder.client_config),
         "TRAINHOUSE_DATA_DIR": str(folder.root),
+    }
+
+
+def _sql(section: dict[str, str]) -> dict[str, str]:
+    """Where SQL is asked, and as whom; the DSN says all of it in one URL."""
+    url, user, secret = section["url"], section.get("user", ""), section.get("password", "")
+    if not user:
+        return {"TRAINHOUSE_CLICKHOUSE_URL": url}
+    return {
+        "TRAINHOUSE_CLICKHOUSE_URL": url,
+        "TRAINHOUSE_CLICKHOUSE_USER": user,
+        "TRAINHOUSE_CLICKHOUSE_PASSWORD": secret,
+        "TRAINHOUSE_CLICKHOUSE_DSN": url.replace("://", f"://{quote(user, safe='')}:{quote(secret, safe='')}@", 1),
     }
 
 

@@ -25,6 +25,7 @@ from trainhouse.deploy.local.layout import BASE_PORT, Choices, StackFolder, Stac
 from trainhouse.deploy.local.runtime import remove_runtime_dir
 from trainhouse.deploy.local.server import die_with_parent, tail
 from trainhouse.deploy.local.startup import Startup
+from trainhouse.events import landlock
 
 DEFAULT_SLOTS = 2
 MIN_FREE_BYTES = 2 * 1024**3
@@ -123,13 +124,20 @@ def ps(root: Path) -> list[PartRow]:
 
 def warnings(root: Path, min_free_bytes: int = MIN_FREE_BYTES) -> list[str]:
     """What a person should know beside `ps`."""
+    found = []
     free = shutil.disk_usage(root).free
-    if free >= min_free_bytes:
-        return []
-    return [
-        f"{free / 1024**2:.0f} MiB are free on the disk of {root}: Kafka and the store stop taking data when it is full; "
-        "make room, then parts that ended start again by themselves"
-    ]
+    if free < min_free_bytes:
+        found.append(
+            f"{free / 1024**2:.0f} MiB are free on the disk of {root}: Kafka and the store stop taking data when it is full; "
+            "make room, then parts that ended start again by themselves"
+        )
+    version = landlock.abi()
+    if version < landlock.PORTS_SINCE_ABI:
+        lacks = "Landlock" if version == 0 else "ports in its Landlock"
+        found.append(
+            f"this kernel has no {lacks}: the process of guests' SQL is not kept from them; use Linux 6.7 or newer with Landlock on"
+        )
+    return found
 
 
 def env(root: Path) -> str:

@@ -5,7 +5,6 @@ should cost next to nothing.
 Never: writes.
 """
 
-import base64
 import http.client
 import urllib.parse
 from collections.abc import Callable, Mapping
@@ -32,9 +31,7 @@ def asker(settings: ClickHouseSettings, timeout_s: float) -> Ask:
     """Asks there. May be called from several threads at once."""
     where = urllib.parse.urlsplit(settings.url)
     kind = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection
-    headers = {}
-    if settings.password or settings.user != "default":
-        headers["Authorization"] = "Basic " + base64.b64encode(f"{settings.user}:{settings.password}".encode()).decode()
+    headers = settings.headers
     fixed = {"default_format": "JSONEachRow", "output_format_json_quote_64bit_integers": "0"}
     if settings.database != "default":
         fixed["database"] = settings.database

@@ -1,4 +1,4 @@
-"""The HTTP server: `/ping` and queries, as clickhouse-connect, Grafana and curl speak to ClickHouse.
+"""The HTTP server: `/ping` for all, queries for whoever has a password, as clickhouse-connect, Grafana and curl speak to ClickHouse.
 
 Holds: queries run in a bounded number of threads, a bounded number of requests wait, the rest get 503 at once; an error carries
 ClickHouse's code in `X-ClickHouse-Exception-Code`.
@@ -11,21 +11,38 @@ import asyncio
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
+from typing import Protocol
 
 import orjson
 import structlog
 from aiohttp import web
 
-from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, Answer, ReadPool
+from trainhouse.projections.endpoint.door import AUTHENTICATION_FAILED, Account, Door
+from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, Answer
 from trainhouse.projections.endpoint.request import GUEST_HEADER, MAX_QUERY_BYTES, Query, pack, read_query
 from trainhouse.projections.errors import ProjectionError, QueryRefused
 from trainhouse.projections.meters import QueryMeters
 
 log = structlog.get_logger(__name__)
 
-_STATUS = {164: 403, 497: 403, 60: 404, 81: 404, 47: 404, 46: 404, 62: 400, 36: 400, 202: 503, 159: 408, 241: 507}
+_STATUS = {
+    164: 403,
+    497: 403,
+    60: 404,
+    81: 404,
+    47: 404,
+    46: 404,
+    62: 400,
+    36: 400,
+    202: 503,
+    159: 408,
+    241: 507,
+    73: 400,
+    195: 403,
+}
 _TEXT = "text/plain; charset=UTF-8"
 _TYPES = {
     "JSON": "application/json; charset=UTF-8",
@@ -44,10 +61,17 @@ _TYPES = {
 START_TIMEOUT_S = 30.0
 
 
+class Pool(Protocol):
+    """Runs queries, in this process or in another."""
+
+    def query(self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "") -> Answer:
+        """Runs one read. Blocks. Raises QueryRefused."""
+
+
 class Desk:
     """Connections that serve some of the requests: so many at once, so many that wait."""
 
-    def __init__(self, pool: ReadPool, threads: int, waiting: int) -> None:
+    def __init__(self, pool: Pool, threads: int, waiting: int) -> None:
         self.pool = pool
         self.threads = ThreadPoolExecutor(threads, thread_name_prefix="query")
         self.capacity = threads + waiting
@@ -61,8 +85,16 @@ class Endpoint:
     """
 
     def __init__(
-        self, own: Desk, host: str, port: int, healthy: threading.Event, meters: QueryMeters | None = None, guests: Desk | None = None
+        self,
+        own: Desk,
+        host: str,
+        port: int,
+        healthy: threading.Event,
+        door: Door,
+        meters: QueryMeters | None = None,
+        guests: Desk | None = None,
     ) -> None:
+        self._door = door
         self._own = own
         self._guests = guests or own
         self._host = host
@@ -125,7 +157,12 @@ class Endpoint:
             return _error(QueryRefused(f"method {request.method} is not offered; use GET or POST", 164), query_id)
         if request.method != "POST" and not request.query.get("query"):
             return web.Response(text="Ok.\n")
-        desk = self._guests if request.headers.get(GUEST_HEADER) else self._own
+        try:
+            account = self._door.enter(request.headers, request.query)
+        except QueryRefused as stranger:
+            self._meters.seconds.labels("refused").observe(0)
+            return _error(stranger, query_id)
+        desk = self._desk(account, request)
         if desk.admitted >= desk.capacity:
             refused = QueryRefused(f"{desk.admitted} queries run or wait already; try again later", TOO_MANY_QUERIES)
             self._meters.seconds.labels("busy").observe(0)
@@ -147,11 +184,14 @@ class Endpoint:
             self._meters.running.set(self._running())
             self._meters.seconds.labels(outcome).observe(time.monotonic() - began_s)
 
+    def _desk(self, account: Account, request: web.Request) -> Desk:
+        return self._guests if account.guest or request.headers.get(GUEST_HEADER) else self._own
+
     def _running(self) -> int:
         return sum(desk.admitted for desk in {self._own, self._guests})
 
 
-def _answer(pool: ReadPool, query: Query, query_id: str) -> web.Response:
+def _answer(pool: Pool, query: Query, query_id: str) -> web.Response:
     answer = pool.query(query.sql, query.format, query.parameters, query.database)
     body = pack(answer.body, query.encoding)
     headers = _headers(query_id, answer)
@@ -207,4 +247,7 @@ def _error(refused: QueryRefused, query_id: str) -> web.Response:
     if not text.startswith("Code: "):
         text = f"Code: {refused.code}. DB::Exception: {text}"
     headers = {"X-ClickHouse-Exception-Code": str(refused.code), "X-ClickHouse-Query-Id": query_id, "Content-Type": _TEXT}
+    if refused.code == AUTHENTICATION_FAILED:
+        headers["WWW-Authenticate"] = 'Basic realm="ClickHouse server HTTP API"'
+        return web.Response(status=401, text=text + "\n", headers=headers)
     return web.Response(status=_STATUS.get(refused.code, 500), text=text + "\n", headers=headers)

@@ -22,6 +22,7 @@ _BLANK: dict[str, Any] = {
     "spool_lag_bytes": 0,
     "silent_s": 0.0,
     "reason": "",
+    "isolation": "",
 }
 
 NodeEvent = NodeRegistered | NodeHeartbeat | NodeSuspected | NodeLost
@@ -42,6 +43,7 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             cpus=float(event.cpus),
             memory_bytes=event.memory_bytes,
             labels=event.labels,
+            isolation=event.isolation.model_dump_json() if event.isolation is not None else "",
         )
     elif isinstance(event, NodeHeartbeat):
         running = sum(rank.state is not RankState.EXITED for attempt in event.attempts for rank in attempt.ranks)

@@ -5,11 +5,18 @@ Never: knows nodes.
 """
 
 from trainhouse.events import JobSpec, Resources
+from trainhouse.scheduler.core.cluster.kinds import ISOLATED_LABEL
 from trainhouse.scheduler.core.cluster.shape import ANY, GIB, WHOLE, Block, Shape
 
+ISOLATED = {ISOLATED_LABEL: "true"}
+"""What a node that confines jobs has among its labels for placement; its own label of that name does not count."""
 
-def shape_of(spec: JobSpec, prefer: str = "") -> Shape:
-    """The needs of a spec's gang; blocks in the order of ranks, one for each role. `prefer`: the level that it prefers if it names none."""
+
+def shape_of(spec: JobSpec, prefer: str = "", isolated: bool = False) -> Shape:
+    """The needs of a spec's gang; blocks in the order of ranks, one for each role. `prefer`: the level that it prefers if it names none.
+
+    `isolated`: its pool's policy asks for nodes that confine jobs.
+    """
     gang = spec.gang
     blocks = tuple(_block(r.ranks, r.resources or spec.resources, r.name) for r in gang.roles)
     return Shape(
@@ -19,7 +26,7 @@ def shape_of(spec: JobSpec, prefer: str = "") -> Shape:
         require=gang.require or "",
         prefer=gang.prefer or prefer,
         group=gang.group_ranks,
-        labels=tuple(sorted(spec.placement.node_labels.items())),
+        labels=tuple(sorted((spec.placement.node_labels | (ISOLATED if isolated else {})).items())),
         spot=spec.placement.spot,
         min_ranks=gang.min_ranks if gang.min_ranks is not None and gang.min_ranks < gang.ranks else 0,
     )

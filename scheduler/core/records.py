@@ -24,6 +24,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.decisions import Hold
 from trainhouse.events.evidence import JobFailure, Trust
+from trainhouse.events.node import NodeIsolation
 from trainhouse.events.phases import Allotment, Pending, Phase, Progress, Tally
 
 
@@ -100,6 +101,7 @@ class Node(Model):
     cpus: float = 0
     memory_bytes: int = 0
     labels: dict[str, str] = Field(default_factory=dict)
+    isolation: NodeIsolation | None = None
     holds: tuple[Hold, ...] = ()
     health: NodeHealth = NodeHealth.UP
     restriction: Restriction = Restriction.NONE

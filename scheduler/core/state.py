@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from trainhouse.events import PoolName, SchedulingPolicy
 from trainhouse.events.phases import Allotment, Pending
+from trainhouse.events.policy import Isolation
 from trainhouse.events.pool import DevicesClaimed, StartReserved
 from trainhouse.scheduler.core.bookkeeping import claim_of, placement_of, reservation_of, running_of, waiting_of
+from trainhouse.scheduler.core.cluster.kinds import ISOLATED_LABEL
 from trainhouse.scheduler.core.cluster.shape import Placement
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Running, Waiting
@@ -137,8 +139,10 @@ class ScheduleState:
         entry = known.job if known is not None else self.book.lanes.get(job.job_id)
         policy = self.book.policy(job.pool)
         run_times, prefer = policy.run_times, policy.topology.prefer or ""
+        isolated = policy.isolation is Isolation.REQUIRED
         same_needs = entry is not None and entry.shape.prefer == (job.spec.gang.prefer or prefer)
-        shape = entry.shape if entry is not None and same_needs else shape_of(job.spec, prefer)
+        same_needs = same_needs and entry is not None and isolated == (ISOLATED_LABEL in dict(entry.shape.labels))
+        shape = entry.shape if entry is not None and same_needs else shape_of(job.spec, prefer, isolated)
         if job.allotment is not None:
             return running_of(job, job.allotment, shape, self._placement(job, job.allotment, known), run_times)
         if not isinstance(job.phase, Pending):
@@ -196,7 +200,7 @@ class ScheduleState:
         self.pools[pool] = replace(self.pool(pool), policy_version=version, judged=False)
         before = self.book.policy(pool)
         self.book.set_policy(pool, policy, now_ms)
-        if (policy.run_times, policy.topology) != (before.run_times, before.topology):
+        if (policy.run_times, policy.topology, policy.isolation) != (before.run_times, before.topology, before.isolation):
             for job_id in sorted(j for j, job in self.jobs.items() if job.pool == pool):
                 self.put_job(self.jobs[job_id], now_ms)
 

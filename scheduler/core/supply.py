@@ -8,6 +8,7 @@ Never: knows jobs.
 from trainhouse.events import Device, Restriction
 from trainhouse.scheduler.core.cluster.shape import WHOLE
 from trainhouse.scheduler.core.cluster.slots import NVLINK, NodeSlots
+from trainhouse.scheduler.core.demand import ISOLATED
 from trainhouse.scheduler.core.records import Node, NodeHealth
 
 LEVELS = (NVLINK, "rack", "switch", "pod", "zone")
@@ -26,13 +27,25 @@ def slots_of(node: Node) -> NodeSlots:
         types=tuple(d.type for d in devices),
         memory_bytes=tuple(d.memory_bytes for d in devices),
         domains=tuple((level, node.labels[level]) for level in LEVELS if node.labels.get(level)),
-        labels=tuple(sorted(node.labels.items())),
+        labels=tuple(sorted(_labels(node).items())),
         spot=node.labels.get(SPOT) == "true",
         cpus=node.cpus,
         memory=node.memory_bytes,
         open=is_open(node),
         nvlink=_islands(node.node_id, devices),
+        not_isolated=_not_isolated(node),
     )
+
+
+def _labels(node: Node) -> dict[str, str]:
+    own = {name: value for name, value in node.labels.items() if name not in ISOLATED}
+    return own | (ISOLATED if node.isolation is not None and node.isolation.complete else {})
+
+
+def _not_isolated(node: Node) -> str:
+    if node.isolation is None:
+        return "its agent does not say how it confines jobs"
+    return "" if node.isolation.complete else node.isolation.reason or "its agent does not say why"
 
 
 def is_open(node: Node) -> bool:
@@ -45,6 +58,7 @@ def is_open(node: Node) -> bool:
 def is_of_same_registration(one: Node, other: Node) -> bool:
     """Whether two records of a node tell the same devices, labels and host; says no, if need be, where they are equal but not the same."""
     same = one.devices is other.devices and one.rendezvous_ports is other.rendezvous_ports and one.labels is other.labels
+    same = same and one.isolation is other.isolation
     return same and (one.index, one.pool, one.cpus, one.memory_bytes) == (other.index, other.pool, other.cpus, other.memory_bytes)
 
 

@@ -27,6 +27,7 @@ BENCHES = (
     "handover",
     "sse",
     "pages",
+    "sql_walls",
 )
 LONG = ("policies",)
 """Half an hour and more: run when they are named."""

@@ -24,7 +24,7 @@ def run() -> None:
     with bench_stack(slots=1) as stack, TemporaryDirectory() as folder:
         moment = Path(folder) / "moment"
         _submit(stack, moment)
-        sql = clickhouse_connect.get_client(dsn=stack.environment["TRAINHOUSE_CLICKHOUSE_URL"])
+        sql = clickhouse_connect.get_client(dsn=stack.environment["TRAINHOUSE_CLICKHOUSE_DSN"])
         delays_ms = _steady(sql)
         after_1_s, all_s = _burst(sql, moment)
         loaded_ms, rate = freshness_load.measure(stack.kafka, sql)

@@ -28,6 +28,7 @@ from trainhouse.events.settings import KafkaSettings
 
 RECORDS = 6_000
 POINTS_PER_RECORD = 500
+PASSWORD = "of-the-bench"
 POINTS = RECORDS * POINTS_PER_RECORD
 JOBS = 40
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -113,6 +114,7 @@ def _process(settings: KafkaSettings, folder: Path, port: int) -> Iterator[None]
         "TRAINHOUSE_PROJECTOR_DATA_DIR": str(folder),
         "TRAINHOUSE_PROJECTOR_HTTP_PORT": str(port),
         "TRAINHOUSE_CLICKHOUSE_URL": f"http://127.0.0.1:{port}",
+        "TRAINHOUSE_CLICKHOUSE_PASSWORD": PASSWORD,
     }
     command = [sys.executable, "-m", "trainhouse.cli.main", "run", "projector"]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -127,7 +129,7 @@ def _connected(port: int) -> Any:
     deadline = time.monotonic() + 60
     while True:
         try:
-            return clickhouse_connect.get_client(host="127.0.0.1", port=port)
+            return clickhouse_connect.get_client(host="127.0.0.1", port=port, password=PASSWORD)
         except Exception:
             if time.monotonic() > deadline:
                 raise

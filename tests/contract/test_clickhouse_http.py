@@ -23,12 +23,15 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
 
 from trainhouse.projections.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded, embedded_options
+from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
-from trainhouse.projections.endpoint.request import GUEST_HEADER
 from trainhouse.projections.endpoint.server import Desk, Endpoint
 from trainhouse.projections.errors import ClickHouseFailed
 
 MEMORY = 1024**3
+DOOR = Door([Account("people", "p-word"), Account("guest", "g-word", guest=True)])
+PEOPLE = {"X-ClickHouse-User": "people", "X-ClickHouse-Key": "p-word"}
+GUEST = {"X-ClickHouse-User": "guest", "X-ClickHouse-Key": "g-word"}
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +69,7 @@ def endpoint(folder: Path, embedded: ConnectClickHouse) -> Iterator[Endpoint]:
     guests = ReadPool(folder, embedded_options(MEMORY, 2), replace(limits, result_rows=1000), 1)
     healthy = threading.Event()
     healthy.set()
-    with Endpoint(Desk(pool, 3, 8), "127.0.0.1", 0, healthy, guests=Desk(guests, 1, 0)) as served:
+    with Endpoint(Desk(pool, 3, 8), "127.0.0.1", 0, healthy, DOOR, guests=Desk(guests, 1, 0)) as served:
         yield served
     for each in (pool, guests):
         each.close()
@@ -74,7 +77,7 @@ def endpoint(folder: Path, embedded: ConnectClickHouse) -> Iterator[Endpoint]:
 
 @pytest.fixture(scope="module")
 def client(endpoint: Endpoint) -> Iterator[Client]:
-    made = clickhouse_connect.get_client(host="127.0.0.1", port=endpoint.port)
+    made = clickhouse_connect.get_client(host="127.0.0.1", port=endpoint.port, username="people", password="p-word")
     yield made
     made.close()
 
@@ -87,7 +90,7 @@ def port(request: pytest.FixtureRequest, embedded: ConnectClickHouse, client: Cl
 def get(endpoint: Endpoint, query: str | None = None, body: bytes | None = None, headers: dict[str, str] | None = None, **params: str):
     values = params if query is None else {"query": query, **params}
     url = f"http://127.0.0.1:{endpoint.port}/?{urllib.parse.urlencode(values)}"
-    return urllib.request.urlopen(urllib.request.Request(url, data=body, headers=headers or {}), timeout=20)
+    return urllib.request.urlopen(urllib.request.Request(url, data=body, headers=PEOPLE | (headers or {})), timeout=20)
 
 
 # -- the port, on both back ends
@@ -147,7 +150,7 @@ def test_many_clients_at_once(endpoint: Endpoint) -> None:
     answers: list[int] = []
 
     def ask() -> None:
-        mine = clickhouse_connect.get_client(host="127.0.0.1", port=endpoint.port)
+        mine = clickhouse_connect.get_client(host="127.0.0.1", port=endpoint.port, username="people", password="p-word")
         answers.extend(mine.query("SELECT sum(number) FROM numbers(1000)").result_rows[0][0] for _ in range(5))
         mine.close()
 
@@ -264,7 +267,7 @@ def test_requests_beyond_the_bound_get_503(endpoint: Endpoint) -> None:
 
 
 def test_a_guest_has_limits_and_connections_of_its_own(endpoint: Endpoint) -> None:
-    guest, much = {GUEST_HEADER: "1"}, "SELECT number FROM numbers(2000)"
+    guest, much = GUEST, "SELECT number FROM numbers(2000)"
     with pytest.raises(urllib.error.HTTPError) as failed:
         get(endpoint, much, headers=guest)
     assert failed.value.headers["X-ClickHouse-Exception-Code"] == "396"

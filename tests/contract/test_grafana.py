@@ -20,6 +20,7 @@ from trainhouse.events.job import JobStatus
 from trainhouse.events.node import NodeRegistered
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.spec import JobSpec, Runtime
+from trainhouse.projections.settings import ClickHouseSettings
 
 NOW = time.time_ns() // 1_000_000
 BOARDS = dashboards()
@@ -114,9 +115,10 @@ def test_variables_can_be_chosen(tables: Tables) -> None:
 
 def ask(tables: Tables, sql: str) -> tuple[dict[str, str], list[list[Any]]]:
     """Columns with their types, and rows."""
-    url = f"{tables.url}/?{urllib.parse.urlencode({'default_format': 'JSONCompact', 'output_format_json_quote_64bit_integers': '0'})}"
+    where = ClickHouseSettings(url=tables.url)
+    url = f"{where.url}/?{urllib.parse.urlencode({'default_format': 'JSONCompact', 'output_format_json_quote_64bit_integers': '0'})}"
     try:
-        with urllib.request.urlopen(url, sql.encode(), timeout=60) as reply:
+        with urllib.request.urlopen(urllib.request.Request(url, sql.encode(), where.headers), timeout=60) as reply:
             answer = json.loads(reply.read())
     except urllib.error.HTTPError as error:
         raise AssertionError(f"{error.read().decode()[:600]}\n{sql}") from error

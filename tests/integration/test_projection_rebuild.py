@@ -42,6 +42,7 @@ class Site:
         self.url = f"http://127.0.0.1:{port}"
         self._environment = {k: v for k, v in os.environ.items() if not k.startswith("TRAINHOUSE_")} | {
             "TRAINHOUSE_KAFKA_BOOTSTRAP": bootstrap,
+            "TRAINHOUSE_CLICKHOUSE_PASSWORD": "of-the-tests",
             "TRAINHOUSE_PROJECTOR_DATA_DIR": str(folder / "clickhouse"),
             "TRAINHOUSE_PROJECTOR_HTTP_PORT": str(port),
             "TRAINHOUSE_CLICKHOUSE_URL": self.url,
@@ -69,7 +70,7 @@ class Site:
 
     def statuses(self) -> int:
         try:
-            found = connect_server(ClickHouseSettings(url=self.url))
+            found = connect_server(ClickHouseSettings(url=self.url, password="of-the-tests"))
             return int(found.rows("SELECT count() FROM job_status_history WHERE job_id = {j:String}", {"j": JOB})[0][0])
         except Exception:
             return -1

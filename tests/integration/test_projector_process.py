@@ -53,6 +53,7 @@ class Process:
         self._log = folder / "projector.log"
         self._environment = os.environ | {
             "TRAINHOUSE_KAFKA_BOOTSTRAP": bootstrap,
+            "TRAINHOUSE_CLICKHOUSE_PASSWORD": "of-the-tests",
             "TRAINHOUSE_PROJECTOR_DATA_DIR": str(folder / "clickhouse"),
             "TRAINHOUSE_PROJECTOR_HTTP_PORT": str(self.port),
             "TRAINHOUSE_PROJECTOR_BATCH_MAX_RECORDS": "40",
@@ -83,7 +84,7 @@ class Process:
         return self._process.wait(60)
 
     def clickhouse(self) -> ConnectClickHouse:
-        return connect_server(ClickHouseSettings(url=f"http://127.0.0.1:{self.port}"))
+        return connect_server(ClickHouseSettings(url=f"http://127.0.0.1:{self.port}", password="of-the-tests"))
 
 
 @pytest.fixture

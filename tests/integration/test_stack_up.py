@@ -87,8 +87,10 @@ class Stack:
         import urllib.parse
         import urllib.request
 
-        url = f"{self.exports()['TRAINHOUSE_CLICKHOUSE_URL']}/?query={urllib.parse.quote(query)}"
-        with urllib.request.urlopen(url, timeout=10) as reply:
+        found = self.exports()
+        url = f"{found['TRAINHOUSE_CLICKHOUSE_URL']}/?query={urllib.parse.quote(query)}"
+        account = {"X-ClickHouse-User": found["TRAINHOUSE_CLICKHOUSE_USER"], "X-ClickHouse-Key": found["TRAINHOUSE_CLICKHOUSE_PASSWORD"]}
+        with urllib.request.urlopen(urllib.request.Request(url, headers=account), timeout=10) as reply:
             return str(reply.read().decode().strip())
 
 

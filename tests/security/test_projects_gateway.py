@@ -76,9 +76,9 @@ def test_a_stream_of_a_member_who_was_removed_ends(world: World) -> None:
 
     token = world.token("ana")["Authorization"].removeprefix("Bearer ")
     principal = world.gateway.projects.narrowed(tokens.read(KEY, token))
-    assert world.gateway.token_over(principal) == ""
+    assert world.gateway.rights_over(principal) == ""
     declare(world, members={"max": "maintainer"})
-    assert "no member of project vision" in world.gateway.token_over(principal)
+    assert "no member of project vision" in world.gateway.rights_over(principal)
 
 
 def test_of_several_projects_the_others_stay(world: World) -> None:

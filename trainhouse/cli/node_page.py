@@ -50,6 +50,9 @@ HISTORY = f"""
 SELECT toUnixTimestamp64Milli(at) AS at_ms, type, job_id, device_id, rank, summary, evidence
 FROM verdicts WHERE {_RECENT} AND type != {_BLAMED} ORDER BY at_ms DESC, event_id LIMIT {{limit:UInt32}}
 """
+ISOLATION = """
+SELECT mode, complete, layer, is_on, layer_reason FROM node_isolation WHERE node_id = {node:String} ORDER BY layer
+"""
 RUNNING = """
 SELECT r.job_id AS job_id, j.name AS name, j.user AS user, r.attempt AS attempt, r.rank AS rank, r.device_id AS device_id,
     r.state AS state, r.step AS step
@@ -75,6 +78,7 @@ def gather(ask: Ask, node: str, since_ms: int, limit: int) -> Row:
         "failures": ask(FAILURES, recent | {"limit": limit}),
         "history": ask(HISTORY, recent | {"limit": limit}),
         "running": ask(RUNNING, about),
+        "isolation": ask(ISOLATION, about),
     }
 
 
@@ -106,10 +110,22 @@ def head(page: Row, now_ms: int) -> list[tuple[str, str]]:
         ("state", f"{page['state']}{lost}; last heard of {duration(max(0.0, page['silent_s']))} ago"),
         ("closed", closed(page, now_ms)),
         ("devices", f"{page['devices']} {page['device_type']}, {page['cpus']:g} cpus{memory}"),
+        ("isolation", isolation(page.get("isolation", []))),
         ("blamed", f"{blamed} of {len(page['failures'])} failures that began there" if page["failures"] else "no failure began there"),
         ("since", f"{clock(page['registered_at_ms'])} (boot {page['boot_id']})"),
     ]
     return [*lines, ("labels", labels)] if labels else lines
+
+
+def isolation(layers: list[Row]) -> str:
+    """How jobs are confined there, layer by layer, and why some are missing. Pure."""
+    if not layers:
+        return "none: its agent confines no job, or does not say so"
+    there = [row["layer"] for row in layers if row["is_on"]]
+    missing = [f"no {row['layer']} ({row['layer_reason']})" for row in layers if not row["is_on"]]
+    partly = [f"{row['layer']}: {row['layer_reason']}" for row in layers if row["is_on"] and row["layer_reason"]]
+    whole = "whole" if layers[0]["complete"] else "in part"
+    return f"{layers[0]['mode']}, {whole}: {', '.join([*there, *missing, *partly])}"
 
 
 def closed(page: Row, now_ms: int) -> str:

@@ -68,7 +68,11 @@ class Gateway:
             return "the token was revoked" if principal.token_id in self.revocations.ids else "the session was ended"
         if principal.expires_s is not None and time.time() > principal.expires_s:
             return "the session has expired" if principal.session_id else "the token has expired"
-        return self.projects.lost(principal)
+        return ""
+
+    def rights_over(self, principal: Principal) -> str:
+        """Why somebody who was let in may not go on: the token, or a membership, counts no more; empty while both do."""
+        return self.token_over(principal) or self.projects.lost(principal)
 
     def accepted(self, request: Request, principal: Principal, sent: Sent, *, target: str = "", project: str = "") -> None:
         """Tells the audit of a write that was passed on."""

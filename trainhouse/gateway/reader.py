@@ -19,6 +19,7 @@ from clickhouse_connect.driver.binding import format_bind_value
 from trainhouse.gateway.errors import SqlRefused, SqlUnavailable
 from trainhouse.projections.endpoint.allowed import CATALOGUE, known
 from trainhouse.projections.endpoint.gate import Gate, Passed, parsing, spelling
+from trainhouse.projections.endpoint.request import GUEST_HEADER
 from trainhouse.projections.endpoint.verdicts import Verdicts
 from trainhouse.projections.settings import ClickHouseSettings
 
@@ -26,6 +27,7 @@ Row = dict[str, Any]
 Sent = dict[str, Any]
 CONNECTIONS = 32
 RESULT_TOO_LARGE = 396
+MAX_TREE_BYTES = 16 * 1024 * 1024
 _SETTINGS = {"default_format": "JSONCompact", "output_format_json_quote_64bit_integers": "0"}
 
 
@@ -41,13 +43,13 @@ class SqlReader:
     """The projections. One for the whole process; `close` lets the connections go."""
 
     def __init__(self, settings: ClickHouseSettings, *, timeout_s: float = 30.0) -> None:
-        headers = {"X-ClickHouse-User": settings.user, "X-ClickHouse-Key": settings.password} if settings.password else {}
+        self._guest = settings.guest_headers | {GUEST_HEADER: "1"}
         self._database = settings.database
         self._gate: Gate | None = None
         self._verdicts = Verdicts()
         self._client = httpx.AsyncClient(
             base_url=settings.url,
-            headers=headers,
+            headers=settings.headers,
             timeout=httpx.Timeout(timeout_s, connect=5.0),
             limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
         )
@@ -80,7 +82,8 @@ class SqlReader:
         return passed
 
     async def _plain(self, question: str, values: Mapping[str, object]) -> str:
-        return (await self.raw(question, values, default_format="TSVRaw")).decode("utf-8", "replace")
+        settings = self._where() | {"default_format": "TSVRaw"}
+        return (await self.ask(question, values, settings, MAX_TREE_BYTES)).content.decode("utf-8", "replace")
 
     async def _own_gate(self) -> Gate:
         # The engine is asked once what it knows.
@@ -88,11 +91,9 @@ class SqlReader:
             self._gate = Gate(known(await self._plain(CATALOGUE, {})))
         return self._gate
 
-    async def ask(
-        self, sql: str, values: Mapping[str, object], settings: Mapping[str, str], headers: Mapping[str, str], most_bytes: int
-    ) -> Answer:
-        """Somebody else's question, under `settings`. Raises SqlRefused, also for an answer of more than `most_bytes`."""
-        async with self._stream(sent(sql, values), self._where() | dict(settings), headers) as response:
+    async def ask(self, sql: str, values: Mapping[str, object], settings: Mapping[str, str], most_bytes: int) -> Answer:
+        """Somebody else's question, as a guest, under `settings`. Raises SqlRefused, also for an answer of more than `most_bytes`."""
+        async with self._stream(sent(sql, values), self._where() | dict(settings)) as response:
             content = bytearray()
             async for chunk in response.aiter_bytes():
                 content += chunk
@@ -104,9 +105,9 @@ class SqlReader:
             return Answer(response.headers.get("Content-Type", "text/plain"), bytes(content))
 
     @asynccontextmanager
-    async def _stream(self, asked: Sent, settings: Mapping[str, str], headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
+    async def _stream(self, asked: Sent, settings: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
         try:
-            async with self._client.stream("POST", "/", params=dict(settings), headers=dict(headers), **asked) as response:
+            async with self._client.stream("POST", "/", params=dict(settings), headers=self._guest, **asked) as response:
                 yield response
         except httpx.HTTPError as error:
             raise SqlUnavailable(f"the projections do not answer: {type(error).__name__}; `trainhouse ps` shows the projector") from error

@@ -21,6 +21,9 @@ class DeviceSource(Protocol):
     def health(self) -> tuple[DeviceHealth, ...]:
         """What the driver says of each by now; does not block for long."""
 
+    def nodes(self, device_id: str) -> tuple[str, ...]:
+        """The files under /dev that who uses the device needs, those for all devices included."""
+
 
 class CpuSlots:
     """`slots` places on the processors; ranks on them train with gloo."""
@@ -35,3 +38,6 @@ class CpuSlots:
 
     def health(self) -> tuple[DeviceHealth, ...]:
         return tuple(DeviceHealth(device_id=d.device_id) for d in self._devices)
+
+    def nodes(self, device_id: str) -> tuple[str, ...]:
+        return ()

@@ -27,6 +27,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)  # attempts' folders are their jobs' and the agent's: nobody else on this machine reads them
         self._path = folder / "agent.lock"
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

@@ -4,7 +4,7 @@ Holds: the allocation is on disk before anything starts. A failure says what to 
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import socket
 
@@ -13,6 +13,7 @@ import structlog
 from trainhouse.checkpointing.errors import CheckpointError, ObjectMissing, ObjectStoreRefused
 from trainhouse.events import GangAllocated, NodePlacement
 from trainhouse.workers.agent.code import CodeCache
+from trainhouse.workers.agent.confining import Confiner
 from trainhouse.workers.agent.core import AgentInput, AttemptKey, Launch, LaunchDone, LaunchRefused
 from trainhouse.workers.agent.environment import NodeSide, RankFolders, command_of, rank_environment
 from trainhouse.workers.agent.errors import NotLaunchable
@@ -40,6 +41,7 @@ class RankStarter:
     leases: StoreLeases | None = None
     interpreter: str | None = None
     image_digest: str | None = None
+    confiner: Confiner | None = None
 
     def start(self, launch: Launch) -> AgentInput:
         """Starts this node's ranks and says how it went. Never raises. Blocks: tens of ms warm, seconds cold or for code to fetch."""
@@ -76,14 +78,15 @@ class RankStarter:
         paths.code.mkdir(exist_ok=True)
         if self.leases is not None:
             self.leases.begin(allocation, paths)
+        confinement = self.confiner.of(allocation, placement, paths) if self.confiner is not None else None
         if not allocation.spec.shares_device:
             ranks = [self._rank(allocation, placement, rank, paths, secrets) for rank in placement.ranks]
-            return self.launcher.start(paths, ranks, self._store(allocation, placement, None))
+            return self.launcher.start(paths, ranks, self._store(allocation, placement, None), confinement)
         # The slot's port is one attempt's alone, and several may share the slot: their only ranks find their stores on ports of their own.
         with self.ports.spare() as listener:
             allocation = allocation.model_copy(update={"master_port": listener.getsockname()[1]})
             ranks = [self._rank(allocation, placement, rank, paths, secrets) for rank in placement.ranks]
-            return self.launcher.start(paths, ranks, self._store(allocation, placement, listener))
+            return self.launcher.start(paths, ranks, self._store(allocation, placement, listener), confinement)
 
     def _rank(
         self, allocation: GangAllocated, placement: NodePlacement, rank: int, paths: AttemptPaths, secrets: dict[str, str]
@@ -95,11 +98,17 @@ class RankStarter:
             rank=rank,
             folder=folder,
             command=command_of(spec, rank),
-            env=rank_environment(allocation, placement, rank, RankFolders(str(paths.folder), str(folder)), self.node),
+            env=self.environment_of(allocation, placement, rank),
             cwd=paths.code,
             secrets=secrets,
             interpreter=spec.runtime.interpreter or self.interpreter,
         )
+
+    def environment_of(self, allocation: GangAllocated, placement: NodePlacement, rank: int) -> dict[str, str]:
+        """The whole environment of one rank, without secrets. Its folders are there by now."""
+        paths = paths_of(self.agent_dir, key_of(allocation))
+        node = self.node if self.confiner is None else replace(self.node, environ=self.confiner.environ(self.node.environ))
+        return rank_environment(allocation, placement, rank, RankFolders(str(paths.folder), str(paths.rank(rank).own)), node)
 
     def _store(self, allocation: GangAllocated, placement: NodePlacement, listener: socket | None) -> StoreSocket | None:
         """The node of rank 0 hosts the gang's rendezvous store."""

@@ -1,19 +1,20 @@
 """Where this node's ranks ask for leave to the object store: a Unix socket in each attempt's folder, served by one thread of the agent.
 
-Holds: who reaches an attempt's socket has that attempt's rights, so the socket belongs to the uid that owns the attempt's code, and others
-are refused by their uid. Connections, lines and requests a second have a bound for each attempt. An attempt that is over, or that a newer
-one of its job on this node replaces, gets nothing more. A restarted agent opens the sockets of adopted attempts again.
+Holds: who reaches an attempt's socket has that attempt's rights, so the uid of each connection is compared with that of the attempt's code,
+which a confined attempt gets only once its ranks start. Connections, lines and requests a second have a bound for each attempt. An attempt
+that is over, or that a newer one of its job on this node replaces, gets nothing more. A restarted agent opens the sockets of adopted
+attempts again.
 Never: holds up the agent's loop.
 """
 
 import asyncio
 import os
 import socket
-import stat
 import struct
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -40,7 +41,7 @@ class _Open:
     """One attempt that has leave."""
 
     tenant: Tenant
-    uid: int
+    code: Path
     listener: socket.socket
     server: asyncio.Server | None = None
     over: bool = False
@@ -71,7 +72,7 @@ class StoreLeases:
         with self._lock:
             if key in self._open:
                 return
-            opened = self._open[key] = _Open(Tenant.of(allocation), *_listening(paths))
+            opened = self._open[key] = _Open(Tenant.of(allocation), paths.code, _listening(paths))
             loop = self._running()
         asyncio.run_coroutine_threadsafe(self._serve(opened), loop)
 
@@ -106,7 +107,7 @@ class StoreLeases:
             _hang_up(opened)
 
     async def _talk(self, opened: _Open, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(opened.writers) >= MAX_CONNECTIONS or not _is_let_in(writer, opened.uid):
+        if len(opened.writers) >= MAX_CONNECTIONS or not _is_let_in(writer, opened.code):
             writer.close()
             return
         opened.writers.add(writer)
@@ -146,21 +147,18 @@ class StoreLeases:
         return Answer(kind="stale", why=f"epoch {newest} of job {job_id} runs here; this attempt, of epoch {epoch}, must end")
 
 
-def _listening(paths: AttemptPaths) -> tuple[int, socket.socket]:
-    """The uid whose ranks are let in, and a socket for them; only that uid may connect. Raises OSError."""
+def _listening(paths: AttemptPaths) -> socket.socket:
+    """A socket for the attempt's ranks; who may speak is judged at each connection. Raises OSError."""
     name = paths.store_socket.name
     folder = os.open(paths.folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        uid = os.stat(paths.code, follow_symlinks=False).st_uid if paths.code.exists() else os.getuid()
         try:
             os.unlink(name, dir_fd=folder)
         except FileNotFoundError:
             pass
-        os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)  # before it has a name: nobody else connects in between
         listener.bind(f"/proc/self/fd/{folder}/{name}")  # the whole path may be longer than an address
-        if uid != os.getuid():
-            os.chown(name, uid, -1, dir_fd=folder, follow_symlinks=False)
+        os.chmod(f"/proc/self/fd/{folder}/{name}", 0o666)
         listener.listen(128)
         listener.setblocking(False)
     except BaseException:
@@ -168,12 +166,12 @@ def _listening(paths: AttemptPaths) -> tuple[int, socket.socket]:
         raise
     finally:
         os.close(folder)
-    return uid, listener
+    return listener
 
 
-def _is_let_in(writer: asyncio.StreamWriter, uid: int) -> bool:
-    peer = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    return _PEER.unpack(peer)[1] in (uid, os.getuid())
+def _is_let_in(writer: asyncio.StreamWriter, code: Path) -> bool:
+    peer: int = _PEER.unpack(writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[1]
+    return peer == os.getuid() or peer == os.stat(code, follow_symlinks=False).st_uid
 
 
 async def _stopped() -> None:

@@ -23,6 +23,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.workers.agent.agent import Agent
 from trainhouse.workers.agent.cleanup import Cleaner
 from trainhouse.workers.agent.code import CodeCache, Fetch
+from trainhouse.workers.agent.confining import Confiner, Hidden
 from trainhouse.workers.agent.core import Noticed, ShutdownAsked
 from trainhouse.workers.agent.devices import CpuSlots, DeviceSource
 from trainhouse.workers.agent.environment import NodeSide, node_environment
@@ -101,6 +102,8 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     reports = Reports(outbox, pulse, identity, lambda key: agents[0].acked(key), now_ms)
     shipper = Shipper(folder, node_id, outbox, lambda: reports.partition, settings.log_limit_bytes)
     leases = StoreLeases(store)
+    cpus, memory_bytes = this_machine()
+    confiner = confiner_of(settings, store, devices, memory_bytes)
     starter = RankStarter(
         launcher=launcher or Launcher(settings.interpreter or sys.executable),
         agent_dir=folder,
@@ -112,6 +115,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         ports=ports,
         interpreter=settings.interpreter,
         image_digest=settings.image_digest,
+        confiner=confiner,
     )
     parts = Parts(
         inbox=inbox,
@@ -125,7 +129,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         prober=Prober(probe_plan(settings, store, devices), store_environment(store) | store_keys(store), now_ms),
         own_states=OwnStatesTeller(node_id, lambda: S3ObjectStore(store.model_copy(update={"deadline_s": OWN_STATES_DEADLINE_S}))),
         cleaner=Cleaner(folder, settings.keep_attempts, settings.keep_attempts_bytes),
-        facts=NodeFacts(settings.address, ports.ports, settings.labels, devices, *this_machine()),
+        facts=NodeFacts(settings.address, ports.ports, settings.labels, devices, cpus, memory_bytes, confiner.report),
         pulse=Pulse(settings.heartbeat_interval_s, devices, shipper.progress, starter.pid),
         state_file=state_file,
         workers=ThreadPoolExecutor(LAUNCH_THREADS, thread_name_prefix="launch"),
@@ -165,6 +169,14 @@ def permission_of(settings: AgentSettings) -> Permission:
     if not settings.require_signed:
         log.warning("operations need no signature here: whoever may write to their topic runs commands in jobs; see require_signed")
     return Permission(keys, settings.require_signed)
+
+
+def confiner_of(settings: AgentSettings, store: StoreSettings, devices: DeviceSource, memory_bytes: int) -> Confiner:
+    """What confines this node's jobs."""
+    assert settings.secrets_dir is not None, "give resolved settings"
+    shown = (*settings.job_paths, *((str(store.ca_file),) if store.ca_file is not None else ()))
+    hidden = Hidden(settings.dir, settings.secrets_dir)
+    return Confiner(settings.isolation, settings.interpreter or sys.executable, hidden, devices, memory_bytes, shown)
 
 
 def notice_sources(settings: AgentSettings) -> list[NoticeSource]:

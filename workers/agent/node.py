@@ -21,6 +21,7 @@ from trainhouse.events import (
     RankHeartbeat,
     RankState,
 )
+from trainhouse.events.node import NodeIsolation
 from trainhouse.workers.agent.core import AgentState, AttemptKey, Identity, LocalAttempt
 from trainhouse.workers.agent.core.state import Launching, Waiting
 from trainhouse.workers.agent.devices import DeviceSource
@@ -62,6 +63,7 @@ class NodeFacts:
     devices: DeviceSource
     cpus: float
     memory_bytes: int
+    isolation: Callable[[], NodeIsolation] | None = None
 
     def registration(self, state: AgentState) -> NodeRegistered:
         me = state.identity
@@ -80,6 +82,7 @@ class NodeFacts:
                 AttemptRef(job_id=JobId(k.job_id), attempt=a.allocation.attempt, epoch=a.allocation.epoch)
                 for k, a in state.attempts.items()
             ),
+            isolation=self.isolation() if self.isolation is not None else None,
         )
 
 

@@ -14,6 +14,15 @@ from trainhouse.events import Device, DeviceHealth, DeviceId
 
 MAX_NVLINKS = 18
 THROTTLE_REASONS = 0x08 | 0x20 | 0x40 | 0x80  # slowdowns by hardware, and by heat in hardware or software; not by power caps
+OF_DRIVER = (
+    "/dev/nvidiactl",
+    "/dev/nvidia-uvm",
+    "/dev/nvidia-uvm-tools",
+    "/dev/nvidia-modeset",
+    "/dev/nvidia-caps-imex-channels",
+    "/dev/infiniband",
+    "/dev/gdrdrv",
+)
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
@@ -49,6 +58,12 @@ class NvmlDevices:
     def health(self) -> tuple[DeviceHealth, ...]:
         """What the driver says by now: some ms a device."""
         return tuple(self._health(i) for i in range(len(self._handles)))
+
+    def nodes(self, device_id: str) -> tuple[str, ...]:
+        """Its own, and those of the driver for all. Without the device's number, those for all only."""
+        handle = next((h for h, i in zip(self._handles, self._ids, strict=True) if str(i) == device_id), None)
+        minor = None if handle is None else self._ask(lambda: int(self._nvml.nvmlDeviceGetMinorNumber(handle)))
+        return (*OF_DRIVER, *(() if minor is None else (f"/dev/nvidia{minor}",)))
 
     def _device(self, index: int) -> Device:
         handle, nvml = self._handles[index], self._nvml

@@ -6,6 +6,8 @@ Never: touches a rank's own process beyond reading its stack.
 """
 
 import codecs
+import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -18,15 +20,15 @@ from pathlib import Path
 
 from trainhouse.events import DumpStacks, ExecuteCommand, OperationReplied
 from trainhouse.workers.agent.core import AgentState, LocalAttempt
-from trainhouse.workers.agent.environment import RankFolders, rank_environment
 from trainhouse.workers.agent.errors import NotLaunchable
 from trainhouse.workers.agent.folders import key_of
 from trainhouse.workers.agent.launching import RankStarter, paths_of
 from trainhouse.workers.agent.secretfiles import read_secrets
 from trainhouse.workers.agent.stacks import dump_stack
+from trainhouse.workers.launcher import AttemptPaths
 from trainhouse.workers.launcher.interpreters import resolve
 from trainhouse.workers.launcher.masker import Masker
-from trainhouse.workers.launcher.processes import read_process
+from trainhouse.workers.launcher.processes import read_json, read_process
 from trainhouse.workers.readable import readable
 
 MAX_AT_ONCE = 4
@@ -102,18 +104,30 @@ class Operations:
         allocation = attempt.allocation
         paths = paths_of(self._starter.agent_dir, key_of(allocation))
         secrets = read_secrets(self._starter.secrets_dir, allocation.spec.secrets)
-        folders = RankFolders(str(paths.folder), str(paths.rank(request.rank).folder))
-        env = {**rank_environment(allocation, attempt.placement, request.rank, folders, self._starter.node), **secrets}
+        env = {**self._starter.environment_of(allocation, attempt.placement, request.rank), **secrets}
         interpreter = allocation.spec.runtime.interpreter or self._starter.interpreter or sys.executable
         masker = Masker(secrets.values())
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        run = Command(resolve(request.command, interpreter, env), env, paths.code, request.timeout_s)
+        argv = resolve(request.command, interpreter, env)
+        run = Command(argv, env, paths.code, request.timeout_s, self._confined(paths))
         for piece in run.output():
             text = decoder.decode(masker.feed(piece))
             if text:
                 answer.part(text)
         last = decoder.decode(masker.flush(), final=True)
         answer.end(last + run.note, exit_code=run.exit_code)
+
+    def _confined(self, paths: AttemptPaths) -> Path | None:
+        """The attempt's folder, whose record says what confines its ranks; None where nothing does. Raises NotLaunchable."""
+        if paths.confinement.exists():
+            if read_json(paths.confinement)["pid"] is not None and read_process(paths.confinement) is None:
+                raise NotLaunchable("the attempt is just ending", retryable=False)
+            return paths.folder
+        if self._starter.confiner is not None and self._starter.confiner.layers() is not None:
+            raise NotLaunchable(
+                "the attempt was started without isolation, which this node now asks for: no command runs there", retryable=False
+            )
+        return None
 
 
 @dataclass
@@ -147,15 +161,28 @@ class Answer:
 
 
 class Command:
-    """One command in a session of its own, so that it can be ended whole. `exit_code` and `note` are set when `output` is over."""
+    """One command in a session of its own, so that it can be ended whole. `exit_code` and `note` are set when `output` is over.
 
-    def __init__(self, argv: tuple[str, ...], env: dict[str, str], cwd: Path, timeout_s: float) -> None:
+    `confined`: the folder of the confined attempt that it joins.
+    """
+
+    def __init__(self, argv: tuple[str, ...], env: dict[str, str], cwd: Path, timeout_s: float, confined: Path | None = None) -> None:
         self.exit_code: int | None = None
         self.note = ""
         self._timeout_s = timeout_s
+        order = b"" if confined is None else json.dumps({"argv": argv, "env": env, "cwd": str(cwd)}).encode()
         self._process = subprocess.Popen(
-            argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+            argv if confined is None else [sys.executable, "-I", "-m", "trainhouse.workers.confinement.run", str(confined)],
+            env=env if confined is None else {"PATH": os.defpath},
+            cwd=cwd if confined is None else "/",
+            stdin=subprocess.DEVNULL if confined is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError), self._process.stdin as to:
+                to.write(order)
 
     def output(self) -> Iterator[bytes]:
         """Yields what it writes, gathered for FLUSH_S at most. Blocks until it has ended, one way or another."""

@@ -57,7 +57,7 @@ class OwnStatesTeller:
 
     def begin(self, key: AttemptKey, folders: Sequence[tuple[int, Path]], now_ms: int) -> None:
         """From now on what these ranks have is told. Ranks without a session have nothing, and then nothing is."""
-        if key not in self._attempts and any((folder / NAMES[0]).exists() for _, folder in folders):
+        if key not in self._attempts and any((RankPaths(folder).own / NAMES[0]).exists() for _, folder in folders):
             self._attempts[key] = _Telling(dict(folders), now_ms + LONGEST_MS)
             self._look_at_ms = now_ms
 

@@ -71,7 +71,7 @@ class RankShipper:
         self._control_partition = control_partition
         self._source = source
         self._log_limit = log_limit_bytes
-        self.spool = FileTail(paths.spool, positions.get("spool", 0))
+        self.spool = FileTail(lambda: paths.spool, positions.get("spool", 0))
         self.outputs = {s: FileTail(p, positions.get(s, 0)) for s, p in (("stdout", paths.stdout), ("stderr", paths.stderr))}
         self._tell_at_ms: int | None = None
         self._telling = False

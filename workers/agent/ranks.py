@@ -74,11 +74,12 @@ def reason(rank: int, record: ExitRecord, paths: RankPaths) -> str:
     """For a person; ends with the last lines of standard error, and what the flight recorder knows. Empty for a clean end."""
     if record.clean:
         return ""
-    how = f"exited with code {record.exit_code}" if record.signal is None else f"was ended by {_signal(record.signal)}"
+    how = f"exited with code {record.exit_code}" if record.signal is None else f"was ended by {_signal(record.signal, bool(record.note))}"
     words = last_words(paths.stderr)
     recorded = words_of(paths.recorder(rank), rank)
     said = f"; its standard error ends:\n{words}" if words else " and wrote nothing to standard error"
-    return f"rank {rank} {how}{said}" + (f"\n{recorded}" if recorded else "")
+    noted = f" ({record.note})" if record.note else ""
+    return f"rank {rank} {how}{noted}{said}" + (f"\n{recorded}" if recorded else "")
 
 
 def last_words(path: Path) -> str:
@@ -94,10 +95,10 @@ def last_words(path: Path) -> str:
     return (text.partition("\n")[2] or text if size > LAST_WORDS_BYTES else text).strip()
 
 
-def _signal(number: int) -> str:
+def _signal(number: int, explained: bool) -> str:
     try:
         name = signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-    hint = " (if nobody sent it, the kernel was out of memory)" if number == signal.SIGKILL else ""
+    hint = " (if nobody sent it, the kernel was out of memory)" if number == signal.SIGKILL and not explained else ""
     return name + hint

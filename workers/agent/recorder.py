@@ -18,6 +18,7 @@ import orjson
 
 from trainhouse.events.collectives import AtCollective
 from trainhouse.workers.launcher import ports
+from trainhouse.workers.untrusted import read_plain
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_GROUPS: Final = 4
@@ -48,8 +49,7 @@ def prefix_in(rank_folder: str) -> str:
 def words_of(path: Path, rank: int) -> str:
     """The lines for the reason of a rank's end, MAX_GROUPS at most; empty without a dump. Blocks while it reads a file."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        raw = read_plain(path, MAX_BYTES + 1)
         return "\n".join(at.line() for at in standing(rank, parse(raw))[:MAX_GROUPS])
     except Exception:  # a rank's own file: whatever is in it, how the rank ended is told
         return ""

@@ -12,6 +12,7 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True, mode: 
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
+        os.fchmod(fd, mode)  # whatever the agent's umask: ranks of another uid read some of these
         view = memoryview(content)
         while view:
             view = view[os.write(fd, view) :]

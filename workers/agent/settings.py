@@ -46,6 +46,13 @@ class AgentSettings(TomlSection):
     )
     interpreter: str | None = Field(None, description="what `python` means for a job that names none; default: the agent's own")
     image_digest: str | None = Field(None, description="the image in which this agent runs; a job that names another one is not launched")
+    isolation: str = Field(
+        "preferred", pattern="^(required|preferred|none)$", description="of jobs: all of it or no launch; what the machine gives; nothing"
+    )
+    job_paths: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="what confined jobs see beside system, Python and their own folder: PATH, or PATH:rw; in the environment with commas",
+    )
     heartbeat_interval_s: float = Field(1.0, gt=0, le=60)
     poll_interval_s: float = Field(0.03, gt=0, le=5, description="how often the files of running ranks are looked at")
     shutdown_grace_s: float = Field(10.0, ge=0, description="from SIGTERM: ranks save and leave within that time")
@@ -67,6 +74,18 @@ class AgentSettings(TomlSection):
         False, description="true: what none of those keys signed is refused; false: only what is signed is checked"
     )
     keep_code_bytes: int = Field(4096 * MIB, ge=0, description="unpacked code that stays cached")
+
+    @field_validator("job_paths", mode="before")
+    @classmethod
+    def _paths_as_text(cls, value: Any) -> Any:
+        """In the environment: `/data,/scratch:rw`."""
+        paths = tuple(p.strip() for p in value.split(",") if p.strip()) if isinstance(value, str) else tuple(value)
+        wrong = next((p for p in paths if not re.fullmatch(r"/[^:]+(:rw)?", p)), None)
+        if wrong is not None:
+            raise ValueError(
+                f"{wrong!r} is no path to show to jobs; write an absolute one below /, with :rw behind it for one they may write"
+            )
+        return paths
 
     @field_validator("labels", mode="before")
     @classmethod

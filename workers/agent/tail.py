@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainhouse.workers.untrusted import open_plain
+
 PIECE_BYTES = 256 * 1024
 PAGE_BYTES = 4096
 FREE_BYTES = 4 * 2**20
@@ -26,8 +28,8 @@ class _Piece:
 class FileTail:
     """Positions in one file. `sent` is where the next piece begins."""
 
-    def __init__(self, path: Path, position: int = 0) -> None:
-        self.path = path
+    def __init__(self, path: Path | Callable[[], Path], position: int = 0) -> None:
+        self._where = path
         self.acked = position
         self.sent = position
         self.size = position
@@ -35,18 +37,25 @@ class FileTail:
         self._freed = 0
         self._pieces: deque[_Piece] = deque()
 
+    @property
+    def path(self) -> Path:
+        """Where it is by now: a rank's folder may be laid out only after its tail was made."""
+        return self._where if isinstance(self._where, Path) else self._where()
+
     def look(self) -> int:
-        """Bytes that are new by now; 0 while the file does not exist."""
+        """Bytes that are new by now; 0 while the file does not exist, or is none: a rank may put a link there."""
         try:
-            self.size = os.fstat(self._fd).st_size if self._fd >= 0 else os.stat(self.path).st_size
-        except FileNotFoundError:
+            if self._fd < 0:
+                self._fd = open_plain(self.path)
+            self.size = os.fstat(self._fd).st_size
+        except OSError:
             return 0
         return max(0, self.size - self.sent)
 
     def read(self, limit: int = PIECE_BYTES) -> bytes:
         """The next piece, from `sent` on."""
         if self._fd < 0:
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = open_plain(self.path)
         return os.pread(self._fd, limit, self.sent)
 
     def advance(self, end: int, records: int) -> Callable[[], None]:
@@ -89,7 +98,10 @@ class FileTail:
 
 def _punch(path: Path, offset: int, length: int) -> None:
     """Frees a range of a file without changing its size; a file system that cannot just keeps it."""
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        fd = open_plain(path, os.O_WRONLY)
+    except OSError:
+        return
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(length))

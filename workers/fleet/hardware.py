@@ -71,3 +71,6 @@ class EmulatedDevices:
 
     def health(self) -> tuple[DeviceHealth, ...]:
         return self._health
+
+    def nodes(self, device_id: str) -> tuple[str, ...]:
+        return ()

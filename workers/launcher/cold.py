@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 
-from trainhouse.workers.launcher.keeper import ENDINGS, Store, become_keeper, keep
+from trainhouse.workers.launcher.keeper import ENDINGS, Enter, Store, become_keeper, keep
 from trainhouse.workers.launcher.output import RankOutput
 from trainhouse.workers.launcher.request import Order, RankOrder, StoreOrder
 
@@ -20,15 +20,15 @@ class Executor:
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []  # kept: a collected Popen would reap the rank behind our back
 
-    def spawn(self, order: RankOrder, output: RankOutput) -> int:
+    def spawn(self, order: RankOrder, output: RankOutput, enter: Enter) -> int:
         process = subprocess.Popen(
             order.argv,
             env=dict(order.env),
-            cwd=order.cwd,
             stdin=subprocess.DEVNULL,
             stdout=output.stdout,
             stderr=output.stderr,
             start_new_session=True,
+            preexec_fn=enter,
         )
         self._processes.append(process)
         return process.pid

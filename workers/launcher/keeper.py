@@ -18,6 +18,8 @@ from typing import Protocol
 
 import psutil
 
+from trainhouse.workers.confinement.plan import Confinement
+from trainhouse.workers.confinement.sandbox import Sandbox
 from trainhouse.workers.launcher.output import RankOutput
 from trainhouse.workers.launcher.processes import kill_all, write_exit, write_process
 from trainhouse.workers.launcher.request import Order, RankOrder, StoreOrder
@@ -30,11 +32,17 @@ PR_SET_CHILD_SUBREAPER = 36
 ORPHANS_EVERY_S = 5.0
 
 
+Enter = Callable[[], None]
+
+
 class Spawner(Protocol):
     """How a rank comes to be: forked, or executed."""
 
-    def spawn(self, order: RankOrder, output: RankOutput) -> int:
-        """Make the rank's process, in a session of its own, and return its pid. It need not run the program before `go`."""
+    def spawn(self, order: RankOrder, output: RankOutput, enter: Enter) -> int:
+        """Make the rank's process, in a session of its own, and return its pid. It need not run the program before `go`.
+
+        It calls `enter` in the new process, before anything of the job's runs.
+        """
 
     def go(self) -> None:
         """All ranks are recorded: let them run."""
@@ -78,10 +86,21 @@ def _pass_over(number: int, frame: object) -> None:
 def keep(order: Order, reply_fd: int, spawner: Spawner, host_store: Callable[[StoreOrder], Store]) -> None:
     """Start the ranks, answer on `reply_fd` with their pids (or the error), and stay until the attempt is over. Blocks."""
     running: list[_Running] = []
+    store: Store | None = None
+    sandbox: Sandbox | None = None
     try:
+        if order.confinement is not None:
+            Sandbox.scope(order.confinement)
+            # Its process is born before the namespaces: whoever is born after is born in them.
+            store = host_store(order.store) if order.store else None
+            sandbox = _open_sandbox(order, order.confinement)
         for rank in order.ranks:
-            running.append(_start(rank, spawner))
+            running.append(_start(rank, spawner, sandbox))
     except Exception as error:
+        if store:
+            store.close()
+        if sandbox:
+            sandbox.close()
         for started in running:
             os.kill(started.pid, signal.SIGKILL)
             os.waitpid(started.pid, 0)
@@ -90,18 +109,34 @@ def keep(order: Order, reply_fd: int, spawner: Spawner, host_store: Callable[[St
         return
     spawner.go()
     _reply(reply_fd, {"pids": {r.order.rank: r.pid for r in running}, "keeper": os.getpid()})
-    store = host_store(order.store) if order.store else None
-    _watch(running)
+    if order.confinement is None and order.store:
+        store = host_store(order.store)
+    _watch(running, sandbox)
     if store:
         store.close()
-    _sweep()
+    _sweep(sandbox)
 
 
-def _start(order: RankOrder, spawner: Spawner) -> _Running:
+def _open_sandbox(order: Order, confinement: Confinement) -> Sandbox:
+    attempt = order.attempt
+    sandbox = Sandbox.open(attempt.folder, [attempt.code, *(rank.paths.own for rank in order.ranks)], confinement)
+    record = sandbox.record()
+    write_process(attempt.confinement, record.pop("pid"), **record)
+    return sandbox
+
+
+def _start(order: RankOrder, spawner: Spawner, sandbox: Sandbox | None) -> _Running:
     paths = order.paths
     paths.folder.mkdir(parents=True, exist_ok=True)
     output = RankOutput.open(paths, order.secrets)
-    pid = spawner.spawn(order, output)
+
+    def enter() -> None:
+        if sandbox is not None:
+            sandbox.enter(order.cwd)
+        else:
+            os.chdir(order.cwd)
+
+    pid = spawner.spawn(order, output, enter)
     write_process(paths.pid, pid)
     output.close_writers()
     return _Running(order, pid, os.pidfd_open(pid), output)
@@ -115,7 +150,7 @@ def _reply(fd: int, answer: object) -> None:
     os.close(fd)
 
 
-def _watch(running: list[_Running]) -> None:
+def _watch(running: list[_Running], sandbox: Sandbox | None) -> None:
     """Pump output and record exits until every rank is gone."""
     selector = selectors.DefaultSelector()
     for r in running:
@@ -133,17 +168,17 @@ def _watch(running: list[_Running]) -> None:
                     selector.unregister(key.fileobj)
                 continue
             selector.unregister(key.fileobj)
-            _ended(key.data)
+            _ended(key.data, sandbox)
             left -= 1
     for r in running:
         r.output.close()
 
 
-def _ended(r: _Running) -> None:
+def _ended(r: _Running, sandbox: Sandbox | None) -> None:
     _, status = os.waitpid(r.pid, 0)
     os.close(r.pidfd)
     r.output.drain()
-    write_exit(r.order.paths, status)
+    write_exit(r.order.paths, status, sandbox.out_of_memory() if sandbox is not None and status else "")
 
 
 def _reap_orphans(ranks: set[int]) -> None:
@@ -156,20 +191,25 @@ def _reap_orphans(ranks: set[int]) -> None:
                 pass
 
 
-def _sweep() -> None:
+def _sweep(sandbox: Sandbox | None) -> None:
     """Give what the ranks left behind a moment, then kill it: its devices are to be free. Stays as long as any of it does."""
+    first = sandbox.pid if sandbox is not None else None
     patience_s, pause_s = LEFTOVER_GRACE_S, 0.02
     while True:
         _reap_orphans(set())
         left = [p for p in psutil.Process().children(recursive=True) if _runs(p)]
         if not left:
-            return
-        if patience_s <= 0:
+            break
+        if sandbox is not None and [p.pid for p in left] == [first]:
+            sandbox.close()
+        elif patience_s <= 0:
             print(f"keeper: killing {len(left)} processes that the ranks left behind: {[p.pid for p in left]}", file=sys.stderr, flush=True)
             kill_all(left)
             pause_s = min(1.0, 2 * pause_s)
         time.sleep(pause_s)
         patience_s -= pause_s
+    if sandbox is not None:
+        sandbox.groups.remove()
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from trainhouse.workers.confinement.plan import Confinement
 from trainhouse.workers.launcher.eligible import Wanted, never_warm, why_cold
 from trainhouse.workers.launcher.interpreters import identify, local_modules, looks_like_python, resolve
 from trainhouse.workers.launcher.ports import AttemptPaths, LaunchError, RankLaunch, Started, StoreSocket
@@ -63,7 +64,9 @@ class Launcher:
         with self._lock:
             return self._warm.pid if self._warm is not None else None
 
-    def start(self, attempt: AttemptPaths, ranks: Sequence[RankLaunch], store: StoreSocket | None) -> Started:
+    def start(
+        self, attempt: AttemptPaths, ranks: Sequence[RankLaunch], store: StoreSocket | None, confinement: Confinement | None = None
+    ) -> Started:
         """Start all ranks of this node; blocks until each has a pid. Raises LaunchError; then nothing is left running."""
         for rank in ranks:
             if not rank.cwd.is_dir():
@@ -73,6 +76,7 @@ class Launcher:
             str(attempt.folder),
             tuple(self._order(r) for r in ranks),
             StoreOrder(store.address, store.port, store.world_size) if store else None,
+            confinement,
         )
         fd = store.fd if store else None
         reason = self._why_cold(order)

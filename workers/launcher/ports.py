@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from trainhouse.workers.confinement.plan import Confinement
+
 # What the agent sets for the session, beside torchrun's own contract (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, …) and, where
 # checkpoints are to go anywhere, the store's settings (TRAINHOUSE_S3_ENDPOINT, TRAINHOUSE_S3_BUCKET …):
 JOB_ID = "TRAINHOUSE_JOB_ID"
@@ -40,9 +42,15 @@ class RankPaths:
         return self.folder / "stderr.log"
 
     @property
+    def own(self) -> Path:
+        """Where the rank itself writes. A confined rank has a folder for it, and cannot change what its keeper records beside it."""
+        own = self.folder / "own"
+        return own if own.is_dir() and not own.is_symlink() else self.folder
+
+    @property
     def spool(self) -> Path:
         """Metrics, progress and checkpoint events; see `workers/spool.py`."""
-        return self.folder / "spool.jsonl"
+        return self.own / "spool.jsonl"
 
     @property
     def pid(self) -> Path:
@@ -51,12 +59,12 @@ class RankPaths:
 
     @property
     def exit(self) -> Path:
-        """`{"exit_code", "signal", "at_ms"}`, written once, atomically, by the keeper, also when the agent is gone."""
+        """`{"exit_code", "signal", "at_ms", "note"}`, written once, atomically, by the keeper, also when the agent is gone."""
         return self.folder / "exit.json"
 
     def recorder(self, rank: int) -> Path:
         """What torch's flight recorder dumped: TORCH_FR_DUMP_TEMP_FILE with the rank behind it."""
-        return self.folder / f"{RECORDER}{rank}"
+        return self.own / f"{RECORDER}{rank}"
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,11 @@ class AttemptPaths:
     def keeper(self) -> Path:
         """`{"pid", "create_time", "warm"}` of the parent of all ranks here; every process of the attempt descends from it."""
         return self.folder / "keeper.json"
+
+    @property
+    def confinement(self) -> Path:
+        """The namespaces' first process and what is confined how, written by the keeper; absent where nothing is."""
+        return self.folder / "confinement.json"
 
     def rank(self, rank: int) -> RankPaths:
         return RankPaths(self.folder / f"rank-{rank}")
@@ -148,11 +161,12 @@ class Started:
 
 @dataclass(frozen=True)
 class ExitRecord:
-    """How a rank's process ended: `exit_code`, or the `signal` that ended it."""
+    """How a rank's process ended: `exit_code`, or the `signal` that ended it. `note`: what its keeper knows beside that."""
 
     exit_code: int | None
     signal: int | None
     at_ms: int
+    note: str = ""
 
     @property
     def clean(self) -> bool:
@@ -179,8 +193,13 @@ class RankLauncher(Protocol):
     def prepare(self) -> None:
         """Begin to start the warm process; returns at once. Call it again to replace one that died."""
 
-    def start(self, attempt: AttemptPaths, ranks: Sequence[RankLaunch], store: StoreSocket | None) -> Started:
-        """Start all ranks of this node; blocks until each has a pid (warm: tens of ms). Raises LaunchError and then leaves nothing."""
+    def start(
+        self, attempt: AttemptPaths, ranks: Sequence[RankLaunch], store: StoreSocket | None, confinement: Confinement | None = None
+    ) -> Started:
+        """Start all ranks of this node, confined as asked; blocks until each has a pid (warm: tens of ms).
+
+        Raises LaunchError and then leaves nothing.
+        """
 
     def close(self) -> None:
         """Let the warm process go. Ranks that run go on."""

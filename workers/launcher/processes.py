@@ -46,7 +46,7 @@ def write_process(path: Path, pid: int, **more: Any) -> None:
 def read_process(path: Path) -> psutil.Process | None:
     """The recorded process if it still runs (a zombie does not), else None."""
     record = read_json(path)
-    if record is None:
+    if record is None or record["pid"] is None:
         return None
     try:
         process = psutil.Process(record["pid"])
@@ -56,13 +56,14 @@ def read_process(path: Path) -> psutil.Process | None:
         return None
 
 
-def write_exit(paths: RankPaths, status: int) -> None:
-    """Record how a rank ended, from the status that `waitpid` gave."""
+def write_exit(paths: RankPaths, status: int, note: str = "") -> None:
+    """Record how a rank ended, from the status that `waitpid` gave, and what else its keeper knows of it."""
     signalled = os.WIFSIGNALED(status)
     record = {
         "exit_code": None if signalled else os.waitstatus_to_exitcode(status),
         "signal": os.WTERMSIG(status) if signalled else None,
         "at_ms": time.time_ns() // 1_000_000,
+        "note": note,
     }
     write_json(paths.exit, record)
 
@@ -70,7 +71,7 @@ def write_exit(paths: RankPaths, status: int) -> None:
 def read_exit(paths: RankPaths) -> ExitRecord | None:
     """How the rank ended; None while it runs, and also when its keeper died before it could record it (see `rank_alive`)."""
     record = read_json(paths.exit)
-    return None if record is None else ExitRecord(record["exit_code"], record["signal"], record["at_ms"])
+    return None if record is None else ExitRecord(record["exit_code"], record["signal"], record["at_ms"], record.get("note", ""))
 
 
 def rank_alive(paths: RankPaths) -> bool:
@@ -87,7 +88,8 @@ def attempt_processes(attempt: AttemptPaths) -> list[psutil.Process]:
     """All processes of the attempt, the keeper last."""
     keeper = read_process(attempt.keeper)
     roots = [keeper] if keeper else []
-    roots += [p for p in (read_process(path) for path in attempt.folder.glob("rank-*/pid.json")) if p]
+    recorded = [*attempt.folder.glob("rank-*/pid.json"), attempt.confinement]
+    roots += [p for p in map(read_process, recorded) if p]
     found: dict[int, psutil.Process] = {}
     for root in roots:
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NoReturn
 
 from trainhouse.workers.launcher.output import RankOutput
@@ -22,7 +22,7 @@ from trainhouse.workers.launcher.script import run_and_exit
 PR_SET_NAME = 15
 
 
-def become_rank(order: RankOrder, output: RankOutput, go_fd: int, keep_fds: Collection[int]) -> NoReturn:
+def become_rank(order: RankOrder, output: RankOutput, enter: Callable[[], None], go_fd: int, keep_fds: Collection[int]) -> NoReturn:
     """Call in the child right after the fork. Runs the program only after a byte came on `go_fd`; without it, leaves."""
     try:
         os.setsid()
@@ -32,8 +32,8 @@ def become_rank(order: RankOrder, output: RankOutput, go_fd: int, keep_fds: Coll
         os.dup2(output.stderr, 2)
         if os.read(go_fd, 1) != b"g":
             os._exit(1)
+        enter()
         _close_others(keep_fds)
-        os.chdir(order.cwd)
         _environment(order)
         _streams()
         _library_state()

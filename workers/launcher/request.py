@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainhouse.workers.confinement.plan import Confinement
 from trainhouse.workers.launcher.ports import AttemptPaths, RankPaths
 
 MAX_REQUEST_BYTES = 64 * 1024 * 1024
@@ -50,6 +51,7 @@ class Order:
     folder: str
     ranks: tuple[RankOrder, ...]
     store: StoreOrder | None = None
+    confinement: Confinement | None = None
 
     @property
     def attempt(self) -> AttemptPaths:
@@ -62,8 +64,13 @@ class Order:
     def loads(cls, raw: bytes) -> "Order":
         data: dict[str, Any] = json.loads(raw)
         ranks = tuple(RankOrder(**(r | {"argv": tuple(r["argv"]), "secrets": tuple(r["secrets"])})) for r in data["ranks"])
-        store = data["store"]
-        return cls(data["folder"], ranks, StoreOrder(**store) if store else None)
+        store, confinement = data["store"], data.get("confinement")
+        return cls(
+            data["folder"],
+            ranks,
+            StoreOrder(**store) if store else None,
+            Confinement.from_json(confinement) if confinement else None,
+        )
 
 
 def send(channel: socket.socket, payload: bytes, fds: tuple[int, ...] = ()) -> None:

@@ -10,10 +10,11 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from typing import NoReturn
 
-from trainhouse.workers.launcher.keeper import become_keeper, keep
+from trainhouse.workers.launcher.keeper import Enter, Store, become_keeper, keep
 from trainhouse.workers.launcher.output import RankOutput
 from trainhouse.workers.launcher.preload import preload
 from trainhouse.workers.launcher.rank import become_rank, open_fds
@@ -28,11 +29,11 @@ class Forker:
         self._reader, self._writer = os.pipe()
         self._ranks = 0
 
-    def spawn(self, order: RankOrder, output: RankOutput) -> int:
+    def spawn(self, order: RankOrder, output: RankOutput, enter: Enter) -> int:
         pid = os.fork()
         if pid == 0:
             os.close(self._writer)
-            become_rank(order, output, self._reader, self._keep_fds)
+            become_rank(order, output, enter, self._reader, self._keep_fds)
         self._ranks += 1
         return pid
 
@@ -54,6 +55,37 @@ class HostedStore:
 
     def close(self) -> None:
         self._store = None
+
+
+class ForkedStore:
+    """The same in a child, for a keeper that may have no threads because it opens namespaces. It ends when its keeper does."""
+
+    def __init__(self, order: StoreOrder, fd: int) -> None:
+        reader, self._writer = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._host(order, fd, reader)
+        os.close(reader)
+        os.close(fd)
+
+    def _host(self, order: StoreOrder, fd: int, reader: int) -> NoReturn:
+        code = 1
+        try:
+            for other in open_fds() - {0, 1, 2, fd, reader}:
+                os.close(other)
+            store = HostedStore(order, fd)
+            os.read(reader, 1)
+            store.close()
+            code = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(code)
+
+    def close(self) -> None:
+        os.close(self._writer)
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
 
 
 def serve(channel: socket.socket) -> None:
@@ -79,7 +111,8 @@ def _keeper(payload: bytes, fds: list[int], keep_fds: frozenset[int]) -> NoRetur
         os.setsid()
         order = Order.loads(payload)
         become_keeper(order, warm=True)
-        keep(order, fds[0], Forker(keep_fds), lambda store: HostedStore(store, fds[1]))
+        host: Callable[[StoreOrder, int], Store] = ForkedStore if order.confinement else HostedStore
+        keep(order, fds[0], Forker(keep_fds), lambda store: host(store, fds[1]))
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())

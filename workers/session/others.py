@@ -16,6 +16,7 @@ from typing import Any
 from trainhouse.checkpointing.chunks import in_threads
 from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.checkpointing.objects import ObjectStore, get_or_none
+from trainhouse.workers.launcher.ports import RankPaths
 from trainhouse.workers.own_states import Left, job_prefix, nodes_prefix, read_left, saver_key, unpacked
 from trainhouse.workers.session.own_state import own_of
 
@@ -78,10 +79,14 @@ class Others:
     def _all_here(self) -> bool:
         return all(folder.is_dir() for folder in self._folders)
 
+    def _shared(self) -> Path:
+        """The one folder on this machine that each of its ranks may write to and finds by itself."""
+        return RankPaths(next((folder for folder in self._folders if folder.is_dir()), self._folders[self._rank])).own
+
     def chosen(self, step: int) -> bool:
         """Whether this rank is the one that saves `step` for all. Blocks on the store for other machines. Raises CheckpointError."""
         try:
-            os.close(os.open(self._folders[self._rank].parent / f"saves-{step}-for-all", os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            os.close(os.open(self._shared() / f"saves-{step}-for-all", os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
             return False
         return self._all_here or (self._elsewhere is not None and self._elsewhere.chosen(self._rank, step))

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from trainhouse.checkpointing.errors import CheckpointError
+from trainhouse.workers.launcher.ports import RankPaths
 from trainhouse.workers.session.others import Elsewhere, Others, told_nothing
 from trainhouse.workers.session.own_state import OwnStateNotKept, OwnStates
 from trainhouse.workers.session.survivable import why_not_survivable
@@ -71,7 +72,7 @@ class Survival:
                 _say(f"should a rank die, those that are left cannot save for it: {why}")
             return
         self._tracked = tracked
-        self._own = OwnStates(self._folders[self._rank])
+        self._own = OwnStates(RankPaths(self._folders[self._rank]).own)
         if tracked.optimizer is not None:
             tracked.optimizer.register_step_pre_hook(self._stepping)
 

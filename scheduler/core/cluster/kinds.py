@@ -10,6 +10,8 @@ from trainhouse.scheduler.core.cluster.plan import Need, Plan
 from trainhouse.scheduler.core.cluster.shape import Block, Shape
 from trainhouse.scheduler.core.cluster.slots import NodeSlots
 
+ISOLATED_LABEL = "trainhouse.isolated"
+
 
 class NodeSays(StrEnum):
     """What a node says to one rank of a gang."""
@@ -18,6 +20,7 @@ class NodeSays(StrEnum):
     OTHER_TYPE = "OTHER_TYPE"
     DEVICE_MEMORY = "DEVICE_MEMORY"
     LABEL = "LABEL"
+    ISOLATION = "ISOLATION"
     SPOT = "SPOT"
     FULL = "FULL"
     CLAIMED = "CLAIMED"
@@ -48,6 +51,7 @@ def _kind(slots: NodeSlots, shape: Shape, block: Block, needs: tuple[Need, ...])
         return NodeSays.OTHER_TYPE
     if block.device_memory_bytes and not any(slots.with_memory(block.device_memory_bytes) & slots.mask_of(t) for t in wanted):
         return NodeSays.DEVICE_MEMORY
-    if not set(shape.labels) <= set(slots.labels):
-        return NodeSays.LABEL
+    lacking = set(shape.labels) - set(slots.labels)
+    if lacking:
+        return NodeSays.ISOLATION if slots.not_isolated and all(name == ISOLATED_LABEL for name, _ in lacking) else NodeSays.LABEL
     return NodeSays.SPOT if slots.spot and not shape.spot else None

@@ -15,7 +15,7 @@ class NodeSlots:
 
     `nvlink`: by device position, the part of this node whose devices are peers of each other; empty: all are, or the node tells a domain
     of level "nvlink", which then may hold several nodes. `cpus` and `memory` (bytes) of 0: not told, never a limit.
-    `open` False: cordoned, draining, quarantined or lost.
+    `open` False: cordoned, draining, quarantined or lost. `not_isolated`: why it does not confine jobs whole.
     """
 
     index: int
@@ -30,6 +30,7 @@ class NodeSlots:
     memory: int = 0
     open: bool = True
     nvlink: tuple[str, ...] = ()
+    not_isolated: str = ""
 
     def mask_of(self, device_type: str) -> int:
         """Bits of the positions that have this type."""

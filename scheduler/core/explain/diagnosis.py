@@ -26,6 +26,7 @@ SAYS: dict[NodeSays, tuple[Obstacle, str]] = {
     NodeSays.OTHER_TYPE: (Obstacle.DEVICE_TYPE, "of another device type"),
     NodeSays.DEVICE_MEMORY: (Obstacle.DEVICE_MEMORY, "with devices of too little memory"),
     NodeSays.LABEL: (Obstacle.LABELS, "without the labels that it asks for"),
+    NodeSays.ISOLATION: (Obstacle.ISOLATION, "that do not confine jobs, which the pool's policy asks for"),
     NodeSays.SPOT: (Obstacle.SPOT, "spot nodes, which it does not take"),
     NodeSays.FULL: (Obstacle.NO_ROOM, "with no free device"),
     NodeSays.CLAIMED: (Obstacle.CLAIMED, "whose free devices are kept for a job that others leave for"),

@@ -21,11 +21,12 @@ class NodeAnswer:
     says: NodeSays
     free: int
     devices: int
+    why: str = ""
 
     @property
     def text(self) -> str:
         """What it says, in words that follow its name."""
-        return SAYS[self.says][1]
+        return f"no isolation ({self.why})" if self.says is NodeSays.ISOLATION else SAYS[self.says][1]
 
 
 def nodes_asked(book: Book, shape: Shape) -> list[NodeAnswer]:
@@ -35,5 +36,6 @@ def nodes_asked(book: Book, shape: Shape) -> list[NodeAnswer]:
         for node in bits_of(nodes):
             slots = cluster.layout.slots[node]
             if slots is not None:
-                found.append((node, NodeAnswer(slots.node_id, says, cluster.free_bits[node].bit_count(), len(slots.types))))
+                free = cluster.free_bits[node].bit_count()
+                found.append((node, NodeAnswer(slots.node_id, says, free, len(slots.types), slots.not_isolated)))
     return [answer for _, answer in sorted(found, key=lambda pair: pair[0])]

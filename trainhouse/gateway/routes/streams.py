@@ -87,7 +87,7 @@ async def job_stream(
     except BaseException:
         here.hub.leave(watcher)
         raise
-    stream = JobStream(here.reader, principal, watcher, job, here.token_over)
+    stream = JobStream(here.reader, principal, watcher, job, here.rights_over)
     return EventStream(_leaving(here, watcher, _job_parts(here, stream, last_id)), here.settings.stream_send_s)
 
 
@@ -100,7 +100,7 @@ async def fleet_stream(here: Here, principal: Viewer, last_id: LastId = None) ->
     except BaseException:
         here.hub.leave(watcher)
         raise
-    stream = FleetStream(here.reader, principal, watcher, here.token_over, missed)
+    stream = FleetStream(here.reader, principal, watcher, here.rights_over, missed)
     return EventStream(_leaving(here, watcher, stream.parts()), here.settings.stream_send_s)
 
 

@@ -1,0 +1,155 @@
+"""The projector's side of the process of guests: starts it, asks it, and starts it anew when it ends or does not answer.
+
+Holds: what it says is data, never trusted: it is bounded, and a message that makes no sense ends it. A question has a time limit here too,
+so that a text that holds the engine's parser costs this process nothing.
+Never: gives it more than its tables, its limits and one socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as Late
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, Answer, Limits
+from trainhouse.projections.endpoint.frames import FrameError, receive, send
+from trainhouse.projections.errors import QueryRefused
+
+log = structlog.get_logger(__name__)
+
+START_S = 120.0
+GRACE_S = 10.0
+PAUSE_S = 1.0
+# An answer's bytes in its format may be more than the engine counts for its rows.
+MAX_ANSWER_RATIO = 4
+KEPT_VARIABLES = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+Told = tuple[dict[str, Any], bytes]
+
+
+class GuestProcess:
+    """`query` as a ReadPool's, in a process of its own; blocks, from any thread. `start` once; `close` at the end."""
+
+    def __init__(self, data: Path, tables: Sequence[Sequence[str]], limits: Limits, connections: int) -> None:
+        self._limits = limits
+        self._asked = {
+            "data": str(data.resolve()),
+            "tables": [list(row) for row in tables],
+            "limits": asdict(limits),
+            "connections": connections,
+            "memory_bytes": limits.memory_bytes * connections + 512 * 1024**2,
+        }
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._waiting: dict[int, Future[Told]] = {}
+        self._link: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready = threading.Event()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="guests", daemon=True)
+
+    def start(self) -> None:
+        """Starts it, and keeps it there."""
+        self._thread.start()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that serves now."""
+        return self._process.pid if self._process is not None else None
+
+    def query(self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "", wait_s: float = START_S) -> Answer:
+        """Runs one read there. Raises QueryRefused with ClickHouse's code, whatever goes wrong."""
+        if not self._ready.wait(wait_s):
+            raise QueryRefused("the process for guests' SQL is starting; try again in a moment", TOO_MANY_QUERIES)
+        number, told = next(self._numbers), Future[Told]()
+        asked = {"id": number, "format": default_format, "values": dict(parameters), "database": database}
+        try:
+            with self._lock:
+                if self._link is None:
+                    raise OSError("it ended")
+                self._waiting[number] = told
+                send(self._link, asked, sql.encode("utf-8", "replace"))
+            header, body = told.result(self._limits.time_s + GRACE_S)
+        except Late:
+            self._end()
+            raise QueryRefused("the query did not end in its time and was ended with its process", 159) from None
+        except (OSError, FrameError) as error:
+            raise QueryRefused(f"the process for guests' SQL ended: {error}; try again", TOO_MANY_QUERIES) from error
+        finally:
+            self._waiting.pop(number, None)
+        if "refused" in header:
+            raise QueryRefused(str(header["refused"]), int(header.get("code", 1002)))
+        return Answer(body, str(header["format"]), int(header["read_rows"]), int(header["read_bytes"]), float(header["elapsed_s"]))
+
+    def close(self) -> None:
+        """Ends it."""
+        self._closed.set()
+        self._end()
+        self._thread.join(10)
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    def _keep(self) -> None:
+        while not self._closed.is_set():
+            scratch = Path(tempfile.mkdtemp(prefix="trainhouse-guests-"))
+            try:
+                self._once(scratch)
+            except (OSError, FrameError, KeyError, ValueError) as error:
+                if not self._closed.is_set():
+                    log.warning("the process for guests' SQL ended; it is started again", error=str(error))
+            finally:
+                self._leave()
+                shutil.rmtree(scratch, ignore_errors=True)
+            self._closed.wait(PAUSE_S)
+
+    def _once(self, scratch: Path) -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | {"TMPDIR": str(scratch)}
+            command = [sys.executable, "-m", "trainhouse.projections.endpoint.guest", str(theirs.fileno())]
+            self._process = subprocess.Popen(
+                command, env=environment, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True
+            )
+            theirs.close()
+            if self._closed.is_set():
+                self._end()
+            send(ours, self._asked | {"scratch": str(scratch)})
+            hello, _ = receive(ours, 0)
+            if not hello.get("confined"):
+                log.warning("no Landlock in this kernel: the process for guests' SQL can open files and ports")
+            with self._lock:
+                self._link = ours
+            self._ready.set()
+            while True:
+                header, body = receive(ours, MAX_ANSWER_RATIO * self._limits.result_bytes)
+                told = self._waiting.get(int(header["id"]))
+                if told is not None:
+                    with contextlib.suppress(InvalidStateError):
+                        told.set_result((header, body))
+
+    def _leave(self) -> None:
+        self._ready.clear()
+        with self._lock:
+            self._link = None
+            left, self._waiting = self._waiting, {}
+        for told in left.values():
+            with contextlib.suppress(InvalidStateError):
+                told.set_exception(FrameError("it ended while it answered"))
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,86 @@
+"""SQL through both walls against the bare engine: the same questions, the same rows, one after the other.
+
+`walls` is a guest's question in the process of guests, over the socket, with its verdict known and without; `bare` is the engine's own
+connection in this process, which asks nobody.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import chdb
+
+from tests.bench import report
+from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded
+from trainhouse.projections.endpoint.engine import Limits
+from trainhouse.projections.endpoint.guests import GuestProcess
+from trainhouse.projections.endpoint.mirror import OF_THE_WRITER
+
+ROWS, TIMES, WARM = 100_000, 300, 20
+LIMIT_MS = 3.0
+LIMITS = Limits(time_s=20.0, result_rows=100_000, result_bytes=64 * 1024**2, memory_bytes=512 * 1024**2)
+QUESTION = "SELECT job, count() AS points, avg(loss) FROM points WHERE step % 7 = {} GROUP BY job ORDER BY job LIMIT 10"
+
+
+def run() -> None:
+    """Prints one JSON line."""
+    with tempfile.TemporaryDirectory(prefix="trainhouse-walls-") as folder:
+        writer = connect_embedded(Path(folder) / "engine", 2 * 1024**3, 2)
+        try:
+            _fill(writer)
+            rows = [tuple(map(str, row)) for row in writer.rows(OF_THE_WRITER)]
+            guests = GuestProcess(Path(folder) / "engine", rows, LIMITS, 2)
+            guests.start()
+            try:
+                _measure(Path(folder) / "engine", guests)
+            finally:
+                guests.close()
+        finally:
+            writer.close()
+
+
+def _fill(writer: ConnectClickHouse) -> None:
+    writer.command("CREATE TABLE points (job String, step UInt64, loss Float64) ENGINE = ReplacingMergeTree ORDER BY (job, step)")
+    writer.command(f"INSERT INTO points SELECT toString(number % 100), number, 1 / (number + 1) FROM numbers({ROWS})")
+
+
+def _measure(folder: Path, guests: GuestProcess) -> None:
+    connection = chdb.connect(str(folder.resolve()))
+    for statement in LIMITS.statements():
+        connection.query(statement, "TSV")
+    known = QUESTION.format(3)
+
+    def bare(_: int) -> None:
+        connection.query(known, "JSONCompact").bytes()
+
+    figures: dict[str, list[float]] = {"bare": [], "walls": [], "walls_unknown_text": []}
+    asked: dict[str, Callable[[int], object]] = {
+        "bare": bare,
+        "walls": lambda _: guests.query(known, "JSONCompact", {}),
+        "walls_unknown_text": lambda n: guests.query(f"{known} -- {n}", "JSONCompact", {}),
+    }
+    # By turns, so that whatever else the machine does falls on all of them.
+    for n in range(TIMES + WARM):
+        for name, ask in asked.items():
+            began_s = time.perf_counter()
+            ask(n)
+            if n >= WARM:
+                figures[name].append((time.perf_counter() - began_s) * 1000)
+    connection.close()
+    p50 = {name: statistics.median(times) for name, times in figures.items()}
+    p99 = {name: statistics.quantiles(times, n=100)[98] for name, times in figures.items()}
+    more = p50["walls_unknown_text"] - p50["bare"]
+    report.line(
+        "sql_walls",
+        questions=TIMES,
+        rows=ROWS,
+        p50_ms={name: round(value, 2) for name, value in p50.items()},
+        p99_ms={name: round(value, 2) for name, value in p99.items()},
+        more_p50_ms={"walls": round(p50["walls"] - p50["bare"], 2), "walls_unknown_text": round(more, 2)},
+        aim_ms=LIMIT_MS,
+        met=more <= LIMIT_MS,
+    )
