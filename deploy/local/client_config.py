@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from trainhouse.deploy.local import credentials, kafka_sasl
+from trainhouse.deploy.local import tls as certificates
 from trainhouse.deploy.local.credentials import password
 from trainhouse.deploy.local.kafka_sasl import Account
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, endpoint, read_toml, write_toml
@@ -70,6 +71,8 @@ def write(folder: StackFolder, choices: Choices, keys: StoreKeys) -> None:
     """Write the file, keeping what is not ours in it."""
     content: dict[str, Any] = read_toml(folder.client_config) if folder.client_config.exists() else {}
     for section, values in sections(folder, choices, keys).items():
+        if section == "gateway" and not choices.tls and content.get(section, {}).get("ca") == _tls(folder)["ca"]:
+            content[section] = {name: value for name, value in content[section].items() if name not in _tls(folder)}
         content[section] = {**content.get(section, {}), **values}
     write_toml(folder.client_config, content)
     write_parts(folder)
@@ -133,7 +136,8 @@ def sections(folder: StackFolder, choices: Choices, keys: StoreKeys) -> dict[str
             "http_port": ports.clickhouse,
         },
         "gateway": {
-            "url": endpoint(ports.gateway, "http"),
+            "url": endpoint(ports.gateway, "https" if choices.tls else "http"),
+            **(_tls(folder) if choices.tls else {}),
             "host": LOOPBACK,
             "port": ports.gateway,
             "key_file": str(gateway_key(folder)),
@@ -141,6 +145,11 @@ def sections(folder: StackFolder, choices: Choices, keys: StoreKeys) -> dict[str
         },
         "agent": {"slots": choices.slots, "address": LOOPBACK, "dir": str(folder.part("agent"))},
     }
+
+
+def _tls(folder: StackFolder) -> dict[str, str]:
+    ca, certificate, key = (str(path) for path in certificates.paths(folder))
+    return {"ca": ca, "tls_cert": certificate, "tls_key": key}
 
 
 def exports(folder: StackFolder, part: str | None = None) -> dict[str, str]:
@@ -159,6 +168,7 @@ def exports(folder: StackFolder, part: str | None = None) -> dict[str, str]:
         "TRAINHOUSE_S3_SECRET_KEY": found["s3"]["secret_key"],
         **_sql(found["clickhouse"]),
         **({"TRAINHOUSE_GATEWAY_URL": gateway["url"]} if "url" in gateway else {}),
+        **({"TRAINHOUSE_GATEWAY_CA": gateway["ca"]} if "ca" in gateway else {}),
         **({"TRAINHOUSE_GATEWAY_TOKEN": token.read_text().strip()} if part is None and token.exists() else {}),
         "TRAINHOUSE_CONFIG": str(config),
         "TRAINHOUSE_DATA_DIR": str(folder.root),

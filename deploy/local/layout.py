@@ -82,6 +82,8 @@ class Choices:
 
     ports: tuple[int, ...]
     slots: int
+    # Whether the gateway serves https.
+    tls: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class StackFolder:
         if not self.choices_file.exists():
             return None
         found = read_toml(self.choices_file)
-        return Choices(ports=tuple(found["ports"]), slots=found["slots"])
+        return Choices(ports=tuple(found["ports"]), slots=found["slots"], tls=found.get("tls", False))
 
     def write_choices(self, choices: Choices) -> None:
         write_toml(self.choices_file, asdict(choices))

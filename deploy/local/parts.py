@@ -16,6 +16,7 @@ from trainhouse.deploy.local.kafka import KafkaServer
 from trainhouse.deploy.local.layout import StackFolder, StackPorts, endpoint
 from trainhouse.deploy.local.server import PRIVATE_UMASK
 from trainhouse.deploy.local.store import StoreKeys, StoreServer
+from trainhouse.deploy.local.tls import gateway_url
 
 SERVERS = ("kafka", "store")
 PROCESSORS = ("intake", "scheduler", "detector", "projector", "alerts", "gateway")
@@ -79,7 +80,7 @@ def all_parts(folder: StackFolder, ports: StackPorts, keys: StoreKeys) -> list[P
             umask=PRIVATE_UMASK,
         ),
     ]
-    addresses = {"projector": endpoint(ports.clickhouse, "http"), "gateway": endpoint(ports.gateway, "http")}
+    addresses = {"projector": endpoint(ports.clickhouse, "http"), "gateway": gateway_url(folder, ports.gateway)}
     # The one process of its kind here: a restart takes its partitions back at once, without waiting for the session of
     # the one that was killed. Not in the settings file: a second scheduler started by hand must not share the name.
     instance = {"TRAINHOUSE_SCHEDULER_INSTANCE": "local"}

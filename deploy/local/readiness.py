@@ -6,6 +6,7 @@ Always: a check never raises for a part that is away, and blocks for two seconds
 from __future__ import annotations
 
 import http.client
+import ssl
 import time
 import urllib.request
 from collections.abc import Callable
@@ -35,15 +36,15 @@ def clickhouse(url: str) -> Check:
     return lambda: (_body(f"{url}/ping") or b"").strip() == b"Ok."
 
 
-def answers(url: str) -> Check:
+def answers(url: str, trusting: ssl.SSLContext | None = None) -> Check:
     """An HTTP server says 200 there."""
-    return lambda: _body(url) is not None
+    return lambda: _body(url, trusting) is not None
 
 
-def _body(url: str) -> bytes | None:
+def _body(url: str, trusting: ssl.SSLContext | None = None) -> bytes | None:
     """What is there; None where nobody answers with 200."""
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as reply:  # nosec B310  # an address of this stack
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S, context=trusting) as reply:  # nosec B310  # an address of this stack
             return bytes(reply.read()) if reply.status == 200 else None
     except (OSError, http.client.HTTPException):
         return None

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from trainhouse.deploy.local import client_config, jars, parts, supervisor_client, supervisor_config
 from trainhouse.deploy.local import ports as tcp
+from trainhouse.deploy.local import tls as certificates
 from trainhouse.deploy.local.errors import DiskFull, NotReady, NotRunning, PortBusy, StackError
 from trainhouse.deploy.local.layout import BASE_PORT, Choices, StackFolder, StackPorts
 from trainhouse.deploy.local.private import write_private
@@ -56,23 +57,26 @@ def up(
     *,
     slots: int | None = None,
     ports: StackPorts | None = None,
+    tls: bool | None = None,
     min_free_bytes: int = MIN_FREE_BYTES,
     attached: bool = False,
     say: Say = print,
 ) -> subprocess.Popen[bytes]:
     """Start everything and block until everything answers; the supervisor's process.
 
-    `slots` and `ports` default to what this folder had before. With `attached` the stack ends when the caller does.
+    `slots`, `ports` and `tls` default to what this folder had before. With `attached` the stack ends when the caller does.
     Raises a StackError that says what to do; nothing is left running then.
     """
     folder = StackFolder(root.absolute())
     folder.make()
     with supervisor_client.locked(folder) as lock:
         refuse_full_disk(folder.root, min_free_bytes)
-        choices = choose(folder, slots, ports)
+        choices = choose(folder, slots, ports, tls)
         wait_for_ports(StackPorts(choices.ports))
         jars.ensure(say=say)
         keys = client_config.keys_of(folder)
+        if choices.tls:
+            certificates.ensure(folder)
         client_config.write(folder, choices, keys)
         folder.write_choices(choices)
         startup = Startup(folder, StackPorts(choices.ports), keys, say)
@@ -145,10 +149,15 @@ def env(root: Path, part: str | None = None) -> str:
     return client_config.as_shell(client_config.exports(folder, part))
 
 
-def choose(folder: StackFolder, slots: int | None, ports: StackPorts | None) -> Choices:
+def choose(folder: StackFolder, slots: int | None, ports: StackPorts | None, tls: bool | None = None) -> Choices:
     """What was asked for, else what the folder had before, else the defaults."""
     before = folder.read_choices() or Choices(StackPorts.from_base(BASE_PORT).numbers, DEFAULT_SLOTS)
-    return replace(before, slots=before.slots if slots is None else slots, ports=(ports or StackPorts(before.ports).complete()).numbers)
+    return replace(
+        before,
+        slots=before.slots if slots is None else slots,
+        ports=(ports or StackPorts(before.ports).complete()).numbers,
+        tls=before.tls if tls is None else tls,
+    )
 
 
 def refuse_full_disk(path: Path, min_free_bytes: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from trainhouse.deploy.local import client_config, parts, readiness, supervisor_client
+from trainhouse.deploy.local import client_config, parts, readiness, supervisor_client, tls
 from trainhouse.deploy.local.bootstrap import POOL, prepare_bus
 from trainhouse.deploy.local.errors import NotReady
 from trainhouse.deploy.local.layout import StackFolder, StackPorts, endpoint
@@ -82,7 +82,7 @@ class Startup:
             **groups,
             "intake": readiness.both(groups["intake"], readiness.pool_known(self._settings, str(POOL))),
             "projector": readiness.clickhouse(endpoint(self._ports.clickhouse, "http")),
-            "gateway": readiness.answers(f"{endpoint(self._ports.gateway, 'http')}/healthz"),
+            "gateway": readiness.answers(f"{tls.gateway_url(self._folder, self._ports.gateway)}/healthz", tls.context(self._folder)),
             "agent": readiness.node_answered(self._settings),
         }
 

@@ -41,6 +41,7 @@ def _values(envelope: Envelope, event: Audit) -> dict[str, Any]:
         "event_id": str(envelope.id),
         "kind": _KINDS[type(event)],
         **{name: str(getattr(event, name, "")) for name in _TEXTS},
+        **({"target": event.source} if isinstance(event, AuditLost) else {}),
         "done_by": str(getattr(event, "by", "")),
         "status": getattr(event, "status", None),
         "count": getattr(event, "count", 1),

@@ -12,6 +12,7 @@ from tests.alert_tables import DAY_MS, HOUR_MS, MINUTE_MS, Tables, beat, metric,
 from trainhouse.events import topics
 from trainhouse.events.alert import AlertFired
 from trainhouse.events.attempt import AttemptStarted, AttemptStopped
+from trainhouse.events.audit import AuditLost
 from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import CheckpointCompleted, CheckpointFailed
 from trainhouse.events.gang import GangAllocated
@@ -69,6 +70,12 @@ def started(job: str, pool: str, at_ms: int) -> tuple[str, Event]:
 def output(job: str, at_ms: int) -> Event:
     about: dict[str, Any] = {"job_id": job, "attempt": 1, "epoch": 1, "rank": 0, "node_id": "n", "stream": "stdout", "start": 0, "end": 3}
     return LogLines.model_validate(about | {"lines": ("one",), "offsets": (0,), "read_at_ms": at_ms})
+
+
+def audit_lost() -> Fed:
+    about = {"since_ms": NOW - 2 * HOUR_MS, "count": 3}
+    lately = AuditLost(at_ms=NOW - MINUTE_MS, source="audit-bad", **about)
+    return [(topics.AUDIT, lately), (topics.AUDIT, AuditLost(at_ms=NOW - 2 * HOUR_MS, source="audit-ok", **about))]
 
 
 def device_utilization_low() -> Fed:
@@ -268,6 +275,7 @@ CASES: dict[str, tuple[Callable[[], Fed], str, set[str]]] = {
     "project-storage": (project_storage, "full-", {"project=full-bad", "project=full-over-bad"}),
     "nodes-lost": (nodes_lost, "lost-", {"pool=lost-bad"}),
     "failure-rate-node": (failure_rate_node, "blame-", {"pool=p node_id=blame-bad"}),
+    "audit-lost": (audit_lost, "audit-", {"source=audit-bad"}),
     "spool-lag": (spool_lag, "spool-", {"pool=spool-bad node_id=node-spool-bad"}),
 }
 

@@ -137,6 +137,14 @@ def test_sql_that_is_refused_is_told_with_its_text_too(world: World, told: Calla
     assert len(cut.text) == 64 * 1024
 
 
+@pytest.mark.parametrize("table", ["audit", "`audit`", '"audit_rows"', "default.audit", "AUDIT", "(SELECT * FROM audit_rows)"])
+def test_the_audit_is_for_admins_also_in_sql(world: World, table: str) -> None:
+    body = {"query": f"SELECT count() FROM {table}"}
+    assert world.client.post("/v1/query", json=body, headers=world.token("vic", "viewer", ["*"])).status_code in (400, 403)
+    if table == "audit":
+        assert world.client.post("/v1/query", json=body, headers=world.admin()).status_code == 200
+
+
 def test_a_write_is_told_before_it_and_as_what_it_became(world: World, told: Callable[[type[Event]], list[Any]]) -> None:
     assert world.client.post(f"{JOBS}/own-1/cancel", headers=world.token("ana")).status_code == 202
     [granted], [accepted] = told(AccessGranted), told(RequestAccepted)
@@ -216,6 +224,7 @@ def cut_off(request: pytest.FixtureRequest, world: World) -> Iterator[tuple[str,
     away = Away(world)
     gateway = Gateway(settings, world.gateway.key, SqlReader(ClickHouseSettings(url=world.tables.url)), away, Hub(5, 16))  # type: ignore[arg-type]
     gateway.revocations.complete()
+    gateway.projects = world.gateway.projects
     with TestClient(make_app(gateway), base_url="http://gateway", raise_server_exceptions=False) as client:
         yield request.param, World(world.tables, gateway, world.bus, client), away
 

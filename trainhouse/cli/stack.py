@@ -39,6 +39,12 @@ def up(
         Optional[str],  # noqa: UP045
         typer.Option("--ports", help="`auto`: free ones; or a number: consecutive ones from there. Default: as before, at first 19090."),
     ] = None,
+    tls: Annotated[
+        Optional[bool],  # noqa: UP045
+        typer.Option(
+            "--tls/--no-tls", help="Serve pages and API by https, by an authority of this stack. Default: as before, at first not."
+        ),
+    ] = None,
 ) -> None:
     """Start Kafka, the object store, ClickHouse, the control plane and a node agent, and wait until everything answers.
 
@@ -48,7 +54,7 @@ def up(
     from trainhouse.deploy.local.errors import StackError
 
     root = root_of(data_dir)
-    supervisor = stack.up(root, slots=slots, ports=_ports(ports), attached=not detach, say=_say)
+    supervisor = stack.up(root, slots=slots, ports=_ports(ports), tls=tls, attached=not detach, say=_say)
     _say(f"the stack is up on {root}: `trainhouse ps` shows it, `trainhouse down` stops it")
     if detach:
         return

@@ -17,13 +17,16 @@ from starlette.responses import Response
 from trainhouse.gateway.auth import Viewer
 from trainhouse.gateway.context import Here
 from trainhouse.gateway.errors import Problem, SqlRefused
+from trainhouse.gateway.roles import Principal, Role
 from trainhouse.gateway.row_counts import rows_of
 from trainhouse.gateway.settings import GatewaySettings
+from trainhouse.projections.endpoint.gate import Passed
 from trainhouse.projections.errors import QueryRefused
 
 router = APIRouter(prefix="/v1", tags=["sql"])
 
 MAX_SQL_CHARS = 256 * 1024
+AUDIT_TABLES = frozenset({"audit", "audit_rows"})
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 Value = Annotated[str, StringConstraints(max_length=MAX_SQL_CHARS)]
 
@@ -72,14 +75,21 @@ async def query(body: Question, here: Here, principal: Viewer, request: Request)
     settings = limits_of(here.settings) | {"default_format": body.format.value}
     try:
         passed = await here.reader.passed(body.query, body.parameters)
+        refuse_audit(passed, principal)
         settings |= {"default_format": passed.format} if passed.format else {}
         answer = await here.reader.ask(passed.body, body.parameters, settings, here.settings.query_bytes)
     except QueryRefused as refused:
         raise problem_of(SqlRefused(str(refused), refused.code)) from refused
     except SqlRefused as refused:
         raise problem_of(refused) from refused
-    request.state.rows = rows_of(body.format.value, answer.content)
+    request.state.rows = rows_of(settings["default_format"], answer.content)
     return Response(answer.content, headers={"Content-Type": answer.kind})
+
+
+def refuse_audit(passed: Passed, principal: Principal) -> None:
+    """What others asked, and in which words, is for admins, as at /v1/audit. Raises Problem 403."""
+    if not principal.may(Role.ADMIN) and any(word.text.strip('`"').lower() in AUDIT_TABLES for word in passed.words):
+        raise Problem(403, "Forbidden", "the audit tells what everybody asked, so it needs the role admin; your token has less")
 
 
 def limits_of(settings: GatewaySettings) -> dict[str, str]:
