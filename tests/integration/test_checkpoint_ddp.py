@@ -128,7 +128,7 @@ def test_a_stale_attempt_that_commits_a_checkpoint_is_refused_on_every_rank(
 ) -> None:
     assert [r["error"] for r in run_gang(object_store_endpoint, "stale", job, tmp_path)] == ["StaleEpoch", "StaleEpoch"]
     entries = [read_entry(store, job, n) for n in range(4)]
-    assert [(e.kind, int(e.epoch)) for e in entries if e is not None] == [("claim", 1), ("checkpoint", 1), ("claim", 2)]
+    assert [(e.kind, int(e.epoch)) for e in entries if e is not None] == [("claim", 1), ("checkpoint/2", 1), ("claim", 2)]
 
 
 def test_sharded_tensors_are_written_by_shard_and_read_in_another_layout(
