@@ -38,10 +38,11 @@ def build(scratch: Path, confinement: Confinement, uid: int, gid: int) -> None:
     mount("tmpfs", root, "tmpfs", SAFE, "mode=0755,size=16m")
     closed = [root]
     system = [Place(p, Kind.READ_ONLY) for p in SYSTEM if os.path.exists(p)] + [Place(p, Kind.HIDDEN) for p in NOT_OF_SYSTEM]
-    for place in in_order([*system, *_names_of_hosts(), *confinement.places]):
-        if _show(root, place, uid, gid):
-            closed.append(root + place.path)
+    places = in_order([*system, *_names_of_hosts(), *confinement.places])
+    later = [place for place in places if place.path.startswith("/dev/")]  # an attempt's secrets: /dev and /dev/shm are made anew first
+    closed += [root + place.path for place in places if place not in later and _show(root, place, uid, gid)]
     _devices(root, confinement.devices)
+    closed += [root + place.path for place in later if _show(root, place, uid, gid)]
     _account(root, uid, gid)
     os.makedirs(f"{root}/proc", exist_ok=True)
     mount("proc", f"{root}/proc", "proc", SAFE | MS_NOEXEC)
