@@ -90,7 +90,7 @@ def _self_signed() -> tuple[bytes, bytes]:
 def local_sockets(grpc_ports: Mapping[str, int]) -> Iterator[Path]:
     """The sockets that the server makes in /tmp, whatever it is told, for its roles to speak gRPC to each other."""
     for role, port in grpc_ports.items():
-        yield Path(f"/tmp/seaweedfs-{role}-grpc-{port}.sock")
+        yield Path(f"/tmp/seaweedfs-{role}-grpc-{port}.sock")  # nosec B108  # where the server makes them
 
 
 def refuse_taken(sockets: Iterator[Path]) -> None:

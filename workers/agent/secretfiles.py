@@ -28,7 +28,7 @@ from trainhouse.workers.secretstore.resolving import Resolver
 from trainhouse.workers.secretstore.store import SecretStore
 
 MAX_SUPERSEDED = 64
-RUNTIME_FOLDERS = ("/run", "/dev/shm")
+RUNTIME_FOLDERS = ("/run", "/dev/shm")  # nosec B108  # tmpfs, a folder of its own in it
 log = structlog.get_logger(__name__)
 
 

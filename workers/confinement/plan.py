@@ -90,4 +90,4 @@ def in_order(places: Iterable[Place]) -> tuple[Place, ...]:
 
 def scratch_places() -> tuple[Place, ...]:
     """Folders that every attempt has for itself."""
-    return tuple(Place(path, Kind.SCRATCH) for path in ("/tmp", "/var/tmp", HOME))
+    return tuple(Place(path, Kind.SCRATCH) for path in ("/tmp", "/var/tmp", HOME))  # nosec B108  # names of empty folders in a view
