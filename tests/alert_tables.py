@@ -26,7 +26,7 @@ from trainhouse.projections.registry import LANES, TABLES
 from trainhouse.projections.schema import read_schemas
 from trainhouse.projections.settings import ClickHouseSettings
 
-SQL_PASSWORD = "of-the-tests"
+SQL_PASSWORD = "of-the-tests"  # pragma: allowlist secret
 MEMORY = 1024**3
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import trainhouse
 from trainhouse.events import landlock
 from trainhouse.projections.endpoint.frames import FrameError, receive, send
 from trainhouse.projections.endpoint.mirror import mirror
@@ -68,10 +69,16 @@ def confine(scratch: Path, data: Path) -> bool:
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
     version = landlock.abi()
     ports: tuple[int, ...] | None = () if version >= landlock.PORTS_SINCE_ABI else None
-    libraries = {Path(p) for p in (sys.prefix, sys.base_prefix, *sys.path) if p}
+    libraries = {Path(p) for p in (sys.prefix, sys.base_prefix, *sys.path) if p} | _our_own()
     readable = [data, Path(f"/proc/{os.getpid()}"), *libraries, *map(Path, (*_SYSTEM, *_OF_THE_MACHINE))]
     scoped = version >= landlock.SCOPES_SINCE_ABI
     return landlock.restrict(landlock.existing(readable), [scratch], ports, ports, scoped)
+
+
+def _our_own() -> set[Path]:
+    """This package's folders, which a development install finds by links, and not by a path of libraries."""
+    package = Path(trainhouse.__path__[0])
+    return {package.resolve(), *(folder.resolve() for folder in package.iterdir() if folder.is_dir())}
 
 
 def _first_to_go() -> None:

@@ -121,9 +121,10 @@ class GuestProcess:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | {"TMPDIR": str(scratch)}
-            command = [sys.executable, "-m", "trainhouse.projections.endpoint.guest", str(theirs.fileno())]
+            # -P: the folder where it starts is no library. The projector's own has the stack's keys in it.
+            command = [sys.executable, "-P", "-m", "trainhouse.projections.endpoint.guest", str(theirs.fileno())]
             self._process = subprocess.Popen(
-                command, env=environment, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True
+                command, env=environment, cwd=scratch, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True
             )
             theirs.close()
             if self._closed.is_set():

@@ -42,7 +42,7 @@ class Site:
         self.url = f"http://127.0.0.1:{port}"
         self._environment = {k: v for k, v in os.environ.items() if not k.startswith("TRAINHOUSE_")} | {
             "TRAINHOUSE_KAFKA_BOOTSTRAP": bootstrap,
-            "TRAINHOUSE_CLICKHOUSE_PASSWORD": "of-the-tests",
+            "TRAINHOUSE_CLICKHOUSE_PASSWORD": "of-the-tests",  # pragma: allowlist secret
             "TRAINHOUSE_PROJECTOR_DATA_DIR": str(folder / "clickhouse"),
             "TRAINHOUSE_PROJECTOR_HTTP_PORT": str(port),
             "TRAINHOUSE_CLICKHOUSE_URL": self.url,

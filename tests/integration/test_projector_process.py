@@ -53,7 +53,7 @@ class Process:
         self._log = folder / "projector.log"
         self._environment = os.environ | {
             "TRAINHOUSE_KAFKA_BOOTSTRAP": bootstrap,
-            "TRAINHOUSE_CLICKHOUSE_PASSWORD": "of-the-tests",
+            "TRAINHOUSE_CLICKHOUSE_PASSWORD": "of-the-tests",  # pragma: allowlist secret
             "TRAINHOUSE_PROJECTOR_DATA_DIR": str(folder / "clickhouse"),
             "TRAINHOUSE_PROJECTOR_HTTP_PORT": str(self.port),
             "TRAINHOUSE_PROJECTOR_BATCH_MAX_RECORDS": "40",

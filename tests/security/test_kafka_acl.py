@@ -183,7 +183,7 @@ def test_the_operator_may_do_everything(kafka: Secured) -> None:
     "changed",
     [
         {"security_protocol": "PLAINTEXT", "sasl_mechanism": None},
-        {"sasl_password": "wrong"},
+        {"sasl_password": "wrong"},  # pragma: allowlist secret
         {"sasl_password": " "},
         {"sasl_username": "mallory"},
         {"sasl_mechanism": "PLAIN"},

@@ -26,7 +26,7 @@ from trainhouse.scheduler.core.directory_state import DirectoryState
 from trainhouse.scheduler.core.machine import Input
 from trainhouse.scheduler.core.screening import Arrived, screen
 
-VALUE = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vX7zA9cD1fG3hJ"
+VALUE = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vX7zA9cD1fG3hJ"  # pragma: allowlist secret
 POOL = PoolCreated(pool="default", partition=0)  # type: ignore[arg-type]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from trainhouse.workers.launcher.masker import Masker
 
-SECRET = "pX9+/q&Lr7 wünsch=TQ4z"
+SECRET = "pX9+/q&Lr7 wünsch=TQ4z"  # pragma: allowlist secret
 RAW = SECRET.encode()
 
 

@@ -13,21 +13,21 @@ from trainhouse.events.sensitive import looks_secret, masked_head, masked_json, 
 
 SECRETS = {
     "HF_TOKEN": "anything",
-    "DB_PASSWORD": "hunter2",
+    "DB_PASSWORD": "hunter2",  # pragma: allowlist secret
     "VNC_PASSWORD": "847184",
-    "WANDB_API_KEY": "x1",
+    "WANDB_API_KEY": "x1",  # pragma: allowlist secret
     "AWS_SECRET_ACCESS_KEY": "abc",
     "awsSecretKey": "abc",
     "MLFLOW_TRACKING_TOKEN": "eyJ",
     "CLIENT_SECRET": "s",
     "SSH_PRIVATE_KEY": "k",
-    "X": "AKIAIOSFODNN7EXAMPLE",
-    "Y": "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8",
-    "Z": "-----BEGIN RSA PRIVATE KEY-----\nMIIE",
-    "DATABASE": "postgresql://ada:lovelace@db:5432/x",
+    "X": "AKIAIOSFODNN7EXAMPLE",  # pragma: allowlist secret
+    "Y": "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8",  # pragma: allowlist secret
+    "Z": "-----BEGIN RSA PRIVATE KEY-----\nMIIE",  # pragma: allowlist secret
+    "DATABASE": "postgresql://ada:lovelace@db:5432/x",  # pragma: allowlist secret
     "HEADER": "Authorization: Bearer abcdefghijklmnop0123",
-    "BLOB": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
-    "SEEMS": "7f3a9c1e5b8d2046af13c97e0b6d5824",
+    "BLOB": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",  # pragma: allowlist secret
+    "SEEMS": "7f3a9c1e5b8d2046af13c97e0b6d5824",  # pragma: allowlist secret
     "CONFIG": '{"auth": "Zx9Qk2Lm8Rt5Vw1Yp4Bn7"}',
 }
 ORDINARY = {
@@ -39,7 +39,7 @@ ORDINARY = {
     "HF_TOKEN_PATH": "/run/token",
     "TOKEN_FILE": "secrets/hub",
     "DB_PASSWORD": "",
-    "GIT_COMMIT": "7f3a9c1e5b8d2046af13c97e0b6d58247f3a9c1e",
+    "GIT_COMMIT": "7f3a9c1e5b8d2046af13c97e0b6d58247f3a9c1e",  # pragma: allowlist secret
     "RUN_UUID": str(uuid.UUID(int=2**127 - 12345678901234567)),
     "NAMED": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
     "NCCL_SOCKET_IFNAME": "eth0,eth1",
