@@ -3,7 +3,7 @@
 from functools import singledispatch
 
 from trainhouse.events.base import Event
-from trainhouse.events.node import NodeNoticed, NodeProbed
+from trainhouse.events.node import NodeNoticed, NodeProbed, SignatureRefused
 from trainhouse.events.pool import NodeRestricted, Restriction
 from trainhouse.events.verdict import (
     DataStalled,
@@ -31,6 +31,11 @@ def _(event: NodeNoticed) -> str:
 def _(event: NodeProbed) -> str:
     failed = ", ".join(check.name for check in event.checks if not check.passed)
     return f"self test {event.probe} of node {event.node_id} {'passed' if event.passed else f'failed: {failed or event.probe}'}"
+
+
+@verdict_line.register
+def _(event: SignatureRefused) -> str:
+    return f"a record in the name of {event.claimed} was set aside: {event.reason} ({event.topic}, partition {event.partition}, offset {event.offset})"
 
 
 @verdict_line.register

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainhouse.events.envelope import Envelope
-from trainhouse.events.node import NodeLost, NodeNoticed, NodeProbed, NodeSuspected
+from trainhouse.events.node import NodeLost, NodeNoticed, NodeProbed, NodeSuspected, SignatureRefused
 from trainhouse.events.pool import NodeRestricted
 from trainhouse.events.verdict import (
     DataStalled,
@@ -23,8 +23,8 @@ from trainhouse.projections.record import Record, Row, clamp_ms, optional_ms
 from trainhouse.projections.rows.summary import summarize
 
 TABLE = "verdicts_rows"
-VerdictEvent = NodeSuspected | NodeLost | NodeRestricted | NodeNoticed | NodeProbed | Verdict
-TYPES = (NodeSuspected, NodeLost, NodeRestricted, NodeNoticed, NodeProbed, Verdict)
+VerdictEvent = NodeSuspected | NodeLost | NodeRestricted | NodeNoticed | NodeProbed | SignatureRefused | Verdict
+TYPES = (NodeSuspected, NodeLost, NodeRestricted, NodeNoticed, NodeProbed, SignatureRefused, Verdict)
 
 _TEXTS = ("pool", "job_id", "node_id", "boot_id", "device_id", "category", "rule", "fingerprint", "shard", "fault", "restriction", "source")
 _NUMBERS = ("attempt", "epoch", "rank", "step", "lost_steps")
