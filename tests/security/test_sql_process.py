@@ -134,6 +134,21 @@ def test_it_inherits_no_secret(guests: GuestProcess, monkeypatch: pytest.MonkeyP
     assert b"TRAINHOUSE" not in environment and b"PASSWORD" not in environment
 
 
+def test_where_the_projector_runs_is_no_library_of_it(writer: ConnectClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The folder of a stack holds its keys: as a library it would be open to the process.
+    stack = tmp_path / "stack"
+    stack.mkdir()
+    (stack / "json.py").write_text("raise SystemExit('a planted module was imported')")
+    monkeypatch.chdir(stack)
+    made = GuestProcess(tmp_path / "data", [tuple(map(str, row)) for row in writer.rows(OF_THE_WRITER)], LIMITS, 1)
+    made.start()
+    try:
+        assert count(made) == 10
+        assert not Path(os.readlink(f"/proc/{made.pid}/cwd")).is_relative_to(tmp_path)
+    finally:
+        made.close()
+
+
 @pytest.mark.skipif(landlock.abi() < landlock.SCOPES_SINCE_ABI, reason="Landlock of this kernel knows no ports or no scopes")
 def test_an_engine_without_a_gate_can_do_nothing_there(writer: ConnectClickHouse, tmp_path: Path) -> None:
     canary = tmp_path / "canary"
