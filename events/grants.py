@@ -76,7 +76,8 @@ PRINCIPALS: dict[str, Needs] = {
         transactions=("trainhouse-alerts",),
     ),
     "gateway": Needs(
-        reads=(t.STATUS, t.TOKENS, t.PROJECTS),
+        # The journal has a job's spec as it was submitted, to run it again.
+        reads=(t.STATUS, t.TOKENS, t.PROJECTS, t.DECISIONS),
         writes=(t.JOBS, t.TRACKING, t.METRICS, t.AUDIT, t.TOKENS),
         describes=_HISTORY,
         groups=("trainhouse-reader",),

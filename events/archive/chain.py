@@ -55,6 +55,8 @@ def verify(archive: PartitionArchive, log: PartitionLog | None = None, noted: It
         objects, records = objects + 1, records + len(segment.records)
     if missing:
         raise ChainBroken(f"the archive of {archive.name} has no object of the noted seal {min(missing)}: it was written anew, or cut")
+    if log is not None and (low := log.bounds()[0]) > at:
+        raise ChainBroken(f"the archive of {archive.name} ends at {at}, and the topic begins at {low}: {archive.key(at)} is missing")
     compared = _compared(archive, log, first, at) if log is not None and objects else 0
     return Proved(first, at, objects, records, seal, compared, min(times, default=None), max(times, default=None))
 

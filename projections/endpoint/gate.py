@@ -101,6 +101,7 @@ class Gate:
             raise QueryRefused("INTO OUTFILE would write a file on the server; redirect the output of your client", READONLY)
         if any(texts[at] == "SETTINGS" and found[at + 2].text == "=" for at in range(len(texts) - 2)):
             raise QueryRefused(NO_SETTINGS, READONLY)
+        _plain_values(found)
         own = _format(found)
         if own is None:
             return Passed(statement.strip(), None, tuple(found))
@@ -185,6 +186,14 @@ def _bound(found: list[Word]) -> None:
     for word in found:
         if word.kind == "bound" and "Identifier" in word.text:
             raise QueryRefused("a bound value cannot be a name here ({name:Identifier}); write the name into the query", READONLY)
+
+
+def _plain_values(found: list[Word]) -> None:
+    """The structure of a table may have expressions in it: as a bound value it would be judged once, and be another one the next time."""
+    for at, word in enumerate(found[:-2]):
+        called = word.kind in ("word", "name") and word.text.lower() == "values" and found[at + 1].text == "("
+        if called and any(each.kind == "bound" for each in _bracketed(tuple(found), at + 1)):
+            raise QueryRefused("values() takes no bound values here; write them into the query", READONLY)
 
 
 def _format(found: list[Word]) -> str | None:

@@ -1,6 +1,7 @@
 """The gate's verdicts of the statements that passed lately, so that a repeated question costs no second parse.
 
-Holds: bounded; kept by the text and the database alone, since bound values are values and never names. Safe for threads.
+Holds: bounded; kept by the text and the database alone, since bound values are values: the gate refuses them where the engine would read
+names or expressions from them. Safe for threads.
 Never: keeps a refusal.
 """
 

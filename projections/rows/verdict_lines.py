@@ -35,7 +35,8 @@ def _(event: NodeProbed) -> str:
 
 @verdict_line.register
 def _(event: SignatureRefused) -> str:
-    return f"a record in the name of {event.claimed} was set aside: {event.reason} ({event.topic}, partition {event.partition}, offset {event.offset})"
+    where = f"{event.topic}, partition {event.partition}, offset {event.offset}"
+    return f"a record in the name of {event.claimed} was set aside: {event.reason} ({where})"
 
 
 @verdict_line.register

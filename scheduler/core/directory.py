@@ -60,7 +60,7 @@ class DirectoryMachine:
 
     name = "directory"
     decide_version = 3
-    fold_version = 2
+    fold_version = 3
 
     def __init__(self, control_partitions: int = 1024) -> None:
         self._control_partitions = control_partitions

@@ -87,15 +87,16 @@ def _admit(arrived: Arrived, admission_partitions: int, now_ms: int) -> list[Out
     if not isinstance(envelope.event, TOPIC_EVENTS[JOBS]):
         allowed = ", ".join(cls.event_type for cls in TOPIC_EVENTS[JOBS])
         raise InvalidEvent(f"{envelope.type} does not belong on {arrived.topic}; send one of {allowed}", **_hints(envelope))
+    sent = envelope  # with its id as it was sent: a refusal puts the project before it
     envelope = vouched(envelope, arrived.project)
     if isinstance(envelope.event, ChangeProject):
         # How many partitions must know of it is intake's to say.
         envelope = replace(envelope, event=envelope.event.model_copy(update={"admission_partitions": admission_partitions}))
     time_ms = envelope.time_ms if envelope.time_ms is not None else max(arrived.timestamp_ms, 0) or now_ms
     if isinstance(envelope.event, JobSubmitted) and (sensitive := refusal(envelope.event.spec)):
-        raise InvalidEvent(f"spec.{sensitive}", **_hints(envelope))
+        raise InvalidEvent(f"spec.{sensitive}", **_hints(sent))
     value = encode(replace(envelope, order=None, time_ms=time_ms))
-    _small_enough(len(value), envelope)
+    _small_enough(len(value), sent)
     if isinstance(envelope.event, PoolCreated | SecretDeclared | SecretRemoved):  # what every part of the directory must know
         key = (envelope.event.pool if isinstance(envelope.event, PoolCreated) else envelope.event.project).encode()
         return [Outgoing(ADMISSION, key, value, HEADERS, partition) for partition in range(admission_partitions)]

@@ -7,7 +7,7 @@ Never: drops an input.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trainhouse.events import NodeRegistered
+from trainhouse.events import ForgetNodeKey, NodeRegistered
 from trainhouse.events.journal import MAX_REASON_CHARS, JournaledInput
 from trainhouse.events.signing import signature_of
 from trainhouse.scheduler.core.batch import Pending
@@ -30,11 +30,16 @@ class _Keys:
         self.new: dict[str, str] = {}
 
     def of_node(self, node_id: str) -> str:
+        if node_id in self.new:
+            return self.new[node_id]
         node = self._state.nodes.get(node_id)
-        return self.new.get(node_id) or (node.public_key if node is not None else "")
+        return node.public_key if node is not None else ""
 
-    def of_job(self, job_id: str) -> frozenset[str]:
+    def of_job(self, job_id: str, epoch: int | None) -> frozenset[str]:
         job = self._state.jobs.get(job_id)
+        if job is not None and epoch is not None and epoch < job.epoch:
+            # It ran elsewhere then, and what a node that was away ships now still counts: where, the state says no more.
+            return frozenset(node.public_key for node in self._state.nodes.values() if node.public_key)
         placements = job.allotment.placements if job is not None and job.allotment is not None else ()
         return frozenset(key for p in placements if (key := self.of_node(p.node_id)))
 
@@ -45,11 +50,16 @@ def _one(rules: VettingRules, keys: _Keys, topic: str, entry: Entry, item: Pendi
         return item
     event, value = envelope.event, entry.value or b""
     node_id, job_id = str(getattr(event, "node_id", "") or ""), str(getattr(event, "job_id", "") or "")
-    known = Known({node_id: keys.of_node(node_id)} if node_id else {}, {job_id: keys.of_job(job_id)} if job_id and not node_id else {})
+    known = Known(
+        {node_id: keys.of_node(node_id)} if node_id else {},
+        {job_id: keys.of_job(job_id, getattr(event, "epoch", None))} if job_id and not node_id else {},
+    )
     why = refusal(rules, known, topic, value, signature_of(entry.headers), event)
     if why:
         claimed = f"node {node_id}" if node_id else f"job {job_id}" if job_id else "platform"
         return replace(item, item=JournaledInput(item.offset, None, value), refusal=why[:MAX_REASON_CHARS], forged=claimed)
-    if isinstance(event, NodeRegistered) and event.public_key:
-        keys.new.setdefault(node_id, event.public_key)
+    if isinstance(event, NodeRegistered) and event.public_key and not keys.of_node(node_id):
+        keys.new[node_id] = event.public_key
+    if isinstance(event, ForgetNodeKey):
+        keys.new[node_id] = ""
     return item

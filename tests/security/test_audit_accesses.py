@@ -126,6 +126,22 @@ def test_sql_is_told_with_its_text_before_it_runs_and_with_its_cost_after(world:
     assert ended.access_id == granted.access_id and (ended.rows, ended.size_bytes, ended.status) == (3, len(answer.content), 200)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_sql_in_another_encoding_is_told_with_its_text_as_well(
+    world: World, told: Callable[[type[Event]], list[Any]], encoding: str
+) -> None:
+    headers = world.admin() | {"Content-Type": "application/json"}
+    answer = world.client.post("/v1/query", content='{"query": "SELECT 41 + 1"}'.encode(encoding), headers=headers)
+    [granted] = told(AccessGranted)
+    assert answer.status_code != 200 or "SELECT 41 + 1" in granted.text
+
+
+def test_a_statement_behind_a_long_comment_is_told(world: World, told: Callable[[type[Event]], list[Any]]) -> None:
+    world.client.post("/v1/query", json={"query": f"/*{'x' * 70_000}*/ SELECT 41 + 1"}, headers=world.admin())
+    [granted] = told(AccessGranted)
+    assert granted.text.startswith("/*xxx") and "SELECT 41 + 1" in granted.text
+
+
 def test_sql_that_is_refused_is_told_with_its_text_too(world: World, told: Callable[[type[Event]], list[Any]]) -> None:
     text = "SELECT * FROM file('/etc/passwd')"
     assert world.client.post("/v1/query", json={"query": text}, headers=world.admin()).status_code == 403

@@ -104,6 +104,15 @@ def test_a_removed_object_is_named(store: Store, log: MemoryPartition) -> None:
         verify(archive(store), None, [seal])
 
 
+def test_an_end_that_was_cut_off_is_found_by_where_the_topic_begins(store: Store, log: MemoryPartition) -> None:
+    *_, last = keys(store)
+    log.low = verify(archive(store)).end
+    assert verify(archive(store), log).end == log.low
+    del store.objects[last]
+    with pytest.raises(ChainBroken, match="is missing"):
+        verify(archive(store), log)
+
+
 def test_objects_that_change_places_are_found(store: Store) -> None:
     first, second, *_ = keys(store)
     store.objects[first], store.objects[second] = store.objects[second], store.objects[first]

@@ -238,6 +238,20 @@ def test_only_who_looks_after_a_project_changes_it_and_limits_are_for_operators(
     assert world.client.put("/v1/projects/vision", headers=world.token("ops", "operator"), json={"name": "vision"}).status_code == 202
 
 
+def test_an_operator_of_one_project_changes_no_other(world: World) -> None:
+    held, before = world.token("opa", "operator", projects=("speech",)), len(world.bus.of(ChangeProject))
+    for name in ("vision", "*"):
+        assert (
+            world.client.put(f"/v1/projects/{name}", headers=held, json={"name": name, "members": {"opa": "maintainer"}}).status_code == 404
+        )
+    assert len(world.bus.of(ChangeProject)) == before
+
+
+def test_who_may_only_read_stores_no_code(world: World) -> None:
+    for path in (f"/v1/code/{'0' * 64}", f"/v1/code/diffs/{'0' * 64}"):
+        assert "may only read" in refused(world.client.put(path, headers=world.token("vera"), content=b"x"), 403)
+
+
 def test_a_viewers_token_of_a_maintainer_changes_nothing(world: World) -> None:
     held = world.token("max", "viewer")
     assert world.client.put("/v1/projects/vision/members/eve", headers=held, json={"role": "maintainer"}).status_code == 403

@@ -81,6 +81,13 @@ def test_a_bound_value_is_no_name(at: Range, pool: ReadPool, kind: str) -> None:
             pool.query(text, "TSV", {"t": "file"})
 
 
+def test_a_structure_is_judged_each_time_or_not_taken(at: Range, pool: ReadPool) -> None:
+    text = "SELECT y FROM values({s:String}, 1)"
+    for structure in ("y UInt8", f"x UInt8, y String ALIAS toString(file('{at.targets.file}'))"):
+        with pytest.raises(QueryRefused):
+            pool.query(text, "TSV", {"s": structure})
+
+
 def test_bound_values_are_values(pool: ReadPool, tmp_path: Path) -> None:
     nasty = f"'), file('{tmp_path}"
     assert pool.query("SELECT {v:String}", "TSVRaw", {"v": nasty}).body.decode() == nasty + "\n"

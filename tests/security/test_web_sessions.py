@@ -14,6 +14,7 @@ from trainhouse.events.tracking import ExperimentChanged
 from trainhouse.gateway import login_codes, sessions, tokens
 from trainhouse.gateway.auth import COOKIE, PAGE_HEADER
 from trainhouse.gateway.context import Gateway
+from trainhouse.gateway.errors import Problem
 from trainhouse.gateway.live.hub import Hub
 from trainhouse.gateway.roles import Principal, Role
 
@@ -99,6 +100,21 @@ def test_signing_out_ends_the_session_also_for_who_kept_the_cookie(world: World)
     world.client.cookies.set(COOKIE, cookie)
     assert world.client.get("/v1/whoami").status_code == 401
     assert [e for e in world.bus.of(TokenRevoked) if e.reason == "signed out"], "other gateways are told"
+
+
+def test_signing_out_counts_also_for_who_has_asked_too_often(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    cookie = signed_in(world)
+    with monkeypatch.context() as patched:
+        patched.setattr("trainhouse.gateway.auth.count", _too_many)
+        assert world.client.delete("/v1/session").status_code == 403, "another site may have sent it"
+        assert world.client.delete("/v1/session", headers=PAGE).status_code == 204
+    world.client.cookies.clear()
+    world.client.cookies.set(COOKIE, cookie)
+    assert world.client.get("/v1/whoami").status_code == 401
+
+
+def _too_many(*_: object) -> None:
+    raise Problem(429, "Too many requests", "later")
 
 
 def test_a_session_ends_by_its_time_and_never_outlives_its_token() -> None:

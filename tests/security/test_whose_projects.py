@@ -106,6 +106,15 @@ def test_a_spec_that_names_another_project_is_rejected_with_what_to_write() -> N
     assert "spec.project" in status.reason and OWN in status.reason and OTHER not in status.reason.replace(OWN, "")
 
 
+def test_a_refusal_answers_under_the_id_that_was_sent() -> None:
+    for event in (
+        submission(f"{OWN}.a", env={"DB_PASSWORD": "hunter2"}),
+        submission("a"),
+        submission(f"{OWN}.a", project=OTHER),
+    ):  # pragma: allowlist secret
+        assert refused(event, event_id="my-1").submission_id == f"{OWN}/my-1"
+
+
 @pytest.mark.parametrize("job_id", ["a", f"{OTHER}.a", OWN, f"{OWN}-2.a"])
 def test_an_id_that_is_not_the_projects_own_is_rejected(job_id: str) -> None:
     assert f"{OWN}.NAME" in refused(submission(job_id)).reason

@@ -52,14 +52,18 @@ def _shown(request: Request, key: bytes) -> Principal:
     try:
         if header:
             return tokens.read(key, _bearer_of(header))
-        cookie = request.cookies.get(COOKIE, "")
-        if not cookie:
+        if not request.cookies.get(COOKIE, ""):
             raise unauthorized(f"a token is needed: send `Authorization: Bearer TOKEN`; {tokens.ADVICE}")
-        if request.method not in SAFE_METHODS and PAGE_HEADER not in request.headers:
-            raise Problem(403, "Forbidden", f"a session's cookie writes only together with the header {PAGE_HEADER}")
-        return sessions.read(key, cookie, int(time.time()))
+        return cookie_session(request)
     except BadToken as error:
         raise unauthorized(str(error)) from error
+
+
+def cookie_session(request: Request) -> Principal:
+    """The session of the pages' cookie, as it was made. Raises BadToken, or Problem 403 where another site may have sent a write."""
+    if request.method not in SAFE_METHODS and PAGE_HEADER not in request.headers:
+        raise Problem(403, "Forbidden", f"a session's cookie writes only together with the header {PAGE_HEADER}")
+    return sessions.read(gateway_of(request).key, request.cookies.get(COOKIE, ""), int(time.time()))
 
 
 def _bearer_of(header: str) -> str:

@@ -72,7 +72,8 @@ async def download(place: str, desk: Reading) -> StreamingResponse:
     row = await desk.run(run_id)
     sql = f"SELECT {_COLUMNS} FROM artifacts WHERE job_id = {{id:String}} AND path = {{path:String}} LIMIT 1"
     found = await desk.reader.one(sql, {"id": row["job_id"], "path": path})
-    if found is None:
+    # Whoever may write to the topic names a place: only that of the run's own files is read.
+    if found is None or not _own(desk.ports.objects, row["job_id"], found):
         raise missing(f"artifact {path} of run {run_id}")
     headers = {"Content-Length": str(found["size_bytes"]), "Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
     return StreamingResponse(pieces(desk.ports.objects, found), headers=headers, media_type="application/octet-stream")
@@ -122,6 +123,10 @@ def pieces(objects: S3ObjectStore, row: Row) -> Iterator[bytes]:
     key = row["uri"].removeprefix(objects.uri(""))
     for start in range(0, row["size_bytes"], PIECE_BYTES):
         yield objects.get_range(key, start, min(PIECE_BYTES, row["size_bytes"] - start))
+
+
+def _own(objects: S3ObjectStore, job_id: str, row: Row) -> bool:
+    return bool(row["uri"] == objects.uri(f"artifacts/{job_id}/{row['sha256']}"))
 
 
 async def _files(desk: Desk, run: Row, under: str) -> list[Json]:

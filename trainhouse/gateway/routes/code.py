@@ -65,9 +65,13 @@ async def put_diff(sha256: Sha256, request: Request, here: Here, principal: Subm
 
 
 async def _room(here: Gateway, principal: Principal) -> None:
-    """Raises Problem 429 where none of the sender's projects has room: which one the code is for, only its job says."""
-    if not principal.everywhere:
-        await here.storage.needs_room(*principal.writing().projects)
+    """Raises Problem 403 where the sender may write in no project, 429 where none of them has room: which one it is for, its job says."""
+    if principal.everywhere:
+        return
+    own = principal.writing().projects
+    if not own:
+        raise Problem(403, "Forbidden", f"{principal.sub} may only read projects: ask a maintainer of one to be made a submitter")
+    await here.storage.needs_room(*own)
 
 
 async def _stored(request: Request, here: Gateway, key: str, sha256: str, most_bytes: int) -> Stored:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 from trainhouse.events.audit import TokenRevoked
 from trainhouse.events.topics import TOKENS
 from trainhouse.gateway import login_codes, sealed, sessions, tokens
-from trainhouse.gateway.auth import COOKIE, Viewer, principal_of, unauthorized
+from trainhouse.gateway.auth import COOKIE, Viewer, cookie_session, unauthorized
 from trainhouse.gateway.context import Gateway, Here, address_of, now_ms
 from trainhouse.gateway.errors import BadToken, Problem
 from trainhouse.gateway.problems import busy
@@ -84,17 +84,20 @@ def session(body: SessionRequest, here: Here, request: Request, response: Respon
 
 @router.delete("/session", status_code=204)
 async def end_session(request: Request, here: Here, response: Response) -> None:
-    """Ends the session of the pages' cookie at every gateway, and forgets the cookie."""
+    """Ends the session of the pages' cookie at every gateway, and forgets the cookie.
+
+    Also where its holder has asked too often or has lost every right: a copy of the cookie must end in any case.
+    """
     response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
     try:
-        principal = principal_of(request)
-    except Problem:
+        principal = cookie_session(request)
+    except BadToken:
         return  # there is none that counts
-    if principal.session_id:
-        here.revocations.add(principal.session_id)
-        here.hub.wake()
-        event = TokenRevoked(token_id=principal.session_id, at_ms=now_ms(), by=principal.sub, reason="signed out")
-        await here.bus.send(TOKENS, event, secrets.token_hex(16))
+    request.state.principal = principal
+    here.revocations.add(principal.session_id)
+    here.hub.wake()
+    event = TokenRevoked(token_id=principal.session_id, at_ms=now_ms(), by=principal.sub, reason="signed out")
+    await here.bus.send(TOKENS, event, secrets.token_hex(16))
 
 
 @router.post("/login-codes", status_code=201)

@@ -65,6 +65,8 @@ async def set_project(project: ProjectPath, body: Project, here: Here, principal
     """Asks that a project be so, declared before or not."""
     if body.name != project:
         raise Problem(422, "Invalid request", f"name: the body says {body.name}, the address {project}; make them equal")
+    if not principal.sees(project):
+        raise not_found(f"project {project}")
     return await _ask(here, principal, request, body, here.projects.get(project))
 
 
