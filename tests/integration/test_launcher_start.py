@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -217,6 +218,30 @@ def test_each_rank_draws_numbers_of_its_own(launcher: Launcher, attempt: Attempt
     run(launcher, attempt, script, warm=True)
     assert [attempt.exit_of(r).exit_code for r in (0, 1)] == [0, 0]
     assert not set(attempt.stdout(0).split()) & set(attempt.stdout(1).split())
+
+
+def test_a_rank_finds_no_secret_of_an_earlier_job_in_the_memory_that_it_inherits(launcher: Launcher, tmp_path: Path) -> None:
+    scan = (
+        "import re\nfound = 0\n"
+        "for line in open('/proc/self/maps').read().splitlines():\n"
+        "    span, rights, *_ = line.split()\n"
+        "    start, end = (int(at, 16) for at in span.split('-'))\n"
+        "    with open('/proc/self/mem', 'rb', 0) as memory:\n"
+        "        try:\n"
+        "            memory.seek(start)\n"
+        "            found += 'w' in rights and len(re.findall(rb'sesame-[0-9a-f]{32}', memory.read(end - start)))\n"
+        "        except (OSError, ValueError, OverflowError): pass\n"
+        "print('found', found)"
+    )
+    secret = ",".join([f"sesame-{uuid.uuid4().hex}"] * 100)
+    for name, script, secrets, said in (("first", "print('ran')", {"TOKEN": secret}, "ran\n"), ("second", scan, {}, "found 0\n")):
+        attempt = Attempt(tmp_path / name, script)
+        try:
+            assert launcher.start(attempt.paths, attempt.launches(secrets=secrets), None).warm
+            assert (attempt.exit_of().exit_code, attempt.stdout()) == (0, said), attempt.stderr()
+        finally:
+            attempt.close()
+            until(lambda attempt=attempt: not attempt_alive(attempt.paths))
 
 
 def test_a_dead_warm_process_is_replaced_and_the_start_is_cold(tmp_path: Path) -> None:

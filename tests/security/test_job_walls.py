@@ -30,7 +30,7 @@ WAYS = ("warm", "cold")
 
 # What each attack is told: a folder of the platform's with secrets, another job's, the pid of the agent.
 ATTACKS = """
-import ctypes, json, os, signal, socket, sys
+import ctypes, json, os, resource, signal, socket, sys
 root, other, agent = sys.argv[1], sys.argv[2], int(sys.argv[3])
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
@@ -92,7 +92,9 @@ attack("is root")(lambda: os.getuid() == 0)
 attack("raises a limit")(lambda: open("/sys/fs/cgroup/memory/memory.limit_in_bytes", "w"))
 open("/tmp/mark", "w").write("x"); open("/dev/shm/mark", "w").write("x"); open("out", "w").write("x")
 open(os.environ["RANK"] + "/spool.jsonl", "a").close()
-print(json.dumps({"succeeded": sorted(n for n, ok in done.items() if ok), "tried": len(done), "uid": os.getuid()}), flush=True)
+dumps = [*resource.getrlimit(resource.RLIMIT_CORE), int(open("/proc/self/coredump_filter").read(), 16)]
+facts = {"tried": len(done), "uid": os.getuid(), "dumps": dumps}
+print(json.dumps({"succeeded": sorted(n for n, ok in done.items() if ok), **facts}), flush=True)
 if len(sys.argv) > 4:
     import time
     print("up", flush=True)
@@ -180,7 +182,7 @@ def test_no_attack_from_a_rank_or_a_command_beside_it_succeeds(
         beside = subprocess.run(command, input=json.dumps(order), capture_output=True, text=True, check=False)
         assert beside.returncode == 0, beside.stderr
         said = json.loads(beside.stdout.splitlines()[0])
-        assert said["succeeded"] == [] and said["uid"] == found["uid"]
+        assert said["succeeded"] == [] and said["uid"] == found["uid"] and said["dumps"] == [0, 0, 0]
 
         process = read_process(mine.paths.rank(0).pid)
         assert process is not None and "train.py" in dump_stack(process.pid)  # the agent still sees the rank
@@ -202,6 +204,25 @@ def test_two_attempts_have_other_uids_and_no_way_to_each_other(
     for attempt in attempts:
         (attempt.paths.code / "stop").touch()
         assert attempt.exit_of().exit_code == 0, attempt.stderr()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_first_process_is_out_of_reach_without_landlock_too(
+    launcher: Launcher, platform: Path, attempts: tuple[Attempt, Attempt], way: str
+) -> None:
+    if os.geteuid():
+        pytest.skip("the runner cannot change uid")
+    script = (
+        "import ctypes, os\n"
+        "print('traced', ctypes.CDLL(None).ptrace(16, 1, 0, 0) == 0)\n"
+        "for name in ('environ', 'mem', 'maps'):\n"
+        "    try: print(name, open(f'/proc/1/{name}', 'rb').read(1))\n"
+        "    except OSError: print(name, 'refused')\n"
+    )
+    mine, _ = attempts
+    start(launcher, mine, script, way, landlock=False)
+    assert mine.exit_of().exit_code == 0, mine.stderr()
+    assert mine.stdout().splitlines() == ["traced False", "environ refused", "mem refused", "maps refused"]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from trainhouse.workers.confinement import interpreters, seccomp
+from trainhouse.workers.confinement import interpreters, layers, seccomp, uids
 from trainhouse.workers.confinement.cgroups import Hierarchy, Limits, hierarchies, parents_of, settings_of
 from trainhouse.workers.confinement.layers import Layer, Layers
 from trainhouse.workers.confinement.plan import Confinement, Kind, Place, in_order
+from trainhouse.workers.confinement.system import ConfinementError
+from trainhouse.workers.launcher.launcher import starters_environment
 from trainhouse.workers.untrusted import open_plain, read_plain
 
 MOUNTS = """\
@@ -127,6 +129,47 @@ def test_a_link_a_pipe_or_a_folder_is_no_plain_file(tmp_path: Path) -> None:
 
 
 def test_what_lacks_is_said() -> None:
-    layers = Layers((Layer("uid", True), Layer("namespaces", False, "not permitted"), Layer("seccomp", True)))
-    assert not layers.complete and layers.lacking == "namespaces: not permitted"
-    assert Layers((Layer("uid", True), Layer("namespaces", True), Layer("seccomp", True))).complete
+    found = Layers((Layer("uid", True), Layer("namespaces", False, "not permitted"), Layer("seccomp", True)))
+    assert not found.complete and found.lacking == "namespaces: not permitted"
+    most = (Layer("uid", True), Layer("namespaces", True), Layer("seccomp", True))
+    assert not Layers(most).complete and Layers((*most, Layer("landlock", True))).complete
+
+
+def test_root_without_uids_for_jobs_gives_no_namespaces_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Layer, ...]] = []
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(layers, "_tried", lambda interpreter, base, more: asked.append(more) or "no uid is free")
+    uid, namespaces = layers._of_namespaces("python", Layers(()))
+    assert not uid.on and not namespaces.on and uid.why == namespaces.why == "no uid is free" and len(asked) == 1
+
+
+def test_a_uid_is_claimed_once_and_freed_with_its_descriptor(tmp_path: Path) -> None:
+    folder = str(tmp_path / "uids")
+    first, held = uids.claimed((500, 2), "seed", folder)
+    second, also_held = uids.claimed((500, 2), "seed", folder)
+    assert {first, second} == {500, 501} and os.stat(folder).st_mode & 0o777 == 0o700
+    with pytest.raises(ConfinementError, match="free"):
+        uids.claimed((500, 2), "seed", folder)
+    os.close(held)
+    again, held = uids.claimed((500, 2), "seed", folder)
+    assert again == first
+    os.close(held)
+    os.close(also_held)
+
+
+def test_uids_are_claimed_in_no_folder_and_by_no_file_of_others(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "own").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "own")
+    (tmp_path / "own" / "500").symlink_to(tmp_path / "target")
+    for name in ("open", "link", "own"):
+        with pytest.raises(ConfinementError):
+            uids.claimed((500, 1), "seed", str(tmp_path / name))
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_cold_starter_gets_what_it_needs_of_the_agents_environment_and_nothing_else() -> None:
+    needed = {"PATH": "/bin", "LD_LIBRARY_PATH": "/x", "HTTPS_PROXY": "http://p", "SSL_CERT_FILE": "/ca"}
+    others = {"TRAINHOUSE_KEY": "k", "AWS_SECRET_ACCESS_KEY": "k", "HUB_TOKEN": "k", "DATABASE_URL": "k"}  # pragma: allowlist secret
+    assert starters_environment(needed | others) == needed

@@ -47,7 +47,7 @@ class Layers:
     @property
     def complete(self) -> bool:
         """Whether a job can neither see nor touch what is not its own."""
-        return self.on(NAMESPACES) and self.on(SECCOMP) and (self.on(UID) or os.geteuid() != 0)
+        return self.on(NAMESPACES) and self.on(SECCOMP) and self.on(LANDLOCK) and (self.on(UID) or os.geteuid() != 0)
 
     @property
     def lacking(self) -> str:
@@ -84,15 +84,12 @@ def examine(interpreter: str) -> Layers:
 
 
 def _of_namespaces(interpreter: str, base: Layers) -> tuple[Layer, Layer]:
-    own_uid = os.geteuid() == 0
-    why_no_uid = "" if own_uid else "the agent is not root, so jobs keep its uid, in a user namespace"
-    if own_uid:
+    if os.geteuid() == 0:
+        # Both or none: root within namespaces, without a uid of its own, still owns the agent's files.
         said = _tried(interpreter, base, (Layer(UID, True), Layer(NAMESPACES, True)))
-        if not said:
-            return Layer(UID, True), Layer(NAMESPACES, True)
-        why_no_uid = said
+        return Layer(UID, not said, said), Layer(NAMESPACES, not said, said)
     said = _tried(interpreter, base, (Layer(NAMESPACES, True),))
-    return Layer(UID, False, why_no_uid), Layer(NAMESPACES, not said, said)
+    return Layer(UID, False, "the agent is not root, so jobs keep its uid, in a user namespace"), Layer(NAMESPACES, not said, said)
 
 
 def _tried(interpreter: str, base: Layers, more: tuple[Layer, ...]) -> str:

@@ -3,6 +3,7 @@
 Standard input is `{"argv", "env", "cwd"}`; nothing of the command's environment counts for this process, which may be privileged.
 
 Holds: the command is confined as the ranks are before anything of it runs. This process ends as the command did.
+Never: leaves a core dump; its memory and the command's hold secrets.
 """
 
 import json
@@ -12,12 +13,14 @@ import sys
 from pathlib import Path
 
 from trainhouse.workers.confinement.sandbox import RECORD, Sandbox
+from trainhouse.workers.confinement.system import without_core_dumps
 
 CANNOT_RUN = 127
 
 
 def main() -> None:
     """Entry point. Blocks until the command has ended."""
+    without_core_dumps()
     record = json.loads((Path(sys.argv[1]) / RECORD).read_bytes())
     order = json.load(sys.stdin)
     sandbox = Sandbox.of_record(record)

@@ -8,10 +8,8 @@ view, /dev/shm and messages. When the first process is killed, the kernel kills 
 Never: starts a thread; after `open` this process may not either (its children are born elsewhere).
 """
 
-import hashlib
 import os
 import signal
-import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,14 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trainhouse.workers.confinement import landlocked, seccomp, system, view
+from trainhouse.workers.confinement import landlocked, seccomp, system, uids, view
 from trainhouse.workers.confinement.cgroups import Groups
 from trainhouse.workers.confinement.plan import DEVICES, Confinement
 from trainhouse.workers.confinement.system import ConfinementError
 
 RECORD = "confinement.json"
 SCRATCH = "view"
-TRIES = 4096
 _KINDS = (("ipc", system.NEWIPC), ("mnt", system.NEWNS))
 
 
@@ -41,7 +38,7 @@ class Sandbox:
     pid: int | None = None
     user_namespace: bool = False
     _entrances: list[tuple[int, int]] = field(default_factory=list)
-    _claim: socket.socket | None = None
+    _claim: int | None = None
 
     @staticmethod
     def scope(confinement: Confinement) -> None:
@@ -52,7 +49,7 @@ class Sandbox:
     @classmethod
     def open(cls, folder: Path, own: Sequence[Path], confinement: Confinement) -> "Sandbox":
         """Makes it; `own`: folders that the attempt's uid is to hold. Raises ConfinementError or OSError, and then nothing is left."""
-        uid, claim = _claimed(confinement.uids, str(folder)) if confinement.uids else (os.getuid(), None)
+        uid, claim = uids.claimed(confinement.uids, str(folder)) if confinement.uids else (os.getuid(), None)
         gid = uid if confinement.uids else os.getgid()
         groups = Groups.make(confinement.groups, f"{folder.parent.name}-{folder.name}", confinement.limits)
         sandbox = cls(confinement, uid, gid, groups, _claim=claim)
@@ -61,7 +58,8 @@ class Sandbox:
                 for path in own:
                     _give(path, uid, gid)
                 # Who is outside is kept off by the folders above, which the view shows as empty ones.
-                for path in {folder, *(p.parent for p in own)}:
+                # Only those: the parent of the secrets' folder holds other jobs'.
+                for path in {folder, *(p.parent for p in own if p.parent.is_relative_to(folder))}:
                     path.chmod(path.stat().st_mode | 0o555)
             if confinement.namespaces:
                 sandbox._open_namespaces(folder)
@@ -167,9 +165,12 @@ class Sandbox:
                     signal.signal(number, signal.SIG_IGN if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) else signal.SIG_DFL)
             os.setsid()
             _close_all_but(writer)
+            self.groups.join()  # the hierarchies cannot be reached later; its memory is the attempt's
             system.unshare(system.NEWNS | system.NEWIPC)
             view.build(scratch, self.confinement, self.uid, self.gid)
             self._restrict()
+            if self.confinement.uids:
+                system.prctl(system.PR_SET_DUMPABLE, 0)  # ranks, which have its uid, may not trace it
             os.write(writer, b"ready")
             os.close(writer)
             while True:
@@ -193,7 +194,6 @@ class Sandbox:
             os.setresgid(self.gid, self.gid, self.gid)
             os.setresuid(self.uid, self.uid, self.uid)
         system.drop_capabilities()
-        system.prctl(system.PR_SET_DUMPABLE, 1)
         system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
         if c.landlock:
             readable = ["/"] if c.namespaces else [*view.SYSTEM, "/proc/self", *c.readable]
@@ -201,27 +201,13 @@ class Sandbox:
             landlocked.restrict_files(readable, [*c.writable, *(("/dev", "/proc") if c.namespaces else (*devices, "/proc/self"))])
         if c.seccomp:
             system.load_filter(seccomp.program(os.uname().machine, tracing=c.namespaces))
+        # Last: from here on processes of the same uid may trace this one, which must have nothing more to give up.
+        system.prctl(system.PR_SET_DUMPABLE, 1)
 
 
 def _namespaces_of(pid: int, kinds: Sequence[tuple[str, int]]) -> list[tuple[int, int]]:
     wanted = (*kinds, *(k for k in _KINDS if k not in kinds))
     return [(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC), kind) for name, kind in wanted]
-
-
-def _claimed(uids: tuple[int, int], seed: str) -> tuple[int, socket.socket]:
-    """A uid that no other attempt on this machine has. A name among abstract sockets is freed by the kernel, however its holder ends."""
-    first, count = uids
-    start = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big")
-    for number in range(min(TRIES, count)):
-        uid = first + (start + number) % count
-        holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-        try:
-            holder.bind(f"\0trainhouse-uid-{uid}")
-        except OSError:
-            holder.close()
-            continue
-        return uid, holder
-    raise ConfinementError(f"no uid from {first} on is free after {TRIES} tries")
 
 
 def _give(folder: Path, uid: int, gid: int) -> None:

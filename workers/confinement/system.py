@@ -5,7 +5,9 @@ Holds: each raises ConfinementError with its name and the kernel's reason; none 
 
 import ctypes
 import os
+import resource
 import struct
+import sys
 from pathlib import Path
 
 NEWNS, NEWIPC, NEWUSER, NEWPID = 0x20000, 0x8000000, 0x10000000, 0x20000000
@@ -77,6 +79,16 @@ def prctl(option: int, *arguments: int) -> None:
     """Calls prctl(2)."""
     values = [ctypes.c_ulong(a) for a in (*arguments, 0, 0, 0, 0)[:4]]
     _checked(_libc.prctl(option, *values), f"prctl {option}")
+
+
+def without_core_dumps() -> None:
+    """From here on this process and all that come of it leave no memory behind when they crash, also where a program takes core dumps."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        with open("/proc/self/coredump_filter", "w") as file:
+            file.write("0x0")
+    except OSError as error:
+        print(f"trainhouse: a program that takes core dumps may see memory of this attempt: {error}", file=sys.stderr, flush=True)
 
 
 def drop_bounding_set() -> None:

@@ -9,7 +9,6 @@ Never: leaves a core dump of a rank that has secrets, or the folder of these.
 import ctypes
 import json
 import os
-import resource
 import selectors
 import shutil
 import signal
@@ -24,6 +23,7 @@ import psutil
 
 from trainhouse.workers.confinement.plan import Confinement
 from trainhouse.workers.confinement.sandbox import Sandbox
+from trainhouse.workers.confinement.system import without_core_dumps
 from trainhouse.workers.launcher.output import RankOutput
 from trainhouse.workers.launcher.processes import kill_all, write_exit, write_process
 from trainhouse.workers.launcher.request import Order, RankOrder, StoreOrder
@@ -83,16 +83,6 @@ def become_keeper(order: Order, warm: bool) -> None:
     for number in ENDINGS:
         signal.signal(number, _pass_over)
     write_process(order.attempt.keeper, os.getpid(), warm=warm)
-
-
-def without_core_dumps() -> None:
-    """From here on this process and all that come of it leave no memory behind when they crash, also where a program takes core dumps."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    try:
-        with open("/proc/self/coredump_filter", "w") as file:
-            file.write("0x0")
-    except OSError as error:
-        print(f"keeper: a program that takes core dumps may see memory of this attempt: {error}", file=sys.stderr, flush=True)
 
 
 def _pass_over(number: int, frame: object) -> None:

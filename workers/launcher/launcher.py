@@ -1,7 +1,7 @@
 """Start the ranks of an attempt: warm where that is sound, cold otherwise or when the warm process fails.
 
 Holds: after `start` either every rank has a process and a keeper that records its end, or nothing of the attempt is left.
-Ranks outlive this object and its process. Secrets go through a socket or a pipe only.
+Ranks outlive this object and its process. Secrets go through a pipe or a file in memory only.
 Never: restarts ranks, reads Kafka.
 """
 
@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainhouse.workers.confinement.plan import Confinement
-from trainhouse.workers.launcher.eligible import Wanted, never_warm, why_cold
+from trainhouse.workers.launcher.eligible import Wanted, never_warm, start_time_environment, why_cold
 from trainhouse.workers.launcher.interpreters import identify, local_modules, looks_like_python, resolve
 from trainhouse.workers.launcher.ports import AttemptPaths, LaunchError, RankLaunch, Started, StoreSocket
 from trainhouse.workers.launcher.processes import attempt_processes, kill_all
 from trainhouse.workers.launcher.request import Order, RankOrder, StoreOrder
-from trainhouse.workers.launcher.warm_process import WarmGone, WarmProcess
+from trainhouse.workers.launcher.warm_process import AUTHORITIES, PASSED_ON, PROXIES, WarmGone, WarmProcess
 from trainhouse.workers.readable import readable
 
 MAX_REPLY_BYTES = 1 << 20
@@ -126,7 +126,7 @@ class Launcher:
             process = subprocess.Popen(
                 [sys.executable, "-m", "trainhouse.workers.launcher.cold", *map(str, fds)],
                 stdin=subprocess.PIPE,
-                env=without_ours(os.environ),
+                env=starters_environment(os.environ),
                 pass_fds=fds,
                 start_new_session=True,
             )
@@ -163,6 +163,7 @@ def _wanted(rank: RankOrder) -> Wanted:
     return Wanted(rank.argv, rank.env, interpreter, local_modules(rank.argv, Path(rank.cwd), rank.env))
 
 
-def without_ours(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment without the agent's own settings and the keys in them: whoever is forked from a process can read what it was given."""
-    return {k: v for k, v in environ.items() if not k.startswith(("TRAINHOUSE_", "AWS_"))}
+def starters_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a cold starter needs, and nothing else of the agent's: processes of the job can read what the starter was given."""
+    named = (*PASSED_ON, *PROXIES, *AUTHORITIES, "PYTHONPATH")
+    return {name: environ[name] for name in named if name in environ} | start_time_environment(environ)

@@ -1,9 +1,12 @@
-"""What the launcher tells a keeper, and how it travels: JSON with a length in front, descriptors beside it.
+"""What the launcher tells a keeper, and how it travels: JSON, in a file in memory for the warm process, which passes it on unread.
 
-Holds: a request is whole or refused; secrets travel only here, through a socket or a pipe, never in arguments or files.
+Messages to and from the warm process have their length in front and descriptors beside.
+
+Holds: a request is whole or refused; secrets travel only here, through a pipe or such a file, never in arguments or on a disk.
 """
 
 import json
+import os
 import socket
 import struct
 from collections.abc import Mapping
@@ -74,10 +77,25 @@ class Order:
         )
 
 
-def send(channel: socket.socket, payload: bytes, fds: tuple[int, ...] = ()) -> None:
-    """Send one message with its descriptors; blocks until the peer has taken it (bound it with the socket's timeout)."""
+def in_memory(order: Order) -> int:
+    """A descriptor of a file without a name that holds the order, to be read from its beginning. The caller closes it."""
+    payload = order.dumps()
+    _check_size(payload)
+    with open(os.memfd_create("order"), "wb") as file:
+        file.write(payload)
+        file.flush()
+        file.seek(0)
+        return os.dup(file.fileno())
+
+
+def _check_size(payload: bytes) -> None:
     if len(payload) > MAX_REQUEST_BYTES:
         raise ValueError(f"a launch request of {len(payload)} bytes is over the limit of {MAX_REQUEST_BYTES}; shorten env or command")
+
+
+def send(channel: socket.socket, payload: bytes, fds: tuple[int, ...] = ()) -> None:
+    """Send one message with its descriptors; blocks until the peer has taken it (bound it with the socket's timeout)."""
+    _check_size(payload)
     socket.send_fds(channel, [_LENGTH.pack(len(payload))], list(fds))
     channel.sendall(payload)
 

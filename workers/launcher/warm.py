@@ -2,6 +2,7 @@
 
 Holds: one thread, no device, no client, no state of any job. It ends when the launcher at the other end of FD is gone; keepers that it
 forked, and their ranks, stay.
+Never: reads an order. Its memory is what every later job's ranks inherit, so the keeper reads the order, after the fork.
 """
 
 import gc
@@ -94,25 +95,26 @@ def serve(channel: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers need no reaping
     while True:
         try:
-            payload, fds = receive(channel)
+            _, fds = receive(channel)
         except EOFError:
             return
         if os.fork() == 0:
             channel.close()
-            _keeper(payload, fds, keep_fds)
+            _keeper(fds, keep_fds)
         for fd in fds:
             os.close(fd)
 
 
-def _keeper(payload: bytes, fds: list[int], keep_fds: frozenset[int]) -> NoReturn:
+def _keeper(fds: list[int], keep_fds: frozenset[int]) -> NoReturn:
     code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
-        order = Order.loads(payload)
+        with open(fds[0], "rb") as file:
+            order = Order.loads(file.read())
         become_keeper(order, warm=True)
         host: Callable[[StoreOrder, int], Store] = ForkedStore if order.confinement else HostedStore
-        keep(order, fds[0], Forker(keep_fds), lambda store: host(store, fds[1]))
+        keep(order, fds[1], Forker(keep_fds), lambda store: host(store, fds[2]))
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())

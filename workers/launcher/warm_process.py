@@ -10,11 +10,14 @@ import subprocess
 
 from trainhouse.workers.launcher.eligible import WarmFacts, start_time_environment
 from trainhouse.workers.launcher.interpreters import identify
-from trainhouse.workers.launcher.request import Order, receive, send
+from trainhouse.workers.launcher.request import Order, in_memory, receive, send
 from trainhouse.workers.readable import readable
 
 SEND_TIMEOUT_S = 10.0
 PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ")
+# Ranks are given these too; they lead to a network and name no key of the agent's.
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+AUTHORITIES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 class WarmGone(Exception):
@@ -63,10 +66,13 @@ class WarmProcess:
 
     def send(self, order: Order, fds: tuple[int, ...]) -> None:
         """Give it an order; raises WarmGone."""
+        memory = in_memory(order)
         try:
-            send(self._channel, order.dumps(), fds)
+            send(self._channel, b"", (memory, *fds))
         except OSError as error:
             raise WarmGone(f"the warm process does not take orders: {error}") from error
+        finally:
+            os.close(memory)
 
     def close(self) -> None:
         """End it; its keepers and ranks stay."""
