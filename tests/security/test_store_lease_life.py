@@ -156,7 +156,8 @@ def test_a_checkpoint_of_the_first_format_is_restored_by_leave_and_no_other_shar
     with pytest.raises(ObjectStoreRefused, match=f"trainhouse store own {job} --project lm"):
         restored(heirs.store(), heir, 1, job)
     say_owner(key, job, "lm")
-    assert restored(heirs.store(), heir, 1, job) == 5.0
+    heirs = Attempt.begun(object_store_endpoint, leases, tmp_path, allocation(heir, 2, resume_from=job))
+    assert restored(heirs.store(), heir, 2, job) == 5.0
     own = Attempt.begun(object_store_endpoint, leases, tmp_path, allocation(job, 2))
     assert restored(own.store(), job, 2) == 5.0
     # A manifest that a rank makes up now, of the old format and an old epoch: it opens nothing that is not there for this job.

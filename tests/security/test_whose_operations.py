@@ -83,6 +83,12 @@ def test_a_request_counts_once() -> None:
     assert permission.refusal(*asked(OPERATOR, event_id="f"), NOW_MS + 1) == ""
 
 
+def test_a_request_from_before_the_agents_start_does_not_count_again() -> None:
+    restarted = Permission(KEYS, required=True, started_ms=NOW_MS + 1)
+    assert "before this agent started: ask again" in restarted.refusal(*asked(OPERATOR), NOW_MS + 2)
+    assert restarted.refusal(*asked(OPERATOR, at_ms=NOW_MS + 1), NOW_MS + 2) == ""
+
+
 def test_where_no_signature_is_required_a_signed_one_is_checked_all_the_same() -> None:
     lax = Permission(KEYS, required=False)
     assert lax.refusal(*asked(None), NOW_MS) == ""

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from trainhouse.workers.agent.confining import Confiner, Hidden
+from trainhouse.workers.agent.devices import CpuSlots
 from trainhouse.workers.confinement import interpreters, layers, seccomp, uids
 from trainhouse.workers.confinement.cgroups import Hierarchy, Limits, hierarchies, parents_of, settings_of
 from trainhouse.workers.confinement.layers import Layer, Layers
 from trainhouse.workers.confinement.plan import Confinement, Kind, Place, in_order
 from trainhouse.workers.confinement.system import ConfinementError
+from trainhouse.workers.launcher.interpreters import identify
 from trainhouse.workers.launcher.launcher import starters_environment
-from trainhouse.workers.untrusted import open_plain, read_plain
+from trainhouse.workers.untrusted import open_plain, read_bounded, read_plain, text_or_empty
 
 MOUNTS = """\
 31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw
@@ -126,6 +129,50 @@ def test_a_link_a_pipe_or_a_folder_is_no_plain_file(tmp_path: Path) -> None:
     for name in ("link", "pipe", "folder", "none"):
         with pytest.raises(OSError):
             open_plain(tmp_path / name)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_a_device_or_a_flood_in_an_installation_holds_nothing_up(tmp_path: Path) -> None:
+    site = tmp_path / "lib/python3.11/site-packages"
+    (site / "torch").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").touch()
+    (tmp_path / "lib/python3.11/os.py").touch()
+    os.mkfifo(tmp_path / "pipe")
+    with open(tmp_path / "flood", "wb") as flood:
+        flood.truncate(1 << 40)
+    for name in ("pipe", "flood", "/dev/zero", "/dev/tty"):
+        for place in (tmp_path / "pyvenv.cfg", site / "x.pth", site / "__editable___x_finder.py", site / "torch/version.py"):
+            place.unlink(missing_ok=True)
+            place.symlink_to(tmp_path / name)
+        assert identify(str(tmp_path / "bin/python")).torch_version == ""
+        for trusted in (False, True):
+            assert set(interpreters.shown_for(str(tmp_path / "bin/python"), trusted=trusted)) <= {str(tmp_path)}
+    assert len(read_bounded(tmp_path / "flood")) == 65_536 and text_or_empty(tmp_path / "pipe") == text_or_empty(tmp_path / "none") == ""
+
+
+def installation(folder: Path) -> str:
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/python").touch()
+    (folder / "pyvenv.cfg").touch()
+    return str(folder / "bin/python")
+
+
+def test_no_installation_of_the_agents_own_or_that_jobs_may_write_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agents, shared, good = (tmp_path / name for name in ("agents", "shared", "good"))
+    for folder in (agents / "n1", tmp_path / "secrets"):
+        folder.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(agents)
+    hidden = Hidden(tmp_path / "link" / "n1", tmp_path / "secrets")
+    confiner = Confiner("none", "python", hidden, CpuSlots("n", 1), 0, (f"{shared}:rw", f"{good}"))
+    refused = [installation(agents / "n1/a"), installation(shared / "venv"), str(tmp_path / "link/n1/a/bin/python")]
+    (tmp_path / "other").symlink_to(shared)
+    refused.append(str(tmp_path / "other/venv/bin/python"))
+    python = installation(good / "venv")
+    assert {str(agents), str(agents / "n1"), str(tmp_path / "link")} <= {p.path for p in hidden.places()}
+    assert confiner._of_job(python) == [str(good / "venv")]
+    monkeypatch.setattr(interpreters, "shown_for", lambda *_, **__: pytest.fail("it was looked at"))
+    assert [confiner._of_job(path) for path in refused] == [[]] * 4 and confiner._of_job(None) == []
 
 
 def test_what_lacks_is_said() -> None:

@@ -4,6 +4,7 @@ Holds: a job sees the system, Python, the paths that the operator named, and its
 jobs', are never among them, also where they lie in a folder that is shown.
 """
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +37,9 @@ class Hidden:
     secrets_dir: Path
 
     def places(self) -> list[Place]:
-        return [Place(str(p), Kind.HIDDEN) for p in (self.agent_dir.parent, self.agent_dir, self.secrets_dir)]
+        """Each as it is named, and where it really is."""
+        named = [str(p) for p in (self.agent_dir.parent, self.agent_dir, self.secrets_dir)]
+        return [Place(p, Kind.HIDDEN) for p in dict.fromkeys((*named, *map(os.path.realpath, named)))]
 
 
 @dataclass
@@ -98,10 +101,18 @@ class Confiner:
         return layers.confinement(in_order(places), nodes, self._limits(allocation, placement))
 
     def _of_job(self, interpreter: str | None) -> list[str]:
-        """The installation of Python that a job names; never one that holds, or lies in, a folder of the agent's."""
-        shown = interpreters.shown_for(interpreter, trusted=False) if interpreter else ()
+        """The installation of Python that a job names; never one that holds, or lies in, a folder of the agent's.
+
+        Nor one in a folder in which jobs write: the folder is shown already, and what a job put there says nothing about other folders.
+        """
+        if not interpreter:
+            return []
         hidden = [p.path for p in self.hidden.places()]
-        return [p for p in shown if not any(_within(h, p) or _within(p, h) for h in hidden)]
+        written = [q for p in self.declared() if p.kind is Kind.WRITABLE for q in (p.path, os.path.realpath(p.path))]
+        if _lies_in(interpreter, (*hidden, *written)):
+            return []
+        shown = interpreters.shown_for(interpreter, trusted=False)
+        return [p for p in shown if not _lies_in(p, (*hidden, *written)) and not any(_holds(p, h) for h in hidden)]
 
     def declared(self) -> list[Place]:
         """What the operator shows."""
@@ -132,6 +143,15 @@ class Confiner:
         most = round(self.memory_bytes * MEMORY_FOR_ALL) or None
         memory = round(memory_gib * GIB) if whole else most
         return Limits(memory, PIDS_PER_RANK * len(placement.ranks), None if cpus == float("inf") else cpus)
+
+
+def _lies_in(path: str, folders: Sequence[str]) -> bool:
+    """Whether it does as it is named, or where it really is."""
+    return any(_within(p, f) for p in (os.path.abspath(path), os.path.realpath(path)) for f in folders)
+
+
+def _holds(folder: str, path: str) -> bool:
+    return _within(path, folder) or _within(path, os.path.realpath(folder))
 
 
 def _within(path: str, folder: str) -> bool:

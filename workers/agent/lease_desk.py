@@ -36,6 +36,10 @@ LOOK_DEADLINE_S = 10.0
 CLOCK_AGAIN_S = 300.0
 CLOCK_WARNING_S = 60.0
 KEYS_FOR_S = 900
+# Of a store that gives no keys at all, or none to this agent; every other refusal may pass, or is of one attempt.
+NO_STS = frozenset({"AccessDenied", "NotImplemented", "InvalidAction", "MethodNotAllowed"})
+# Of a lease that makes a longer policy than the store takes: this attempt's requests are signed.
+NO_SUCH_POLICY = frozenset({"PackedPolicyTooLarge", "MalformedPolicyDocument", "ValidationError"})
 log = structlog.get_logger(__name__)
 
 
@@ -51,6 +55,7 @@ class Tenant:
     shared: dict[str, frozenset[str]] = field(default_factory=dict)
     first_epochs: dict[str, int] = field(default_factory=dict)
     refused: int = 0
+    not_resumable: CheckpointError | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -87,7 +92,14 @@ class LeaseDesk:
                     tenant.lease = Lease(tenant.job_id, tenant.epoch)
             except Exception as error:
                 return [_failed(error)] * len(asks)
-            return [self._answer(tenant, ask) for ask in asks]
+            answers: list[Answer] = []
+            away: Answer | None = None  # then each further ask would wait for the store as long again
+            for ask in asks:
+                known = _known(tenant, tenant.lease, ask)
+                answers.append(self._answer(tenant, ask) if known or away is None else away)
+                if not known and answers[-1].get("kind") == "unavailable":
+                    away = answers[-1]
+            return answers
 
     def session(self, tenant: Tenant) -> SessionKeys | Answer | None:
         """Keys that end by themselves and allow the same; None where the store gives none. Blocks on the store."""
@@ -106,8 +118,11 @@ class LeaseDesk:
         try:
             return self._assumed(role, tenant.lease)
         except ClientError as error:
+            code = error.response.get("Error", {}).get("Code")
+            if code not in NO_STS | NO_SUCH_POLICY:
+                return Answer(kind="unavailable", why=f"the store gives no keys just now: {why(error)}")
             log.warning("the store gives no keys for ranks: each of their requests is signed instead", role=role, error=why(error))
-            self._no_sts = True
+            self._no_sts = self._no_sts or code in NO_STS
             return None
         except (BotoCoreError, HTTPError) as error:
             return Answer(kind="unavailable", why=f"the store's STS does not answer: {why(error)}")
@@ -136,13 +151,21 @@ class LeaseDesk:
         return parse_resume_from(tenant.resume_from, self._objects).job_id
 
     def _learn_resumes(self, tenant: Tenant) -> None:
-        """Whom it resumes from, if that is of its project. Raises CheckpointError."""
+        """Whom it resumes from, if that is of its project; looked up once. Raises CheckpointError."""
         assert tenant.lease is not None
         if tenant.lease.resumes is not None or not tenant.resume_from:
             return
-        wanted = self._wanted(tenant)
-        if wanted != tenant.job_id:
-            tenant.first_epochs[wanted] = resumable(self._objects, wanted, tenant.project).first_epoch
+        if tenant.not_resumable is not None:
+            raise tenant.not_resumable.with_traceback(None)
+        try:
+            wanted = self._wanted(tenant)
+            if wanted != tenant.job_id:
+                tenant.first_epochs[wanted] = resumable(self._objects, wanted, tenant.project).first_epoch
+        except RetryableError:
+            raise
+        except CheckpointError as error:
+            tenant.not_resumable = error
+            raise
         tenant.lease = replace(tenant.lease, resumes=wanted)
 
     def _learn_shared(self, tenant: Tenant) -> None:

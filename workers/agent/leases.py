@@ -1,10 +1,11 @@
-"""Where this node's ranks ask for leave to the object store: a Unix socket in each attempt's folder, served by one thread of the agent.
+"""Where this node's ranks ask for leave to the object store: a Unix socket in each attempt's folder, served by one thread
+of the agent, and at most one more for each attempt.
 
 Holds: who reaches an attempt's socket has that attempt's rights, so the uid of each connection is compared with that of the attempt's code,
 which a confined attempt gets only once its ranks start. Connections, lines and requests a second have a bound for each attempt. An attempt
 that is over, or that a newer one of its job on this node replaces, gets nothing more. A restarted agent opens the sockets of adopted
 attempts again.
-Never: holds up the agent's loop.
+Never: holds up the agent's loop, or its own: what waits for the store waits in a thread, and an attempt waits for itself alone.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ import stat
 import struct
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,19 +35,21 @@ from trainhouse.workers.launcher import AttemptPaths
 MAX_CONNECTIONS = 256
 ASKS_A_SECOND = 1_000
 BURST = 5_000
+THREADS = 64
 _PEER = struct.Struct("3i")
 log = structlog.get_logger(__name__)
 
 
 @dataclass
 class _Open:
-    """One attempt that has leave."""
+    """One attempt that has leave. `turn`: its requests are answered one after another, by one thread at most."""
 
     tenant: Tenant
     code: Path
     listener: socket.socket
     server: asyncio.Server | None = None
     over: bool = False
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
     left: float = BURST
     filled_at_s: float = field(default_factory=time.monotonic)
@@ -96,6 +100,7 @@ class StoreLeases:
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
+            self._loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="store-leases"))
             threading.Thread(target=self._loop.run_forever, name="store-leases", daemon=True).start()
         return self._loop
 
@@ -130,14 +135,15 @@ class StoreLeases:
         wait_s = opened.wait_s(max(1, len(asks)))
         if wait_s:
             await asyncio.sleep(wait_s)
-        replaced = self._replaced(opened)
-        if told.get("session"):
-            return {"session": replaced or await asyncio.to_thread(self._desk.session, tenant)}
-        if replaced is not None:
-            return {"answers": [replaced] * len(asks)}
-        if self._desk.ready(tenant, asks):
-            return {"answers": self._desk.answer(tenant, asks)}
-        return {"answers": await asyncio.to_thread(self._desk.answer, tenant, asks)}
+        async with opened.turn:  # so that this loop never waits for the tenant's lock
+            replaced = self._replaced(opened)
+            if told.get("session"):
+                return {"session": replaced or await asyncio.to_thread(self._desk.session, tenant)}
+            if replaced is not None:
+                return {"answers": [replaced] * len(asks)}
+            if self._desk.ready(tenant, asks):
+                return {"answers": self._desk.answer(tenant, asks)}
+            return {"answers": await asyncio.to_thread(self._desk.answer, tenant, asks)}
 
     def _replaced(self, opened: _Open) -> Answer | None:
         job_id, epoch = opened.tenant.job_id, opened.tenant.epoch

@@ -181,7 +181,7 @@ def permission_of(settings: AgentSettings) -> Permission:
     keys = read_keys(settings.operations_keys)
     if not settings.require_signed:
         log.warning("operations need no signature here: whoever may write to their topic runs commands in jobs; see require_signed")
-    return Permission(keys, settings.require_signed)
+    return Permission(keys, settings.require_signed, now_ms())
 
 
 def confiner_of(settings: AgentSettings, store: StoreSettings, devices: DeviceSource, memory_bytes: int) -> Confiner:

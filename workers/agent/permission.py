@@ -1,6 +1,7 @@
 """Whether an agent obeys an operation: who signed it, for whom, how old it is, and whether it was obeyed before.
 
-Holds: where signatures are required, nothing is done that no known key signed; a signature counts once, and for minutes. A gateway's key
+Holds: where signatures are required, nothing is done that no known key signed; a signature counts once, and for minutes; none
+counts from before the agent's start, since what it obeyed before that is not remembered. A gateway's key
 vouches for its user's role, an operator's key for its holder; a viewer's role reads no stack and runs no command.
 Never: trusts a name in the request for itself.
 """
@@ -53,10 +54,11 @@ def read_keys(path: Path | None) -> dict[str, KnownKey]:
 
 @dataclass(slots=True)
 class Permission:
-    """One agent's. `required`: what is not signed is refused."""
+    """One agent's. `required`: what is not signed is refused. `started_ms`: when this agent began to remember what it obeyed."""
 
     keys: Mapping[str, KnownKey]
     required: bool
+    started_ms: int = 0
     _seen: OrderedDict[str, int] = field(default_factory=OrderedDict)
 
     def refusal(self, envelope: Envelope, value: bytes, signature: Signature | None, now_ms: int) -> str:
@@ -86,6 +88,8 @@ class Permission:
     def _by_time(self, envelope: Envelope, now_ms: int) -> str:
         if envelope.time_ms is None or abs(now_ms - envelope.time_ms) > MAX_AGE_MS:
             return f"it was signed more than {MAX_AGE_MS // 60_000} minutes ago by this node's clock, or ahead of it"
+        if envelope.time_ms < self.started_ms:
+            return "it was signed before this agent started: ask again"
         while self._seen and next(iter(self._seen.values())) < now_ms - 3 * MAX_AGE_MS:
             self._seen.popitem(last=False)
         if str(envelope.id) in self._seen:

@@ -1,6 +1,7 @@
 """Which folders a Python needs to run: its environment's, its base installation's, and those of packages installed for development.
 
-Holds: reads files only. A folder is named only when it looks like an installation of Python, or when such a one refers to it.
+Holds: reads files only, and of each no more than its beginning: a job may have made them. A folder is named only
+when it looks like an installation of Python, or when such a one refers to it.
 """
 
 import ast
@@ -8,6 +9,8 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from trainhouse.workers.untrusted import text_or_empty
 
 MAX_LINKS = 16
 _MAPPING = re.compile(r"^MAPPING[^=]*=\s*(\{.*\})\s*$", re.MULTILINE)
@@ -71,7 +74,7 @@ def _referred(packages: Path) -> Iterator[str]:
 
 
 def _mapped(file: Path) -> Iterator[str]:
-    found = _MAPPING.search(file.read_text())
+    found = _MAPPING.search(text_or_empty(file))
     try:
         mapping = ast.literal_eval(found.group(1)) if found else {}
     except (ValueError, SyntaxError):
@@ -83,7 +86,4 @@ def _mapped(file: Path) -> Iterator[str]:
 
 
 def _lines(file: Path) -> list[str]:
-    try:
-        return [line.strip() for line in file.read_text().splitlines()]
-    except (OSError, UnicodeDecodeError):
-        return []
+    return [line.strip() for line in text_or_empty(file).splitlines()]

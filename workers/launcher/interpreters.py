@@ -1,6 +1,7 @@
 """Recognise interpreters on disk: which program and environment a `python` is, and what lies beside a script.
 
-Holds: reads files only; starts nothing. Two virtual environments on one base python are two interpreters.
+Holds: reads files only, and of each no more than its beginning: a job may have made them; starts nothing. Two virtual
+environments on one base python are two interpreters.
 """
 
 import os
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainhouse.workers.launcher.eligible import Interpreter
+from trainhouse.workers.untrusted import text_or_empty
 
 PYTHONS = ("python", "python3")
 _VERSION = re.compile(r"^__version__\s*=\s*['\"]([^'\"]+)", re.MULTILINE)
@@ -27,7 +29,7 @@ def identify(program: str) -> Interpreter:
 
 def _torch_version(prefix: Path) -> str:
     for found in sorted(prefix.glob("lib/python3*/site-packages/torch/version.py")):
-        match = _VERSION.search(found.read_text())
+        match = _VERSION.search(text_or_empty(found))
         if match:
             return match.group(1)
     return ""

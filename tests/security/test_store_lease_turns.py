@@ -1,0 +1,142 @@
+"""One attempt's requests to a slow store hold up neither another attempt's nor its own more often than once. Without a server."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import orjson
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.security.store_lease_support import allocation, fresh
+from tests.waiting import until
+from trainhouse.checkpointing.errors import ObjectMissing, ObjectStoreUnavailable
+from trainhouse.checkpointing.lease.rule import Ask, Operation
+from trainhouse.checkpointing.lease.wire import connected
+from trainhouse.checkpointing.objects import ObjectStore
+from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.workers.agent.lease_desk import LeaseDesk, Tenant
+from trainhouse.workers.agent.leases import StoreLeases
+from trainhouse.workers.launcher import AttemptPaths
+
+SETTINGS = StoreSettings(endpoint="http://127.0.0.1:9", bucket="b", access_key="a", secret_key="s")  # pragma: allowlist secret
+
+
+class Held:
+    """A store in which no job has an owner, and whose reads wait for `go`."""
+
+    address = "here"
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.reads: list[str] = []
+        self.waiting = 0
+        self.away = False
+
+    def uri(self, key: str) -> str:
+        return key
+
+    def put_if_absent(self, key: str, body: bytes) -> bool:
+        return True
+
+    def get(self, key: str) -> bytes:
+        self.reads.append(key)
+        if "nothing" in key:
+            self.waiting += 1
+            assert self.go.wait(60)
+            if self.away:
+                raise ObjectStoreUnavailable("away")
+        raise ObjectMissing(key)
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    made = Held()
+    yield made
+    made.go.set()
+
+
+def desk_of(held: Held, settings: StoreSettings = SETTINGS) -> LeaseDesk:
+    desk = LeaseDesk(settings, cast(ObjectStore, held))
+    desk._clock = cast(Any, SimpleNamespace(due=lambda: False, look=lambda: None, now_s=desk._clock.now_s))
+    return desk
+
+
+def begun(leases: StoreLeases, folder: Path, resume_from: str | None = None) -> tuple[str, Path]:
+    told = allocation(fresh("turn"), resume_from=resume_from)
+    paths = AttemptPaths.of(folder, str(told.job_id), 1)
+    paths.code.mkdir(parents=True, exist_ok=True)
+    leases.begin(told, paths)
+    return str(told.job_id), paths.store_socket
+
+
+def ask(job: str) -> bytes:
+    return orjson.dumps({"asks": [{"operation": "get", "key": f"jobs/{job}/commits/0000000000"}]}) + b"\n"
+
+
+def answer(channel: socket.socket) -> dict[str, Any]:
+    found = cast(dict[str, Any], orjson.loads(channel.makefile().readline()))
+    return cast(dict[str, Any], found["answers"][0])
+
+
+def test_an_attempt_that_waits_for_the_store_holds_up_itself_alone(held: Held, tmp_path: Path) -> None:
+    leases = StoreLeases(SETTINGS)
+    leases._desk = desk_of(held)
+    try:
+        own, mine = begun(leases, tmp_path, "nothing")
+        neighbour, theirs = begun(leases, tmp_path)
+        with connected(mine, 30) as first:
+            first.sendall(ask(own))
+            assert answer(first)["url"]  # so that its own keys are answered on the loop
+            slow = [connected(mine, 30) for _ in range(100)]
+            for channel in slow:
+                channel.sendall(ask("nothing"))
+            until(lambda: held.waiting == 1)
+            first.sendall(ask(own))
+            with connected(theirs, 10) as channel:
+                channel.sendall(ask(neighbour))
+                assert answer(channel)["url"]
+            held.go.set()
+            assert answer(first)["url"]
+            assert {answer(channel)["kind"] for channel in slow} == {"refused"}
+            for channel in slow:
+                channel.close()
+        assert held.waiting == 1
+    finally:
+        held.go.set()
+        leases.close()
+
+
+@pytest.mark.parametrize(("away", "kind", "reads"), [(False, "refused", 1), (True, "unavailable", 2)])
+def test_what_is_not_there_is_read_once_and_a_store_that_is_away_once_for_each_batch(held: Held, away: bool, kind: str, reads: int) -> None:
+    held.away = away
+    held.go.set()
+    desk, tenant = desk_of(held), Tenant("j", 1, "lm", "nothing")
+    for _ in range(2):
+        answers = desk.answer(tenant, [Ask(Operation.GET, "jobs/nothing/commits/0000000000")] * 256)
+        assert [a["kind"] for a in answers] == [kind] * 256
+    assert held.waiting == reads
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "for_ever"),
+    [("Throttling", "unavailable", False), ("InternalError", "unavailable", False), ("PackedPolicyTooLarge", None, False)]
+    + [(code, None, True) for code in ("AccessDenied", "NotImplemented", "InvalidAction", "MethodNotAllowed")],
+)
+def test_a_refusal_of_sts_counts_for_the_agent_only_where_the_store_has_none(
+    held: Held, monkeypatch: pytest.MonkeyPatch, code: str, kind: str | None, for_ever: bool
+) -> None:
+    desk = desk_of(held, SETTINGS.model_copy(update={"sts_role_arn": "arn:aws:iam::role/ranks"}))
+
+    def refuses(*_: object) -> None:
+        raise ClientError({"Error": {"Code": code, "Message": "no"}}, "AssumeRole")
+
+    monkeypatch.setattr(desk, "_assumed", refuses)
+    found = desk.session(Tenant("j", 1, "lm", None))
+    assert (None if found is None else found.get("kind")) == kind
+    assert desk._no_sts is for_ever
