@@ -17,6 +17,7 @@ import structlog
 import urllib3
 from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
 from trainhouse.checkpointing.candidates import parse_resume_from
@@ -38,6 +39,7 @@ CLOCK_WARNING_S = 60.0
 KEYS_FOR_S = 900
 # Of a store that gives no keys at all, or none to this agent; every other refusal may pass, or is of one attempt.
 NO_STS = frozenset({"AccessDenied", "NotImplemented", "InvalidAction", "MethodNotAllowed"})
+NO_STS_MESSAGES = ("STS service not initialized", "STS service not available", "STS is not configured")  # SeaweedFS's, as a 503
 # Of a lease that makes a longer policy than the store takes: this attempt's requests are signed.
 NO_SUCH_POLICY = frozenset({"PackedPolicyTooLarge", "MalformedPolicyDocument", "ValidationError"})
 log = structlog.get_logger(__name__)
@@ -118,11 +120,16 @@ class LeaseDesk:
         try:
             return self._assumed(role, tenant.lease)
         except ClientError as error:
-            code = error.response.get("Error", {}).get("Code")
-            if code not in NO_STS | NO_SUCH_POLICY:
+            told = error.response.get("Error", {})
+            code, message = told.get("Code"), told.get("Message", "")
+            none_at_all = code in NO_STS or any(known in message for known in NO_STS_MESSAGES)
+            if not none_at_all and code not in NO_SUCH_POLICY:
                 return Answer(kind="unavailable", why=f"the store gives no keys just now: {why(error)}")
             log.warning("the store gives no keys for ranks: each of their requests is signed instead", role=role, error=why(error))
-            self._no_sts = self._no_sts or code in NO_STS
+            self._no_sts = self._no_sts or none_at_all
+            return None
+        except ResponseParserError:  # of a store without STS, or of a proxy before it: this attempt's requests are signed
+            log.warning("what the store answered is not STS's: each of this attempt's requests is signed instead", role=role)
             return None
         except (BotoCoreError, HTTPError) as error:
             return Answer(kind="unavailable", why=f"the store's STS does not answer: {why(error)}")
