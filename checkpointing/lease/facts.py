@@ -42,11 +42,13 @@ def owner_of(objects: ObjectStore, job_id: str) -> Owner | None:
 
 def owned(objects: ObjectStore, job_id: str, project: str, epoch: int) -> Owner:
     """The owner of a job of which an attempt starts: its project, if nothing was said before. Raises ObjectStoreRefused."""
-    wanted = orjson.dumps({"project": project, "first_epoch": epoch})
     found = owner_of(objects, job_id)
-    if found is None and objects.put_if_absent(owner_key(job_id), wanted):
-        return Owner(project, epoch)
-    found = found or owner_of(objects, job_id)
+    if found is None:
+        # A job without a chain has no checkpoints of before: whatever it writes as one of those is its own invention.
+        first_epoch = 0 if next(iter(entries_newest_first(objects, job_id)), None) is None else epoch
+        if objects.put_if_absent(owner_key(job_id), orjson.dumps({"project": project, "first_epoch": first_epoch})):
+            return Owner(project, first_epoch)
+        found = owner_of(objects, job_id)
     if found is None or found.project != project:
         raise ObjectStoreRefused(
             f"job {job_id} is of project {project!r}, and in {objects.address} a job of this name is of another one; "

@@ -130,7 +130,9 @@ def test_aws_is_asked_as_its_model_says(monkeypatch: pytest.MonkeyPatch) -> None
     with Stubber(client) as answers:
         for _ in range(2):
             answers.add_response(
-                "get_secret_value", {"SecretString": '{"token": "of-aws"}'}, {"SecretId": "prod/hub"}
+                "get_secret_value",
+                {"SecretString": '{"token": "of-aws"}'},
+                {"SecretId": "prod/hub"},  # pragma: allowlist secret
             )  # pragma: allowlist secret
         answers.add_client_error("get_secret_value", "ResourceNotFoundException", "no of-aws")
         answers.add_client_error("get_secret_value", "ThrottlingException", "slow")

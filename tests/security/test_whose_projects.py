@@ -108,7 +108,7 @@ def test_a_spec_that_names_another_project_is_rejected_with_what_to_write() -> N
 
 def test_a_refusal_answers_under_the_id_that_was_sent() -> None:
     for event in (
-        submission(f"{OWN}.a", env={"DB_PASSWORD": "hunter2"}),
+        submission(f"{OWN}.a", env={"DB_PASSWORD": "hunter2"}),  # pragma: allowlist secret
         submission("a"),
         submission(f"{OWN}.a", project=OTHER),
     ):  # pragma: allowlist secret
