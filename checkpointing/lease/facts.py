@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from trainhouse.checkpointing.commits import entries_newest_first
+from trainhouse.checkpointing.commits import entries_newest_first, head
 from trainhouse.checkpointing.errors import Damaged, ObjectStoreRefused
 from trainhouse.checkpointing.manifest import Manifest
 from trainhouse.checkpointing.objects import ObjectStore, get_or_none
@@ -45,7 +45,7 @@ def owned(objects: ObjectStore, job_id: str, project: str, epoch: int) -> Owner:
     found = owner_of(objects, job_id)
     if found is None:
         # A job without a chain has no checkpoints of before: whatever it writes as one of those is its own invention.
-        first_epoch = 0 if next(iter(entries_newest_first(objects, job_id)), None) is None else epoch
+        first_epoch = epoch if head(objects, job_id) >= 0 else 0
         if objects.put_if_absent(owner_key(job_id), orjson.dumps({"project": project, "first_epoch": first_epoch})):
             return Owner(project, first_epoch)
         found = owner_of(objects, job_id)

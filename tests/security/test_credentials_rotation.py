@@ -24,6 +24,9 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 PROGRAM = """
 import os, time, torch
 from trainhouse.workers import Session
+
+# Takes a whole stack through two restarts of all its parts, longer than a test may.
+pytestmark = pytest.mark.skipif(not os.environ.get("TRAINHOUSE_TEST_ROTATION"), reason="long: set TRAINHOUSE_TEST_ROTATION=1")
 print("names", sorted(os.environ))
 session = Session.start()
 model = torch.nn.Linear(4, 1)

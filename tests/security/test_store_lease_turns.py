@@ -44,6 +44,9 @@ class Held:
     def put_if_absent(self, key: str, body: bytes) -> bool:
         return True
 
+    def list(self, prefix: str, start_after: str = "") -> Iterator[object]:
+        return iter(())
+
     def get(self, key: str) -> bytes:
         self.reads.append(key)
         if "nothing" in key:

@@ -42,7 +42,7 @@ def test_an_account_enters_by_each_way_of_clickhouse(headers: dict[str, str], ur
         (basic("nobody", "a:b"), {}),
         (basic("default", ""), {}),
         (HOST | {"Authorization": "Basic not-base64"}, {"user": "ana", "password": "a:b"}),  # pragma: allowlist secret
-        (HOST | {"X-ClickHouse-User": "ana"}, {"password": "a:b"}),
+        (HOST | {"X-ClickHouse-User": "ana"}, {"password": "a:b"}),  # pragma: allowlist secret
     ],
 )
 def test_without_a_right_password_it_is_516(headers: dict[str, str], url: dict[str, str]) -> None:
