@@ -117,6 +117,8 @@ def run(stack: ChaosStack, plan: list[list[Fault]], steps: int) -> Verdict:
 
 
 def _files(stack: ChaosStack, evidence: Evidence) -> Iterable[str]:
+    if not any(map(judge.spooling, stack.attempts)):
+        yield f"no rank has a spool below {', '.join(map(str, stack.attempts))}: nothing could be compared"
     for attempts in stack.attempts:
         yield from judge.spools_whole(evidence, attempts)
         yield from judge.logs_whole(evidence, attempts)

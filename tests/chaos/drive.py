@@ -14,6 +14,7 @@ import orjson
 
 from tests.chaos.faults import Fault, Kind
 from tests.chaos.hands import Hands
+from trainhouse.workers.launcher.ports import RankPaths
 
 POLL_S = 0.01
 WAIT_FOR_STEP_S = 240.0
@@ -42,7 +43,8 @@ class Training:
 
     def spool(self) -> Path | None:
         """Rank 0's spool of the newest epoch."""
-        found = [(int(p.parts[-3]), p) for folder in self.attempts for p in folder.glob(f"{self.job_id}/*/rank-0/spool.jsonl")]
+        rank_0 = [rank for folder in self.attempts for rank in folder.glob(f"{self.job_id}/*/rank-0")]
+        found = [(int(rank.parent.name), spool) for rank in rank_0 if (spool := RankPaths(rank).spool).exists()]
         return max(found)[1] if found else None
 
     def step(self) -> int:
@@ -64,7 +66,7 @@ class Training:
         spool = self.spool()
         if spool is None:
             return []
-        epoch = spool.parts[-3]
+        epoch = spool.relative_to(next(folder for folder in self.attempts if spool.is_relative_to(folder))).parts[1]
         folders = sorted(d for folder in self.attempts for d in folder.glob(f"{self.job_id}/{epoch}/rank-*"))
         ranks = [d for d in folders if not (d / "exit.json").exists() and (d / "pid.json").exists()]
         return [int(orjson.loads((d / "pid.json").read_bytes())["pid"]) for d in ranks]

@@ -21,6 +21,7 @@ from trainhouse.events import (
     StepMetrics,
     topics,
 )
+from trainhouse.workers.launcher.ports import RankPaths
 
 
 def final_states(evidence: Evidence) -> Iterable[str]:
@@ -75,13 +76,18 @@ def spools_whole(evidence: Evidence, attempts: Path) -> Iterable[str]:
             point = (event.steps[i], event.times_ms[i], values)
             if points.setdefault(offset, point) != point and str(points[offset]) != str(point):
                 yield f"{event.job_id}/{event.epoch} rank {event.rank}: two different points at byte {offset}"
-    for spool in sorted(attempts.glob("*/*/rank-*/spool.jsonl")):
-        job_id, epoch, rank = spool.parts[-4], int(spool.parts[-3]), int(spool.parts[-2].removeprefix("rank-"))
-        written = _points(spool)
+    for folder in spooling(attempts):
+        job_id, epoch, rank = folder.parts[-3], int(folder.parts[-2]), int(folder.name.removeprefix("rank-"))
+        written = _points(RankPaths(folder).spool)
         found = {offset: steps for offset, (steps, _, _) in said.pop((job_id, epoch, rank), {}).items()}
         if written != found:
             lost, invented = sorted(set(written) - set(found)), sorted(set(found) - set(written))
             yield f"{job_id}/{epoch} rank {rank}: {len(lost)} points lost (byte {lost[:1]}), {len(invented)} invented (byte {invented[:1]})"
+
+
+def spooling(attempts: Path) -> list[Path]:
+    """The folders of ranks that have a spool."""
+    return sorted(folder for folder in attempts.glob("*/*/rank-*") if RankPaths(folder).spool.exists())
 
 
 def points_per_rank(evidence: Evidence) -> dict[tuple[str, int, int, str], int]:

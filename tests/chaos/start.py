@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.chaos.clock import Clocks
+from tests.chaos.jobs import PLAIN
 from tests.chaos.kept import Kept
 from tests.chaos.proxy import Proxy
 from tests.chaos.stack import ChaosStack
@@ -39,7 +40,9 @@ def started(data_dir: Path, slots: int = 2, listeners: dict[str, str] | None = N
         more = {name: (address, address) for name, address in (listeners or {}).items()}
         more["BESIDE"] = (f"{LOOPBACK}:{behind}", f"{LOOPBACK}:{wire.port}")
         write_listeners(StackFolder(data_dir), ports, more)
-        with environment(clocks.environment()):
+        programs(data_dir.parent).mkdir(exist_ok=True)
+        shown = {"TRAINHOUSE_AGENT_JOB_PATHS": f"{programs(data_dir.parent)},{PLAIN.parent}"}
+        with environment(clocks.environment() | shown):
             live = until_the_end.enter_context(running_stack(data_dir, slots, ports))
         standby = Kept(
             "scheduler",
@@ -55,6 +58,11 @@ def started(data_dir: Path, slots: int = 2, listeners: dict[str, str] | None = N
         until(lambda: len(live.rows(alive)) == 2, agent.log.read_text)
         until(lambda: "recovered" in standby.log.read_text(), standby.log.read_text)
         yield ChaosStack.of(live, wire, clocks, {BESIDE: agent, STANDBY: standby}, data_dir / BESIDE)
+
+
+def programs(folder: Path) -> Path:
+    """Where a test puts what its jobs run and wait for: confined jobs see it, read-only."""
+    return folder / "programs"
 
 
 def write_listeners(folder: StackFolder, ports: StackPorts, more: dict[str, tuple[str, str]]) -> None:
@@ -84,7 +92,7 @@ def outside(live: LiveStack, part: str) -> dict[str, str]:
 def agent_settings(data_dir: Path, node_id: str, bootstrap: str, slots: int) -> dict[str, str]:
     """The settings of an agent of one's own that reaches the brokers there."""
     settings = {"NODE_ID": node_id, "DIR": str(data_dir / node_id), "SLOTS": str(slots), "ACCELERATORS": "none"}
-    settings["HEARTBEAT_INTERVAL_S"] = str(BEAT_S)
+    settings |= {"HEARTBEAT_INTERVAL_S": str(BEAT_S), "JOB_PATHS": f"{programs(data_dir.parent)},{PLAIN.parent}"}
     return {f"TRAINHOUSE_AGENT_{k}": v for k, v in settings.items()} | {"TRAINHOUSE_KAFKA_BOOTSTRAP": bootstrap}
 
 

@@ -151,10 +151,12 @@ def test_a_release_ends_a_whole_tree_that_ignores_sigterm(stage: Stage) -> None:
 def stubborn_pids(stage: Stage, gang: GangAllocated) -> list[int]:
     """The rank's pid and its child's."""
     stage.wait(lambda: [e for e in stage.events(LogLines, gang.job_id) if e.epoch == gang.epoch])
-    (line,) = stage.events(LogLines, gang.job_id)[0].lines
     rank = next(r.pid for b in stage.wait(lambda: running(stage, gang.job_id)) for r in b.ranks)
     assert rank is not None
-    return [rank, int(line.split()[1])]
+    # What the program calls its child holds in its own process namespace only.
+    below = [child.pid for child in psutil.Process(rank).children(recursive=True) if "time.sleep(600)" in child.cmdline()[-1]]
+    assert below, psutil.Process(rank).children(recursive=True)
+    return [rank, *below]
 
 
 def running(stage: Stage, job: str) -> list:  # type: ignore[type-arg]

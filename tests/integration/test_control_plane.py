@@ -24,7 +24,7 @@ from tests.chaos.evidence import Evidence, gather, stored
 from tests.chaos.kept import Kept
 from tests.chaos.proxy import Proxy
 from tests.chaos.stack import ChaosStack
-from tests.chaos.start import BESIDE, agent_settings, outside, started
+from tests.chaos.start import BESIDE, agent_settings, outside, programs, started
 from tests.namespace import Namespace, allowed
 from tests.paced_jobs import paced_gpt
 from tests.takeover import Watch
@@ -32,6 +32,7 @@ from tests.waiting import until
 from trainhouse.deploy.local.bootstrap import PARTITION
 from trainhouse.deploy.local.ports import free_port
 from trainhouse.events import JobSpec, JobState, JobStatus, NodeLost, topics
+from trainhouse.workers.launcher.ports import RankPaths
 
 pytestmark = [pytest.mark.stack, pytest.mark.chaos, pytest.mark.timeout(900)]
 AFAR = "afar"
@@ -61,7 +62,7 @@ class Scene:
         return job_id
 
     def enough(self, job_id: str) -> Path:
-        return self.folder / f"{job_id}.enough"
+        return programs(self.folder) / f"{job_id}.enough"
 
     def status(self, job_id: str) -> JobStatus | None:
         return self.stack.statuses().get(job_id)
@@ -183,7 +184,7 @@ def test_an_attempt_that_is_cut_off_trains_on_and_once_replaced_can_do_no_harm(s
 
 def on_node(scene: Scene, node: str) -> str:
     """The paced program as a gang of two on that node: all others are closed until it is there."""
-    program = scene.folder / "paced.py"
+    program = programs(scene.folder) / "paced.py"
     program.write_text(PROGRAM)
     others = [other for other in nodes(scene.stack) if other != node]
     until(lambda: nodes(scene.stack)[node] == "ALIVE", lambda: nodes(scene.stack))
@@ -231,13 +232,8 @@ def refused(training: Training) -> None:
 
 def said(training: Training) -> str:
     """What the ranks on this node wrote to their standard error and spools."""
-    found = [
-        p
-        for folder in training.attempts
-        for name in ("stderr.log", "spool.jsonl")
-        for p in folder.glob(f"{training.job_id}/*/rank-*/{name}")
-    ]
-    return "\n".join(p.read_text(errors="replace")[-4000:] for p in found)
+    ranks = [RankPaths(rank) for folder in training.attempts for rank in folder.glob(f"{training.job_id}/*/rank-*")]
+    return "\n".join(p.read_text(errors="replace")[-4000:] for rank in ranks for p in (rank.stderr, rank.spool) if p.exists())
 
 
 def was_lost(evidence: Evidence, node: str) -> None:
