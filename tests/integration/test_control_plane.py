@@ -189,7 +189,8 @@ def on_node(scene: Scene, node: str) -> str:
     others = [other for other in nodes(scene.stack) if other != node]
     until(lambda: nodes(scene.stack)[node] == "ALIVE", lambda: nodes(scene.stack))
     for other in others:
-        scene.stack.live.ok("node", "cordon", other)
+        # A registration is in SQL before the scheduler has read it.
+        until(lambda other=other: scene.stack.live.run("node", "cordon", other).code == 0, f"node {other} cannot be closed")
     job_id = scene.submit(2, "python", str(program))
     placed = scene.until(job_id, lambda s: bool(s.allocation))
     for other in others:
@@ -216,10 +217,10 @@ def ways(scene: Scene, how: str, node: str, training: Training) -> tuple[Callabl
             process.suspend()
 
     def wake() -> None:
-        # The ranks first: the agent, once awake, hears that they are to go and ends them.
+        # The ranks first: the agent, once awake, reads that they are to go and ends them. Only it signs what they ask of the store.
         for rank in ranks:
             rank.resume()
-        refused(training)
+        until(training.saving, lambda: f"the stale attempt saves nothing; it said: {said(training)}")
         agent.resume()
 
     return stop, wake
