@@ -154,10 +154,8 @@ def exporter(stack: LiveStack, receiver: Receiver, tmp_path: Path) -> Iterator[E
 
 def submitted(stack: LiveStack, folder: Path, name: str, traceparent: str | None) -> str:
     """A job with a parent of its own, as a service would send it."""
-    script = folder / f"{name}.py"
-    script.write_text(TRAIN)
     job_id = f"{name}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
-    fields = {"name": name, "runtime": {"command": ["python", str(script)]}, "data": {"uri": "s3://corpus/wiki", "sha256": "a" * 64}}
+    fields = {"name": name, "runtime": {"command": ["python", "-c", TRAIN]}, "data": {"uri": "s3://corpus/wiki", "sha256": "a" * 64}}
     event = JobSubmitted(job_id=JobId.parse(job_id), spec=JobSpec.model_validate(fields))
     producer = EventProducer(KafkaSettings.model_validate(read_toml(stack.data_dir / "trainhouse.toml")["kafka"]))
     producer.send(JOBS, Envelope(EventId.parse(f"{job_id}:asked"), "test", event, traceparent=traceparent), key=job_id)
