@@ -6,7 +6,6 @@ A part's file is the person's with the part's own account on the brokers.  Never
 
 from __future__ import annotations
 
-import os
 import secrets
 import shlex
 from pathlib import Path
@@ -21,6 +20,7 @@ from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, end
 from trainhouse.deploy.local.ports import LOOPBACK
 from trainhouse.deploy.local.store import BUCKET, REGION, StoreKeys
 from trainhouse.events.grants import OPERATOR, PRINCIPALS
+from trainhouse.private_files import write_once
 
 KEY, OLD_KEY = "key", "old key"
 
@@ -55,10 +55,7 @@ def gateway_key(folder: StackFolder) -> Path:
     path = folder.part("gateway") / "key"
     if not path.exists():
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        draft = path.with_suffix(".draft")
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(secrets.token_hex(32))
-        draft.replace(path)
+        write_once(path, secrets.token_hex(32).encode())
     return path
 
 
