@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from os import environ
 from pathlib import Path
 
+from trainhouse import landlock
 from trainhouse.deploy.local import client_config, jars, parts, supervisor_client, supervisor_config
 from trainhouse.deploy.local import ports as tcp
 from trainhouse.deploy.local import tls as certificates
@@ -25,7 +26,6 @@ from trainhouse.deploy.local.layout import BASE_PORT, Choices, StackFolder, Stac
 from trainhouse.deploy.local.runtime import remove_runtime_dir
 from trainhouse.deploy.local.server import die_with_parent, tail
 from trainhouse.deploy.local.startup import Startup
-from trainhouse.events import landlock
 from trainhouse.private_files import write_private
 
 DEFAULT_SLOTS = 2
