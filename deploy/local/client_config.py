@@ -23,6 +23,7 @@ from trainhouse.events.grants import OPERATOR, PRINCIPALS
 from trainhouse.private_files import write_once
 
 KEY, OLD_KEY = "key", "old key"
+OLD_BROKER = "broker until its restart"
 
 # People and the stack's own readers; who asks in raw SQL through the gateway.
 SQL_USER, SQL_GUEST = "trainhouse", "guest"
@@ -48,6 +49,23 @@ def old_keys(folder: StackFolder) -> tuple[StoreKeys, ...]:
         return ()
     access, _, secret = found.partition(":")
     return (StoreKeys(access, secret),)
+
+
+def keep_old_broker(folder: StackFolder, secret: str) -> None:
+    """Keeps the own password of the broker that runs, which it goes by until it is started again."""
+    credentials.keep(folder, "kafka", OLD_BROKER, secret)
+
+
+def old_broker(folder: StackFolder) -> Account | None:
+    """The broker's account as it was when it started, if that was changed since."""
+    found = credentials.read(folder, "kafka", OLD_BROKER)
+    return None if found is None else Account(kafka_sasl.BROKER, found)
+
+
+def forget_old_broker(folder: StackFolder) -> None:
+    """The broker was started again."""
+    if old_broker(folder) is not None:
+        credentials.forget(folder, "kafka", OLD_BROKER)
 
 
 def gateway_key(folder: StackFolder) -> Path:
