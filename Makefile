@@ -38,7 +38,7 @@ lint: $(STAMP)        ## ruff, mypy --strict, import contracts, bandit, a scan f
 	@git ls-files -z -- $(SCANNED) | xargs -0 -P 2 -n 450 $(BIN)/detect-secrets-hook --no-verify
 
 # The packages, and all that is searched for secrets: no golden samples and no libraries of others, which are full of hashes.
-PACKAGES := events scheduler workers projections checkpointing deploy trainhouse/cli trainhouse/client trainhouse/gateway
+PACKAGES := events scheduler workers projections checkpointing deploy trainhouse/cli trainhouse/client trainhouse/gateway $(wildcard trainhouse/*.py)
 SCANNED := '*.py' '*.md' '*.yaml' '*.sql' '*.toml' '*.html' Makefile .ci ':!events/contract'
 
 audit: $(STAMP)       ## asks the published advisories about every pinned package

@@ -3,10 +3,10 @@
 Holds: a key is made where there is none, and whole before it has its name; two processes that make one at once keep the same.
 """
 
-import os
 from pathlib import Path
 
 from trainhouse.events.signing import InvalidKeyError, SigningKey
+from trainhouse.private_files import write_once
 
 
 def read_key(path: Path) -> SigningKey:
@@ -22,20 +22,6 @@ def read_key(path: Path) -> SigningKey:
 def kept_key(path: Path) -> SigningKey:
     """The key in a file, which is made (0600) where there is none. Raises InvalidKeyError."""
     if not path.exists():
-        _make(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_once(path, f"{SigningKey.made().private_text()}\n".encode())
     return read_key(path)
-
-
-def _make(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(SigningKey.made().private_text() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        pass
-    finally:
-        draft.unlink()

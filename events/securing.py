@@ -67,16 +67,17 @@ def grant_all(settings: KafkaSettings) -> None:
         raise _away(settings, "grants", error) from error
 
 
+def lets_in(settings: KafkaSettings) -> bool:
+    """Whether a broker answers this account within LOOK_S."""
+    try:
+        return bool(_admin(settings).list_topics(timeout=LOOK_S).brokers)
+    except KafkaException:
+        return False
+
+
 def _wait_for(settings: KafkaSettings) -> None:
     """Blocks until a broker lets the account in: it takes changes from the controller's log in their order, some moments later."""
-
-    def let_in() -> bool:
-        try:
-            return bool(_admin(settings).list_topics(timeout=LOOK_S).brokers)
-        except KafkaException:
-            return False
-
-    if not _until(let_in):
+    if not _until(lambda: lets_in(settings)):
         raise BusUnavailable(f"the brokers at {settings.bootstrap} do not let {settings.sasl_username} in after {TIMEOUT_S:.0f} s")
 
 

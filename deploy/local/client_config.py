@@ -6,7 +6,6 @@ A part's file is the person's with the part's own account on the brokers.  Never
 
 from __future__ import annotations
 
-import os
 import secrets
 import shlex
 from pathlib import Path
@@ -21,8 +20,10 @@ from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, end
 from trainhouse.deploy.local.ports import LOOPBACK
 from trainhouse.deploy.local.store import BUCKET, REGION, StoreKeys
 from trainhouse.events.grants import OPERATOR, PRINCIPALS
+from trainhouse.private_files import write_once
 
 KEY, OLD_KEY = "key", "old key"
+OLD_BROKER = "broker until its restart"
 
 # People and the stack's own readers; who asks in raw SQL through the gateway.
 SQL_USER, SQL_GUEST = "trainhouse", "guest"
@@ -50,15 +51,29 @@ def old_keys(folder: StackFolder) -> tuple[StoreKeys, ...]:
     return (StoreKeys(access, secret),)
 
 
+def keep_old_broker(folder: StackFolder, secret: str) -> None:
+    """Keeps the own password of the broker that runs, which it goes by until it is started again."""
+    credentials.keep(folder, "kafka", OLD_BROKER, secret)
+
+
+def old_broker(folder: StackFolder) -> Account | None:
+    """The broker's account as it was when it started, if that was changed since."""
+    found = credentials.read(folder, "kafka", OLD_BROKER)
+    return None if found is None else Account(kafka_sasl.BROKER, found)
+
+
+def forget_old_broker(folder: StackFolder) -> None:
+    """The broker was started again."""
+    if old_broker(folder) is not None:
+        credentials.forget(folder, "kafka", OLD_BROKER)
+
+
 def gateway_key(folder: StackFolder) -> Path:
     """The file with the key that signs the gateway's tokens; made where there is none, for its owner alone."""
     path = folder.part("gateway") / "key"
     if not path.exists():
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        draft = path.with_suffix(".draft")
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(secrets.token_hex(32))
-        draft.replace(path)
+        write_once(path, secrets.token_hex(32).encode())
     return path
 
 

@@ -19,9 +19,9 @@ from trainhouse.deploy.local import aot, jars, kafka_sasl
 from trainhouse.deploy.local.errors import NotReady
 from trainhouse.deploy.local.kafka_sasl import Account
 from trainhouse.deploy.local.ports import LOOPBACK, free_port
-from trainhouse.deploy.local.private import write_private
 from trainhouse.deploy.local.server import Server
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.private_files import write_private
 
 HEAP_MB = 512
 DIRECT_MEMORY_MB = 128

@@ -19,6 +19,7 @@ from trainhouse.deploy.local.errors import FolderUnusable
 from trainhouse.deploy.local.ports import LOOPBACK, free_ports
 from trainhouse.deploy.local.runtime import runtime_dir
 from trainhouse.deploy.local.store import StorePorts
+from trainhouse.private_files import write_private
 
 BASE_PORT = 19_090
 # Offsets from the base: all ports of a stack, in one place.
@@ -160,9 +161,4 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def write_toml(path: Path, content: Mapping[str, Any]) -> None:
     """Write for the owner alone, whole or not at all."""
-    draft = path.with_suffix(".draft")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        tomli_w.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    write_private(path, tomli_w.dumps(content).encode())

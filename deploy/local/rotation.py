@@ -1,7 +1,8 @@
 """New passwords and keys for a stack, also while it runs: `trainhouse credentials rotate`.
 
-Holds: parts are started again with their new passwords at once, the agent without its ranks noticing. What was cut short is
-put right by the next `rotate` or `up`. The store takes its old key beside the new one until that is retired: ranks hold it.
+Holds: parts are started again with their new passwords at once, the agent without its ranks noticing. What was cut short is put right by
+the next `rotate` of the same servers, or by `down` and `up`: the own password of the broker that runs is kept until its restart. The store
+takes its old key beside the new one until that is retired: ranks hold it.
 Never: prints a password; ends a job.
 """
 
@@ -18,11 +19,13 @@ from pathlib import Path
 
 from trainhouse.deploy.local import client_config, credentials, kafka_sasl, parts, supervisor_client
 from trainhouse.deploy.local.errors import AlreadyRunning, NotRunning
-from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts
+from trainhouse.deploy.local.kafka_sasl import Account
+from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, endpoint
 from trainhouse.deploy.local.startup import Startup
 from trainhouse.deploy.local.store import StoreKeys
 from trainhouse.events.grants import OPERATOR, PRINCIPALS
-from trainhouse.events.securing import set_passwords
+from trainhouse.events.securing import lets_in, set_passwords
+from trainhouse.events.settings import KafkaSettings
 
 KAFKA, STORE, SQL, GATEWAY = "kafka", "store", "sql", "gateway"
 SERVERS = (KAFKA, STORE, SQL, GATEWAY)
@@ -70,17 +73,26 @@ class Rotation:
         self._say("store      takes its newest key alone")
 
     def _kafka(self) -> set[str]:
-        own = parts.kafka_server(self._folder, self._ports).own_client
+        own = self._broker_as_it_runs()
         new = {name: credentials.renew(self._folder, KAFKA, name) for name in (*PRINCIPALS, OPERATOR)}
         self._rewrite()
         if self._runs:
-            set_passwords(own, new)
+            set_passwords(self._as(own), new)
+            client_config.keep_old_broker(self._folder, own.password)
         # The broker reads its own password at a start; connections of the others go on over that.
         credentials.renew(self._folder, KAFKA, kafka_sasl.BROKER)
         server = parts.kafka_server(self._folder, self._ports)
         server.prepare()
         self._say(f"kafka      {len(new) + 1} accounts have new passwords")
         return {"kafka", *PRINCIPALS}
+
+    def _broker_as_it_runs(self) -> Account:
+        """Its own account: that of before, if a rotation was cut short between the change of its password and its restart."""
+        newest, old = client_config.account(self._folder, kafka_sasl.BROKER), client_config.old_broker(self._folder)
+        return newest if not self._runs or old is None or lets_in(self._as(newest)) else old
+
+    def _as(self, account: Account) -> KafkaSettings:
+        return kafka_sasl.own_settings(endpoint(self._ports.kafka), account)
 
     def _store(self) -> set[str]:
         old, new = client_config.keys_of(self._folder), StoreKeys.new()
@@ -138,7 +150,9 @@ def retire(root: Path, say: Say = print) -> None:
 def listing(root: Path) -> list[Credential]:
     """Every credential of a stack and when it was made."""
     folder = _folder(root)
-    found = [Credential(each.server, each.name, each.made_at) for each in credentials.known(folder) if each.server != STORE]
+    others = [each for each in credentials.known(folder) if each.server != STORE]
+    notes = {client_config.OLD_BROKER: "a rotation was cut short: rotate again"}
+    found = [Credential(each.server, each.name, each.made_at, notes.get(each.name, "")) for each in others]
     older = [each for each in credentials.known(folder) if each.server == STORE]
     found.append(Credential(STORE, client_config.KEY, credentials.noted(folder, STORE, client_config.KEY)))
     found += [Credential(STORE, each.name, each.made_at, "until `trainhouse credentials retire`") for each in older]

@@ -17,16 +17,16 @@ from dataclasses import dataclass, replace
 from os import environ
 from pathlib import Path
 
+from trainhouse import landlock
 from trainhouse.deploy.local import client_config, jars, parts, supervisor_client, supervisor_config
 from trainhouse.deploy.local import ports as tcp
 from trainhouse.deploy.local import tls as certificates
 from trainhouse.deploy.local.errors import DiskFull, NotReady, NotRunning, PortBusy, StackError
 from trainhouse.deploy.local.layout import BASE_PORT, Choices, StackFolder, StackPorts
-from trainhouse.deploy.local.private import write_private
 from trainhouse.deploy.local.runtime import remove_runtime_dir
 from trainhouse.deploy.local.server import die_with_parent, tail
 from trainhouse.deploy.local.startup import Startup
-from trainhouse.events import landlock
+from trainhouse.private_files import write_private
 
 DEFAULT_SLOTS = 2
 MIN_FREE_BYTES = 2 * 1024**3

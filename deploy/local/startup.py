@@ -45,6 +45,7 @@ class Startup:
         """Start everything in order; blocks; NotReady if a part does not get there."""
         self._start(parts.SERVERS)
         self._wait({"kafka": self._kafka.answers})
+        client_config.forget_old_broker(self._folder)
         secure(self._settings, client_config.passwords(self._folder))
         prepare_bus(self._settings)
         checks = {**self._processor_checks(), "store": self._store.answers}
@@ -60,6 +61,7 @@ class Startup:
         if "kafka" in names:
             self._again("kafka")
             self._wait({"kafka": self._kafka.answers})
+            client_config.forget_old_broker(self._folder)
         mine = [part for part in self.parts if part.name in names and part.name != "kafka"]
         for part in mine:
             self._again(part.name)

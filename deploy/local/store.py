@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Self
 from trainhouse.deploy.local import store_doors
 from trainhouse.deploy.local.errors import NotReady
 from trainhouse.deploy.local.ports import LOOPBACK, free_ports
-from trainhouse.deploy.local.private import write_private
 from trainhouse.deploy.local.runtime import remove_runtime_dir, runtime_dir
 from trainhouse.deploy.local.server import Server
+from trainhouse.private_files import write_private
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

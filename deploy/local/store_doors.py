@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from trainhouse.deploy.local.errors import NotReady
-from trainhouse.deploy.local.private import write_private
+from trainhouse.private_files import write_private
 
 SIGNED = (("jwt", "signing"), ("jwt", "signing", "read"), ("jwt", "filer_signing"), ("jwt", "filer_signing", "read"))
 ROLES = ("master", "volume", "filer", "s3")

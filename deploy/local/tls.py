@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 import ssl
 from pathlib import Path
 
 from trainhouse.deploy.local.layout import StackFolder, endpoint
 from trainhouse.deploy.local.ports import LOOPBACK
+from trainhouse.private_files import write_private
 
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 365
@@ -91,8 +91,8 @@ def ensure(folder: StackFolder) -> None:
             .add_extension(x509.NameConstraints([x509.DNSName("localhost"), *ranges], None), critical=True)
             .sign(ca_key, hashes.SHA256())
         )
-        _write(ca_key_path, pem(ca_key))
-        _write(ca_path, ca.public_bytes(serialization.Encoding.PEM))
+        write_private(ca_key_path, pem(ca_key))
+        write_private(ca_path, ca.public_bytes(serialization.Encoding.PEM))
     key = ec.generate_private_key(ec.SECP256R1())
     cert = (
         builder(name("Trainhouse gateway"), ca.subject, key.public_key(), CERTIFICATE_DAYS)
@@ -102,12 +102,5 @@ def ensure(folder: StackFolder) -> None:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
-    _write(key_path, pem(key))
-    _write(cert_path, cert.public_bytes(serialization.Encoding.PEM))
-
-
-def _write(path: Path, content: bytes) -> None:
-    draft = path.with_suffix(".draft")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
-    draft.replace(path)
+    write_private(key_path, pem(key))
+    write_private(cert_path, cert.public_bytes(serialization.Encoding.PEM))

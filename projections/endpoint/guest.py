@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import trainhouse
-from trainhouse.events import landlock
+from trainhouse import landlock
 from trainhouse.projections.endpoint.frames import FrameError, receive, send
 from trainhouse.projections.endpoint.mirror import mirror
 from trainhouse.projections.errors import ProjectionError, QueryRefused

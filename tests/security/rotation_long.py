@@ -1,4 +1,7 @@
-"""New passwords and keys while a job trains: the job succeeds, the old ones end, and what another user may read stays nothing."""
+"""New passwords and keys while a job trains: the job succeeds, the old ones end, and what another user may read stays nothing.
+
+Takes a whole stack through two restarts of all its parts, longer than a test may: `pytest tests/security/rotation_long.py` runs it.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,6 @@ PROGRAM = """
 import os, time, torch
 from trainhouse.workers import Session
 
-# Takes a whole stack through two restarts of all its parts, longer than a test may.
-pytestmark = pytest.mark.skipif(not os.environ.get("TRAINHOUSE_TEST_ROTATION"), reason="long: set TRAINHOUSE_TEST_ROTATION=1")
 print("names", sorted(os.environ))
 session = Session.start()
 model = torch.nn.Linear(4, 1)

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from trainhouse.workers.agent.secretfiles import SecretFiles, runtime_folder
 from trainhouse.workers.secretstore.errors import SecretError
 from trainhouse.workers.secretstore.records import SecretRecord
 from trainhouse.workers.secretstore.references import parse_reference
+from trainhouse.workers.secretstore.sealing import KeyFile
 from trainhouse.workers.secretstore.store import SecretStore
 
 VALUE = b"value-of-vision-8471"
@@ -107,6 +109,12 @@ def test_what_lies_on_disk_tells_no_value_and_is_the_owners_alone(store: SecretS
             assert VALUE not in path.read_bytes() and stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
     assert stat.S_IMODE(store.key.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
+
+
+def test_of_many_that_make_the_key_at_once_all_find_the_same_whole_one(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: KeyFile(tmp_path / "secrets.key").made(), range(64)))
+    assert found == [KeyFile(tmp_path / "secrets.key").keys()] * 64 and len(found[0]) == 1
 
 
 def test_another_uid_reads_neither_key_nor_secret(store: SecretStore) -> None:

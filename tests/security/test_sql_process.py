@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from trainhouse.events import landlock
+from trainhouse import landlock
 from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded
 from trainhouse.projections.endpoint.engine import Limits
 from trainhouse.projections.endpoint.frames import FrameError, receive, send

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -9,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from trainhouse.events import landlock
+from trainhouse import landlock
 
 needs_landlock = pytest.mark.skipif(landlock.abi() == 0, reason="this kernel has no Landlock")
+needs_scopes = pytest.mark.skipif(landlock.abi() < landlock.SCOPES_SINCE_ABI, reason="Landlock of this kernel knows no scopes")
 needs_ports = pytest.mark.skipif(landlock.abi() < landlock.PORTS_SINCE_ABI, reason="Landlock of this kernel knows no ports")
 
 PROGRAM = """
 import socket, sys
 from pathlib import Path
-from trainhouse.events import landlock
+from trainhouse import landlock
 folder, port, open_port = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 assert landlock.restrict(landlock.existing([Path("/usr"), Path("/lib"), folder / "read"]), [folder / "write"],
                          [open_port] if port else None, [] if port else None)
@@ -87,3 +90,66 @@ def test_an_old_landlock_refuses_rules_that_it_does_not_know(monkeypatch: pytest
     monkeypatch.setattr(landlock, "abi", lambda: 3)
     with pytest.raises(landlock.LandlockError, match="knows no ports"):
         landlock.restrict([Path("/usr")], [], [9092])
+    with pytest.raises(landlock.LandlockError, match="knows no scopes"):
+        landlock.restrict([Path("/usr")], [], scoped=True)
+    with pytest.raises(landlock.LandlockError, match="knows no scopes"):
+        landlock.scope()
+
+
+def ran(program: str, *arguments: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+LEFT_OUT = """
+import sys
+from trainhouse import landlock
+folder = sys.argv[1]
+assert landlock.restrict(["/usr", "/lib", folder + "/missing", folder + "/read"], [folder + "/gone"], missing_ok=True)
+for name in ("/read/file", "/canary"):
+    try:
+        print(open(folder + name).read())
+    except PermissionError:
+        print("refused")
+"""
+
+
+@needs_landlock
+def test_a_path_that_is_not_there_can_be_left_out(folder: Path) -> None:
+    assert ran(LEFT_OUT, str(folder)) == ["fine", "refused"]
+
+
+SCOPED = """
+import os, subprocess, sys
+from trainhouse import landlock
+quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+child = subprocess.Popen(["sleep", "60"], **quiet)
+landlock.scope()
+own = subprocess.Popen(["sleep", "60"], **quiet)
+for each in (child, own):
+    try:
+        os.kill(each.pid, 0)
+        print("done")
+    except PermissionError:
+        print("refused")
+open(sys.argv[1] + "/canary").close()
+print(open("/proc/self/status").read().split("NoNewPrivs:")[1].split()[0])
+own.kill()
+own.wait()
+print(child.pid)
+"""
+
+
+@needs_scopes
+def test_a_scope_takes_signals_to_processes_outside_and_no_files(folder: Path) -> None:
+    *answers, pid = ran(SCOPED, str(folder))
+    os.kill(int(pid), signal.SIGKILL)
+    assert answers == ["refused", "done", "1"]
+
+
+def test_it_waits_for_nothing_else_of_ours() -> None:
+    assert ran("import sys; from trainhouse import landlock; print(*(n for n in sys.modules if n.startswith('trainhouse')))") == [
+        "trainhouse",
+        "trainhouse.landlock",
+    ]

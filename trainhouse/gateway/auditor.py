@@ -17,14 +17,15 @@ import orjson
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trainhouse.events import AccessEnded, Event
+from trainhouse.events import Event
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.gateway.accesses import ACKED, COUNTED, ENDED, Access, class_of
 from trainhouse.gateway.audit_log import AuditLog
-from trainhouse.gateway.auditing import WINDOW_MS, Refusal, RefusalBook
+from trainhouse.gateway.auditing import Refusal, RefusalBook
 from trainhouse.gateway.bus import Bus
+from trainhouse.gateway.counts import WINDOW_MS
 from trainhouse.gateway.errors import Problem
-from trainhouse.gateway.grants import Grant, GrantBook, event_of
+from trainhouse.gateway.grants import Grant, GrantBook, end_of, event_of
 from trainhouse.gateway.problems import busy
 from trainhouse.gateway.roles import Principal
 from trainhouse.gateway.settings import GatewaySettings
@@ -96,7 +97,8 @@ class Auditor:
         elif access is not Access.PUBLIC and "access_id" not in state:
             self.log.offer(event_of(grant, now_ms, now_ms, 1, size_bytes))
         if access in ENDED and "access_id" in state:
-            self.log.offer(_end(grant, state, now_ms, status, size_bytes, took_s))
+            more = {"rows": state.get("rows"), "size_bytes": size_bytes, "took_ms": round(took_s * 1000)}
+            self.log.offer(end_of(grant, now_ms, state["access_id"], status, **more))
 
     def _offer(self, event: Event | None) -> None:
         if event is not None:
@@ -168,23 +170,6 @@ async def _text(request: Request) -> dict[str, str]:
         return {"text": text}
     half = MAX_TEXT_CHARS // 2  # the beginning alone could be a comment
     return {"text": f"{text[:half]}…{text[1 - half :]}", "text_sha256": hashlib.sha256(whole).hexdigest()}
-
-
-def _end(grant: Grant, state: State, now_ms: int, status: int, size_bytes: int, took_s: float) -> AccessEnded:
-    return AccessEnded(
-        at_ms=now_ms,
-        access_id=state["access_id"],
-        access=grant.access,
-        action=grant.action[:256],
-        target=grant.target[:256],
-        sub=grant.sub[:128],
-        token_id=grant.token_id[:128],
-        address=grant.address[:64],
-        status=status,
-        rows=state.get("rows"),
-        size_bytes=size_bytes,
-        took_ms=round(took_s * 1000),
-    )
 
 
 def _now_ms() -> int:

@@ -4,12 +4,12 @@ Holds: a token that the key verifies is kept; the file is replaced in one step, 
 """
 
 import getpass
-import os
 from pathlib import Path
 
 from trainhouse.gateway import tokens
 from trainhouse.gateway.errors import BadToken
 from trainhouse.gateway.roles import ALL_PROJECTS, Principal
+from trainhouse.private_files import write_private
 
 
 def ensure(path: Path, key: bytes, now_s: int) -> tuple[Principal, bool]:
@@ -18,13 +18,6 @@ def ensure(path: Path, key: bytes, now_s: int) -> tuple[Principal, bool]:
         return tokens.read(key, path.read_text().strip()), False
     except (OSError, BadToken):
         token = tokens.issue(key, getpass.getuser(), ["admin"], [ALL_PROJECTS], now_s=now_s)
-        _replace(path, token)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(path, f"{token}\n".encode())
         return tokens.read(key, token), True
-
-
-def _replace(path: Path, token: str) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(token + "\n")
-    draft.replace(path)

@@ -20,10 +20,10 @@ import structlog
 
 from trainhouse.events import GangAllocated
 from trainhouse.events.secretnames import SecretRefusedError, variable_of
+from trainhouse.private_files import write_private
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.errors import NotLaunchable
 from trainhouse.workers.secretstore.errors import SecretError
-from trainhouse.workers.secretstore.files import write_private
 from trainhouse.workers.secretstore.resolving import Resolver
 from trainhouse.workers.secretstore.store import SecretStore
 

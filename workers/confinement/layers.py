@@ -13,7 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from trainhouse.workers.confinement import cgroups, interpreters, landlocked, seccomp
+from trainhouse import landlock
+from trainhouse.workers.confinement import cgroups, interpreters, seccomp
 from trainhouse.workers.confinement.cgroups import Limits
 from trainhouse.workers.confinement.plan import Confinement, Kind, Place, in_order, scratch_places
 
@@ -66,16 +67,16 @@ def examine(interpreter: str) -> Layers:
     usable, lacking = cgroups.found()
     limits = Layer(LIMITS, bool(usable), lacking)
     filtered = seccomp.known(os.uname().machine)
-    version = landlocked.abi()
+    version = landlock.abi()
     layers = [
         Layer(SECCOMP, filtered, "" if filtered else f"there is no filter for {os.uname().machine}"),
         Layer(LANDLOCK, version > 0, "" if version else "this kernel has no Landlock (Linux 5.13), or it is switched off"),
         Layer(
             SCOPES,
-            version >= landlocked.SCOPES_SINCE_ABI,
+            version >= landlock.SCOPES_SINCE_ABI,
             ""
-            if version >= landlocked.SCOPES_SINCE_ABI
-            else f"Landlock's ABI is {version}, scopes take {landlocked.SCOPES_SINCE_ABI} (Linux 6.12)",
+            if version >= landlock.SCOPES_SINCE_ABI
+            else f"Landlock's ABI is {version}, scopes take {landlock.SCOPES_SINCE_ABI} (Linux 6.12)",
         ),
         limits,
     ]

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trainhouse.workers.confinement import landlocked, seccomp, system, uids, view
+from trainhouse import landlock
+from trainhouse.workers.confinement import seccomp, system, uids, view
 from trainhouse.workers.confinement.cgroups import Groups
 from trainhouse.workers.confinement.plan import DEVICES, Confinement
 from trainhouse.workers.confinement.system import ConfinementError
@@ -44,7 +45,7 @@ class Sandbox:
     def scope(confinement: Confinement) -> None:
         """Comes before `open`, and before any child is born: who is in the scope may signal nobody outside of it."""
         if confinement.scopes:
-            landlocked.scope_signals_and_sockets()
+            landlock.scope()
 
     @classmethod
     def open(cls, folder: Path, own: Sequence[Path], confinement: Confinement) -> "Sandbox":
@@ -104,7 +105,7 @@ class Sandbox:
             system.setns(fd, system.NEWPID)
             os.close(fd)
         if self.confinement.scopes:
-            landlocked.scope_signals_and_sockets()
+            landlock.scope()
 
     def enter(self, cwd: str) -> None:
         """Confines the calling process, a fresh child, for good."""
@@ -198,7 +199,9 @@ class Sandbox:
         if c.landlock:
             readable = ["/"] if c.namespaces else [*view.SYSTEM, "/proc/self", *c.readable]
             devices = [*(f"/dev/{name}" for name in DEVICES), *c.devices, "/dev/shm", "/dev/pts"]  # nosec B108  # within the view
-            landlocked.restrict_files(readable, [*c.writable, *(("/dev", "/proc") if c.namespaces else (*devices, "/proc/self"))])
+            writable = [*c.writable, *(("/dev", "/proc") if c.namespaces else (*devices, "/proc/self"))]
+            if not landlock.restrict(readable, writable, missing_ok=True):
+                raise ConfinementError("this kernel has no Landlock, which this attempt is to be confined by")
         if c.seccomp:
             system.load_filter(seccomp.program(os.uname().machine, tracing=c.namespaces))
         # Last: from here on processes of the same uid may trace this one, which must have nothing more to give up.

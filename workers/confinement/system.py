@@ -111,13 +111,3 @@ def load_filter(program: bytes) -> None:
     head = struct.pack("@HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
     holder = ctypes.create_string_buffer(head, len(head))
     _checked(_libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, holder), "the filter of system calls cannot be loaded")
-
-
-def call(number: int, step: str, *arguments: object) -> int:
-    """Makes a system call by its number. Raises ConfinementError."""
-    return _checked(_libc.syscall(number, *arguments), step)
-
-
-def version_of(number: int, *arguments: object) -> int:
-    """What a system call says of itself; 0 where it is not there."""
-    return max(0, int(_libc.syscall(number, *arguments)))

@@ -4,15 +4,15 @@ Holds: the key file has one key a line, the current one first; while keys are ro
 Only its owner may read it. A sealed record that was changed, or moved from another secret, does not open.
 """
 
-import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
+from trainhouse.private_files import write_once, write_private
 from trainhouse.workers.secretstore.errors import SealError
-from trainhouse.workers.secretstore.files import private_folder, write_private
+from trainhouse.workers.secretstore.files import private_folder
 
 
 class KeyFile:
@@ -46,14 +46,7 @@ class KeyFile:
         """The keys; the first one is made where the file is not there."""
         if not self.path.exists():
             private_folder(self.path.parent)
-            try:
-                descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            except FileExistsError:
-                return self.keys()
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(Fernet.generate_key() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
+            write_once(self.path, Fernet.generate_key() + b"\n")
         return self.keys()
 
     def replace(self, keys: Sequence[bytes]) -> None:

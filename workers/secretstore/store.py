@@ -14,8 +14,9 @@ from pathlib import Path
 from cryptography.fernet import Fernet
 
 from trainhouse.events.secretnames import DEFAULT_PROJECT, SecretName, meant, usable
+from trainhouse.private_files import write_private
 from trainhouse.workers.secretstore.errors import SealError, SecretError
-from trainhouse.workers.secretstore.files import folder_name, private_folder, project_of, write_private
+from trainhouse.workers.secretstore.files import folder_name, private_folder, project_of
 from trainhouse.workers.secretstore.records import SecretRecord, load_record
 from trainhouse.workers.secretstore.sealing import KeyFile, seal, unseal
 

@@ -1,8 +1,9 @@
-"""Landlock: a process gives up files and TCP ports for good, itself and for all that it starts. Linux, no privileges needed.
+"""Landlock: a process gives up files, TCP ports and signals for good, itself and for all that it starts. Linux, no privileges needed.
 
 Holds: what is not named is refused by the kernel afterwards, with EACCES; `no_new_privs` is set with it. It counts for the thread
 that calls and for threads and processes that it starts later: call it before there are others.
-Never: takes away what is open already. UDP, Unix sockets and signals of others are no part of it but for `scoped` (ABI 6).
+Never: takes away what is open already. UDP, Unix sockets and signals of others are no part of it but for scopes (ABI 6). Imports nothing of
+ours: a rank that starts cold cannot wait for the models of events.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ import struct
 import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
-
-from trainhouse.events.errors import EventError
 
 PORTS_SINCE_ABI = 4
 SCOPES_SINCE_ABI = 6
@@ -36,7 +35,7 @@ _BIND, _CONNECT = 1 << 0, 1 << 1
 _ALL_SCOPES = 1 << 0 | 1 << 1
 
 
-class LandlockError(EventError):
+class LandlockError(Exception):
     """A restriction that was asked for could not be made; the process is as free as before."""
 
 
@@ -49,46 +48,66 @@ def abi() -> int:
 
 
 def restrict(
-    read_only: Iterable[Path],
-    read_write: Iterable[Path],
+    read_only: Iterable[Path | str],
+    read_write: Iterable[Path | str],
     connect_ports: Collection[int] | None = None,
     bind_ports: Collection[int] | None = None,
     scoped: bool = False,
+    *,
+    missing_ok: bool = False,
 ) -> bool:
     """Leaves this thread, and what it starts, these paths with all below them, and these TCP ports; None leaves all ports.
 
-    `scoped` also takes away abstract Unix sockets and signals to processes outside. Returns False where there is no Landlock.
-    Raises LandlockError when a path does not exist, or when this kernel's Landlock knows no ports or no scopes.
+    `scoped` also takes away what `scope` does. With `missing_ok`, paths that cannot be opened are left out, and so not left to the thread.
+    Returns False where there is no Landlock. Raises LandlockError when a path does not exist, or when this kernel's Landlock knows no ports
+    or no scopes.
     """
     version = abi()
     if version == 0:
         return False
     if version < PORTS_SINCE_ABI and not (connect_ports is None and bind_ports is None):
         raise LandlockError(f"Landlock of this kernel (ABI {version}) knows no ports; that takes ABI {PORTS_SINCE_ABI}, Linux 6.7")
-    if version < SCOPES_SINCE_ABI and scoped:
-        raise LandlockError(f"Landlock of this kernel (ABI {version}) knows no scopes; that takes ABI {SCOPES_SINCE_ABI}, Linux 6.12")
+    if scoped:
+        _refuse_without_scopes(version)
     handled = _handled(version)
     net = (0 if bind_ports is None else _BIND) | (0 if connect_ports is None else _CONNECT)
     ruleset = _ruleset(version, handled, net, _ALL_SCOPES if scoped else 0)
     try:
-        for path in read_only:
-            _allow_path(ruleset, path, handled & _READ)
-        for path in read_write:
-            _allow_path(ruleset, path, handled & ~_DEVICE_FILES)
+        for paths, rights in ((read_only, handled & _READ), (read_write, handled & ~_DEVICE_FILES)):
+            for path in paths:
+                _allow_path(ruleset, path, rights, missing_ok)
         for port in connect_ports or ():
             _allow_port(ruleset, port, _CONNECT)
         for port in bind_ports or ():
             _allow_port(ruleset, port, _BIND)
-        _checked(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs cannot be set")
-        _checked(_libc().syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)), "the restriction cannot be entered")
+        _enter(ruleset)
     finally:
         os.close(ruleset)
     return True
 
 
+def scope() -> None:
+    """Takes away signals to, and abstract Unix sockets of, processes outside; what this thread starts shares the scope. Nothing else goes.
+
+    A process under rules on files may not mount, one in a scope may. Raises LandlockError where this kernel's Landlock knows no scopes.
+    """
+    version = abi()
+    _refuse_without_scopes(version)
+    ruleset = _ruleset(version, 0, 0, _ALL_SCOPES)
+    try:
+        _enter(ruleset)
+    finally:
+        os.close(ruleset)
+
+
 def existing(paths: Iterable[Path]) -> list[Path]:
     """Returns those of the paths that exist: machines differ in which folders of a system they have."""
     return [path for path in paths if path.exists()]
+
+
+def _refuse_without_scopes(version: int) -> None:
+    if version < SCOPES_SINCE_ABI:
+        raise LandlockError(f"Landlock of this kernel (ABI {version}) knows no scopes; that takes ABI {SCOPES_SINCE_ABI}, Linux 6.12")
 
 
 def _handled(version: int) -> int:
@@ -107,10 +126,17 @@ def _ruleset(version: int, files: int, net: int, scopes: int) -> int:
     return _checked(int(made), "a set of rules cannot be made")
 
 
-def _allow_path(ruleset: int, path: Path, rights: int) -> None:
+def _enter(ruleset: int) -> None:
+    _checked(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs cannot be set")
+    _checked(_libc().syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)), "the restriction cannot be entered")
+
+
+def _allow_path(ruleset: int, path: Path | str, rights: int, missing_ok: bool) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError as error:
+        if missing_ok:
+            return
         raise LandlockError(f"{path} cannot be named in a rule: {error.strerror}; name what exists") from error
     try:
         if not stat.S_ISDIR(os.fstat(fd).st_mode):

@@ -1,0 +1,81 @@
+"""Counts of what repeats, by kind: which of it is told at once, and which later with a count, at a bounded rate.
+
+Holds: pure. What is counted of a kind within WINDOW_MS is told once; all counts together are all that came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+WINDOW_MS = 10_000
+MINUTE_MS = 60_000
+TOGETHER = "many different ones, counted together"
+
+Kind = TypeVar("Kind", bound=Hashable)
+First = TypeVar("First")
+
+
+@dataclass(frozen=True)
+class Count(Generic[First]):
+    """What came of one kind and is not told yet. `first`: what the first one said."""
+
+    since_ms: int
+    first: First
+    count: int = 0
+    size_bytes: int = 0
+
+
+class Counts(Generic[Kind, First]):
+    """The counts of all kinds. `per_minute`: so many are told at most; `stays`: a kind that was told stays known for another window."""
+
+    def __init__(self, per_minute: int, max_kinds: int, *, stays: bool) -> None:
+        self._per_minute = per_minute
+        self._max_kinds = max_kinds
+        self._stays = stays
+        self._counted: dict[Kind, Count[First]] = {}
+        self._minute_ms = 0
+        self._told = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for a new kind: it is to be counted together with others."""
+        return len(self._counted) >= self._max_kinds
+
+    def __contains__(self, kind: Kind) -> bool:
+        return kind in self._counted
+
+    def add(self, kind: Kind, first: First, now_ms: int, size_bytes: int = 0, at_once: bool = True) -> bool:
+        """Takes one in; whether it is to be told now, by itself. `at_once` False: it is counted in any case."""
+        known = self._counted.get(kind)
+        if known is None and at_once and self._may_tell(now_ms):
+            self._counted[kind] = Count(now_ms, first)
+            return True
+        known = known or Count(now_ms, first)
+        self._counted[kind] = replace(known, count=known.count + 1, size_bytes=known.size_bytes + size_bytes)
+        return False
+
+    def due(self, now_ms: int) -> list[tuple[Kind, Count[First]]]:
+        """What was counted for long enough; as many as may be told now, the rest later."""
+        told = []
+        for kind, counted in list(self._counted.items()):
+            if now_ms - counted.since_ms < WINDOW_MS:
+                continue
+            if counted.count == 0:
+                del self._counted[kind]
+            elif self._may_tell(now_ms):
+                told.append((kind, counted))
+                if self._stays:
+                    self._counted[kind] = Count(now_ms, counted.first)
+                else:
+                    del self._counted[kind]
+        return told
+
+    def _may_tell(self, now_ms: int) -> bool:
+        if now_ms - self._minute_ms >= MINUTE_MS:
+            self._minute_ms, self._told = now_ms, 0
+        if self._told >= self._per_minute:
+            return False
+        self._told += 1
+        return True
