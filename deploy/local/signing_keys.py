@@ -1,0 +1,71 @@
+"""The signing keys of a local stack: of intake, scheduler and detector, of the person who asks agents, and of emulated nodes.
+
+Holds: each is made once, in a file for its owner alone; agents obey the person's key, and those that a person added to the list.
+From the first `up` of a new folder on, nothing unsigned counts; in a folder from before there were keys, from the second: until
+then unsigned records of before may wait on the control topic.
+"""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import Any
+
+from trainhouse.deploy.local.layout import StackFolder
+from trainhouse.events.keyfiles import kept_key
+
+ACCEPTED, REQUIRED = "accepted", "required"
+HEADING = "# Whose requests for stacks and commands agents obey, one a line: operator NAME KEY"
+
+
+def platform_key(folder: StackFolder) -> Path:
+    """What intake, scheduler and detector sign with."""
+    return _folder(folder) / "platform.key"
+
+
+def operations_key(folder: StackFolder) -> Path:
+    """What the person signs requests for stacks and commands with."""
+    return _folder(folder) / "operations.key"
+
+
+def operations_keys(folder: StackFolder) -> Path:
+    """The public keys that agents obey."""
+    return _folder(folder) / "operations.keys"
+
+
+def fleet_key(folder: StackFolder) -> Path:
+    """What emulated nodes sign with."""
+    return _folder(folder) / "fleet.key"
+
+
+def sections(folder: StackFolder, before: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Settings that name the keys, which are made where they are missing. `before`: what the settings' file holds already, if anything.
+
+    Raises InvalidKeyError where a file holds something else.
+    """
+    known = "signing_key" in before.get("scheduler", {})
+    for path in (platform_key(folder), fleet_key(folder)):
+        kept_key(path)
+    _list_key(operations_keys(folder), kept_key(operations_key(folder)).public_key)
+    return {
+        "scheduler": {"signing_key": str(platform_key(folder)), "signatures": REQUIRED if known or not before else ACCEPTED},
+        "operations": {"key": str(operations_key(folder))},
+        "agent": {"operations_keys": str(operations_keys(folder)), "require_signed": True},
+        "fleet": {"key": str(fleet_key(folder))},
+    }
+
+
+def _list_key(path: Path, public_key: str) -> None:
+    """Adds the person's key to the list."""
+    lines = (
+        path.read_text() if path.exists() else "# Whose requests for stacks and commands agents obey: `operator NAME KEY`, one a line.\n"
+    )
+    if public_key not in lines:
+        name = "".join(c if c.isalnum() else "-" for c in getpass.getuser()) or "owner"
+        path.write_text(f"{lines.rstrip()}\noperator {name} {public_key}\n")
+
+
+def _folder(folder: StackFolder) -> Path:
+    path = folder.part("keys")
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
