@@ -62,7 +62,8 @@ class Job:
             assert what(status) or not status.state.final, status
             return status if what(status) else None
 
-        found: JobStatus = until(look, self.status)
+        # A minute or two of training, beside everything else that a test run does.
+        found: JobStatus = until(look, self.status, timeout_s=300)
         return found
 
     def starts(self) -> JobStatus:

@@ -1,0 +1,131 @@
+"""On a whole stack nothing counts that is not signed, from whoever has the password of another process: jobs, nodes, commands."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import pytest
+
+from tests.live_stack import LiveStack
+from tests.waiting import until
+from trainhouse.client.clock import now_ms
+from trainhouse.client.errors import UnknownJob
+from trainhouse.deploy.local.client_config import part_config
+from trainhouse.deploy.local.layout import StackFolder, read_toml
+from trainhouse.events import (
+    AttemptStopped,
+    Event,
+    ExecuteCommand,
+    JobAdmitted,
+    JobSpec,
+    JobState,
+    JobStatus,
+    OperationReplied,
+    SignatureRefused,
+    decode,
+    envelope_of,
+    topics,
+)
+from trainhouse.events.kafka import TO_END, EventProducer, consumer, partitions_of, read_to_end
+from trainhouse.events.settings import KafkaSettings
+
+BEGUN = (JobState.INITIALIZING, JobState.RUNNING)
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+
+
+def of_part(stack: LiveStack, part: str) -> KafkaSettings:
+    """The account of a part of the stack, as who read its file would have it."""
+    return KafkaSettings.model_validate(read_toml(part_config(StackFolder(stack.data_dir), part))["kafka"])
+
+
+def said(stack: LiveStack, topic: str) -> list[Event]:
+    reader = consumer(stack.client().kafka, **TO_END)
+    try:
+        return [decode(m.value(), m.headers()).event for m in read_to_end(reader, topic, partitions_of(reader, topic))]
+    finally:
+        reader.close()
+
+
+def claims(stack: LiveStack) -> set[str]:
+    """In whose names something was said that was refused."""
+    return {event.claimed for event in said(stack, topics.VERDICTS) if isinstance(event, SignatureRefused)}
+
+
+def begun(stack: LiveStack, job: str) -> JobStatus:
+    """The job's status when its ranks have processes; a program that reports nothing is said to run only later."""
+
+    def look() -> JobStatus | None:
+        try:
+            status = stack.client().status(job)
+        except UnknownJob:
+            return None
+        return status if status.state in BEGUN else None
+
+    return until(look, f"job {job} has not begun")
+
+
+def send(kafka: KafkaSettings, topic: str, event: Event, *, partition: int | None = None, key: str = "") -> str:
+    """Without a signature; the event's id."""
+    name, producer = f"forged-{secrets.token_hex(4)}", EventProducer(kafka)
+    envelope = envelope_of(event, id=name, source="somebody", now_ms=now_ms())
+    if partition is None:
+        producer.send(topic, envelope, key=key)
+    else:
+        producer.send(topic, envelope, partition=partition)
+    producer.flush()
+    return name
+
+
+def test_who_has_an_agents_password_neither_starts_nor_ends_a_job(stack: LiveStack) -> None:
+    job = stack.ok("submit", "--no-code", "--", "python", "-c", "import time; time.sleep(600)").strip()
+    status = begun(stack, job)
+    (at,) = status.allocation
+    spec = JobSpec.model_validate({"name": "forged", "runtime": {"command": ["true"]}})
+    forged = f"forged-{secrets.token_hex(4)}"
+    admitted = JobAdmitted.model_validate(
+        {"job_id": forged, "spec": spec, "spec_sha256": "ab" * 32, "submission_id": forged, "submitted_at_ms": now_ms()}
+    )
+    stopped = AttemptStopped.model_validate(
+        {"job_id": job, "attempt": status.attempt, "epoch": status.epoch, "node_id": at.node_id, "boot_id": at.boot_id}
+        | {"pool": status.pool, "stopped_at_ms": now_ms()}
+    )
+    agent = of_part(stack, "agent")
+    for event in (admitted, stopped):
+        for partition in range(len(_partitions(agent))):
+            send(agent, topics.CONTROL, event, partition=partition)
+    wanted = {f"node {at.node_id}", f"job {forged}"}
+    refused = until(lambda: (found := claims(stack)) >= wanted and found, lambda: claims(stack))
+    assert refused >= wanted
+    after = stack.client().status(job)
+    assert after.state in BEGUN and after.epoch == status.epoch
+    assert not [e for e in said(stack, topics.STATUS) if getattr(e, "job_id", "") == forged]
+    stack.ok("cancel", job, "--wait")
+
+
+def test_agents_obey_no_request_that_nobody_signed(stack: LiveStack, tmp_path: Path) -> None:
+    job = stack.ok("submit", "--no-code", "--", "python", "-c", "import time; time.sleep(600)").strip()
+    status = begun(stack, job)
+    (at,) = status.allocation
+    mark, request = tmp_path / "ran", secrets.token_hex(8)
+    command = ("python", "-c", f"open({str(mark)!r}, 'w')")
+    asked = {"request_id": request, "node_id": at.node_id, "job_id": job, "expires_at_ms": now_ms() + 60_000}
+    event = ExecuteCommand.model_validate(asked | {"rank": 0, "command": command, "timeout_s": 30.0})
+    send(stack.client().kafka, topics.OPERATIONS, event, key=str(at.node_id))
+
+    def replies() -> list[OperationReplied]:
+        return [e for e in said(stack, topics.OPERATION_REPLIES) if isinstance(e, OperationReplied) and e.request_id == request]
+
+    (reply,) = until(replies, "an answer")
+    assert reply.done and "it is not signed" in reply.text and not mark.exists()
+    # By the same account, signed with the key of the person whose stack this is.
+    assert stack.run("exec", job, "--rank", "0", "--", "echo", "signed").out.strip() == "signed"
+    stack.ok("cancel", job, "--wait")
+
+
+def _partitions(kafka: KafkaSettings) -> list[int]:
+    reader = consumer(kafka, **TO_END)
+    try:
+        return list(partitions_of(reader, topics.CONTROL))
+    finally:
+        reader.close()
