@@ -82,7 +82,7 @@ class Detecting:
             try:
                 if self._clock.steady_s() >= due_s:
                     due_s = self._clock.steady_s() + TICK_S
-                    await self._pools.follow()
+                    self._waiting.extend(await self._pools.follow())
                     await self._read_back_what_is_new()
                     await self._tick()
                 await self._publish()
