@@ -115,5 +115,6 @@ class Publishing(Generic[S]):
         if batch:
             now_s = self._clock.steady_s()
             wanted = [out for out in batch if not out.alike or self._told.next(out.alike, now_s)]
-            await publisher.send(await self._projects.keep(wanted), mark=last)
+            kept = await self._projects.keep(wanted)
+            await self._projects.sent(kept, publisher.send(kept, mark=last))
             self.done = last
