@@ -26,7 +26,7 @@ from trainhouse.events import (
     decode,
 )
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import consumer, watermarks
+from trainhouse.events.kafka import consumer, headers_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.signing import signature_of
 from trainhouse.events.topics import ALLOCATIONS, OPERATIONS, POOLS, VERDICTS
@@ -144,7 +144,7 @@ class Follower:
             self._say(f"reading {message.topic() or 'commands'}: {error.str()}")
             return
         try:
-            envelope = decode(message.value(), message.headers())
+            envelope = decode(message.value(), headers_of(message))
         except InvalidEvent as invalid:
             log.warning(
                 "a record cannot be read; passing over it", topic=message.topic(), offset=message.offset(), reason=str(invalid)[:500]
@@ -156,7 +156,7 @@ class Follower:
         elif isinstance(event, NodeLost) and event.node_id == self._node_id:
             self._tell(Command(event))
         elif isinstance(event, DumpStacks | ExecuteCommand) and event.node_id == self._node_id:
-            signature = signature_of(message.headers())
+            signature = signature_of(headers_of(message))
             refusal = self._permission.refusal(envelope, message.value() or b"", signature, time.time_ns() // 1_000_000)
             if refusal:
                 log.warning("an operation is refused", type=envelope.type, job_id=event.job_id, id=str(envelope.id), reason=refusal)
@@ -168,7 +168,7 @@ class Follower:
             self._say(f"waiting for the brokers at {self._settings.bootstrap}: {error.str()}")
             return None
         try:
-            return decode(message.value(), message.headers()).event
+            return decode(message.value(), headers_of(message)).event
         except InvalidEvent:
             return None
 
