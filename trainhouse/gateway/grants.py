@@ -27,6 +27,8 @@ class Grant:
     session_id: str = ""
     address: str = ""
     reason: str = ""
+    # All that it names, where that is more than a target holds.
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,5 +101,5 @@ def event_of(grant: Grant, at_ms: int, since_ms: int, count: int, size_bytes: in
         address=grant.address[:64],
         reason=grant.reason[:1024],
         size_bytes=size_bytes,
-        **more,
+        **{"text": grant.text, **more},
     )
