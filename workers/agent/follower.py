@@ -20,6 +20,7 @@ from trainhouse.events import (
     GangReleased,
     InvalidEvent,
     NodeDesiredState,
+    NodeKeyed,
     NodeLost,
     NodeProbeAsked,
     PoolCreated,
@@ -29,8 +30,9 @@ from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import consumer, headers_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.signing import signature_of
-from trainhouse.events.topics import ALLOCATIONS, OPERATIONS, POOLS, VERDICTS
+from trainhouse.events.topics import ALLOCATIONS, NODE_KEYS, OPERATIONS, POOLS, VERDICTS
 from trainhouse.workers.agent.core import Command
+from trainhouse.workers.agent.core.own_key import OwnKey
 from trainhouse.workers.agent.permission import Permission
 
 SAY_AGAIN_S = 10.0
@@ -68,8 +70,15 @@ class Follower:
     """One reader. `tell` is called from its thread."""
 
     def __init__(
-        self, settings: KafkaSettings, node_id: str, pool: str, tell: Callable[[Heard], None], permission: Permission | None = None
+        self,
+        settings: KafkaSettings,
+        node_id: str,
+        pool: str,
+        tell: Callable[[Heard], None],
+        permission: Permission | None = None,
+        public_key: str = "",
     ) -> None:
+        self._own_key = OwnKey(node_id, pool, public_key)
         self._permission = permission or Permission({}, required=False)
         self._settings = settings
         self._node_id = node_id
@@ -117,7 +126,8 @@ class Follower:
         while not self._stop.is_set():
             try:
                 at = [TopicPartition(ALLOCATIONS, partition)]
-                for topic in (VERDICTS, OPERATIONS):
+                for topic in (VERDICTS, OPERATIONS, NODE_KEYS):
+                    # Brokers of before have no topic of keys, or do not let agents read it: then there is no partition of it.
                     metadata = reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
                     at += [TopicPartition(topic, number) for number in metadata.partitions]
                 for tp in at:
@@ -153,7 +163,9 @@ class Follower:
         event = envelope.event
         if isinstance(event, GangAllocated | GangReleased | CheckpointRequested | NodeDesiredState | NodeProbeAsked):
             self._tell(Command(event, envelope.order))
-        elif isinstance(event, NodeLost) and event.node_id == self._node_id:
+        elif (isinstance(event, NodeLost) and event.node_id == self._node_id) or (
+            isinstance(event, NodeKeyed) and self._own_key.told(event)
+        ):
             self._tell(Command(event))
         elif isinstance(event, DumpStacks | ExecuteCommand) and event.node_id == self._node_id:
             signature = signature_of(headers_of(message))
