@@ -50,7 +50,7 @@ class AccessGranted(Event, type="trainhouse.access.granted.v1"):
     address: str = Field("", max_length=64)
     reason: str = Field("", max_length=1024, description="why it was allowed: the role that it needs, and what the asker has")
     access_id: str = Field("", max_length=64)
-    text: str = Field("", max_length=65_536, description="the statement in SQL, or the command")
+    text: str = Field("", max_length=65_536, description="the statement in SQL, or the command; or all ids, where the target is cut")
     text_sha256: str = Field("", max_length=64, description="of the whole text, where it was cut")
     size_bytes: int = Field(0, ge=0)
 

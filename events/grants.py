@@ -83,7 +83,7 @@ PRINCIPALS: dict[str, Needs] = {
         groups=("trainhouse-reader",),
     ),
     "agent": Needs(
-        reads=(t.ALLOCATIONS, t.POOLS, t.VERDICTS, t.OPERATIONS),
+        reads=(t.ALLOCATIONS, t.POOLS, t.VERDICTS, t.OPERATIONS, t.NODE_KEYS),
         writes=(t.CONTROL, t.HEARTBEATS, t.METRICS, t.TRACKING, t.CHECKPOINTS, t.LOGS, t.OPERATION_REPLIES),
         groups=("trainhouse-reader",),
     ),

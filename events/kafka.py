@@ -111,6 +111,15 @@ def consumer(settings: KafkaSettings, *, group: str = "trainhouse-reader", **mor
     )
 
 
+def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
+    """A record's headers; none where one of their names is no UTF-8: brokers take any bytes, confluent_kafka raises on them."""
+    try:
+        return list(message.headers() or ())  # type: ignore[arg-type]
+    except (SystemError, UnicodeDecodeError):
+        message.set_headers([])  # what it has made of them by now would end the process when it is read again
+        return []
+
+
 def partitions_of(asking: Consumer | AdminClient, topic: str, timeout_s: float = 30.0) -> list[int]:
     """The topic's partitions. Blocks; raises BusUnavailable where there are none, or where no broker says so in `timeout_s`."""
     try:

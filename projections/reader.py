@@ -18,7 +18,7 @@ from trainhouse.events.archive.log import NO_GAPS
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.archive.reading import ARCHIVED
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, consumer, partitions_of, watermarks
+from trainhouse.events.kafka import TO_END, consumer, headers_of, partitions_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.archived import OldRecords
 from trainhouse.projections.errors import BrokenPosition
@@ -182,5 +182,5 @@ def record_of(message: Message) -> Record:
         message.timestamp()[1],
         message.key(),
         message.value(),
-        tuple(message.headers() or ()),  # type: ignore[arg-type]
+        tuple(headers_of(message)),
     )

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from trainhouse.events.archive.segments import LogRecord
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, consumer, read_to_end, watermarks
+from trainhouse.events.kafka import TO_END, consumer, headers_of, read_to_end, watermarks
 from trainhouse.events.settings import KafkaSettings
 
 # A reader whose next record was trimmed away must not go on with a later one.
@@ -64,7 +64,7 @@ def journal_reader(kafka: KafkaSettings) -> Consumer:
 
 def record_of(message: Message) -> LogRecord:
     """A message without error as a record."""
-    headers: Iterable[tuple[str, bytes | None]] = message.headers() or ()  # type: ignore[assignment]
+    headers: Iterable[tuple[str, bytes | None]] = headers_of(message)
     return LogRecord(
         message.partition() or 0, message.offset() or 0, message.timestamp()[1], message.key(), message.value(), tuple(headers)
     )

@@ -16,7 +16,7 @@ from trainhouse.events.alert import AlertEvent
 from trainhouse.events.codec import HEADERS, decode, encode
 from trainhouse.events.envelope import Envelope, envelope_of
 from trainhouse.events.errors import BusUnavailable, InvalidEvent
-from trainhouse.events.kafka import TO_END, consumer, partitions_of, producer_config, read_to_end, watermarks
+from trainhouse.events.kafka import TO_END, consumer, headers_of, partitions_of, producer_config, read_to_end, watermarks
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALERTS, SERVICES, VERDICTS
@@ -140,7 +140,7 @@ class AlertsBus:
 def _decoded(messages: Sequence[Message]) -> Iterator[tuple[Any, Any]]:
     for message in messages:
         try:
-            envelope = decode(message.value(), message.headers())
+            envelope = decode(message.value(), headers_of(message))
         except InvalidEvent as error:
             log.warning("no event", topic=message.topic(), partition=message.partition(), offset=message.offset(), error=str(error))
             continue

@@ -18,6 +18,7 @@ from trainhouse.events import topics
 from trainhouse.events.checkpoint import CheckpointCompleted
 from trainhouse.events.codec import decode
 from trainhouse.events.errors import BusUnavailable, InvalidEvent
+from trainhouse.events.kafka import headers_of
 from trainhouse.events.metering import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.ending import on_signal
@@ -105,7 +106,7 @@ def seen_in(message: Message) -> Seen | None:
     if value is None:
         return None
     try:
-        envelope = decode(value, message.headers())
+        envelope = decode(value, headers_of(message))
     except InvalidEvent:
         return None  # intake and the projector say so
     if message.topic() == topics.CONTROL and isinstance(envelope.event, CheckpointCompleted):

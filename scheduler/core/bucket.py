@@ -1,13 +1,15 @@
 """A token bucket in whole numbers: how many of something may happen within a minute.
 
 Holds: pure; in any span of `ms` no more than `burst` + `ms` x `per_minute` / `shares` / 60,000 are taken; what is refused takes nothing;
-time that goes back counts as none.
+time that goes back a little counts as none. A clock that was set back further says nothing of how long ago the last one was taken: the
+bucket is a full one then, so that nobody is starved for as long as the clock was ahead, and gets no more than `burst` by it.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 MINUTE_MS: Final = 60_000
+STEP_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Bucket:
 
 def take(rate: Rate, bucket: Bucket | None, now_ms: int) -> Bucket | None:
     """The bucket after one more; None where there is none left. No bucket is a full one."""
+    bucket = _of_now(bucket, now_ms)
     now_ms = max(now_ms, bucket.at_ms) if bucket is not None else now_ms
     level = _level(rate, bucket, now_ms)
     return Bucket(level - rate.unit, now_ms) if level >= rate.unit else None
@@ -52,6 +55,12 @@ def wait_s(rate: Rate, bucket: Bucket | None, now_ms: int) -> int:
 
 def _level(rate: Rate, bucket: Bucket | None, now_ms: int) -> int:
     full = rate.burst * rate.unit
+    bucket = _of_now(bucket, now_ms)
     if bucket is None:
         return full
     return min(full, bucket.level + max(0, now_ms - bucket.at_ms) * rate.per_minute)
+
+
+def _of_now(bucket: Bucket | None, now_ms: int) -> Bucket | None:
+    """The bucket, unless it is of a time that a clock was ahead by."""
+    return None if bucket is not None and bucket.at_ms - now_ms > STEP_MS else bucket

@@ -1,11 +1,11 @@
 """Intake's directory as a pure machine over one partition of admission: which jobs and pools exist, and who gets a request.
 
 Holds: one id is one job, in one pool, with one spec, for ever; a repeated event does nothing; what is refused is told to whoever asked,
-under the event's own id, so that a bad resubmission never hides the status of a running job; a request that overtakes its submission
-waits for it, bounded in time and number; a request about a pool that does not exist is refused at once. What a project is, one partition
-decides, and all others take from it: a newer version counts. What came by a project's topic concerns that project's jobs alone: of
-another's, it is told what it would be told of none. A job that names a secret which is declared, and not granted to its project, is
-refused; what was not declared here, its agent judges.
+under the event's own id, so that a bad resubmission never hides the status of a running job; a request that overtakes its submission waits
+for it, bounded in time and number, of each project and of all; a request about a pool that does not exist is refused at once. What a
+project is, one partition decides, and all others take from it: a newer version counts. What came by a project's topic concerns that
+project's jobs alone: of another's, it is told what it would be told of none. A job that names a secret which is declared, and not granted
+to its project, is refused; what was not declared here, its agent judges.
 Never: knows whether a job is finished or whether devices exist; the scheduler of its pool does.
 """
 
@@ -39,6 +39,7 @@ from trainhouse.scheduler.core.directory_fold import fold_directory, one_of
 from trainhouse.scheduler.core.directory_state import (
     HELD_FOR_MS,
     MAX_HELD,
+    MAX_HELD_OF_PROJECT,
     MAX_POOLS,
     MAX_PROJECTS,
     MAX_SECRETS,
@@ -59,7 +60,7 @@ class DirectoryMachine:
     """The machine of `trainhouse.directory`. `control_partitions` bounds the partitions that a pool may be given."""
 
     name = "directory"
-    decide_version = 3
+    decide_version = 4
     fold_version = 3
 
     def __init__(self, control_partitions: int = 1024) -> None:
@@ -238,13 +239,19 @@ class _Turn:
             return
         held = {"digest": digest, "event_id": envelope.id, "job_id": event.job_id, "project": envelope.project}
         self.emit(RequestHeld.model_validate(held | one_of(event)))
-        if len(self.state.held) > MAX_HELD:
-            self.give_up(self.oldest_of(envelope.project), f"more than {MAX_HELD} requests wait for submissions, and this was the oldest")
+        self.keep_bounds(envelope.project)
 
-    def oldest_of(self, project: str | None) -> str:
-        """The oldest request that waits; of a project's own, where the project asks: it pushes nobody else's out."""
-        mine = (digest for digest, held in self.state.held.items() if project is None or held.project == project)
-        return next(mine)
+    def keep_bounds(self, asking: str | None) -> None:
+        """Refuses the oldest request where too many wait: of a project beyond its own bound, else of who has most of the room."""
+        if asking is not None and len(self.state.held_by[asking]) > MAX_HELD_OF_PROJECT:
+            why = (
+                f"project {asking} has {MAX_HELD_OF_PROJECT} requests waiting for submissions, and this was the oldest; "
+                "submit the jobs first, then ask again"
+            )
+            self.give_up(next(iter(self.state.held_by[asking])), why)
+        elif len(self.state.held) > MAX_HELD:
+            oldest = next(iter(self.state.held_by[self.state.most_held(asking)]))
+            self.give_up(oldest, f"more than {MAX_HELD} requests wait for submissions, and this was the oldest; submit the job first")
 
     def why_not_change(self, event: CancelJob | ChangeJob) -> str:
         """Why a known job's project does not allow a change; empty where it does."""

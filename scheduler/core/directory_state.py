@@ -19,6 +19,7 @@ from trainhouse.scheduler.core.snapshot import parse
 FORMAT: Final = 1
 MAX_SEEN: Final = 65_536
 MAX_HELD: Final = 10_000
+MAX_HELD_OF_PROJECT: Final = 1_000
 HELD_FOR_MS: Final = 600_000
 MAX_POOLS: Final = 4_096
 MAX_PROJECTS: Final = 4_096
@@ -43,7 +44,8 @@ class Held:
 class DirectoryState:
     """`pools` is in order of creation; `jobs` holds the pool's place in that order, then the spec's fingerprint.
 
-    `held` and `seen` are in order of arrival, oldest first. `buckets`: what is left of each project's rate of submissions, by the project's
+    `held` and `seen` are in order of arrival, oldest first; `held_by` has the same of each project, None standing for operators and the
+    gateway. `buckets`: what is left of each project's rate of submissions, by the project's
     name (or the rule's, of those that were never declared). `project_marks`: how a fingerprint shows each declared project. `secrets`: whom
     each declared one is granted to.
     """
@@ -59,6 +61,7 @@ class DirectoryState:
     buckets: dict[str, Bucket] = field(default_factory=dict)
     project_marks: dict[bytes, str] = field(default_factory=dict)
     secrets: dict[SecretName, tuple[str, ...]] = field(default_factory=dict)
+    held_by: dict[str | None, dict[str, None]] = field(default_factory=dict)
 
     def fork(self) -> "DirectoryState":
         """A copy to decide on; jobs, of which there may be millions, lie under an overlay instead."""
@@ -74,6 +77,7 @@ class DirectoryState:
             dict(self.buckets),
             dict(self.project_marks),
             dict(self.secrets),
+            {project: dict(digests) for project, digests in self.held_by.items()},
         )
 
     def pool_of(self, job_id: str) -> str | None:
@@ -118,6 +122,7 @@ class DirectoryState:
         """Keeps an early request, as the newest."""
         self.held[digest] = held
         self.held_of[held.job_id] = (*self.held_of.get(held.job_id, ()), digest)
+        self.held_by.setdefault(held.project, {})[digest] = None
 
     def unhold(self, digest: str) -> None:
         """Lets an early request go."""
@@ -127,6 +132,14 @@ class DirectoryState:
             self.held_of[held.job_id] = left
         else:
             del self.held_of[held.job_id]
+        del self.held_by[held.project][digest]
+        if not self.held_by[held.project]:
+            del self.held_by[held.project]
+
+    def most_held(self, asking: str | None) -> str | None:
+        """Whose requests wait in the greatest number; of equals, who asks."""
+        # By name in the end: a state that was read back has them in another order.
+        return max(self.held_by, key=lambda project: (len(self.held_by[project]), project == asking, project or ""))
 
     def see(self, digest: bytes) -> None:
         """Remembers an event; forgets the oldest beyond MAX_SEEN."""

@@ -15,19 +15,21 @@ from trainhouse.events.project_topics import may_have_topics, status_topic
 from trainhouse.events.topics import DEAD_LETTERS, STATUS, VERDICTS
 from trainhouse.scheduler.core.journal import machine_part
 from trainhouse.scheduler.core.machine import OWN_PARTITION, Effect, Machine
+from trainhouse.scheduler.core.told_refusals import alike_of, key_of
 
 S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One record to send. `partition` None: by key, as Java's partitioner does."""
+    """One record to send. `partition` None: by key, as Java's partitioner does. `alike`: of records with the same, a few are enough."""
 
     topic: str
     key: bytes
     value: bytes
     headers: tuple[tuple[str, bytes], ...]
     partition: int | None = None
+    alike: str = ""
 
 
 def outgoing(machine: Machine[S], input_topic: str, partition: int, record: JournalRecord) -> list[Outgoing]:
@@ -57,6 +59,7 @@ def outgoing(machine: Machine[S], input_topic: str, partition: int, record: Jour
             ),
             HEADERS,
             partition if e.partition == OWN_PARTITION else e.partition,
+            alike_of(e.event.claimed, e.event.reason) if isinstance(e.event, SignatureRefused) else "",
         )
         found.append(out)
         if isinstance(e.event, JobStatus) and e.topic == STATUS and may_have_topics(e.event.project):
@@ -72,13 +75,13 @@ def _dead_letter(refusal: InputRefused, source: JournaledInput, topic: str, part
 
 
 def _forged(refusal: InputRefused, topic: str, partition: int, now_ms: int) -> list[Effect]:
-    """Somebody spoke in another's name: people are told."""
+    """Somebody spoke in another's name: people are told; of alike ones, who sends them passes on a few."""
     if not refusal.forged:
         return []
     return [
         Effect(
             VERDICTS,
-            refusal.forged,
+            key_of(refusal.forged),
             signature_refused(refusal.forged, refusal.reason, topic, partition, refusal.offset, now_ms),
             f"signature-refused:{topic}-{partition}-{refusal.offset}",
         )

@@ -21,6 +21,7 @@ from trainhouse.events.topics import DEAD_LETTERS, HEARTBEATS, VERDICTS
 from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, Said, still_standing
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.outgoing import Outgoing, signature_refused
+from trainhouse.scheduler.core.told_refusals import ToldRefusals, alike_of, key_of
 from trainhouse.scheduler.core.vetting import Known, VettingRules, refusal
 from trainhouse.scheduler.stream.cancelling import still_wanted
 from trainhouse.scheduler.stream.detecting_past import LEAST_HEARTBEATS, last_heartbeats, said_before
@@ -30,7 +31,6 @@ from trainhouse.scheduler.stream.ports import Clock, Entry, Log, Publisher
 
 TICK_S = 0.5
 MAX_WAITING_VERDICTS = 10_000
-TELL_AGAIN_S = 60.0
 log_ = structlog.get_logger(__name__)
 
 
@@ -41,7 +41,7 @@ class Detecting:
         self, log: Log, clock: Clock, machine: DetectorMachine, meters: DetectorMeters | None = None, rules: VettingRules | None = None
     ) -> None:
         self._rules = rules or VettingRules()
-        self._told_s: dict[str, float] = {}
+        self._told = ToldRefusals()
         self._log = log
         self._clock = clock
         self._machine = machine
@@ -82,7 +82,7 @@ class Detecting:
             try:
                 if self._clock.steady_s() >= due_s:
                     due_s = self._clock.steady_s() + TICK_S
-                    await self._pools.follow()
+                    self._waiting.extend(await self._pools.follow())
                     await self._read_back_what_is_new()
                     await self._tick()
                 await self._publish()
@@ -145,20 +145,18 @@ class Detecting:
         return refusal(self._rules, known, HEARTBEATS, entry.value or b"", signature_of(entry.headers), beat)
 
     def _refuse(self, partition: int, entry: Entry, beat: NodeHeartbeat, why: str, now_ms: int) -> None:
-        """Sets a heartbeat in another's name aside; says so of each node at most every `TELL_AGAIN_S`, so that a flood stays small."""
+        """Sets a heartbeat in another's name aside; says so as the scheduler does, so that a flood stays small."""
         self._meters.unreadable.inc()
-        if self._clock.steady_s() - self._told_s.get(beat.node_id, float("-inf")) < TELL_AGAIN_S:
+        claimed = f"node {beat.node_id}"
+        if not self._told.next(alike_of(claimed, why), self._clock.steady_s()):
             return
-        if len(self._told_s) >= MAX_WAITING_VERDICTS:
-            self._told_s.clear()
-        self._told_s[beat.node_id] = self._clock.steady_s()
         log_.warning("a heartbeat is not its node's", node_id=beat.node_id, partition=partition, offset=entry.offset, reason=why)
         letter = DeadLetter(HEARTBEATS, partition, entry.offset, why)
-        event = signature_refused(f"node {beat.node_id}", why, HEARTBEATS, partition, entry.offset, now_ms)
+        event = signature_refused(claimed, why, HEARTBEATS, partition, entry.offset, now_ms)
         name = f"signature-refused:{HEARTBEATS}-{partition}-{entry.offset}"
         told = encode(envelope_of(event, id=name, source=SOURCE, now_ms=now_ms))
         self._waiting.append(Outgoing(DEAD_LETTERS, letter.key, entry.value or b"", tuple(letter.headers())))
-        self._waiting.append(Outgoing(VERDICTS, beat.node_id.encode(), told, HEADERS))
+        self._waiting.append(Outgoing(VERDICTS, key_of(claimed).encode(), told, HEADERS))
         self._woken.set()
 
     def _judged(self, state: DetectorState, beat: NodeHeartbeat, now_ms: int, entry: Entry) -> list[Said]:

@@ -1,20 +1,22 @@
 """What the detector knows of pools: their limits, by the policy that counts, and their partition of control.
 
 Holds: a verdict on which the scheduler acts goes to its pool's partition of control, and every verdict to people, under the node's key, so
-that all that was said of a node is in one partition, in order.
+that all that was said of a node is in one partition, in order. A record that cannot be read, or that says what cannot count, is passed
+over with a dead letter: what was known before still counts.
+Never: lets such a record stop the detector.
 """
 
 import structlog
 
-from trainhouse.events import Event, InvalidEvent, NodeHeartbeat, NodeKeyed, NodeLost, PoolCreated, envelope_of
+from trainhouse.events import DeadLetter, Event, InvalidEvent, NodeHeartbeat, NodeKeyed, NodeLost, PoolCreated, envelope_of
 from trainhouse.events.codec import HEADERS, decode, encode
 from trainhouse.events.pool import PolicyApplied
-from trainhouse.events.topics import CONTROL, NODE_KEYS, POLICIES, POOLS, VERDICTS
+from trainhouse.events.topics import CONTROL, DEAD_LETTERS, NODE_KEYS, POLICIES, POOLS, VERDICTS
 from trainhouse.events.verdict import DeviceDegraded, GangHung
 from trainhouse.scheduler.core.detector import DetectorMachine, Said
 from trainhouse.scheduler.core.outgoing import Outgoing
 from trainhouse.scheduler.stream.detecting_past import read_back
-from trainhouse.scheduler.stream.ports import Log, Tail
+from trainhouse.scheduler.stream.ports import Entry, Log, Tail
 
 SOURCE = "trainhouse/detector"
 ALL = 2**62
@@ -35,8 +37,9 @@ class DetectorPools:
         self._partition: dict[str, int] = {}
         self._keys: dict[tuple[str, str], str] = {}
 
-    async def follow(self) -> None:
-        """Reads what is new. Raises LogUnavailable."""
+    async def follow(self) -> list[Outgoing]:
+        """Reads what is new; gives the answers to what nobody can read. Raises LogUnavailable."""
+        answers: list[Outgoing] = []
         for topic in (POOLS, POLICIES, NODE_KEYS):
             tail = self._tails.get(topic)
             if tail is None:
@@ -44,11 +47,23 @@ class DetectorPools:
                 self._tails[topic] = await self._log.open_tail(topic, {0: end})
             else:
                 entries = await tail.take(0.001)
-            for entry in entries:
-                try:
-                    self._note(decode(entry.value, entry.headers).event)
-                except InvalidEvent:
-                    continue
+            answers += [answer for entry in entries if (answer := self._taken(topic, entry)) is not None]
+        return answers
+
+    def _taken(self, topic: str, entry: Entry) -> Outgoing | None:
+        """The dead letter of a record that does not count; None of one that does, and of a tombstone."""
+        if entry.value is None:
+            return None
+        try:
+            self._note(decode(entry.value, entry.headers).event)
+        except Exception as error:  # whatever it says: one record must not stop the judging of all nodes
+            why = str(error) if isinstance(error, InvalidEvent) else repr(error)
+            log_.warning(
+                "passed over, what was known before counts", topic=topic, partition=entry.partition, offset=entry.offset, error=why
+            )
+            letter = DeadLetter(topic, entry.partition, entry.offset, why)
+            return Outgoing(DEAD_LETTERS, letter.key, entry.value, tuple(letter.headers()))
+        return None
 
     def _note(self, event: Event) -> None:
         if isinstance(event, PoolCreated):

@@ -1,12 +1,15 @@
 """TLS and SASL settings in the words of aiokafka and of Faust.
 
-Holds: the same KafkaSettings lead to the same connection in every client.
+Holds: the same KafkaSettings lead to the same connection in every client; clients with settings from here read records with any headers.
 """
 
 import ssl
 from typing import Any
 
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.scheduler.stream.any_headers import read_any_headers
+
+read_any_headers()
 
 
 def ssl_context(settings: KafkaSettings) -> ssl.SSLContext | None:

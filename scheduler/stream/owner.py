@@ -140,7 +140,7 @@ class Owner(Generic[S]):
         now_s = self._clock.steady_s()
         tick = now_s - self._ticked_at_s >= (self._busy_pause_s if waiting or self._owes_tick else self._pace.idle_tick_s)
         published = self._publishing.advance() if self._publishing else 0
-        now_ms = self._time.now_ms(self._clock.now_ms())
+        now_ms = self._time.now_ms(self._clock.now_ms(), self._clock.steady_s())
         began_s = self._clock.steady_s()
         record = self._proposer.propose(folded, now_ms, waiting, published, tick=tick, limits=self._limits)
         if record is None:
@@ -163,7 +163,7 @@ class Owner(Generic[S]):
 
     async def _append(self, record: JournalRecord) -> None:
         """Returns when the record's seq is folded, by whoever it was, or when the brokers failed; both are safe to decide after."""
-        sent_at_ms = self._clock.now_ms()
+        sent_at_s = self._clock.steady_s()
         sending = asyncio.ensure_future(self._log.append(self._journal, self._follower.partition, record.encode()))
         sending.add_done_callback(lambda _: self._follower.wake())
         try:
@@ -171,7 +171,7 @@ class Owner(Generic[S]):
             if not sending.done() and self._follower.folded.seq >= record.seq:
                 await asyncio.wait([sending], timeout=self._pace.fold_timeout_s)
             if sending.done():
-                self._learn(sending.result(), sent_at_ms)
+                self._learn(sending.result(), sent_at_s)
         except RecordTooLarge as error:
             if self._limits.batch_count == 1:
                 raise BrokenInvariant(
@@ -185,8 +185,9 @@ class Owner(Generic[S]):
                 sending.cancel()
         self._limits = self._proposer.limits
 
-    def _learn(self, appended: Appended, sent_at_ms: int) -> None:
-        if self._time.observe(sent_at_ms, self._clock.now_ms(), appended.timestamp_ms):
+    def _learn(self, appended: Appended, sent_at_s: float) -> None:
+        acked_at_ms, acked_at_s = self._clock.now_ms(), self._clock.steady_s()
+        if self._time.observe(acked_at_ms, round((acked_at_s - sent_at_s) * 1000), appended.timestamp_ms, acked_at_s):
             log_.error(
                 "this machine's clock is off; times are corrected by the log's, set the clock",
                 journal=self._journal,

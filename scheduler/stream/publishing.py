@@ -4,7 +4,7 @@ Holds: opening a publisher fences the one before it; only then is the journal re
 with transactions, how far was published is committed with the effects themselves, so none is published twice, whoever died when;
 a publisher stops at its first failed send and is never used again. `done` moves after acks only. What is acted on goes out at once,
 statuses alone within `LINGER_S`.
-Never: sends an effect of a record that did not count.
+Never: sends an effect of a record that did not count, or every one of a flood of refused signatures.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ import structlog
 
 from trainhouse.scheduler.core.errors import Fenced, LogUnavailable
 from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.scheduler.core.told_refusals import ToldRefusals
 from trainhouse.scheduler.stream.cancelling import still_wanted
 from trainhouse.scheduler.stream.follower import Follower
 from trainhouse.scheduler.stream.ports import Clock, Log, Publisher
@@ -39,6 +40,7 @@ class Publishing(Generic[S]):
         self._clock = clock
         self._transactional_id = f"{journal}-{follower.partition}" if transactional else None
         self._projects = ProjectStatuses(log, clock)
+        self._told = ToldRefusals()
         self.done: int | None = None
 
     async def run(self) -> None:
@@ -72,6 +74,7 @@ class Publishing(Generic[S]):
     async def _session(self) -> None:
         publisher = await self._log.open_publisher(self._transactional_id, self._journal)
         self._projects.forget()
+        self._told.forget()
         try:
             _, end = await self._log.bounds(self._journal, self._follower.partition)
             await self._follower.until(lambda: self._follower.position >= end)
@@ -110,5 +113,8 @@ class Publishing(Generic[S]):
             records += 1
             last = item.seq
         if batch:
-            await publisher.send(await self._projects.keep(batch), mark=last)
+            now_s = self._clock.steady_s()
+            wanted = [out for out in batch if not out.alike or self._told.next(out.alike, now_s)]
+            kept = await self._projects.keep(wanted)
+            await self._projects.sent(kept, publisher.send(kept, mark=last))
             self.done = last

@@ -10,7 +10,7 @@ import pytest
 from starlette.routing import BaseRoute, Mount
 
 from tests.gateway_world import NOW_MS, World, world_in
-from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, AuditLost, CancelJob, Event, RequestAccepted
+from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, AuditLost, CancelJob, Event, ProjectApplied, RequestAccepted
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.topics import AUDIT
 from trainhouse.gateway.accesses import COUNTED, NAMED, PUBLIC, Access, class_of
@@ -101,6 +101,27 @@ def test_a_read_says_who_what_from_where_and_why(world: World, told: Callable[[t
     assert (event.sub, event.token_id, event.access, event.target) == ("ana", "t-read", "read", "own-1")
     assert event.action == f"GET {JOBS}/{{job_id}}/logs" and event.address == "testclient" and event.size_bytes > 0
     assert event.reason == "needs viewer; a token with submitter in vision"
+
+
+def test_a_comparison_and_a_lineage_name_what_was_looked_at(world: World, told: Callable[[type[Event]], list[Any]]) -> None:
+    held = world.token("ana")
+    world.client.get("/v1/compare?job=own-1&job=own-2", headers=held)
+    world.client.get("/v1/compare/curves?job=own-1&metric=loss", headers=held)
+    world.client.get("/v1/lineage?id=job:own-1", headers=held)
+    targets = {(e.action.split()[-1], e.target) for kind in (AccessGranted, AccessRefused) for e in told(kind)}
+    assert targets == {("/v1/compare", "own-1,own-2"), ("/v1/compare/curves", "own-1"), ("/v1/lineage", "job:own-1")}
+
+
+def test_who_becomes_a_member_and_who_is_none_any_more_is_named(world: World, told: Callable[[type[Event]], list[Any]]) -> None:
+    about = {"project": {"name": "chess", "members": {"bo": "viewer"}}, "version": 1, "user": "ops", "applied_at_ms": NOW_MS}
+    world.gateway.projects.put(ProjectApplied.model_validate(about))
+    members = "/v1/projects/chess/members"
+    assert world.client.put(f"{members}/eve", headers=world.admin(), json={"role": "submitter"}).status_code == 202
+    assert world.client.delete(f"{members}/bo", headers=world.admin()).status_code == 202
+    assert [e.target for e in told(AccessGranted)] == ["chess/eve", "chess/bo"]
+    accepted = told(RequestAccepted)
+    assert [e.target for e in accepted] == ["chess: members +eve (submitter)", "chess: members -bo"]
+    assert {e.project for e in accepted} == {"chess"}
 
 
 def test_a_page_that_asks_each_second_is_few_events_and_every_request_is_counted(

@@ -108,6 +108,23 @@ def test_a_token_of_all_projects_submits_to_none_that_does_not_know_its_holder(w
     assert submit(world, held, project="speech").status_code == 202
 
 
+def test_a_token_of_all_projects_is_bound_by_the_members_of_undeclared_ones_too(world: World) -> None:
+    world.submit("nobodys-1", "nobodys")
+    held = world.token("bot", "submitter", ("*",))
+    declare(world, "*", members={"ana": "submitter"})
+    before = len(world.bus.of(JobSubmitted) + world.bus.of(CancelJob) + world.bus.of(ChangeJob))
+    try:
+        assert world.client.get(f"{JOBS}/nobodys-1", headers=held).status_code == 200, "it reads all"
+        assert "may read project nobodys" in refused(submit(world, held, project="nobodys"), 403)
+        assert "may read" in refused(world.client.post(f"{JOBS}/nobodys-1/cancel", headers=held), 403)
+        assert "may read" in refused(world.client.post(f"{JOBS}/nobodys-1/change", headers=held, json={"priority": 1}), 403)
+        assert len(world.bus.of(JobSubmitted) + world.bus.of(CancelJob) + world.bus.of(ChangeJob)) == before
+        assert submit(world, held, project="speech").status_code == 202
+        assert submit(world, world.token("ana", "submitter", ("*",)), project="nobodys").status_code == 202
+    finally:
+        declare(world, "*")
+
+
 @pytest.mark.parametrize("claims", [{"roles": ["maintainer"]}, {"roles": ["submitter", "maintainer"]}, {"roles": []}])
 def test_a_role_that_no_token_has_is_no_token(world: World, claims: dict[str, Any]) -> None:
     sound = {"sub": "eve", "roles": ["submitter"], "projects": ["vision"], "jti": "1", "iss": "trainhouse"}

@@ -162,7 +162,7 @@ def beat(node_id: str, sequence: int) -> NodeHeartbeat:
     return NodeHeartbeat.model_validate(of | {"sequence": sequence, "at_ms": 1, "interval_s": 1.0})
 
 
-def test_a_heartbeat_in_anothers_name_is_none_and_a_flood_of_them_is_told_once() -> None:
+def test_a_heartbeat_in_anothers_name_is_none_and_a_flood_of_them_is_told_once_a_reason() -> None:
     async def tale() -> None:
         broker, clock = FakeBroker(partitions=1), LoopClock()
         keyed = NodeKeyed.model_validate({"node_id": "a", "pool": "default", "public_key": A.public_key, "at_ms": 1})
@@ -171,7 +171,7 @@ def test_a_heartbeat_in_anothers_name_is_none_and_a_flood_of_them_is_told_once()
         detecting.on_assigned({0})
         running = asyncio.create_task(detecting.run())
         await asyncio.sleep(3)
-        for number, key in enumerate((B, B, None, A)):
+        for number, key in enumerate((B, B, None, None, B, None, A)):
             value = encode(envelope_of(beat("a", number), id=f"h{number}", source="s", now_ms=1))
             signed = () if key is None else (key.header(topics.HEARTBEATS, value),)
             await detecting.take({0: [Entry(0, number, 1, b"a", value, (*HEADERS, *signed))]})
@@ -179,9 +179,10 @@ def test_a_heartbeat_in_anothers_name_is_none_and_a_flood_of_them_is_told_once()
             assert (known == ["a"]) is (key is A)
         await asyncio.sleep(1)
         running.cancel()
-        assert len(broker.committed(topics.DEAD_LETTERS, 0)) == 1
-        (told,) = (decode(e.value).event for e in broker.committed(topics.VERDICTS, 0))
-        assert isinstance(told, SignatureRefused) and told.node_id == "a"
+        assert len(broker.committed(topics.DEAD_LETTERS, 0)) == 2
+        told = [decode(e.value).event for e in broker.committed(topics.VERDICTS, 0)]
+        assert [(e.node_id, e.reason.split()[-1]) for e in told if isinstance(e, SignatureRefused)] == [("a", "it"), ("a", "signed")]
+        assert {e.key for e in broker.committed(topics.VERDICTS, 0)} == {b"a"}
 
     run_virtually(tale())
 

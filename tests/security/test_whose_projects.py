@@ -1,6 +1,7 @@
 """Whose event is it: what somebody tries who may write to one project's topic alone."""
 
 import asyncio
+from collections import Counter
 
 import orjson
 import pytest
@@ -220,6 +221,42 @@ def test_a_project_that_floods_pushes_out_its_own_requests_alone(monkeypatch: py
     told = [e.event for number in range(5) for e in d.send(CancelJob.model_validate({"job_id": f"{OWN}.{number}"}), OWN)]
     assert {e.project for e in told} == {OWN}  # type: ignore[attr-defined]
     assert sum(h.project == OTHER for h in d.state.held.values()) == 2
+
+
+def cancelled(d: Directory, project: str | None, *numbers: int) -> list[JobStatus]:
+    """What is told when a project asks to end jobs that nobody submitted."""
+    begin = "" if project is None else f"{project}."
+    found = [e.event for n in numbers for e in d.send(CancelJob.model_validate({"job_id": f"{begin}{n}"}), project)]
+    assert all(isinstance(e, JobStatus) for e in found)
+    return found  # type: ignore[return-value]
+
+
+def test_one_project_may_not_fill_the_room_of_all_requests_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainhouse.scheduler.core.directory.MAX_HELD", 8)
+    monkeypatch.setattr("trainhouse.scheduler.core.directory.MAX_HELD_OF_PROJECT", 3)
+    d = Directory()
+    told = cancelled(d, OWN, *range(20))
+    assert sum(h.project == OWN for h in d.state.held.values()) == 3 and len(told) == 17
+    assert told[0].job_id == f"{OWN}.0" and told[0].project == OWN and told[0].state is JobState.REJECTED
+    assert f"project {OWN} has 3 requests waiting" in told[0].reason and "submit" in told[0].reason
+    assert cancelled(d, OTHER, *range(3)) == [], "there is room for others"
+    [_, ended] = d.send(submission(f"{OWN}.19"), OWN)
+    assert isinstance(ended.event, CancelJob), "the newest ones wait still"
+
+
+def test_where_the_room_is_full_who_has_most_of_it_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainhouse.scheduler.core.directory.MAX_HELD", 6)
+    d = Directory()
+    assert cancelled(d, OWN, *range(6)) == []
+    for asker, number in ((OTHER, 0), (None, 0), (OTHER, 1), (None, 1)):
+        [refusal] = cancelled(d, asker, number)
+        assert refusal.project == OWN and "more than 6 requests wait" in refusal.reason
+    assert Counter(h.project for h in d.state.held.values()) == {OWN: 2, OTHER: 2, None: 2}
+    for asker in (OWN, OTHER, None):
+        [refusal] = cancelled(d, asker, 9)
+        assert refusal.project == (asker or ""), "of equals, who asks"
+    again = d.machine.load(d.machine.dump(d.state))
+    assert {p: list(of) for p, of in again.held_by.items()} == {p: list(of) for p, of in d.state.held_by.items()}
 
 
 def test_a_status_is_for_its_projects_topic_too_under_the_same_token_and_for_no_others() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainhouse.scheduler.core.bucket import MINUTE_MS, Bucket, Rate, left, take, wait_s
+from trainhouse.scheduler.core.bucket import MINUTE_MS, STEP_MS, Bucket, Rate, left, take, wait_s
 
 rates = st.builds(lambda n, b, s: Rate(n, b, s), st.integers(1, 5_000), st.integers(1, 5_000), st.integers(1, 64))
 gaps = st.lists(st.integers(-5_000, 120_000), max_size=60)
@@ -42,8 +42,32 @@ def test_who_asks_slower_than_the_rate_is_never_refused(rate: Rate, begin_ms: in
         assert bucket is not None
 
 
-@given(rates, st.integers(0, 10**9), st.integers(1, 10**6))
-def test_a_clock_that_goes_back_refills_nothing(rate: Rate, at_ms: int, back_ms: int) -> None:
+@given(rates, st.integers(0, 10**9), st.integers(1, STEP_MS))
+def test_a_clock_that_goes_back_a_little_refills_nothing(rate: Rate, at_ms: int, back_ms: int) -> None:
     bucket: Bucket | None = Bucket(0, at_ms)
     assert take(rate, bucket, at_ms - back_ms) is None
     assert left(rate, bucket, at_ms - back_ms) == 0
+
+
+def taken(rate: Rate, bucket: Bucket | None, begin_ms: int, span_ms: int) -> tuple[Bucket | None, int]:
+    """The bucket after somebody asked every half second, and how often that was granted."""
+    count = 0
+    for now_ms in range(begin_ms, begin_ms + span_ms, 500):
+        after = take(rate, bucket, now_ms)
+        if after is not None:
+            bucket, count = after, count + 1
+    return bucket, count
+
+
+@given(st.builds(Rate, st.integers(1, 100), st.integers(2, 50)), st.integers(STEP_MS + 200_000, 86_400_000), st.booleans())
+def test_a_clock_that_is_set_starves_nobody_and_gives_one_burst_at_most(rate: Rate, step_ms: int, back_first: bool) -> None:
+    now_ms, bucket = 10**9, Bucket(0, 10**9)
+    bucket, _ = taken(rate, bucket, now_ms, 10_000)
+    most = rate.burst + rate.per_minute + 1
+    for by_ms in (-step_ms, step_ms) if back_first else (step_ms, -step_ms):
+        now_ms += by_ms
+        bucket, count = taken(rate, bucket, now_ms, MINUTE_MS)
+        assert rate.per_minute <= count + 1 and count <= most, "as before, but for one burst"
+        assert left(rate, bucket, now_ms + MINUTE_MS) <= rate.burst
+        assert wait_s(rate, bucket, now_ms + MINUTE_MS) <= MINUTE_MS // 1000
+        now_ms += MINUTE_MS

@@ -10,9 +10,9 @@ import pytest
 
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
 from tests.unit.detector_world import Gang
-from trainhouse.events import Event, NodeHeartbeat, PolicyApplied, PoolCreated, SchedulingPolicy, encode, envelope_of
+from trainhouse.events import DeadLetter, Event, NodeHeartbeat, NodeKeyed, PolicyApplied, PoolCreated, SchedulingPolicy, encode, envelope_of
 from trainhouse.events.codec import HEADERS
-from trainhouse.events.topics import CONTROL, HEARTBEATS, POLICIES, POOLS, VERDICTS
+from trainhouse.events.topics import CONTROL, DEAD_LETTERS, HEARTBEATS, NODE_KEYS, POLICIES, POOLS, VERDICTS
 from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, Said
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.outgoing import Outgoing
@@ -319,4 +319,47 @@ def test_heartbeats_that_come_before_the_past_was_read_are_kept_and_what_nobody_
         lost = [json.loads(e.value or b"") for p in range(PARTITIONS) for e in story.broker.committed(VERDICTS, p)][-1]
         assert lost["id"] == "trainhouse.node.lost.v1:n:i1:4" and lost["data"]["sequence"] == 4
 
+    told(tale)
+
+
+JUNK = (b"", b"\x80torn", b"[]", b'{"specversion":"1.0","id":"k","source":"s","type":"trainhouse.node.keyed.v1","data":{"node_id":"n"')
+
+
+@pytest.mark.parametrize("topic", [NODE_KEYS, POLICIES, POOLS])
+def test_a_record_that_nobody_can_read_stops_nothing_and_is_answered(topic: str) -> None:
+    async def tale(story: Story) -> None:
+        for junk in JUNK[:2]:
+            story.broker.land(topic, 0, b"p/n", junk)
+        story.broker.land(topic, 0, b"p/gone", None)
+        story.detector()
+        await story.beats(5)
+        for junk in JUNK[2:]:
+            story.broker.land(topic, 0, b"p/n", junk)
+        story.land(POLICIES, PolicyApplied(pool="p", policy=SchedulingPolicy(name="q"), version=1, applied_at_ms=1), b"p")
+        story.land(NODE_KEYS, NodeKeyed.model_validate({"node_id": "other", "pool": "p", "public_key": "", "at_ms": 1}), b"p/other")
+        await story.beats(5)
+        letters = [e for p in range(PARTITIONS) for e in story.broker.committed(DEAD_LETTERS, p)]
+        assert sorted(e.value or b"" for e in letters) == sorted(JUNK), "of each one, and of no tombstone"
+        named = [DeadLetter.of_headers(list(e.headers)) for e in letters]
+        assert all((t.topic, t.partition) == (topic, 0) and t.reason for t in named) and len({t.offset for t in named}) == len(JUNK)
+        await asyncio.sleep(20)
+        assert story.said(CONTROL, POOL_PARTITION) == ["node.lost.v1"]
+
+    told(tale)
+
+
+def test_what_was_noted_of_a_pool_and_cannot_count_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: DetectorMachine, pool: str, detection: object) -> None:
+        raise OverflowError("limits of nobody")
+
+    async def tale(story: Story) -> None:
+        story.land(POLICIES, PolicyApplied(pool="p", policy=SchedulingPolicy(name="q"), version=1, applied_at_ms=1), b"p")
+        story.detector()
+        await story.beats(5)
+        await asyncio.sleep(20)
+        assert story.said(CONTROL, POOL_PARTITION) == ["node.lost.v1"]
+        (letter,) = [e for p in range(PARTITIONS) for e in story.broker.committed(DEAD_LETTERS, p)]
+        assert "limits of nobody" in DeadLetter.of_headers(list(letter.headers)).reason
+
+    monkeypatch.setattr(DetectorMachine, "apply", fails)
     told(tale)

@@ -176,7 +176,7 @@ def _claims(token: str) -> dict[str, Any]:
 def _listed() -> list[dict[str, Any]]:
     """What the topic of tokens holds: one row a token. Blocks on the brokers."""
     from trainhouse.events import TokenIssued, TokenRevoked, decode
-    from trainhouse.events.kafka import TO_END, consumer, read_to_end
+    from trainhouse.events.kafka import TO_END, consumer, headers_of, read_to_end
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.events.topics import TOKENS
 
@@ -184,7 +184,7 @@ def _listed() -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     try:
         for message in read_to_end(reader, TOKENS, [0]):
-            event = decode(message.value(), message.headers()).event
+            event = decode(message.value(), headers_of(message)).event
             if isinstance(event, TokenIssued):
                 found[event.token_id] = {
                     "token_id": event.token_id,

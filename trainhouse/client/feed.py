@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from trainhouse.client.errors import NotReachable
 from trainhouse.events import InvalidEvent, JobState, JobStatus, decode
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, consumer, watermarks
+from trainhouse.events.kafka import TO_END, consumer, headers_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import STATUS
 
@@ -90,7 +90,7 @@ class StatusFeed:
             if error is not None or message.value() is None:
                 continue
             try:
-                event = decode(message.value(), message.headers()).event
+                event = decode(message.value(), headers_of(message)).event
             except InvalidEvent:
                 continue  # a newer writer's: this reader has nothing to say about it
             key = (message.key() or b"").decode("utf-8", "replace")

@@ -25,7 +25,7 @@ from trainhouse.events import (
     envelope_of,
 )
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import EventProducer, consumer, watermarks
+from trainhouse.events.kafka import EventProducer, consumer, headers_of, watermarks
 from trainhouse.events.keyfiles import read_key
 from trainhouse.events.settings import KafkaSettings, OperationsSettings
 from trainhouse.events.signing import SigningKey
@@ -119,7 +119,7 @@ def _replies(reader: Consumer, request: str, ranks: set[int], timeout_s: float) 
         for message in reader.consume(100, timeout=0.2):
             if message.error() is not None or request.encode() not in (message.value() or b""):
                 continue
-            event = decode(message.value(), message.headers()).event
+            event = decode(message.value(), headers_of(message)).event
             if isinstance(event, OperationReplied) and event.request_id == request:
                 yield event
                 if event.done:

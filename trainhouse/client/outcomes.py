@@ -15,7 +15,7 @@ from trainhouse.client.errors import NoReply, NotReachable
 from trainhouse.client.feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events import Event, InvalidEvent, decode
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import consumer, watermarks
+from trainhouse.events.kafka import consumer, headers_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Outcomes:
 def event_of(message: Message) -> Event | None:
     """The event of a record; None of one that says nothing to this program (a newer writer's, a tombstone)."""
     try:
-        return decode(message.value(), message.headers()).event
+        return decode(message.value(), headers_of(message)).event
     except InvalidEvent:
         return None
 

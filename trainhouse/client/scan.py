@@ -5,12 +5,12 @@ Holds: reads committed records only; ends (topics that grow while they are read 
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from trainhouse.client.errors import NotReachable
 from trainhouse.client.feed import METADATA_TIMEOUT_S, QUIET, unreachable
+from trainhouse.events import kafka
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import consumer, watermarks
 from trainhouse.events.settings import KafkaSettings
@@ -75,4 +75,4 @@ def _holds(message: Message, needle: bytes) -> bool:
 
 def headers_of(message: Message) -> list[tuple[str, bytes]]:
     """A record's headers, those without a value left out."""
-    return [(k, v) for k, v in cast("list[tuple[str, bytes | None]]", message.headers() or []) if v is not None]
+    return [(k, v) for k, v in kafka.headers_of(message) if v is not None]

@@ -99,7 +99,7 @@ def _read(message: Message, job_id: str) -> Told | None:
         letter = DeadLetter.of_headers(headers_of(message))
         return Told(message.timestamp()[1], *place, letter, value) if letter.job_id == job_id else None
     try:
-        envelope = decode(value, message.headers())
+        envelope = decode(value, headers_of(message))
     except InvalidEvent:
         return None  # it is a dead letter by now, and told as one
     if getattr(envelope.event, "job_id", None) != job_id:

@@ -8,7 +8,6 @@ theirs. With `preferred` work goes on, and what was lost is counted.
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
 import time
 from typing import Any
@@ -29,12 +28,10 @@ from trainhouse.gateway.grants import Grant, GrantBook, end_of, event_of
 from trainhouse.gateway.problems import busy
 from trainhouse.gateway.roles import Principal
 from trainhouse.gateway.settings import GatewaySettings
+from trainhouse.gateway.targets import MAX_TEXT_CHARS, kept_back, target_of
 
-MAX_TEXT_CHARS = 64 * 1024
 NO_ROLE = "nobody's role was asked for"
 State = dict[str, Any]
-# A token, a session or a code that somebody put where a name belongs.
-_KEPT_BACK = re.compile(r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*|gAAAAA[\w=-]{20,}")
 
 
 class Auditor:
@@ -91,7 +88,7 @@ class Auditor:
         now_ms = _now_ms()
         if status >= 400:
             refusal = Refusal(status, grant.action, grant.sub, grant.token_id, grant.address)
-            self._offer(self._refusals.note(refusal, grant.target, _KEPT_BACK.sub("…", str(state.get("refusal", ""))), now_ms))
+            self._offer(self._refusals.note(refusal, grant.target, kept_back(str(state.get("refusal", ""))), now_ms))
         elif access in COUNTED:
             self._offer(self._grants.note(grant, size_bytes, now_ms))
         elif access is not Access.PUBLIC and "access_id" not in state:
@@ -138,10 +135,12 @@ def described(scope: Scope, state: State) -> tuple[Access, Grant]:
     principal: Principal | None = state.get("principal")
     client = scope.get("client")
     access = class_of(scope["method"], path)
+    target, text = target_of(scope)
     grant = Grant(
         access=access.value,
         action=f"{scope['method']} {path}",
-        target=_KEPT_BACK.sub("…", next((str(value) for value in scope.get("path_params", {}).values()), ""))[:256],
+        target=target,
+        text=text,
         sub=principal.sub if principal else "",
         token_id=principal.token_id if principal else "",
         session_id=principal.session_id if principal else "",
@@ -160,7 +159,7 @@ async def _text(request: Request) -> dict[str, str]:
     """The statement of a question in SQL, with the values bound to it, as it goes to the audit."""
     try:
         body = await request.json()  # as its route reads it: a body that only one of the two can read would run without a word here
-        text = _KEPT_BACK.sub("…", str(body["query"]))
+        text = kept_back(str(body["query"]))
         if body.get("parameters"):
             text += "\n-- parameters: " + orjson.dumps(body["parameters"]).decode()
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):

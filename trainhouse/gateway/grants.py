@@ -28,6 +28,8 @@ class Grant:
     session_id: str = ""
     address: str = ""
     reason: str = ""
+    # All that it names, where that is more than a target holds.
+    text: str = ""
 
 
 class GrantBook:
@@ -55,7 +57,8 @@ class GrantBook:
 def event_of(grant: Grant, at_ms: int, since_ms: int, count: int, size_bytes: int = 0, **more: Any) -> AccessGranted:
     """The event of accesses that were let in."""
     whose = cut(session_id=grant.session_id, reason=grant.reason)
-    return AccessGranted(at_ms=at_ms, since_ms=since_ms, count=count, size_bytes=size_bytes, **_said(grant), **whose, **more)
+    fields = {**_said(grant), **whose, "text": grant.text, **more}
+    return AccessGranted(at_ms=at_ms, since_ms=since_ms, count=count, size_bytes=size_bytes, **fields)
 
 
 def end_of(grant: Grant, at_ms: int, access_id: str, status: int, **more: Any) -> AccessEnded:

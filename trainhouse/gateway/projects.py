@@ -1,19 +1,21 @@
 """What projects there are, as the bus has them: whom of a token's projects its holder is still a member of, and what those may take.
 
 Holds: until it is known what was declared before, no token is narrowed, and none is let in; a membership that ended counts from the moment
-at which the bus tells it. Operators are not narrowed: they look after all projects.
+at which the bus tells it. Operators are not narrowed: they look after all projects. A token of all projects reads them all; it writes where
+its holder's membership lets it, in those that nobody declared by the members of the rule "*".
 Never: asks the projections; a membership that ended must not wait for them.
 """
 
 from dataclasses import dataclass, field, replace
 
 from trainhouse.events import MemberRole, Project, ProjectApplied
+from trainhouse.events.project import EVERY_OTHER
 from trainhouse.gateway.errors import Problem
 from trainhouse.gateway.roles import Principal, Role
 from trainhouse.scheduler.core.projects import rule_of
 
 REMEMBERED = 10_000
-_Rights = tuple[tuple[str, ...], frozenset[str]]
+_Rights = tuple[tuple[str, ...], frozenset[str], frozenset[str] | None]
 
 
 @dataclass
@@ -69,7 +71,7 @@ class ProjectBook:
             if len(self._narrowed) >= REMEMBERED:
                 self._narrowed.clear()
             self._narrowed[key] = self._rights(principal)
-        projects, read_only = self._narrowed[key]
+        projects, read_only, writes_in = self._narrowed[key]
         if not projects:
             raise Problem(
                 403,
@@ -77,7 +79,7 @@ class ProjectBook:
                 f"{principal.sub} is a member of none of the projects of this token ({', '.join(principal.projects)}); "
                 "ask one of their maintainers, or an operator",
             )
-        return replace(principal, projects=projects, read_only=read_only)
+        return replace(principal, projects=projects, read_only=read_only, writes_in=writes_in)
 
     def lost(self, principal: Principal) -> str:
         """Why somebody who was let in may not go on; empty where nothing was lost since."""
@@ -88,11 +90,15 @@ class ProjectBook:
 
     def _rights(self, principal: Principal) -> _Rights:
         if principal.everywhere:
-            mine, names = principal.projects, list(self._applied)
+            mine, names = principal.projects, [name for name in self._applied if name != EVERY_OTHER]
         else:
             mine = tuple(name for name in principal.projects if self._role(name, principal.sub) is not None)
             names = list(mine)
-        return mine, frozenset(name for name in names if not self._submits(name, principal.sub))
+        read_only = frozenset(name for name in names if not self._submits(name, principal.sub))
+        if not principal.everywhere or self._submits(EVERY_OTHER, principal.sub):
+            return mine, read_only, None
+        # Undeclared projects cannot be named one by one: those that are open to it are.
+        return mine, read_only, frozenset(names) - read_only
 
     def _submits(self, name: str, sub: str) -> bool:
         role = self._role(name, sub)

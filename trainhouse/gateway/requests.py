@@ -57,7 +57,7 @@ def requested_by(principal: Principal) -> RequestedBy:
 
 def refuse_read_only(project: str, principal: Principal) -> None:
     """Raises Problem 403 where somebody may read what belongs to a project, but not change it."""
-    if project in principal.read_only:
+    if principal.only_reads(project):
         raise Problem(
             403, "Forbidden", f"{principal.sub} may read project {project}, and no more: ask one of its maintainers to be made a submitter"
         )

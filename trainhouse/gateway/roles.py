@@ -31,6 +31,7 @@ class Principal:
     """The holder of a token. `projects` is ("*",) for all of them; `token_id` names the token, for its revocation.
 
     `read_only`: projects in which its membership allows no writes, whatever the token says. `hidden`: ones that "*" does not mean.
+    `writes_in`: of a token of all projects, the only ones in which it may write; None where undeclared ones are open to it.
     """
 
     sub: str
@@ -41,6 +42,7 @@ class Principal:
     # Of the pages' session that it came by; empty where the token itself was shown.
     session_id: str = ""
     read_only: frozenset[str] = frozenset()
+    writes_in: frozenset[str] | None = None
     hidden: frozenset[str] = frozenset()
 
     @property
@@ -68,10 +70,16 @@ class Principal:
 
     def may_write(self, project: str) -> bool:
         """Whether it may submit and change jobs of a project, and write to its runs."""
-        return self.may(Role.SUBMITTER) and self.sees(project) and project not in self.read_only
+        return self.may(Role.SUBMITTER) and self.sees(project) and not self.only_reads(project)
+
+    def only_reads(self, project: str) -> bool:
+        """Whether its membership lets it read what belongs to a project, and no more."""
+        return project in self.read_only or (self.writes_in is not None and project not in self.writes_in)
 
     def writing(self) -> "Principal":
         """As far as it may write: projects that it may only read do not exist for it."""
+        if self.writes_in is not None:
+            return replace(self, projects=tuple(sorted(p for p in self.writes_in if self.sees(p))))
         if not self.read_only:
             return self
         return replace(self, projects=tuple(p for p in self.projects if p not in self.read_only), hidden=self.hidden | self.read_only)

@@ -20,17 +20,19 @@ from trainhouse.events import (
     GangReleased,
     InvalidEvent,
     NodeDesiredState,
+    NodeKeyed,
     NodeLost,
     NodeProbeAsked,
     PoolCreated,
     decode,
 )
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import consumer, watermarks
+from trainhouse.events.kafka import consumer, headers_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.signing import signature_of
-from trainhouse.events.topics import ALLOCATIONS, OPERATIONS, POOLS, VERDICTS
+from trainhouse.events.topics import ALLOCATIONS, NODE_KEYS, OPERATIONS, POOLS, VERDICTS
 from trainhouse.workers.agent.core import Command
+from trainhouse.workers.agent.core.own_key import OwnKey
 from trainhouse.workers.agent.permission import Permission
 
 SAY_AGAIN_S = 10.0
@@ -68,8 +70,15 @@ class Follower:
     """One reader. `tell` is called from its thread."""
 
     def __init__(
-        self, settings: KafkaSettings, node_id: str, pool: str, tell: Callable[[Heard], None], permission: Permission | None = None
+        self,
+        settings: KafkaSettings,
+        node_id: str,
+        pool: str,
+        tell: Callable[[Heard], None],
+        permission: Permission | None = None,
+        public_key: str = "",
     ) -> None:
+        self._own_key = OwnKey(node_id, pool, public_key)
         self._permission = permission or Permission({}, required=False)
         self._settings = settings
         self._node_id = node_id
@@ -117,7 +126,8 @@ class Follower:
         while not self._stop.is_set():
             try:
                 at = [TopicPartition(ALLOCATIONS, partition)]
-                for topic in (VERDICTS, OPERATIONS):
+                for topic in (VERDICTS, OPERATIONS, NODE_KEYS):
+                    # Brokers of before have no topic of keys, or do not let agents read it: then there is no partition of it.
                     metadata = reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
                     at += [TopicPartition(topic, number) for number in metadata.partitions]
                 for tp in at:
@@ -144,7 +154,7 @@ class Follower:
             self._say(f"reading {message.topic() or 'commands'}: {error.str()}")
             return
         try:
-            envelope = decode(message.value(), message.headers())
+            envelope = decode(message.value(), headers_of(message))
         except InvalidEvent as invalid:
             log.warning(
                 "a record cannot be read; passing over it", topic=message.topic(), offset=message.offset(), reason=str(invalid)[:500]
@@ -153,10 +163,12 @@ class Follower:
         event = envelope.event
         if isinstance(event, GangAllocated | GangReleased | CheckpointRequested | NodeDesiredState | NodeProbeAsked):
             self._tell(Command(event, envelope.order))
-        elif isinstance(event, NodeLost) and event.node_id == self._node_id:
+        elif (isinstance(event, NodeLost) and event.node_id == self._node_id) or (
+            isinstance(event, NodeKeyed) and self._own_key.told(event)
+        ):
             self._tell(Command(event))
         elif isinstance(event, DumpStacks | ExecuteCommand) and event.node_id == self._node_id:
-            signature = signature_of(message.headers())
+            signature = signature_of(headers_of(message))
             refusal = self._permission.refusal(envelope, message.value() or b"", signature, time.time_ns() // 1_000_000)
             if refusal:
                 log.warning("an operation is refused", type=envelope.type, job_id=event.job_id, id=str(envelope.id), reason=refusal)
@@ -168,7 +180,7 @@ class Follower:
             self._say(f"waiting for the brokers at {self._settings.bootstrap}: {error.str()}")
             return None
         try:
-            return decode(message.value(), message.headers()).event
+            return decode(message.value(), headers_of(message)).event
         except InvalidEvent:
             return None
 

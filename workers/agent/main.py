@@ -131,7 +131,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     )
     parts = Parts(
         inbox=inbox,
-        listener=Follower(kafka, node_id, settings.pool, bounded(inbox), permission_of(settings)),
+        listener=Follower(kafka, node_id, settings.pool, bounded(inbox), permission_of(settings), public_key),
         outbox=outbox,
         reports=reports,
         shipper=shipper,

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from trainhouse.events import Event, InvalidEvent, Order, PoolCreated, decode, envelope_of
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end, watermarks
+from trainhouse.events.kafka import TO_END, EventProducer, consumer, headers_of, read_to_end, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALLOCATIONS, CONTROL, JOBS, OPERATIONS, POOLS, VERDICTS
 
@@ -60,7 +60,7 @@ class Commands:
                 log.warning("reading commands", error=error.str())
             return None
         try:
-            envelope = decode(message.value(), message.headers())
+            envelope = decode(message.value(), headers_of(message))
         except InvalidEvent as invalid:
             log.warning(
                 "a record cannot be read; passing over it", topic=message.topic(), offset=message.offset(), reason=str(invalid)[:500]
@@ -100,7 +100,7 @@ def pool_partition(settings: KafkaSettings, pool: str, say: Callable[[str], None
 def _pools(reader: Consumer) -> dict[str, int]:
     found: dict[str, int] = {}
     for message in read_to_end(reader, POOLS, [0]):
-        event = decode(message.value(), message.headers()).event
+        event = decode(message.value(), headers_of(message)).event
         if isinstance(event, PoolCreated):
             found[str(event.pool)] = event.partition
     return found

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from trainhouse.events import InvalidEvent, JobStatus, ProjectApplied, TokenRevoked, decode
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import consumer, partitions_of, watermarks
+from trainhouse.events.kafka import consumer, headers_of, partitions_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import PROJECTS, STATUS, TOKENS
 
@@ -97,7 +97,7 @@ class BusFeed:
 
     def _one(self, message: Message) -> None:
         try:
-            envelope = decode(message.value(), message.headers())
+            envelope = decode(message.value(), headers_of(message))
         except InvalidEvent:
             return  # a newer writer's, or a tombstone
         event = envelope.event

@@ -1,13 +1,14 @@
 """One watcher's stream as bytes: where it stands, what it missed, what comes, and why it ends.
 
-Holds: nothing between the place that it resumed from and now is left out; a beat tells that the connection lives; a token that ends,
-or is revoked, ends the stream.
+Holds: nothing between the place that it resumed from and now is left out; a beat tells that the connection lives; a token or a membership
+that ends, ends the stream: it is asked for at each part, so that nothing is sent of what waited by then.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,7 +40,19 @@ class JobStream:
     place: Place = field(default_factory=Place)
 
     async def parts(self, resumed: Place | None) -> AsyncIterator[bytes]:
-        """What is sent, in order, for ever."""
+        """What is sent, in order, until its principal's rights end."""
+        sent = resumed
+        async with aclosing(self._parts(resumed)) as parts:
+            async for part in parts:
+                if self.ended(self.principal):
+                    break
+                yield part
+                sent = self.place
+        if over := self.ended(self.principal):
+            # A member again resumes behind what was sent, not behind what was only ready to be.
+            yield messages.event("cut", {"reason": over}, sent or "")
+
+    async def _parts(self, resumed: Place | None) -> AsyncGenerator[bytes]:
         # What comes after this question is told live: only who resumes has missed anything.
         self.place = resumed or await self._newest()
         if STATUS in self.watcher.kinds:
@@ -51,9 +64,8 @@ class JobStream:
                 yield part
         while True:
             awake = await self.watcher.wait(BEAT_S)
-            over = self.ended(self.principal)
-            if over:
-                self.watcher.end(over)
+            if self.ended(self.principal):
+                return
             statuses, news = self.watcher.take()
             for job in statuses:
                 if job["status_seq"] > self.place.status_seq:
@@ -145,15 +157,23 @@ class FleetStream:
     missed: list[Row]
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """What is sent, for ever."""
+        """What is sent, until its principal's rights end."""
+        async with aclosing(self._parts()) as parts:
+            async for part in parts:
+                if self.ended(self.principal):
+                    break
+                yield part
+        if over := self.ended(self.principal):
+            yield messages.event("cut", {"reason": over})
+
+    async def _parts(self) -> AsyncGenerator[bytes]:
         yield f"retry: {RETRY_MS}\n\n".encode()
         for job in self.missed:
             yield self._status(job)
         while True:
             awake = await self.watcher.wait(BEAT_S)
-            over = self.ended(self.principal)
-            if over:
-                self.watcher.end(over)
+            if self.ended(self.principal):
+                return
             statuses, _ = self.watcher.take()
             seen = [dict(job) for job in statuses if self.principal.sees(job["project"])]
             await redacted(self.reader, self.principal, seen, ("reason",))

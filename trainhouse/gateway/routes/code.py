@@ -66,9 +66,10 @@ async def put_diff(sha256: Sha256, request: Request, here: Here, principal: Subm
 
 async def _room(here: Gateway, principal: Principal) -> None:
     """Raises Problem 403 where the sender may write in no project, 429 where none of them has room: which one it is for, its job says."""
-    if principal.everywhere:
+    writing = principal.writing()
+    if writing.everywhere:
         return
-    own = principal.writing().projects
+    own = writing.projects
     if not own:
         raise Problem(403, "Forbidden", f"{principal.sub} may only read projects: ask a maintainer of one to be made a submitter")
     await here.storage.needs_room(*own)

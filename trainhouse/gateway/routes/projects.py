@@ -21,6 +21,7 @@ from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.errors import Problem
 from trainhouse.gateway.problems import not_found
 from trainhouse.gateway.roles import Principal
+from trainhouse.gateway.targets import changed_members
 
 router = APIRouter(prefix="/v1/projects", tags=["projects"])
 
@@ -140,5 +141,6 @@ async def _changed(here: Gateway, principal: Principal, request: Request, known:
 async def _ask(here: Gateway, principal: Principal, request: Request, project: Project, known: ProjectApplied | None) -> Asked:
     event_id, replaces = secrets.token_hex(16), known.version if known else 0
     sent = await here.bus.send(JOBS, ChangeProject(project=project, replaces=replaces, user=principal.sub), event_id)
-    here.accepted(request, principal, sent, target=project.name, project=project.name)
+    told = changed_members(known.project if known else None, project)
+    here.accepted(request, principal, sent, target=told, project=project.name)
     return Asked(project=project.name, event_id=event_id, replaces=replaces)

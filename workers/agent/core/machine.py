@@ -8,7 +8,7 @@ Never: raises on a command that makes no sense here; it drops it.
 
 from dataclasses import replace
 
-from trainhouse.events import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeLost, NodeProbeAsked
+from trainhouse.events import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeKeyed, NodeLost, NodeProbeAsked
 from trainhouse.workers.agent.core.actions import Action, AskCheckpoint, Finish, Probe, Register
 from trainhouse.workers.agent.core.going import noticed, see_off, shutdown_asked, withdrawn
 from trainhouse.workers.agent.core.inputs import (
@@ -150,6 +150,8 @@ def _command(turn: Turn, command: Command) -> None:
             turn.do(Probe(event))
         case NodeLost() if (event.node_id, event.boot_id, event.incarnation) == (me.node_id, me.boot_id, me.incarnation):
             turn.do(Register(f"given up as lost after {event.silent_s:.1f} s of silence"))
+        case NodeKeyed():
+            turn.do(Register(f"the key that node {event.node_id} had was forgotten; it announces its own"))
         case _:
             pass  # for another node, another boot, or an earlier start of this agent
 

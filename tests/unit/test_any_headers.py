@@ -1,0 +1,112 @@
+"""Names of headers that are no UTF-8: nobody who reads is stopped, and nothing else of a record changes."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.consumer import fetcher
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainhouse.events.kafka import headers_of
+from trainhouse.scheduler.stream import kafka_auth  # what every reader is made with
+from trainhouse.scheduler.stream.any_headers import AnyHeaders
+
+assert kafka_auth
+Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+CRC_AT, AFTER_CRC, RECORDS_AT = 17, 21, 61
+BAD = "hXXh"
+
+
+def batch(first: int, records: list[Record], break_names: bool = True) -> bytes:
+    """A batch as a broker keeps it; names `hXXh` become bytes that are no UTF-8."""
+    made = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=False,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=1 << 20,
+    )
+    for number, (key, value, headers) in enumerate(records):
+        made.append(number, 1000 + number, key, value, headers)
+    data = bytearray(made.build())
+    struct.pack_into(">q", data, 0, first)
+    if break_names:
+        data = bytearray(bytes(data).replace(BAD.encode(), b"h\xff\xfeh"))
+        struct.pack_into(">I", data, CRC_AT, calc_crc32c(bytes(data[AFTER_CRC:])))
+    return bytes(data)
+
+
+def read(data: bytes, at: int = 0) -> list[Any]:
+    """As a consumer does."""
+    records = fetcher.MemoryRecords(data)
+    return list(fetcher.PartitionRecords(TopicPartition("t", 0), records, [], at, None, None, True, fetcher.READ_COMMITTED))
+
+
+def test_a_name_that_is_no_text_stops_no_reader() -> None:
+    data = batch(0, [(b"k", b"one", []), (None, b"two", [(BAD, b"\xff"), ("good", None)])]) + batch(2, [(b"k", b"three", [])])
+    found = read(data)
+    assert [(r.offset, r.key, r.value) for r in found] == [(0, b"k", b"one"), (1, None, b"two"), (2, b"k", b"three")]
+    assert [tuple(h) for h in found[1].headers] == [("h\ufffd\ufffdh", b"\xff"), ("good", None)]
+    assert [r.timestamp for r in found] == [1000, 1001, 1000]
+    assert [r.offset for r in read(data, 2)] == [2]
+
+
+bytes_or_none = st.none() | st.binary(max_size=40)
+names = st.sampled_from([BAD, "content-type", "ä", ""])
+records = st.lists(st.tuples(bytes_or_none, bytes_or_none, st.lists(st.tuples(names, bytes_or_none), max_size=4)), min_size=1, max_size=8)
+
+
+@given(st.lists(records, min_size=1, max_size=4))
+def test_all_else_of_a_record_is_as_it_was_sent(batches: list[list[Record]]) -> None:
+    whole, broken, first = b"", b"", 0
+    for one in batches:
+        whole += batch(first, one, break_names=False)
+        broken += batch(first, one)
+        first += len(one)
+    for sent, got in zip(read(whole), read(broken), strict=True):
+        assert (sent.offset, sent.timestamp, sent.key, sent.value) == (got.offset, got.timestamp, got.key, got.value)
+        named = [(n.replace(BAD, "h\ufffd\ufffdh"), v) for n, v in sent.headers]
+        assert named == [tuple(h) for h in got.headers]
+
+
+def compressed(data: bytes) -> bytes:
+    """A batch with its records behind gzip."""
+    made = bytearray(data[:RECORDS_AT] + gzip.compress(data[RECORDS_AT:]))
+    struct.pack_into(">h", made, AFTER_CRC, 1)
+    struct.pack_into(">i", made, 8, len(made) - 12)
+    struct.pack_into(">I", made, CRC_AT, calc_crc32c(bytes(made[AFTER_CRC:])))
+    return bytes(made)
+
+
+@pytest.mark.parametrize("name", [BAD, "good"])
+def test_what_is_compressed_is_read_too(name: str) -> None:
+    data = compressed(batch(5, [(None, b"v" * 100, [(name, b"b")])] * 3))
+    assert [(r.offset, r.value) for r in read(data + batch(8, [(None, b"w", [])]))] == [*((n, b"v" * 100) for n in (5, 6, 7)), (8, b"w")]
+    assert fetcher.MemoryRecords is AnyHeaders, "for every consumer of the process"
+
+
+def test_our_other_client_gives_no_headers_and_is_asked_once() -> None:
+    class Message:
+        """A message as confluent_kafka makes one: the second question reads what the first one broke."""
+
+        set: list[Any] | None = None
+
+        def headers(self) -> list[Any]:
+            if self.set is None:
+                raise SystemError("returned a result with an exception set")
+            return self.set
+
+        def set_headers(self, headers: list[Any]) -> None:
+            self.set = headers
+
+    message: Any = Message()
+    assert headers_of(message) == [] == headers_of(message) and message.set == []

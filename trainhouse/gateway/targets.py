@@ -1,0 +1,60 @@
+"""What an access was about, for the audit: every thing that a request names.
+
+Holds: pure; all parts of an address count, so that a new route's are told before anybody thinks of it; of a question (what follows "?")
+those parameters that name things. What is longer than an event's target is cut there, and whole in the event's text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import parse_qsl
+
+from starlette.types import Scope
+
+from trainhouse.events import MemberRole, Project
+
+MAX_TARGET_CHARS = 256
+MAX_TEXT_CHARS = 64 * 1024
+NAMING = frozenset({"job", "id", "run_id", "run_uuid", "experiment_id", "experiment_name", "path", "pool"})
+# A token, a session or a code that somebody put where a name belongs.
+_KEPT_BACK = re.compile(r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*|gAAAAA[\w=-]{20,}")
+
+
+def kept_back(text: str) -> str:
+    """A text without tokens."""
+    return _KEPT_BACK.sub("…", text)
+
+
+def target_of(scope: Scope) -> tuple[str, str]:
+    """The things that a request names; and all of them once more where they are more than a target holds, else nothing."""
+    parts = [str(value) for value in scope.get("path_params", {}).values()]
+    asked = parse_qsl(scope.get("query_string", b"").decode("utf-8", "replace"), errors="replace")
+    named = ",".join(value for name, value in asked if name in NAMING)
+    whole = kept_back("/".join([*parts, *([named] if named else [])]))
+    if len(whole) <= MAX_TARGET_CHARS:
+        return whole, ""
+    return _cut(whole.split(","), ","), whole[:MAX_TEXT_CHARS]
+
+
+def changed_members(before: Project | None, after: Project) -> str:
+    """A project, and whom a change of it makes a member, whose role it changes, and who is none any more."""
+    old: Mapping[str, MemberRole] = (before.members if before is not None else None) or {}
+    new: Mapping[str, MemberRole] = after.members or {}
+    came = [f"+{who} ({new[who]})" for who in sorted(new.keys() - old.keys())]
+    went = [f"-{who}" for who in sorted(old.keys() - new.keys())]
+    other = [f"~{who} ({new[who]})" for who in sorted(new.keys() & old.keys()) if new[who] != old[who]]
+    told = [*came, *went, *other]
+    return _cut([f"{after.name}: members {told[0]}", *told[1:]], " ") if told else after.name
+
+
+def _cut(parts: list[str], between: str) -> str:
+    """Parts as one text that a target holds; how many are left out stands at its end."""
+    whole = between.join(parts)
+    if len(whole) <= MAX_TARGET_CHARS:
+        return whole
+    for count in range(len(parts) - 1, 0, -1):
+        text = f"{between.join(parts[:count])} and {len(parts) - count} more"
+        if len(text) <= MAX_TARGET_CHARS:
+            return text
+    return whole[: MAX_TARGET_CHARS - 7] + "… more"
