@@ -41,9 +41,19 @@ for step in session.steps(1_000_000, save_every_steps=20):
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
-    with running_stack(tmp_path_factory.mktemp("rotating") / "data", 2) as started:
-        yield started
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that jobs see; they have a uid of their own."""
+    folder = tmp_path_factory.mktemp("shown")
+    folder.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stack(shown: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TRAINHOUSE_AGENT_JOB_PATHS", str(shown))
+        with running_stack(tmp_path_factory.mktemp("rotating") / "data", 2) as started:
+            yield started
 
 
 def kafka_of(config: Path) -> KafkaSettings:
@@ -57,8 +67,8 @@ def let_in(settings: KafkaSettings) -> bool:
         return False
 
 
-def test_a_job_that_trains_over_a_rotation_succeeds(stack: LiveStack, tmp_path: Path) -> None:
-    folder, enough = StackFolder(stack.data_dir), tmp_path / "enough"
+def test_a_job_that_trains_over_a_rotation_succeeds(stack: LiveStack, shown: Path, tmp_path: Path) -> None:
+    folder, enough = StackFolder(stack.data_dir), shown / "enough"
     (tmp_path / "train.py").write_text(PROGRAM.format(enough=str(enough)))
     job = stack.ok("submit", "--", "python", "train.py", cwd=tmp_path).split()[0]
     until(lambda: saved(stack, job) >= 1, lambda: stack.log("agent"), timeout_s=240)
