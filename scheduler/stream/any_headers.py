@@ -1,10 +1,11 @@
-"""Readers of records by aiokafka that no name of a header can stop.
+"""Readers of records by aiokafka that no record can stop, whatever the names of its headers, however small it was packed.
 
 Brokers take any bytes as the name of a header, and aiokafka raises on what is no UTF-8: at the same record again and again, so that one
 record of somebody who may write to one topic would stop for ever whoever reads it (intake, a scheduler, the detector).
 
 Holds: a batch is read as aiokafka reads it; one that it cannot read is read once more, record by record, with the names that are no UTF-8
-replaced. Keys, values and what headers hold are bytes and stay as they are.
+replaced. Keys, values and what headers hold are bytes and stay as they are. In place of a batch that would unpack to more than a process
+can hold there is one record, which says so and which nobody can read, so that it is answered as such.
 Never: passes over a record.
 """
 
@@ -17,8 +18,12 @@ from aiokafka.record.default_records import _DefaultRecordBatchPy, _DefaultRecor
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint
 
+from trainhouse.scheduler.stream.unpacking import MOST_UNPACKED_BYTES, too_large
+
 _LENGTH = slice(8, 12)
 _OVERHEAD_BYTES = 12
+_CODEC_AT, _CODEC, _RECORDS_AT = 22, 0b111, 61
+TOO_LARGE = b"a batch that cannot be unpacked, or to more than %d MiB, was not read" % (MOST_UNPACKED_BYTES // 1024**2)
 
 
 class AnyHeaders:
@@ -63,6 +68,10 @@ class _Batch:
         return next(self._batch)
 
     def __iter__(self) -> Iterator[Any]:
+        kind = self._data[_CODEC_AT] & _CODEC
+        if kind and too_large(kind, self._data[_RECORDS_AT:]):
+            yield _DefaultRecordPy(self._batch.next_offset - 1, -1, 0, None, TOO_LARGE, [])
+            return
         read = -1
         try:
             for record in self._batch:

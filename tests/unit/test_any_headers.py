@@ -7,16 +7,18 @@ import struct
 from typing import Any
 
 import pytest
-from aiokafka import TopicPartition
+from aiokafka import TopicPartition, codec
 from aiokafka.consumer import fetcher
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainhouse.events import InvalidEvent, decode
 from trainhouse.events.kafka import headers_of
 from trainhouse.scheduler.stream import kafka_auth  # what every reader is made with
-from trainhouse.scheduler.stream.any_headers import AnyHeaders
+from trainhouse.scheduler.stream.any_headers import TOO_LARGE, AnyHeaders
+from trainhouse.scheduler.stream.unpacking import GZIP, LZ4, MOST_UNPACKED_BYTES, ZSTD, too_large
 
 assert kafka_auth
 Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
@@ -33,7 +35,7 @@ def batch(first: int, records: list[Record], break_names: bool = True) -> bytes:
         producer_id=-1,
         producer_epoch=-1,
         base_sequence=-1,
-        batch_size=1 << 20,
+        batch_size=1 << 28,
     )
     for number, (key, value, headers) in enumerate(records):
         made.append(number, 1000 + number, key, value, headers)
@@ -78,10 +80,11 @@ def test_all_else_of_a_record_is_as_it_was_sent(batches: list[list[Record]]) -> 
         assert named == [tuple(h) for h in got.headers]
 
 
-def compressed(data: bytes) -> bytes:
-    """A batch with its records behind gzip."""
-    made = bytearray(data[:RECORDS_AT] + gzip.compress(data[RECORDS_AT:]))
-    struct.pack_into(">h", made, AFTER_CRC, 1)
+def compressed(data: bytes, kind: int = GZIP) -> bytes:
+    """A batch with its records behind a codec."""
+    pack: Any = {GZIP: gzip.compress, LZ4: codec.cramjam.lz4.compress, ZSTD: codec.cramjam.zstd.compress}[kind]
+    made = bytearray(data[:RECORDS_AT] + bytes(pack(data[RECORDS_AT:])))
+    struct.pack_into(">h", made, AFTER_CRC, kind)
     struct.pack_into(">i", made, 8, len(made) - 12)
     struct.pack_into(">I", made, CRC_AT, calc_crc32c(bytes(made[AFTER_CRC:])))
     return bytes(made)
@@ -92,6 +95,24 @@ def test_what_is_compressed_is_read_too(name: str) -> None:
     data = compressed(batch(5, [(None, b"v" * 100, [(name, b"b")])] * 3))
     assert [(r.offset, r.value) for r in read(data + batch(8, [(None, b"w", [])]))] == [*((n, b"v" * 100) for n in (5, 6, 7)), (8, b"w")]
     assert fetcher.MemoryRecords is AnyHeaders, "for every consumer of the process"
+
+
+@pytest.mark.parametrize("kind", [GZIP, LZ4, ZSTD])
+def test_a_batch_that_unpacks_to_more_than_a_process_holds_is_one_record_that_nobody_can_read(kind: int) -> None:
+    bomb = compressed(batch(5, [(None, b"a", []), (None, bytes(MOST_UNPACKED_BYTES), [])]), kind)
+    found = read(bomb + batch(7, [(None, b"w", [])]))
+    assert [(r.offset, r.value) for r in found] == [(6, TOO_LARGE), (7, b"w")] and len(bomb) < 1024**2
+    with pytest.raises(InvalidEvent, match="no JSON"):
+        decode(found[0].value, found[0].headers)
+    large = compressed(batch(0, [(None, bytes(MOST_UNPACKED_BYTES // 2), [])]), kind)
+    assert [len(r.value) for r in read(large)] == [MOST_UNPACKED_BYTES // 2]
+
+
+@pytest.mark.parametrize("kind", [GZIP, LZ4, ZSTD])
+def test_what_the_codec_cannot_blow_up_costs_nothing(kind: int) -> None:
+    small = compressed(batch(0, [(None, b"v" * 1000, [])]), kind)
+    assert [r.value for r in read(small)] == [b"v" * 1000]
+    assert not too_large(kind, memoryview(b"junk")) or kind == ZSTD
 
 
 def test_our_other_client_gives_no_headers_and_is_asked_once() -> None:
