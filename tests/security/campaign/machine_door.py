@@ -46,7 +46,9 @@ def may_change_uid() -> bool:
 
 def probe_files(target: Target, count: int, seed: int) -> Iterator[Outcome]:
     """Reads of the data folder's files as another uid; at most `count`, and at most as many as there are."""
-    files = [path for path in target.stack.data_dir.rglob("*") if path.is_file()]
+    # Walked by `os`, which passes over what the engine removes meanwhile.
+    found = (Path(folder) / name for folder, _, names in os.walk(target.stack.data_dir) for name in names)
+    files = [path for path in found if path.is_file()]
     chosen = random.Random(seed).sample(files, min(count, len(files)))
     for path, answer in zip(chosen, _read_as_other(chosen), strict=True):
         yield Outcome("machine", "files", str(path), answer, f"{path} was read" if answer == "read" else "")
