@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -111,10 +112,15 @@ def consumer(settings: KafkaSettings, *, group: str = "trainhouse-reader", **mor
     )
 
 
+# Not `message.headers()`: confluent_kafka returns a value and leaves its exception behind, and a call that the interpreter has made fast
+# does not look for one, so that it would be raised at any later call. This way looks.
+_HEADERS = methodcaller("headers")
+
+
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
     """A record's headers; none where one of their names is no UTF-8: brokers take any bytes, confluent_kafka raises on them."""
     try:
-        return list(message.headers() or ())  # type: ignore[arg-type]
+        return list(_HEADERS(message) or ())
     except (SystemError, UnicodeDecodeError):
         message.set_headers([])  # what it has made of them by now would end the process when it is read again
         return []
