@@ -34,7 +34,7 @@ from trainhouse.events.topics import ADMISSION, DECISIONS, DIRECTORY
 from trainhouse.projections.registry import OF_DECISIONS
 from trainhouse.scheduler.stream.replay_journal import snapshots_of
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 COMMAND = [sys.executable, "-m", "trainhouse.cli.main"]
 Rows = dict[tuple[str, int], dict[str, Any]]
 
@@ -65,7 +65,7 @@ class Site:
         self.jobs.append(job)
 
     def archive(self, *more: str) -> Rows:
-        return rows_of(self.stack.ok("archive", "--json", *more))
+        return rows_of(self.stack.ok("archive", "--json", *more, timeout_s=500))
 
     def start_archive(self, *more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -127,7 +127,7 @@ def test_writers_that_are_killed_and_writers_at_once_leave_one_archive(site: Sit
     killed.communicate(timeout=60)
     site.run_a_job()
     both = [site.start_archive() for _ in range(2)]
-    told = [one.communicate(timeout=120) for one in both]
+    told = [one.communicate(timeout=400) for one in both]
     assert [one.returncode for one in both] == [0, 0], told
     for place, row in site.archive().items():
         assert row["topic_begins_at"] == 0
