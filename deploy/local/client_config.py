@@ -25,16 +25,6 @@ from trainhouse.private_files import write_once
 KEY, OLD_KEY = "key", "old key"
 OLD_BROKER = "broker until its restart"
 
-# Which settings of signatures a process has: intake and the detector read the scheduler's; a person's own are no part's.
-_SIGNING = {
-    "scheduler": ("signing_key", "signatures"),
-    "agent": ("operations_keys", "require_signed"),
-    "operations": ("key",),
-    "fleet": ("key",),
-}
-_SIGNS = {"intake": "scheduler", "detector": "scheduler"}
-_PERSONS = ("operations", "fleet")
-
 # People and the stack's own readers; who asks in raw SQL through the gateway.
 SQL_USER, SQL_GUEST = "trainhouse", "guest"
 
@@ -95,12 +85,10 @@ def local_token(folder: StackFolder) -> Path:
 def write(folder: StackFolder, choices: Choices, keys: StoreKeys) -> None:
     """Write the file, keeping what is not ours in it."""
     content: dict[str, Any] = read_toml(folder.client_config) if folder.client_config.exists() else {}
-    signed = signing_keys.sections(folder, content)
-    for section, values in sections(folder, choices, keys).items():
+    signing = signing_keys.sections(folder, content)
+    for section, values in (*sections(folder, choices, keys).items(), *signing.items()):
         if section == "gateway" and not choices.tls and content.get(section, {}).get("ca") == _tls(folder)["ca"]:
             content[section] = {name: value for name, value in content[section].items() if name not in _tls(folder)}
-        content[section] = {**content.get(section, {}), **values}
-    for section, values in signed.items():
         content[section] = {**content.get(section, {}), **values}
     write_toml(folder.client_config, content)
     write_parts(folder)
@@ -122,9 +110,7 @@ def write_part(folder: StackFolder, name: str) -> None:
     """Writes one part's file from the person's."""
     content = read_toml(folder.client_config)
     content["kafka"] = {**content["kafka"], **kafka_sasl.client_section(account(folder, name))}
-    for section in _SIGNING.keys() - {_SIGNS.get(name, name)}:
-        content[section] = {k: v for k, v in content.get(section, {}).items() if k not in _SIGNING[section]}
-    write_toml(part_config(folder, name), content)
+    write_toml(part_config(folder, name), signing_keys.of_part(content, name))
 
 
 def account(folder: StackFolder, name: str) -> Account:
@@ -197,20 +183,13 @@ def exports(folder: StackFolder, part: str | None = None) -> dict[str, str]:
         "TRAINHOUSE_S3_ACCESS_KEY": found["s3"]["access_key"],
         "TRAINHOUSE_S3_SECRET_KEY": found["s3"]["secret_key"],
         **_sql(found["clickhouse"]),
-        **_signing(found, part),
+        **signing_keys.exports(found, part),
         **({"TRAINHOUSE_GATEWAY_URL": gateway["url"]} if "url" in gateway else {}),
         **({"TRAINHOUSE_GATEWAY_CA": gateway["ca"]} if "ca" in gateway else {}),
         **({"TRAINHOUSE_GATEWAY_TOKEN": token.read_text().strip()} if part is None and token.exists() else {}),
         "TRAINHOUSE_CONFIG": str(config),
         "TRAINHOUSE_DATA_DIR": str(folder.root),
     }
-
-
-def _signing(found: dict[str, Any], part: str | None) -> dict[str, str]:
-    """The keys that a process signs with, and what it asks of the signatures of others."""
-    sections = _PERSONS if part is None else (_SIGNS.get(part, part),)
-    values = {(s, k): found.get(s, {}).get(k) for s in sections for k in _SIGNING.get(s, ())}
-    return {f"TRAINHOUSE_{s}_{k}".upper(): str(value) for (s, k), value in values.items() if value is not None}
 
 
 def _sql(section: dict[str, str]) -> dict[str, str]:

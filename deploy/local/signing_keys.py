@@ -13,9 +13,17 @@ from typing import Any
 
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.events.keyfiles import kept_key
+from trainhouse.private_files import write_private
 
 ACCEPTED, REQUIRED = "accepted", "required"
 HEADING = "# Whose requests for stacks and commands agents obey, one a line: operator NAME KEY"
+_SETTINGS = {
+    "scheduler": ("signing_key", "signatures"),
+    "agent": ("operations_keys", "require_signed"),
+    "operations": ("key",),
+    "fleet": ("key",),
+}
+PERSONS = ("operations", "fleet")
 
 
 def platform_key(folder: StackFolder) -> Path:
@@ -55,14 +63,31 @@ def sections(folder: StackFolder, before: dict[str, Any]) -> dict[str, dict[str,
     }
 
 
+def of_part(content: dict[str, Any], part: str) -> dict[str, Any]:
+    """A part's settings from the person's: without those of signatures that are for others."""
+    others = _SETTINGS.keys() - {_section(part)}
+    own = {section: {k: v for k, v in content.get(section, {}).items() if k not in _SETTINGS[section]} for section in others}
+    return {**content, **own}
+
+
+def exports(content: dict[str, Any], part: str | None) -> dict[str, str]:
+    """The same settings as environment variables: of a part, or of the person."""
+    sections = PERSONS if part is None else (_section(part),)
+    values = {(s, k): content.get(s, {}).get(k) for s in sections for k in _SETTINGS.get(s, ())}
+    return {f"TRAINHOUSE_{s}_{k}".upper(): str(value) for (s, k), value in values.items() if value is not None}
+
+
+def _section(part: str) -> str:
+    """Where a part finds its settings of signatures: intake and the detector read the scheduler's."""
+    return "scheduler" if part in ("intake", "detector") else part
+
+
 def _list_key(path: Path, public_key: str) -> None:
     """Adds the person's key to the list."""
-    lines = (
-        path.read_text() if path.exists() else "# Whose requests for stacks and commands agents obey: `operator NAME KEY`, one a line.\n"
-    )
+    lines = path.read_text() if path.exists() else HEADING
     if public_key not in lines:
         name = "".join(c if c.isalnum() else "-" for c in getpass.getuser()) or "owner"
-        path.write_text(f"{lines.rstrip()}\noperator {name} {public_key}\n")
+        write_private(path, f"{lines.rstrip()}\noperator {name} {public_key}\n".encode())
 
 
 def _folder(folder: StackFolder) -> Path:

@@ -67,11 +67,16 @@ def outgoing(machine: Machine[S], input_topic: str, partition: int, record: Jour
     return found + letters
 
 
+def set_aside(letter: DeadLetter, value: bytes | None) -> Outgoing:
+    """A record that does not count, with why."""
+    return Outgoing(DEAD_LETTERS, letter.key, value or b"", tuple(letter.headers()))
+
+
 def _dead_letter(refusal: InputRefused, source: JournaledInput, topic: str, partition: int) -> Outgoing:
     value = source.raw if source.envelope is None else encode(source.envelope)
     job_id = getattr(source.envelope.event, "job_id", None) if source.envelope else None
     letter = DeadLetter(topic, partition, refusal.offset, refusal.reason, str(job_id or ""), refusal.event_id)
-    return Outgoing(DEAD_LETTERS, letter.key, value or b"", tuple(letter.headers()))
+    return set_aside(letter, value)
 
 
 def _forged(refusal: InputRefused, topic: str, partition: int, now_ms: int) -> list[Effect]:

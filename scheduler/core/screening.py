@@ -29,8 +29,8 @@ from trainhouse.events.codec import HEADERS, Headers, decode, encode, split
 from trainhouse.events.project_topics import project_of, status_topic
 from trainhouse.events.routing import PoolRequest
 from trainhouse.events.sensitive import masked_head, refusal
-from trainhouse.events.topics import ADMISSION, DEAD_LETTERS, JOBS, MAX_INPUT_BYTES, STATUS
-from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.events.topics import ADMISSION, JOBS, MAX_INPUT_BYTES, STATUS
+from trainhouse.scheduler.core.outgoing import Outgoing, set_aside
 from trainhouse.scheduler.core.vouching import told_id, vouched
 
 SOURCE = "trainhouse/intake"
@@ -119,7 +119,7 @@ def _reject(arrived: Arrived, invalid: InvalidEvent, now_ms: int) -> tuple[Outgo
     reason = str(invalid)
     job_id, event_id = invalid.job_id or "", invalid.event_id or ""
     letter = DeadLetter(arrived.topic, arrived.partition, arrived.offset, reason, job_id[:512], event_id[:512])
-    out = [Outgoing(DEAD_LETTERS, letter.key, _without_env(arrived.value or b""), tuple(letter.headers()))]
+    out = [set_aside(letter, _without_env(arrived.value or b""))]
     if job_id or _answered(arrived):
         out.extend(_rejections(arrived, job_id, event_id, reason, now_ms))
     return tuple(out)

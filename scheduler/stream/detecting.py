@@ -17,10 +17,10 @@ from trainhouse.events import DeadLetter, InvalidEvent, NodeHeartbeat, envelope_
 from trainhouse.events.codec import HEADERS, decode, encode
 from trainhouse.events.logs import ids_of
 from trainhouse.events.signing import signature_of
-from trainhouse.events.topics import DEAD_LETTERS, HEARTBEATS, VERDICTS
+from trainhouse.events.topics import HEARTBEATS, VERDICTS
 from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, Said, still_standing
 from trainhouse.scheduler.core.errors import LogUnavailable
-from trainhouse.scheduler.core.outgoing import Outgoing, signature_refused
+from trainhouse.scheduler.core.outgoing import Outgoing, set_aside, signature_refused
 from trainhouse.scheduler.core.told_refusals import ToldRefusals, alike_of, key_of
 from trainhouse.scheduler.core.vetting import Known, VettingRules, refusal
 from trainhouse.scheduler.stream.cancelling import still_wanted
@@ -155,7 +155,7 @@ class Detecting:
         event = signature_refused(claimed, why, HEARTBEATS, partition, entry.offset, now_ms)
         name = f"signature-refused:{HEARTBEATS}-{partition}-{entry.offset}"
         told = encode(envelope_of(event, id=name, source=SOURCE, now_ms=now_ms))
-        self._waiting.append(Outgoing(DEAD_LETTERS, letter.key, entry.value or b"", tuple(letter.headers())))
+        self._waiting.append(set_aside(letter, entry.value))
         self._waiting.append(Outgoing(VERDICTS, key_of(claimed).encode(), told, HEADERS))
         self._woken.set()
 

@@ -11,10 +11,10 @@ import structlog
 from trainhouse.events import DeadLetter, Event, InvalidEvent, NodeHeartbeat, NodeKeyed, NodeLost, PoolCreated, envelope_of
 from trainhouse.events.codec import HEADERS, decode, encode
 from trainhouse.events.pool import PolicyApplied
-from trainhouse.events.topics import CONTROL, DEAD_LETTERS, NODE_KEYS, POLICIES, POOLS, VERDICTS
+from trainhouse.events.topics import CONTROL, NODE_KEYS, POLICIES, POOLS, VERDICTS
 from trainhouse.events.verdict import DeviceDegraded, GangHung
 from trainhouse.scheduler.core.detector import DetectorMachine, Said
-from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.scheduler.core.outgoing import Outgoing, set_aside
 from trainhouse.scheduler.stream.detecting_past import read_back
 from trainhouse.scheduler.stream.ports import Entry, Log, Tail
 
@@ -61,8 +61,7 @@ class DetectorPools:
             log_.warning(
                 "passed over, what was known before counts", topic=topic, partition=entry.partition, offset=entry.offset, error=why
             )
-            letter = DeadLetter(topic, entry.partition, entry.offset, why)
-            return Outgoing(DEAD_LETTERS, letter.key, entry.value, tuple(letter.headers()))
+            return set_aside(DeadLetter(topic, entry.partition, entry.offset, why), entry.value)
         return None
 
     def _note(self, event: Event) -> None:

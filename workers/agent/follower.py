@@ -153,8 +153,9 @@ class Follower:
                 raise KafkaException(error)
             self._say(f"reading {message.topic() or 'commands'}: {error.str()}")
             return
+        headers = headers_of(message)
         try:
-            envelope = decode(message.value(), headers_of(message))
+            envelope = decode(message.value(), headers)
         except InvalidEvent as invalid:
             log.warning(
                 "a record cannot be read; passing over it", topic=message.topic(), offset=message.offset(), reason=str(invalid)[:500]
@@ -168,7 +169,7 @@ class Follower:
         ):
             self._tell(Command(event))
         elif isinstance(event, DumpStacks | ExecuteCommand) and event.node_id == self._node_id:
-            signature = signature_of(headers_of(message))
+            signature = signature_of(headers)
             refusal = self._permission.refusal(envelope, message.value() or b"", signature, time.time_ns() // 1_000_000)
             if refusal:
                 log.warning("an operation is refused", type=envelope.type, job_id=event.job_id, id=str(envelope.id), reason=refusal)
