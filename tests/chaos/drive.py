@@ -41,11 +41,10 @@ class Training:
     attempts: tuple[Path, ...]
     job_id: str
 
-    def spool(self) -> Path | None:
-        """Rank 0's spool of the newest epoch."""
-        rank_0 = [rank for folder in self.attempts for rank in folder.glob(f"{self.job_id}/*/rank-0")]
-        found = [(int(rank.parent.name), spool) for rank in rank_0 if (spool := RankPaths(rank).spool).exists()]
-        return max(found)[1] if found else None
+    def rank_0(self) -> RankPaths | None:
+        """The newest epoch's rank 0 that has a spool."""
+        found = [RankPaths(rank) for folder in self.attempts for rank in folder.glob(f"{self.job_id}/*/rank-0")]
+        return max((rank for rank in found if rank.spool.exists()), key=_epoch, default=None)
 
     def step(self) -> int:
         """The last step in that spool; -1 before the first."""
@@ -63,25 +62,28 @@ class Training:
 
     def rank_pids(self) -> list[int]:
         """Processes of the newest epoch's ranks that have not exited."""
-        spool = self.spool()
-        if spool is None:
+        newest = self.rank_0()
+        if newest is None:
             return []
-        epoch = spool.relative_to(next(folder for folder in self.attempts if spool.is_relative_to(folder))).parts[1]
-        folders = sorted(d for folder in self.attempts for d in folder.glob(f"{self.job_id}/{epoch}/rank-*"))
+        folders = sorted(d for folder in self.attempts for d in folder.glob(f"{self.job_id}/{newest.folder.parent.name}/rank-*"))
         ranks = [d for d in folders if not (d / "exit.json").exists() and (d / "pid.json").exists()]
         return [int(orjson.loads((d / "pid.json").read_bytes())["pid"]) for d in ranks]
 
     def _tail(self) -> list[list[Any]]:
-        spool = self.spool()
-        if spool is None:
+        newest = self.rank_0()
+        if newest is None:
             return []
-        with spool.open("rb") as file:
+        with newest.spool.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - TAIL_BYTES))
             data = file.read()
         lines = data.splitlines(keepends=True)
         whole = [line for line in (lines if size <= TAIL_BYTES else lines[1:]) if line.endswith(b"\n")]
         return [orjson.loads(line) for line in whole]
+
+
+def _epoch(rank: RankPaths) -> int:
+    return int(rank.folder.parent.name)
 
 
 @dataclass

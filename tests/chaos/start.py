@@ -41,8 +41,7 @@ def started(data_dir: Path, slots: int = 2, listeners: dict[str, str] | None = N
         more["BESIDE"] = (f"{LOOPBACK}:{behind}", f"{LOOPBACK}:{wire.port}")
         write_listeners(StackFolder(data_dir), ports, more)
         programs(data_dir.parent).mkdir(exist_ok=True)
-        shown = {"TRAINHOUSE_AGENT_JOB_PATHS": f"{programs(data_dir.parent)},{PLAIN.parent}"}
-        with environment(clocks.environment() | shown):
+        with environment(clocks.environment() | {"TRAINHOUSE_AGENT_JOB_PATHS": _shown(data_dir)}):
             live = until_the_end.enter_context(running_stack(data_dir, slots, ports))
         standby = Kept(
             "scheduler",
@@ -63,6 +62,11 @@ def started(data_dir: Path, slots: int = 2, listeners: dict[str, str] | None = N
 def programs(folder: Path) -> Path:
     """Where a test puts what its jobs run and wait for: confined jobs see it, read-only."""
     return folder / "programs"
+
+
+def _shown(data_dir: Path) -> str:
+    """What the jobs of all nodes see."""
+    return f"{programs(data_dir.parent)},{PLAIN.parent}"
 
 
 def write_listeners(folder: StackFolder, ports: StackPorts, more: dict[str, tuple[str, str]]) -> None:
@@ -92,7 +96,7 @@ def outside(live: LiveStack, part: str) -> dict[str, str]:
 def agent_settings(data_dir: Path, node_id: str, bootstrap: str, slots: int) -> dict[str, str]:
     """The settings of an agent of one's own that reaches the brokers there."""
     settings = {"NODE_ID": node_id, "DIR": str(data_dir / node_id), "SLOTS": str(slots), "ACCELERATORS": "none"}
-    settings |= {"HEARTBEAT_INTERVAL_S": str(BEAT_S), "JOB_PATHS": f"{programs(data_dir.parent)},{PLAIN.parent}"}
+    settings |= {"HEARTBEAT_INTERVAL_S": str(BEAT_S), "JOB_PATHS": _shown(data_dir)}
     return {f"TRAINHOUSE_AGENT_{k}": v for k, v in settings.items()} | {"TRAINHOUSE_KAFKA_BOOTSTRAP": bootstrap}
 
 

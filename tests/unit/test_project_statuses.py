@@ -6,17 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from tests.journal_fakes import FakeBroker, FakeLog, FakePublisher, LoopClock, run_virtually
-from tests.journal_support import CountingMachine, Counts
+from tests.journal_fakes import FakeLog, FakePublisher, run_virtually
+from tests.unit.publishing_story import PublishingStory
 from trainhouse.events.project_topics import STATUS_PREFIX, status_topic
-from trainhouse.events.topics import CONTROL, DECISIONS, STATUS
+from trainhouse.events.topics import STATUS
 from trainhouse.scheduler.core.errors import LogUnavailable
-from trainhouse.scheduler.core.journal import begin
 from trainhouse.scheduler.core.outgoing import Outgoing
-from trainhouse.scheduler.core.ownership import Ownership
-from trainhouse.scheduler.stream.follower import Follower, Unpublished
 from trainhouse.scheduler.stream.project_statuses import AGAIN_S
-from trainhouse.scheduler.stream.publishing import RETRY_S, Publishing
+from trainhouse.scheduler.stream.publishing import RETRY_S
 
 OWN, OTHER = status_topic("vision"), status_topic("speech")
 STALL_S = 10.0
@@ -42,24 +39,12 @@ class WaitingLog(FakeLog):
         return Waiting(made.log, made.transactional_id, made.epoch)
 
 
-class Story:
+class Story(PublishingStory):
     """One publisher of statuses, of which the owner goes on to own the partition."""
 
     def __init__(self) -> None:
-        self.broker, clock, machine = FakeBroker(partitions=1), LoopClock(), CountingMachine()
+        super().__init__(WaitingLog)
         self.broker.made |= {OWN, OTHER}
-        self.follower: Follower[Counts] = Follower(machine, CONTROL, begin(machine, 0), 0, Ownership("a", 2.0, 0.0), clock)
-        self.publishing = Publishing(WaitingLog(self.broker), DECISIONS, self.follower, clock, transactional=True)
-        self._seq = 0
-
-    def status(self, *topics: str) -> None:
-        self._seq += 1
-        effects = [Outgoing(topic, b"k", b"%d" % self._seq, (), 0) for topic in topics]
-        self.follower.unpublished.append(Unpublished(self._seq, effects, b""))
-        self.follower.wake()
-
-    def out(self, topic: str) -> list[int]:
-        return [int(e.value or b"0") for e in self.broker.committed(topic, 0)]
 
     async def own(self) -> None:
         while True:
@@ -73,7 +58,7 @@ def told(tale: Callable[[Story], Awaitable[None]]) -> None:
         story = Story()
         tasks = [asyncio.create_task(work) for work in (story.publishing.run(), story.own())]
         await asyncio.sleep(0.1)
-        story.status(STATUS, OWN)
+        story.record(STATUS, OWN)
         await asyncio.sleep(AGAIN_S / 2)
         assert story.out(OWN) == [1]
         await tale(story)
@@ -86,12 +71,12 @@ def told(tale: Callable[[Story], Awaitable[None]]) -> None:
 def test_a_topic_that_was_removed_just_now_holds_up_nobody_for_long() -> None:
     async def tale(story: Story) -> None:
         story.broker.made.discard(OWN)
-        story.status(STATUS, OWN)
-        story.status(STATUS, OTHER)
+        story.record(STATUS, OWN)
+        story.record(STATUS, OTHER)
         await asyncio.sleep(SOON_S)
         assert story.out(STATUS) == [1, 2, 3] and story.out(OTHER) == [3] and story.out(OWN) == [1]
         for _ in range(5):
-            story.status(STATUS, OWN, OTHER)
+            story.record(STATUS, OWN, OTHER)
             await asyncio.sleep(0.2)
         assert len(story.out(STATUS)) == 8, "nor again"
 
@@ -102,13 +87,13 @@ def test_a_topic_that_was_removed_a_while_ago_holds_up_nobody_at_all() -> None:
     async def tale(story: Story) -> None:
         story.broker.made.discard(OWN)
         await asyncio.sleep(AGAIN_S)
-        story.status(STATUS, OWN)
-        story.status(STATUS, OTHER)
+        story.record(STATUS, OWN)
+        story.record(STATUS, OTHER)
         await asyncio.sleep(0.2)
         assert story.out(STATUS) == [1, 2, 3] and story.out(OTHER) == [3]
         story.broker.made.add(OWN)
         await asyncio.sleep(AGAIN_S)
-        story.status(STATUS, OWN)
+        story.record(STATUS, OWN)
         await asyncio.sleep(0.2)
         assert story.out(OWN) == [1, 4], "and it is there again when it is"
 
@@ -121,7 +106,7 @@ def test_brokers_that_are_only_slow_are_waited_for() -> None:
             await asyncio.sleep(4 * AGAIN_S if step == "publish" else 0)
 
         story.publishing._log.hook = slow  # type: ignore[attr-defined]
-        story.status(STATUS, OWN)
+        story.record(STATUS, OWN)
         await asyncio.sleep(5 * AGAIN_S)
         assert story.out(OWN) == [1, 2] and len(story.broker.epochs) == 1 and max(story.broker.epochs.values()) == 1
 

@@ -7,43 +7,18 @@ from collections.abc import Awaitable, Callable
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.producer import sender
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
-from tests.journal_support import CountingMachine, Counts
-from trainhouse.events.topics import ALLOCATIONS, CONTROL, DECISIONS, STATUS
-from trainhouse.scheduler.core.journal import begin
-from trainhouse.scheduler.core.outgoing import Outgoing
-from trainhouse.scheduler.core.ownership import Ownership
+from tests.journal_fakes import run_virtually
+from tests.unit.publishing_story import PublishingStory
+from trainhouse.events.topics import ALLOCATIONS, STATUS
 from trainhouse.scheduler.stream import kafka_publisher
-from trainhouse.scheduler.stream.follower import Follower, Unpublished
-from trainhouse.scheduler.stream.publishing import LINGER_RECORDS, LINGER_S, Publishing
+from trainhouse.scheduler.stream.publishing import LINGER_RECORDS, LINGER_S
 
 Came = dict[str, list[tuple[float, int]]]
 
 
-class Story:
-    """A publisher of records that are made by hand."""
-
-    def __init__(self) -> None:
-        self.broker = FakeBroker(partitions=1)
-        clock = LoopClock()
-        machine = CountingMachine()
-        self.follower: Follower[Counts] = Follower(machine, CONTROL, begin(machine, 0), 0, Ownership("a", 2.0, 0.0), clock)
-        self.publishing = Publishing(FakeLog(self.broker), DECISIONS, self.follower, clock, transactional=True)
-        self._seq = 0
-
-    def record(self, *topics: str) -> None:
-        self._seq += 1
-        effects = [Outgoing(topic, b"k", b"%d" % self._seq, (), 0) for topic in topics]
-        self.follower.unpublished.append(Unpublished(self._seq, effects, b""))
-        self.follower.wake()
-
-    def out(self, topic: str) -> list[int]:
-        return [int(e.value or b"0") for e in self.broker.committed(topic, 0)]
-
-
-def told(tale: Callable[[Story], Awaitable[None]]) -> None:
+def told(tale: Callable[[PublishingStory], Awaitable[None]]) -> None:
     async def run() -> None:
-        story = Story()
+        story = PublishingStory()
         task = asyncio.create_task(story.publishing.run())
         await asyncio.sleep(0.1)
         await tale(story)
@@ -53,7 +28,7 @@ def told(tale: Callable[[Story], Awaitable[None]]) -> None:
 
 
 def test_what_is_acted_on_goes_out_at_once_and_takes_along_what_was_before_it() -> None:
-    async def tale(story: Story) -> None:
+    async def tale(story: PublishingStory) -> None:
         story.record(STATUS)
         await asyncio.sleep(LINGER_S / 4)
         assert story.out(STATUS) == []
@@ -65,7 +40,7 @@ def test_what_is_acted_on_goes_out_at_once_and_takes_along_what_was_before_it() 
 
 
 def test_statuses_alone_go_out_together_a_little_later() -> None:
-    async def tale(story: Story) -> None:
+    async def tale(story: PublishingStory) -> None:
         for _ in range(3):
             story.record(STATUS)
             await asyncio.sleep(LINGER_S / 5)
@@ -77,7 +52,7 @@ def test_statuses_alone_go_out_together_a_little_later() -> None:
 
 
 def test_many_statuses_do_not_wait() -> None:
-    async def tale(story: Story) -> None:
+    async def tale(story: PublishingStory) -> None:
         for _ in range(LINGER_RECORDS):
             story.record(STATUS)
         await asyncio.sleep(LINGER_S * 0.9)
