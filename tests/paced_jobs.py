@@ -13,6 +13,7 @@ from tests.live_stack import LiveStack
 from tests.waiting import until
 from trainhouse.client import TrainhouseClient
 from trainhouse.client.client import spec_of
+from trainhouse.client.errors import UnknownJob
 from trainhouse.events import JobState, JobStatus
 
 STEPS = 150
@@ -54,16 +55,25 @@ class Job:
     def status(self) -> JobStatus:
         return self.client.status(self.id)
 
+    def seen(self) -> JobStatus | None:
+        """Its status; None until the submission has got as far as the status topic."""
+        try:
+            return self.status()
+        except UnknownJob:
+            return None
+
     def until(self, what: Callable[[JobStatus], bool]) -> JobStatus:
         """The first status for which that holds; a final one ends the wait."""
 
         def look() -> JobStatus | None:
-            status = self.status()
+            status = self.seen()
+            if status is None:
+                return None
             assert what(status) or not status.state.final, status
             return status if what(status) else None
 
         # A minute or two of training, beside everything else that a test run does.
-        found: JobStatus = until(look, self.status, timeout_s=300)
+        found: JobStatus = until(look, self.seen, timeout_s=300)
         return found
 
     def starts(self) -> JobStatus:

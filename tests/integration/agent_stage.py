@@ -100,7 +100,14 @@ class Stage:
     def start_agent(self, node: str = "n1", folder: Path | None = None, **settings: object) -> subprocess.Popen[bytes]:
         """Starts a real agent process. `environment` has what it gets beside its own settings."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("TRAINHOUSE_")}
-        chosen = {"node_id": node, "pool": self.pool, "dir": folder or self.folder / node, "slots": 4, "accelerators": "none"} | settings
+        chosen = {
+            "node_id": node,
+            "pool": self.pool,
+            "dir": folder or self.folder / node,
+            "slots": 4,
+            "accelerators": "none",
+            "warm_start": False,
+        } | settings
         env |= {f"TRAINHOUSE_AGENT_{k.upper()}": str(v) for k, v in chosen.items()}
         env |= {"TRAINHOUSE_KAFKA_BOOTSTRAP": self.kafka.bootstrap} | self.environment
         log = (self.folder / f"{node}.log").open("ab")

@@ -1,4 +1,4 @@
-"""What one rank of a checkpoint test does; started by test_checkpoint_ddp with torchrun's environment. Prints one JSON line."""
+"""What one rank of a checkpoint test does, started by test_checkpoint_ddp with the environment that an agent sets. Prints one JSON line."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def clickhouse(tmp_path: Path) -> Iterator[ConnectClickHouse]:
         yield made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def launcher() -> Iterator[Launcher]:
     """A launcher whose warm process has imported what it will."""
     launcher = Launcher(warm_wait_s=120)

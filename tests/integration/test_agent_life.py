@@ -1,6 +1,7 @@
 """One attempt's life on a real agent and a real broker: registered, launched, told, ended."""
 
 import signal
+from contextlib import suppress
 
 import pytest
 
@@ -96,7 +97,8 @@ def test_secrets_reach_the_rank_and_nothing_else(stage: Stage) -> None:
     assert [e.exit_code for e in stage.events(RankExited, "secret")] == [0]
     assert [line for e in stage.events(LogLines, "secret") for line in e.lines] == ["token is ***"]
     for path in [p for p in stage.folder.rglob("*") if p.is_file() and p.parent != secrets]:
-        assert b"hunter2-is-long" not in path.read_bytes(), path
+        with suppress(FileNotFoundError):  # the agent goes on to replace its files
+            assert b"hunter2-is-long" not in path.read_bytes(), path
     assert stage.paths(gang).folder.is_dir()
     for number, name in enumerate(["MISSING", "OPEN"]):
         stage.allocate(f"secret-{name}", 0, script("pass", secrets=[name]), [(node, 1)])

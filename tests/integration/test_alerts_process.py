@@ -36,9 +36,9 @@ from trainhouse.projections.alerts.rules import Rule
 from trainhouse.projections.alerts.run import SETTLE_MS, Alerting
 from trainhouse.projections.rows import verdicts
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 NOW = 1_800_000_000_000
-PATIENCE_S = 120
+PATIENCE_S = 300
 # Each look reads a topic.
 LOOK_EVERY_S = 0.5
 HUNG = "trainhouse.gang.hung.v1"

@@ -114,6 +114,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with pytest.MonkeyPatch.context() as patched:
         # A journal is trimmed up to its newest snapshot: soon, please.
         patched.setenv("TRAINHOUSE_SCHEDULER_SNAPSHOT_EVERY_RECORDS", "10")
+        patched.setenv("TRAINHOUSE_AGENT_WARM_START", "false")  # its jobs need no torch
         with running_stack(tmp_path_factory.mktemp("archive") / "data", 2) as started:
             yield Site(started)
 

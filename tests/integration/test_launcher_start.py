@@ -262,6 +262,15 @@ def test_a_dead_warm_process_is_replaced_and_the_start_is_cold(tmp_path: Path) -
         launcher.close()
 
 
+def test_with_warm_starts_off_none_is_held_and_a_start_says_so(attempt: Attempt) -> None:
+    launcher = Launcher(warm_start=False)
+    launcher.prepare()
+    (attempt.paths.code / "train.py").write_text("print('here')")
+    started = launcher.start(attempt.paths, attempt.launches(), None)
+    assert (started.warm, started.why_cold, launcher.warm_pid()) == (False, "warm starts are switched off", None)
+    assert attempt.exit_of().exit_code == 0 and attempt.stdout() == "here\n"
+
+
 def test_one_gang_on_two_nodes(launcher: Launcher, tmp_path: Path) -> None:
     first, second = Attempt(tmp_path / "a", TRAIN, ranks=2), Attempt(tmp_path / "b", TRAIN, ranks=2)
     port = {"MASTER_PORT": str(first.listener.getsockname()[1])}

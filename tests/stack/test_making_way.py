@@ -41,11 +41,11 @@ def pool(stack: LiveStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def alone(pool: Pool) -> Iterator[None]:
     """Nothing of a test that failed stands in the way of the next."""
     yield
-    left = [job for job in pool.jobs if not job.status().state.final]
+    left = [job for job in pool.jobs if (status := job.seen()) is None or not status.state.final]
     for job in left:
         pool.client.cancel(job.id)
     for job in left:
-        until(lambda job=job: job.status().state.final, job.status)  # type: ignore[misc]
+        until(lambda job=job: (status := job.seen()) is not None and status.state.final, job.seen)  # type: ignore[misc]
     pool.jobs.clear()
 
 

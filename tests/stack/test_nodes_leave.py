@@ -9,20 +9,11 @@ import pytest
 
 from tests.live_agent import agents
 from tests.live_stack import LiveStack
-from tests.paced_jobs import PACED_GPT, Job, Pool
+from tests.paced_jobs import PACED_GPT, Pool
 from tests.waiting import until
-from trainhouse.client.errors import UnknownJob
 from trainhouse.events import JobState
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
-
-
-def known(job: Job) -> bool:
-    """Whether the submission has got as far as the status topic."""
-    try:
-        return bool(job.status())
-    except UnknownJob:
-        return False
 
 
 def test_a_job_moves_off_a_node_by_notice_and_outlives_the_sigterm_of_its_agents(stack: LiveStack, tmp_path: Path) -> None:
@@ -32,7 +23,7 @@ def test_a_job_moves_off_a_node_by_notice_and_outlives_the_sigterm_of_its_agents
     pool = Pool(name, nodes, stack, stack.client(), tmp_path, [])
     with agents(stack, name, tmp_path, *nodes, SHUTDOWN_GRACE_S="35"):
         job = pool.submit("leaves", PACED_GPT, 2)
-        until(lambda: known(job), str(job))
+        until(job.seen, str(job))
         first = job.trains(2, beyond=1).allocation[0].node_id
         (tmp_path / first / "notice").write_text("120 the rack is moved")
         moved = job.until(lambda s: s.state is JobState.RUNNING and s.allocation[0].node_id != first and (s.step or 0) > 0)

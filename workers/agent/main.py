@@ -117,7 +117,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     cpus, memory_bytes = this_machine()
     confiner = confiner_of(settings, store, devices, memory_bytes)
     starter = RankStarter(
-        launcher=launcher or Launcher(settings.interpreter or sys.executable),
+        launcher=launcher or Launcher(settings.interpreter or sys.executable, warm_start=settings.warm_start),
         agent_dir=folder,
         boot_id=boot_id,
         node=node_side(settings, store, devices.accelerators),

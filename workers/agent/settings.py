@@ -48,6 +48,9 @@ class AgentSettings(TomlSection):
         description="nvlink, rack, switch, pod and zone name its topology domains, spot=true one that may be taken away",
     )
     interpreter: str | None = Field(None, description="what `python` means for a job that names none; default: the agent's own")
+    warm_start: bool = Field(
+        True, description="true: a process that has imported torch waits to be forked into ranks; false: ranks import it, seconds each"
+    )
     image_digest: str | None = Field(None, description="the image in which this agent runs; a job that names another one is not launched")
     isolation: str = Field(
         "preferred", pattern="^(required|preferred|none)$", description="of jobs: all of it or no launch; what the machine gives; nothing"

@@ -30,10 +30,14 @@ class Launcher:
     """One per agent. `interpreter` is the agent's Python, for which a warm process is held; it must have trainhouse and torch.
 
     `warm_wait_s`: how long `start` waits for a warm process that is still importing (a cold start would import the same, longer).
+    `warm_start` False: none is held, and every start is cold.
     """
 
-    def __init__(self, interpreter: str = sys.executable, *, warm_wait_s: float = 60.0, start_timeout_s: float = 60.0) -> None:
+    def __init__(
+        self, interpreter: str = sys.executable, *, warm_wait_s: float = 60.0, start_timeout_s: float = 60.0, warm_start: bool = True
+    ) -> None:
         self._interpreter = interpreter
+        self._warm_start = warm_start
         self._warm_wait_s = warm_wait_s
         self._start_timeout_s = start_timeout_s
         self._warm: WarmProcess | None = None
@@ -41,6 +45,8 @@ class Launcher:
 
     def prepare(self) -> None:
         """Begin to start the warm process, or replace one that died; returns at once."""
+        if not self._warm_start:
+            return
         with self._lock:
             if self._warm is None or not self._warm.alive():
                 if self._warm is not None:
@@ -96,6 +102,8 @@ class Launcher:
         return RankOrder(launch.rank, str(launch.folder), argv, env, str(launch.cwd), secrets, str(launch.secrets_dir or ""))
 
     def _why_cold(self, order: Order) -> str:
+        if not self._warm_start:
+            return "warm starts are switched off"
         wanted = [_wanted(rank) for rank in order.ranks]
         never = next(filter(None, map(never_warm, wanted)), "")
         if never:
