@@ -2,6 +2,10 @@
 
 Holds: after any crash at any point the tables hold each record's rows once: the batch with an intent but no done is replayed with
 the same bounds, the same marks and the same tokens; then appended tables are counted, and what does not add up is made anew.
+
+A journal that decides nothing says so several times a second, and three inserts for each would cost more than all else of an idle stack. So
+records that make no row may be kept back, in memory alone, and go in with the next that make one, or after `quiet_s`: a crash meanwhile has
+them read again.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from trainhouse.projections.record import Record
 from trainhouse.projections.registry import APPENDED
 from trainhouse.projections.repair import make_whole
 
+MAX_KEPT_RECORDS = 100
 log = structlog.get_logger(__name__)
 
 
@@ -44,7 +49,14 @@ class Lane:
     """Owns its source and its ClickHouse connection; `run` blocks until `stop` is set."""
 
     def __init__(
-        self, name: str, source: Source, clickhouse: ClickHouse, builder: Builder, pace: Pace, meters: LaneMeters | None = None
+        self,
+        name: str,
+        source: Source,
+        clickhouse: ClickHouse,
+        builder: Builder,
+        pace: Pace,
+        meters: LaneMeters | None = None,
+        quiet_s: float = 0.0,
     ) -> None:
         self.name = name
         self.records = 0
@@ -57,20 +69,27 @@ class Lane:
         self._marks = Marks(clickhouse, name)
         self._next: dict[tuple[str, int], int] = {}
         self._number = 1
+        self._quiet_s = quiet_s
+        self._kept: list[Record] = []
+        self._kept_marks: dict[str, int] = {}
+        self._kept_since_s = 0.0
 
     def run(self, stop: Event) -> None:
         """After `recover`: ingests for ever. Raises what it cannot get past; a restart goes on from there."""
         linger_s = self._pace.linger_s
         while not stop.is_set():
             records = self._source.poll(linger_s)
-            if not records:
+            began = time.monotonic()
+            if self._keep_back(records, began):
                 self._positions.settle()
                 continue
-            began = time.monotonic()
+            records = self._with_kept(records)
             self.ingest(records)
             took_s = time.monotonic() - began
             self._meters.ingested(self.name, records, took_s)
             linger_s = self._pace.after(took_s)
+        if self._kept:
+            self.ingest(self._with_kept([]))
         self._positions.settle()
 
     def recover(self) -> None:
@@ -105,12 +124,35 @@ class Lane:
     @property
     def next_offsets(self) -> dict[tuple[str, int], int]:
         """Where it reads on, by topic and partition; what was never read is not in it."""
-        return dict(self._next)
+        return self._next | {(r.topic, r.partition): r.offset + 1 for r in list(self._kept)}
 
     def close(self) -> None:
         """Leaves the source and the connection."""
         self._source.close()
         self._clickhouse.close()
+
+    def _keep_back(self, records: Sequence[Record], now_s: float) -> bool:
+        """Whether nothing is to be written now: nothing came, or only what makes no row, and what is kept is neither old nor much."""
+        if self._kept and now_s - self._kept_since_s >= self._quiet_s:
+            return False
+        if not records:
+            return True
+        if not self._quiet_s or len(self._kept) + len(records) > MAX_KEPT_RECORDS:
+            return False
+        before = self._marks.for_batch(self._builder.streams(records), self._number)
+        built = self._builder.build(records, {stream: self._kept_marks.get(stream, mark) for stream, mark in before.items()})
+        if built.tables or built.gaps:
+            return False
+        if not self._kept:
+            self._kept_since_s = now_s
+        self._kept = [*self._kept, *records]
+        self._kept_marks |= built.marks
+        return True
+
+    def _with_kept(self, records: Sequence[Record]) -> list[Record]:
+        """What was kept back and what came after it; nothing is kept any more."""
+        kept, self._kept, self._kept_marks = self._kept, [], {}
+        return [*kept, *records]
 
     def _write(self, batch: Batch, records: Sequence[Record], replay: bool) -> None:
         before = self._marks.for_batch(self._builder.streams(records), batch.number)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from trainhouse.events.metering import FAST_S, SLOW_S
 from trainhouse.projections.record import Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # alerts count here too, and never see a table
 
 Lag = Callable[[], int]
 

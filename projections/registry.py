@@ -116,7 +116,8 @@ class LaneSpec:
     """A lane: its topics, the tables that it may write (beside dead letters), and how its builder is made from the tables' schemas.
 
     `periodic`: every node tells the same things each second or so. Written one by one they would cost as many parts as all else, and be
-    no fresher, so they gather longer.
+    no fresher, so they gather longer. `quiet_s`: how long records that make no row may be kept back (lane.py); for topics alone whose
+    positions nobody waits for.
     """
 
     name: str
@@ -124,6 +125,7 @@ class LaneSpec:
     tables: frozenset[str]
     builder: Callable[[Mapping[str, pa.Schema]], Builder]
     periodic: bool = False
+    quiet_s: float = 0.0
 
 
 OF_DECISIONS = frozenset({"decisions_rows", "statuses_rows", "lineage_rows", "closed_devices_rows", "job_specs_rows"})
@@ -135,7 +137,7 @@ OF_FACTS = frozenset(TABLES) - APPENDED - _BEATS_ALONE - {"decisions_rows", "clo
 LANES: tuple[LaneSpec, ...] = (
     LaneSpec("facts", tuple(FACTS), OF_FACTS, lambda schemas: FactsBuilder(FACTS, schemas)),
     LaneSpec("beats", tuple(BEATS), OF_BEATS, lambda schemas: FactsBuilder(BEATS, schemas), periodic=True),
-    LaneSpec("decisions", tuple(DECISIONS), OF_DECISIONS, lambda schemas: JournalBuilder(DECISIONS, schemas)),
+    LaneSpec("decisions", tuple(DECISIONS), OF_DECISIONS, lambda schemas: JournalBuilder(DECISIONS, schemas), quiet_s=5.0),
     LaneSpec("metrics", (topics.METRICS,), OF_METRICS, lambda schemas: MetricsBuilder(schemas[DEAD_LETTERS_TABLE])),
     LaneSpec("logs", (topics.LOGS,), frozenset({"logs"}), lambda schemas: LogsBuilder(schemas[DEAD_LETTERS_TABLE])),
 )

@@ -153,6 +153,10 @@ class FakeLog:
         await self.step("bounds")
         return self.broker.starts.get((topic, partition), 0), len(self.broker.logs[topic, partition])
 
+    async def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
+        await self.step("bounds")
+        return {p: len(self.broker.logs[topic, p]) for p in partitions}
+
     async def partitions(self, topic: str) -> list[int]:
         return list(range(self.broker.partitions))
 

@@ -94,7 +94,7 @@ class Detecting:
                 await asyncio.sleep(TICK_S)
 
     async def _tick(self) -> None:
-        ends = {p: (await self._log.bounds(HEARTBEATS, p))[1] for p in self._states}
+        ends = await self._log.ends(HEARTBEATS, tuple(self._states))
         now_ms = self._clock.now_ms()
         with self._meters.tick.time():
             for partition, state in list(self._states.items()):

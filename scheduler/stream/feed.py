@@ -85,8 +85,8 @@ class InputFeed:
 
     async def _check_that_nothing_waits(self, cursor: int) -> None:
         """The stream may stand still while the topic grows (a rebalance that never ends): then the owner reads the topic itself."""
-        _, end = await self._log.bounds(self._topic, self._partition)
-        if end > cursor + 1 and not self._inbox:
+        ends = await self._log.ends(self._topic, [self._partition])
+        if ends[self._partition] > cursor + 1 and not self._inbox:
             self.reset()
 
     async def _from_topic(self, cursor: int, max_wait_s: float) -> list[Pending]:

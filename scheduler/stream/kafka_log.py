@@ -105,6 +105,18 @@ class KafkaLog:
             raise self._away(error) from error
         return starts[tp], ends[tp]
 
+    async def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
+        """The next offset of each."""
+        if not partitions:
+            return {}
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                asking = await self._asking_consumer()
+                found = await asking.end_offsets([TopicPartition(topic, p) for p in partitions])
+        except (KafkaError, TimeoutError) as error:
+            raise self._away(error) from error
+        return {tp.partition: end for tp, end in found.items()}
+
     async def partitions(self, topic: str) -> list[int]:
         """The topic's partition numbers."""
         try:

@@ -79,10 +79,11 @@ class DetectorMeters:
 async def measure_lag(log: Log, topic: str, cursors: Callable[[], Mapping[int, int]], gauge: Gauge) -> None:
     """Sets how far the topic is ahead of the last handled offset of each partition, every few seconds; runs until cancelled."""
     while True:
-        for partition, cursor in cursors().items():
-            try:
-                _, end = await log.bounds(topic, partition)
-            except LogUnavailable:
-                break  # the brokers are away: the last known figure stays
-            gauge.labels(partition).set(max(0, end - cursor - 1))
+        handled = cursors()
+        try:
+            ends = await log.ends(topic, handled.keys())
+        except LogUnavailable:
+            ends = {}  # the brokers are away: the last known figures stay
+        for partition, end in ends.items():
+            gauge.labels(partition).set(max(0, end - handled[partition] - 1))
         await asyncio.sleep(LAG_EVERY_S)

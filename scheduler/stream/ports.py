@@ -71,6 +71,9 @@ class Log(Protocol):
     async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset that is still there and the next one to be written. Raises LogUnavailable."""
 
+    async def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
+        """The next offset to be written of each, by one question: for who asks again and again. Raises LogUnavailable."""
+
     async def partitions(self, topic: str) -> list[int]:
         """The partition numbers of a topic. Raises LogUnavailable."""
 

@@ -69,6 +69,7 @@ def test_appends_land_in_order_at_the_offsets_they_say(run: Callable[[Case], Non
         offsets = [(await log.append(topic, 1, b"%d" % n)).offset for n in range(3)]
         assert offsets == [0, 1, 2]
         assert await log.bounds(topic, 1) == (0, 3) and await log.bounds(topic, 0) == (0, 0)
+        assert await log.ends(topic, [1, 0]) == {0: 0, 1: 3} and await log.ends(topic, []) == {}
         assert [(e.partition, e.offset, e.value) for e in await read(log, topic, {0: 0, 1: 1}, 2)] == [(1, 1, b"1"), (1, 2, b"2")]
 
     run(case)

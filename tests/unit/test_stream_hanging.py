@@ -1,6 +1,7 @@
 """Calls of clients that never come back: a swallowed cancellation is repeated, and an owner that hangs ends its process."""
 
 import asyncio
+from collections.abc import Collection
 
 import pytest
 
@@ -24,10 +25,10 @@ class HangingLog(FakeLog):
         super().__init__(broker)
         self.hang = False
 
-    async def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+    async def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
         if self.hang and topic == CONTROL:
             await asyncio.Event().wait()
-        return await super().bounds(topic, partition)
+        return await super().ends(topic, partitions)
 
 
 class DeafLog(FakeLog):

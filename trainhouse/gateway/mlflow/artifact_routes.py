@@ -7,12 +7,11 @@ never shown as a page of this server.
 import asyncio
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 
-from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.events import JobId
 from trainhouse.events.tracking import ArtifactLogged
 from trainhouse.gateway.context import now_ms
@@ -20,6 +19,9 @@ from trainhouse.gateway.mlflow import shapes
 from trainhouse.gateway.mlflow.desk import Desk, Reading, Row, Writing
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, invalid, missing
 from trainhouse.gateway.spooling import spooled
+
+if TYPE_CHECKING:
+    from trainhouse.checkpointing.s3 import S3ObjectStore
 
 router = APIRouter(prefix="/api/2.0", route_class=MlflowRoute)
 Json = dict[str, Any]
@@ -118,14 +120,14 @@ def cleaned(path: str) -> str:
     return path
 
 
-def pieces(objects: S3ObjectStore, row: Row) -> Iterator[bytes]:
+def pieces(objects: "S3ObjectStore", row: Row) -> Iterator[bytes]:
     """The bytes of an artifact, a few MiB at a time. Blocks on the object store."""
     key = row["uri"].removeprefix(objects.uri(""))
     for start in range(0, row["size_bytes"], PIECE_BYTES):
         yield objects.get_range(key, start, min(PIECE_BYTES, row["size_bytes"] - start))
 
 
-def _own(objects: S3ObjectStore, job_id: str, row: Row) -> bool:
+def _own(objects: "S3ObjectStore", job_id: str, row: Row) -> bool:
     return bool(row["uri"] == objects.uri(f"artifacts/{job_id}/{row['sha256']}"))
 
 

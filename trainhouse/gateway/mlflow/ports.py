@@ -6,11 +6,14 @@ Holds: made at the first request, from the settings that every process reads.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.events.topics import METRICS, TRACKING
 from trainhouse.gateway.freshness import Freshness
+
+if TYPE_CHECKING:
+    from trainhouse.checkpointing.s3 import S3ObjectStore
 
 EVERYTHING = (TRACKING, METRICS)
 
@@ -26,4 +29,6 @@ class Ports:
 
 def ports_of_settings(freshness: Freshness) -> Ports:
     """From environment and settings file."""
+    from trainhouse.checkpointing.s3 import S3ObjectStore  # boto3 is slow to import, and not needed to start
+
     return Ports(freshness, S3ObjectStore(StoreSettings()))

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel
 
 from trainhouse.checkpointing.errors import CheckpointError
-from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.gateway.auth import Submitter
 from trainhouse.gateway.context import Gateway, Here
@@ -23,6 +22,9 @@ from trainhouse.gateway.errors import Problem
 from trainhouse.gateway.problems import busy, not_found
 from trainhouse.gateway.roles import Principal
 from trainhouse.gateway.spooling import spooled
+
+if TYPE_CHECKING:
+    from trainhouse.checkpointing.s3 import S3ObjectStore
 
 T = TypeVar("T")
 router = APIRouter(prefix="/v1/code", tags=["code"])
@@ -90,8 +92,10 @@ def store_of(request: Request) -> S3ObjectStore:
     """The object store of this app, made at its first use."""
     state = request.app.state
     if not hasattr(state, "code_store"):
+        from trainhouse.checkpointing.s3 import S3ObjectStore  # boto3 is slow to import, and not needed to start
+
         state.code_store = S3ObjectStore(StoreSettings())
-    return cast(S3ObjectStore, state.code_store)
+    return cast("S3ObjectStore", state.code_store)
 
 
 async def _asked(call: Callable[..., T], *arguments: object) -> T:
