@@ -8,7 +8,7 @@ through what the project was given over time, and each of them so many at once.
 from collections.abc import Mapping
 from typing import Final
 
-from trainhouse.events import ChangeProject, JobSpec, Project, ProjectApplied, Purpose
+from trainhouse.events import ChangeProject, JobSpec, Project, ProjectApplied, ProjectLimited, Purpose
 from trainhouse.events.project import EVERY_OTHER
 from trainhouse.scheduler.core.bucket import Bucket, Rate, wait_s
 
@@ -76,6 +76,23 @@ def same(asked: ChangeProject, applied: ProjectApplied | None) -> bool:
         return False
     now = approved(asked.project, applied.project, asked.user, 0)
     return now == applied.project and asked.text == applied.text and asked.admission_partitions == applied.admission_partitions
+
+
+def limits_told(projects: Projects, changed: str, before: ProjectApplied | None) -> list[ProjectLimited]:
+    """What schedulers are to know once a project changed. When "*" first bounds jobs: all projects, since it does not hold for those."""
+    rule = projects[changed]
+    first = changed == EVERY_OTHER and _bounds_jobs(rule) and (before is None or not _bounds_jobs(before))
+    names = sorted(projects) if first else [changed]
+    return [
+        ProjectLimited(project=name, version=told.version, running=told.project.limits.running, queued=told.project.limits.queued)
+        for name in names
+        if (told := projects[name])
+    ]
+
+
+def _bounds_jobs(rule: ProjectApplied) -> bool:
+    limits = rule.project.limits
+    return limits.running is not None or limits.queued is not None
 
 
 def _called(project: Project) -> str:

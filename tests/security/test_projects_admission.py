@@ -23,6 +23,7 @@ from trainhouse.events import (
     JobSubmitted,
     PoolCreated,
     ProjectApplied,
+    ProjectLimited,
     decode,
     encode,
     envelope_of,
@@ -313,3 +314,31 @@ def test_whatever_is_admitted_was_the_projects_to_ask_for(steps: list[tuple[Any,
             if rate:
                 minute = [t for t in admitted_at if t > there.now_ms - 60_000]
                 assert len(minute) <= PARTITIONS * rate + rate
+
+
+def limits_of(effects: list[Effect]) -> dict[str, tuple[int | None, int | None, list[int | None]]]:
+    """What schedulers are told, by project: how many may run and wait, and to which partitions it goes."""
+    found: dict[str, tuple[int | None, int | None, list[int | None]]] = {}
+    for effect in effects:
+        if isinstance(effect.event, ProjectLimited):
+            assert effect.topic == topics.CONTROL
+            *_, where = found.setdefault(effect.event.project, (effect.event.running, effect.event.queued, []))
+            where.append(effect.partition)
+    return found
+
+
+def test_limits_of_jobs_are_told_to_every_scheduler_also_when_they_end(there: Directories) -> None:
+    everywhere = [0, 1, 2, 3]
+    assert limits_of(there.declare(VISION | {"limits": {"running": 3, "queued": 9}})) == {"vision": (3, 9, everywhere)}
+    assert limits_of(there.declare(VISION | {"limits": {"queued": 9}})) == {"vision": (None, 9, everywhere)}
+    assert limits_of(there.declare(VISION)) == {"vision": (None, None, everywhere)}
+    assert limits_of(there.declare(VISION)) == {}, "nothing changed"
+
+
+def test_a_rule_for_undeclared_projects_names_those_that_it_does_not_hold_for(there: Directories) -> None:
+    partition = len("*") % len(there.states)
+    for name in ("visi", "spee"):  # decided by the partition that decides about the rule
+        there.feed(ChangeProject.model_validate({"project": {"name": name}, "admission_partitions": PARTITIONS}), partition)
+    told = limits_of(there.declare({"name": "*", "limits": {"running": 1}}))
+    assert told["*"][:2] == (1, None) and {"vision", "speech", "visi", "spee"} <= told.keys()
+    assert limits_of(there.declare({"name": "*", "limits": {"running": 2}})).keys() == {"*"}

@@ -101,3 +101,29 @@ def test_a_fault_of_the_file_is_told_with_its_line_and_nothing_is_sent(stack: Li
     told = stack.run("project", "set", str(wrong))
     assert told.code == 2 and "wrong.yaml:5: limits.highest_priority" in told.err and "nothing was sent" in told.err
     assert "was never declared" in stack.run("project", "show", "nothing-like-it").err
+
+
+def test_jobs_beyond_the_projects_limits_wait_or_are_refused(stack: LiveStack, tmp_path: Path) -> None:
+    name, path = f"few-{secrets.token_hex(3)}", tmp_path / "few.yaml"
+    path.write_text(f"name: {name}\nlimits: {{running: 1, queued: 1}}\n")
+    stack.ok("project", "set", str(path))
+
+    def submit() -> str:
+        return stack.ok("submit", "--no-code", "--project", name, "--", "python", "-c", "import time; time.sleep(600)").strip()
+
+    def status(job_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(stack.ok("status", job_id, "--json"))
+        return found
+
+    first = submit()
+    until(lambda: status(first)["state"] in ("SCHEDULED", "INITIALIZING", "RUNNING"), lambda: str(status(first)))
+    second = submit()
+    until(lambda: "limits.running is 1" in stack.ok("why", second), lambda: stack.ok("why", second))
+    third = submit()
+    until(lambda: status(third)["state"] == "REJECTED", lambda: str(status(third)))
+    assert "limits.queued" in status(third)["reason"]
+    path.write_text(f"name: {name}\nlimits: {{running: 2, queued: 1}}\n")
+    stack.ok("project", "set", str(path))
+    until(lambda: status(second)["state"] in ("SCHEDULED", "INITIALIZING", "RUNNING"), lambda: str(status(second)))
+    for job_id in (first, second):
+        stack.ok("cancel", job_id)

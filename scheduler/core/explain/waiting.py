@@ -15,7 +15,7 @@ from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Waiting
 from trainhouse.scheduler.core.explain.answer import Answer
-from trainhouse.scheduler.core.explain.diagnosis import Diagnosis, by_nodes, by_quota, fits, quota_refusal
+from trainhouse.scheduler.core.explain.diagnosis import Diagnosis, by_nodes, by_project, by_quota, fits, quota_refusal
 from trainhouse.scheduler.core.explain.eta import Outlook
 from trainhouse.scheduler.core.explain.wording import devices, needs, span
 from trainhouse.scheduler.core.queue.order import in_order
@@ -77,6 +77,8 @@ class _Look:
             return Obstacle.BACKOFF, ""
         if job.job_id in self._book.claims:
             return Obstacle.COMING, ""
+        if self._book.full(job):
+            return Obstacle.QUOTA, f"project {job.project}"
         refusal = self._quota_of(job)
         if refusal is not None:
             return Obstacle.QUOTA, refusal.at
@@ -136,6 +138,8 @@ class _Look:
         )
 
     def _diagnosis(self, job: Waiting, obstacle: Obstacle, by: str) -> Diagnosis:
+        if obstacle is Obstacle.QUOTA and self._book.full(job):
+            return by_project(self._book, job)
         if obstacle is Obstacle.QUOTA:
             refusal = self._quota_of(job)
             assert refusal is not None
@@ -203,6 +207,8 @@ class _Look:
             return max((t for t in leaving if t is not None), default=self._now_ms), "the deadline of those who leave for it"
         if obstacle is Obstacle.FROZEN:
             return None, "nothing starts while placement is frozen"
+        if self._book.full(job):
+            return None, "the end of a job of its project"
         return self._outlook.eta_ms(job.shape.least_ranks, place.ranks_before, place.work_before_ms)
 
 

@@ -148,6 +148,7 @@ async def change(job_id: JobPath, body: Change, here: Here, principal: Submitter
 async def _submit(here: Gateway, principal: Principal, request: Request, spec: JobSpec, job_id: JobId | None, key: str | None) -> Submitted:
     await _visible_source(here, principal, spec)
     await here.storage.needs_room(spec.project)
+    await here.queued.needs_room(spec.project, spec.pool)
     here.limits.submission(principal, spec.project, time.monotonic_ns() // 1_000_000)
     digest = spec.sha256()
     if key is None:
