@@ -59,7 +59,17 @@ from trainhouse.scheduler.core.directory_state import (
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.fingerprint import differing_fields, fingerprint
 from trainhouse.scheduler.core.machine import Effect, Input
-from trainhouse.scheduler.core.projects import limits_told, next_version, rate_of, rule_of, same, too_many, why_not_in, why_not_priority
+from trainhouse.scheduler.core.projects import (
+    limits_told,
+    next_version,
+    rate_of,
+    rule_of,
+    same,
+    too_many,
+    why_not_in,
+    why_not_priority,
+    why_too_large,
+)
 
 MAX_TOLD_POOLS = 20
 _TAKEN = JobSubmitted | CancelJob | ChangeJob | PoolCreated | ChangeProject | ProjectApplied | SecretDeclared | SecretRemoved | PoolRequest
@@ -284,7 +294,12 @@ class _Turn:
         elif known is None and len(projects) >= MAX_PROJECTS:
             self.reject(envelope.id, None, f"project {name}: there are {MAX_PROJECTS} projects already; change one of them instead")
         elif not same(event, known):
-            self.emit(next_version(event, known, self.now_ms))
+            wanted = next_version(event, known, self.now_ms)
+            too_large = why_too_large(projects, wanted)
+            if too_large:
+                self.reject(envelope.id, None, too_large)
+                return
+            self.emit(wanted)
             for limited in limits_told(self.state.projects, name, known):
                 self.emit(LimitsForwarded(limited=limited, control_partitions=self.control_partitions))
 

@@ -15,6 +15,9 @@ from trainhouse.scheduler.core.bucket import Bucket, Rate, wait_s
 # With these roles a gateway lets in people who look after the whole platform: they need be no members.
 OPERATORS: Final = frozenset({"operator", "admin"})
 MAX_TOLD: Final = 20
+# Every partition of the directory keeps every rule, in its state and in each snapshot: 512 members and a file that lists them fit.
+MAX_RULE_BYTES: Final = 48 * 1024
+MAX_ALL_RULES_BYTES: Final = 4 * 1024 * 1024
 Projects = Mapping[str, ProjectApplied]
 
 
@@ -68,6 +71,32 @@ def approved(asked: Project, before: Project | None, user: str, now_ms: int) -> 
             known = Purpose(description=purpose.description, approved_by=user, approved_at_ms=now_ms)
         purposes[name] = known
     return asked.model_copy(update={"purposes": purposes})
+
+
+def rule_bytes(applied: ProjectApplied) -> int:
+    """How large a rule is, its file's text with it, as JSON."""
+    return len(applied.model_dump_json().encode())
+
+
+def why_too_large(projects: Projects, wanted: ProjectApplied) -> str:
+    """Why a rule takes too much room; empty where it does not, or takes less than the one before."""
+    name, size = wanted.project.name, rule_bytes(wanted)
+    known = projects.get(name)
+    before = rule_bytes(known) if known is not None else 0
+    if size <= before:
+        return ""
+    if size > MAX_RULE_BYTES:
+        return (
+            f"project {name}: it takes {size} bytes, and at most {MAX_RULE_BYTES} are kept of a project and its file together: make its "
+            "descriptions and comments shorter, or divide it"
+        )
+    others = sum(rule_bytes(applied) for other, applied in projects.items() if other != name)
+    if others + size > MAX_ALL_RULES_BYTES:
+        return (
+            f"project {name}: it takes {size} bytes, and all projects together may have {MAX_ALL_RULES_BYTES}, of which {others} are "
+            "taken: make it, or others, shorter"
+        )
+    return ""
 
 
 def same(asked: ChangeProject, applied: ProjectApplied | None) -> bool:

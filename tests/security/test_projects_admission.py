@@ -342,3 +342,39 @@ def test_a_rule_for_undeclared_projects_names_those_that_it_does_not_hold_for(th
     told = limits_of(there.declare({"name": "*", "limits": {"running": 1}}))
     assert told["*"][:2] == (1, None) and {"vision", "speech", "visi", "spee"} <= told.keys()
     assert limits_of(there.declare({"name": "*", "limits": {"running": 2}})).keys() == {"*"}
+
+
+def reject_of(effects: list[Effect]) -> str:
+    """Why a change is refused; empty where it counts."""
+    return next((e.event.reason for e in effects if isinstance(e.event, JobStatus)), "")
+
+
+def test_a_rule_that_is_too_large_is_refused_with_its_size(there: Directories) -> None:
+    for asked in ({"text": "# " + "x" * 60_000}, {"project": VISION | {"purposes": {f"p{n}": "x" * 1_000 for n in range(60)}}}):
+        reason = reject_of(there.declare(VISION, **asked) if "text" in asked else there.declare(asked["project"]))
+        assert reason.startswith("project vision: ") and "bytes, and at most 49152" in reason and "shorter" in reason
+    assert {state.projects["vision"].version for state in there.states} == {1}
+    members = {f"person-{n}@example.org": "submitter" for n in range(512)}
+    assert reject_of(there.declare(VISION | {"members": members}, text="members:\n" + "  - someone\n" * 512)) == "", "a large team has room"
+
+
+def test_all_rules_together_have_a_bound(there: Directories) -> None:
+    big = "x" * 45_000
+    reasons = [reject_of(there.declare({"name": f"p{n:04}"}, text=big)) for n in range(120)]
+    taken = reasons.index(next(r for r in reasons if r))
+    assert 4_000_000 < taken * len(big) < 4_300_000
+    assert "all projects together" in reasons[taken] and all(reasons[taken:])
+    assert all(len(there.machine.dump(state)) < 5_000_000 for state in there.states)
+    assert reject_of(there.declare({"name": "p0000"}, text="short")) == "", "who makes room may"
+
+
+def test_a_rule_of_before_the_bound_may_shrink_and_its_members_be_removed() -> None:
+    there = Directories(1)
+    before = ProjectApplied.model_validate(
+        {"project": VISION | {"name": "v"}, "version": 3, "text": "x" * 60_000, "applied_at_ms": 1, "admission_partitions": 1}
+    )
+    there.feed(before)
+    assert there.states[0].projects["v"].text == before.text
+    fewer = VISION | {"name": "v", "members": {"ana": "submitter"}}
+    assert reject_of(there.declare(fewer, text="x" * 59_990)) == ""
+    assert "bytes" in reject_of(there.declare(fewer, text="x" * 60_001))

@@ -204,8 +204,12 @@ def read(file: Path) -> "tuple[Project, str]":
     from trainhouse.cli import spec_file
     from trainhouse.events import Project
     from trainhouse.events.explain import explain_each
+    from trainhouse.scheduler.core.projects import MAX_RULE_BYTES
 
     found = spec_file.read(file)
+    size = file.stat().st_size
+    if size > MAX_RULE_BYTES:
+        raise CliError(f"{file}: it has {size} bytes, and at most {MAX_RULE_BYTES} are kept of a project\nnothing was sent", Exit.USAGE)
     try:
         return Project.model_validate(found.data), file.read_text()
     except ValidationError as error:
