@@ -118,7 +118,7 @@ def test_jobs_beyond_the_projects_limits_wait_or_are_refused(stack: LiveStack, t
     first = submit()
     until(lambda: status(first)["state"] in ("SCHEDULED", "INITIALIZING", "RUNNING"), lambda: str(status(first)))
     second = submit()
-    until(lambda: "limits.running is 1" in stack.ok("why", second), lambda: stack.ok("why", second))
+    until(lambda: "limits.running is 1" in stack.run("why", second).out, lambda: stack.run("why", second))
     third = submit()
     until(lambda: status(third)["state"] == "REJECTED", lambda: str(status(third)))
     assert "limits.queued" in status(third)["reason"]

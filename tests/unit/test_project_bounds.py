@@ -7,9 +7,14 @@ from typing import Any
 import pytest
 
 from tests.unit.core_world import Driver, admitted, exited, policy_changed, registered, run_through, started, stopped, token
-from trainhouse.events import CancelJob, GangAllocated, JobState, ProjectLimited
+from trainhouse.events import CancelJob, ChangeProject, Envelope, EventId, GangAllocated, JobState, ProjectLimited, decode, topics
 from trainhouse.events.explained import JobExplained, Obstacle
+from trainhouse.events.journal import NO_HASH, JournaledInput, JournalRecord
+from trainhouse.scheduler.core.directory import DirectoryMachine
 from trainhouse.scheduler.core.explain.of_state import answers
+from trainhouse.scheduler.core.machine import Input
+from trainhouse.scheduler.core.outgoing import outgoing
+from trainhouse.scheduler.core.vetting import Known, VettingRules, refusal
 
 
 def limited(project: str, version: int = 1, **limits: Any) -> ProjectLimited:
@@ -124,3 +129,24 @@ def test_it_is_all_there_after_a_reload_and_a_state_without_limits_is_as_before(
 def test_what_the_directory_says_twice_counts_once(again: int) -> None:
     d = fed(*[token(limited("vision", running=1), 5)] * again)
     assert len(d.all(ProjectLimited)) == 1
+
+
+def test_what_an_operator_asks_reaches_the_scheduler_as_bytes_with_a_token() -> None:
+    machine = DirectoryMachine(control_partitions=2)
+    asked = ChangeProject.model_validate({"project": {"name": "vision", "limits": {"running": 1}}})
+    envelope = Envelope(EventId("e"), "ops", asked)
+    decisions = tuple(machine.decide(machine.initial(0), 5, [Input(0, envelope)]))
+    inputs = (JournaledInput(0, envelope),)
+    record = JournalRecord(7, "o", 5, 0, inputs, decisions, 0, machine.decide_version, machine.fold_version, NO_HASH)
+    record = JournalRecord.decode(record.encode())
+    sent = [out for out in outgoing(machine, topics.ADMISSION, 0, record) if out.topic == topics.CONTROL]
+    assert sorted(out.partition for out in sent if out.partition is not None) == [0, 1]
+    d = fed()
+    told = decode(sent[0].value, [*sent[0].headers])
+    d.feed(told, told, job("v0"), job("v1"))
+    assert running(d) == ["v0"] and len(d.all(ProjectLimited)) == 1
+
+
+def test_an_agent_may_not_say_how_many_jobs_of_a_project_run() -> None:
+    rules, value = VettingRules(required=True, platform_key="k"), b"{}"
+    assert "is not signed" in refusal(rules, Known({}, {}), topics.CONTROL, value, None, limited("vision", 99, running=100))
