@@ -50,8 +50,8 @@ def refuse_beyond_queue(draft: Draft, job: Job) -> bool:
     if bound is None or bound.queued is None or book.lanes.of(job.pool).projects.get(project, 0) <= bound.queued:
         return False
     reason = (
-        f"spec.project: {bound.queued} jobs of project {project} wait in pool {job.pool}, and no more may: submit it again under a new id "
-        "when some of them have started, or ask an operator to raise the project's limits.queued"
+        f"spec.project: as many jobs of project {project} wait in pool {job.pool} as may, limits.queued is {bound.queued}: submit it again "
+        "under a new id when some of them have started, or ask an operator to raise the project's limits.queued"
     )
     draft.move(job.job_id, Rejected(), reason)
     return True

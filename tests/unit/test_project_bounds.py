@@ -74,7 +74,7 @@ def test_a_job_beyond_the_queue_is_rejected_with_what_to_do() -> None:
     d.feed(job("v1"), job("v2"), job("v3"), job("s1", "speech"))
     assert [d.status(f"v{n}").state for n in range(4)] == [JobState.SCHEDULED, JobState.PENDING, JobState.PENDING, JobState.REJECTED]
     reason = d.status("v3").reason
-    assert "2 jobs of project vision wait in pool default" in reason and "limits.queued" in reason and "new id" in reason
+    assert "jobs of project vision wait in pool default" in reason and "limits.queued is 2" in reason and "new id" in reason
     d.feed(CancelJob.model_validate({"job_id": "v1"}), job("v4"))
     assert d.status("v4").state is JobState.PENDING, "there is room again"
 
@@ -102,6 +102,15 @@ def test_one_project_at_its_limit_holds_up_nobody_behind_it_under_any_policy() -
         d.feed(*(job(f"v{n}", ranks=2) for n in range(5)), *(job(f"s{n}", "speech", ranks=2) for n in range(3)))
         assert running(d) == ["s0", "s1", "s2", "v0"], policy
         assert not d.state.reservations, "no start time is held for who may not start"
+
+
+def test_a_strict_order_names_the_job_that_does_not_fit_and_none_that_its_project_keeps_out() -> None:
+    d = fed(policy_changed(blocking="strict", order="submit"), limited("vision", running=1))
+    d.feed(*(job(f"v{n}", ranks=2) for n in range(2)), job("big", "speech", ranks=8), job("small", "speech"))
+    assert running(d) == ["v0"]
+    assert (why(d, "v1").obstacle, why(d, "big").obstacle) == (Obstacle.QUOTA, Obstacle.NO_ROOM)
+    told = why(d, "small")
+    assert (told.obstacle, told.refusals[0].by, told.refusals[0].asked) == (Obstacle.ORDER, "big", 8)
 
 
 def test_a_higher_priority_takes_nobodys_devices_beyond_the_limit() -> None:

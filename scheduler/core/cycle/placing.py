@@ -4,8 +4,8 @@ Under `strict` the first gang that does not fit ends the pass. Under `skip` it s
 promise each (a start time and nodes), and those behind them start only where no promise is touched: on other nodes, or if they end in time.
 
 Holds: a promise is kept as it is until its gang starts, its time passes, its nodes close, or somebody new comes ahead; a gang with a
-promise that starts earlier touches no other promise. A team's quota stops that team only,
-a project's bound that project.
+promise that starts earlier touches no other promise. A team's quota stops that team only, a project's limit
+that project only.
 Never: stops a running gang.
 """
 

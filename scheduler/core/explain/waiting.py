@@ -7,6 +7,7 @@ Never: changes the book.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from trainhouse.events import JobId, PoolName
 from trainhouse.events.explained import JobExplained, Obstacle, Refusal, ScoreTerms
@@ -84,12 +85,20 @@ class _Look:
             return Obstacle.QUOTA, refusal.at
         if not self._fit(job.shape, 0):
             return Obstacle.NO_ROOM, ""
-        if self._policy.blocking is Blocking.STRICT and place.place > 1:
-            return Obstacle.ORDER, self.order[0].job_id
+        first = self._next if self._policy.blocking is Blocking.STRICT else None
+        if first is not None and first is not job:
+            return Obstacle.ORDER, first.job_id
         holder = self._kept_for(job)
         if holder:
             return Obstacle.RESERVATION, holder
         return Obstacle.NEXT_CYCLE, ""
+
+    @cached_property
+    def _next(self) -> Waiting | None:
+        """The first of the order that a cycle tries to place: no limit of its project or team, no pause and no claim keeps it out."""
+        now_ms, claims = self._now_ms, self._book.claims
+        tried = (j for j in self.order if j.not_before_ms <= now_ms and j.job_id not in claims)
+        return next((j for j in tried if not self._book.full(j) and self._quota_of(j) is None), None)
 
     def _quota_of(self, job: Waiting) -> QuotaRefusal | None:
         key = (job.team, job.shape)
@@ -163,7 +172,8 @@ class _Look:
                 return Diagnosis(obstacle, text)
             case Obstacle.ORDER:
                 text = f"devices are free, but job {by} comes first and does not fit yet; policy {self._policy.name} lets nobody past it"
-                told = Refusal(obstacle=obstacle, by=by, asked=self.order[0].shape.ranks, text=text)
+                asked = self._next.shape.ranks if self._next is not None else 0
+                told = Refusal(obstacle=obstacle, by=by, asked=asked, text=text)
                 return Diagnosis(obstacle, text, [told], [f"the start of job {by}", "a policy with backfill", "a higher priority"])
             case Obstacle.RESERVATION:
                 return self._behind(job, by)
