@@ -288,11 +288,18 @@ def test_a_project_whose_queue_is_full_is_told_when_to_come_again(world: World) 
     world.gateway.queued._read_s = float("-inf")
     answer = submit(world, world.token())
     told = refused(answer, 429)
-    assert "2 jobs of project vision wait in pool default" in told and "limits.queued" in told and int(answer.headers["retry-after"]) > 0
+    assert "2 waiting jobs in pool default" in told and "limits.queued is 2" in told and int(answer.headers["retry-after"]) > 0
     assert submit(world, world.token(), pool="lab").status_code == 202, "another pool has room"
     assert submit(world, world.token(projects=["speech"]), project="speech").status_code == 202, "another project has no limit"
     world.submit("waits-0", "vision", seq=2, state="RUNNING")
     world.gateway.queued._read_s = float("-inf")
     assert submit(world, world.token()).status_code == 202
+
+    sent_once = world.token() | {"Idempotency-Key": "once"}
+    job_id = submit(world, sent_once).json()["job_id"]
+    world.submit(job_id, "vision", state="PENDING")
+    world.gateway.queued._read_s = float("-inf")
+    assert submit(world, world.token()).status_code == 429
+    assert submit(world, sent_once).json()["job_id"] == job_id, "sent again, it is the job that waits already"
     [row] = world.tables.ask("SELECT queued, running FROM projects WHERE project = 'vision'", {})
     assert (row["queued"], row["running"]) == (2, None)

@@ -1,7 +1,8 @@
 """Whether a project has room to wait in a pool: asked before it submits, where it may have so many waiting jobs and no more.
 
-Holds: what waits is read from the projections, at most once a second; while they do not answer, what was read last counts. The scheduler
-judges each job when it comes: what slips past here is REJECTED there.
+Holds: what waits is read from the projections, at most once a second; while they do not answer, what was read last counts. A job that is
+there already is no new one: a request that is sent again is answered as before. The scheduler judges each job when it comes: what slips
+past here is REJECTED there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ log = structlog.get_logger(__name__)
 FRESH_S = 1.0
 RETRY_AFTER_S = 10
 _SQL = "SELECT project, pool, count() AS jobs FROM job_status WHERE source = 'scheduled' AND state = 'PENDING' GROUP BY project, pool"
+_JOB = "SELECT job_id FROM job_status WHERE job_id = {job_id:String} AND project = {project:String} LIMIT 1"
 
 
 @dataclass
@@ -32,22 +34,29 @@ class Queued:
     _read_s: float = float("-inf")
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def needs_room(self, project: str, pool: str) -> None:
-        """Raises Problem 429 where as many jobs of the project wait in the pool as may."""
+    async def needs_room(self, project: str, pool: str, job_id: str) -> None:
+        """Raises Problem 429 where as many jobs of the project wait in the pool as may, and this one is new."""
         rule = self.book.rule(project)
         most = rule.limits.queued if rule else None
         if most is None:
             return
         await self._refresh()
         now = self._jobs.get((project, pool), 0)
-        if now >= most:
+        if now >= most and not await self._is_there(project, job_id):
             raise Problem(
                 429,
                 "Too many waiting jobs",
-                f"{now} jobs of project {project} wait in pool {pool}, and {most} may: submit again when some have started, cancel some, "
-                "or ask an operator to raise the project's limits.queued",
+                f"project {project} has {now} waiting jobs in pool {pool}, and its limits.queued is {most}: submit again when some have "
+                "started, cancel some, or ask an operator for more",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             )
+
+    async def _is_there(self, project: str, job_id: str) -> bool:
+        """Whether the project has this job; another's jobs are not told of."""
+        try:
+            return await self.reader.one(_JOB, {"job_id": job_id, "project": project}) is not None
+        except (SqlUnavailable, SqlRefused):
+            return False
 
     async def _refresh(self) -> None:
         async with self._lock:
