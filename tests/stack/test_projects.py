@@ -16,6 +16,7 @@ import pytest
 from tests.live_stack import LiveStack
 from tests.waiting import until
 
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 JOBS = "/v1/training-jobs"
 REFUSED_S = 2.0
 NAME = f"vision-{secrets.token_hex(3)}"
