@@ -15,10 +15,12 @@ import pytest
 
 from tests.live_stack import LiveStack
 from tests.waiting import until
+from trainhouse.cli.exits import Exit
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 JOBS = "/v1/training-jobs"
 REFUSED_S = 2.0
+HAS_DEVICES = ("SCHEDULED", "INITIALIZING", "RUNNING")
 NAME = f"vision-{secrets.token_hex(3)}"
 FILE = f"""name: {NAME}
 members: {{ana: submitter, vera: viewer}}
@@ -43,13 +45,23 @@ def declared(stack: LiveStack, tmp_path_factory: pytest.TempPathFactory) -> Iter
     yield path
 
 
+def seen(stack: LiveStack, job_id: str) -> dict[str, Any] | None:
+    """A job's status; None until its submission has got as far as the status topic."""
+    done = stack.run("status", job_id, "--json")
+    if done.code == Exit.NOT_FOUND:
+        return None
+    assert done.code == Exit.OK, done
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
 def ended(stack: LiveStack, *options: str) -> tuple[str, str]:
     """The state and reason of a job of the project that was submitted over Kafka, as its owner sees it."""
     job_id = stack.ok("submit", "--no-code", "--project", NAME, *options, "--", *COMMAND).strip()
 
     def look() -> dict[str, Any] | None:
-        found: dict[str, Any] = json.loads(stack.ok("status", job_id, "--json"))
-        return found if found["state"] in ("SUCCEEDED", "REJECTED", "FAILED") else None
+        found = seen(stack, job_id)
+        return found if found is not None and found["state"] in ("SUCCEEDED", "REJECTED", "FAILED") else None
 
     found = until(look, f"the end of {job_id}")
     assert found is not None
@@ -112,19 +124,23 @@ def test_jobs_beyond_the_projects_limits_wait_or_are_refused(stack: LiveStack, t
     def submit() -> str:
         return stack.ok("submit", "--no-code", "--project", name, "--", "python", "-c", "import time; time.sleep(600)").strip()
 
-    def status(job_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(stack.ok("status", job_id, "--json"))
+    def comes_to(job_id: str, *states: str) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            found = seen(stack, job_id)
+            return found if found is not None and found["state"] in states else None
+
+        found = until(look, lambda: str(seen(stack, job_id)))
+        assert found is not None
         return found
 
     first = submit()
-    until(lambda: status(first)["state"] in ("SCHEDULED", "INITIALIZING", "RUNNING"), lambda: str(status(first)))
+    comes_to(first, *HAS_DEVICES)
     second = submit()
     until(lambda: "limits.running is 1" in stack.run("why", second).out, lambda: stack.run("why", second))
     third = submit()
-    until(lambda: status(third)["state"] == "REJECTED", lambda: str(status(third)))
-    assert "limits.queued" in status(third)["reason"]
+    assert "limits.queued" in comes_to(third, "REJECTED")["reason"]
     path.write_text(f"name: {name}\nlimits: {{running: 2, queued: 1}}\n")
     stack.ok("project", "set", str(path))
-    until(lambda: status(second)["state"] in ("SCHEDULED", "INITIALIZING", "RUNNING"), lambda: str(status(second)))
+    comes_to(second, *HAS_DEVICES)
     for job_id in (first, second):
         stack.ok("cancel", job_id)
