@@ -83,7 +83,7 @@ from trainhouse.events.pool import (
     Restriction,
     UncordonNode,
 )
-from trainhouse.events.project import ChangeProject, MemberRole, Project, ProjectApplied, ProjectLimits, Purpose
+from trainhouse.events.project import ChangeProject, MemberRole, Project, ProjectApplied, ProjectLimited, ProjectLimits, Purpose
 from trainhouse.events.secret import SecretDeclared, SecretRemoved
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.spec import (
@@ -206,6 +206,7 @@ __all__ = [
     "ProgressReported",
     "Project",
     "ProjectApplied",
+    "ProjectLimited",
     "ProjectLimits",
     "Purpose",
     "QuarantineNode",

@@ -67,8 +67,8 @@ from trainhouse.events.pool import (
     StartUnreserved,
     UncordonNode,
 )
-from trainhouse.events.project import ChangeProject, ProjectApplied
-from trainhouse.events.routing import EventSeen, JobDirected, ProjectNoted, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.events.project import ChangeProject, ProjectApplied, ProjectLimited
+from trainhouse.events.routing import EventSeen, JobDirected, LimitsForwarded, ProjectNoted, RequestForwarded, RequestHeld, RequestUnheld
 from trainhouse.events.secret import SecretDeclared, SecretRemoved
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.telemetry import LogLines, StepMetrics
@@ -106,6 +106,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         ChangeJob,
         PoolCreated,
         *_POOL_REQUESTS,
+        ProjectLimited,
         NodeRegistered,
         NodeLost,
         AttemptStarted,
@@ -132,6 +133,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         PoolCreated,
         ProjectApplied,
         ProjectNoted,
+        LimitsForwarded,
         *_SECRETS,
         JobRejected,
     ),
@@ -140,6 +142,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         InputRefused,
         TokenSeen,
         PoolCreated,
+        ProjectLimited,
         JobQueued,
         JobRetuned,
         JobMoved,

@@ -37,7 +37,7 @@ class Obstacle(StrEnum):
 
 
 class Refusal(Model):
-    """One refusal. `by`: the node group, team, topology level or job that refuses; `asked` and `available` in devices.
+    """One refusal. `by`: the node group, team, project, topology level or job that refuses; `asked` and `available` in devices.
 
     `count`: how many nodes (domains of a level) refuse for this reason; `examples`: a few of them.
     """

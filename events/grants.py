@@ -1,19 +1,22 @@
 """What each process of the platform may do on the brokers: topic x principal x operation, in one table.
 
 Holds: a principal has what it needs and nothing else; what is not in the table is refused. Ranks have no principal: they reach no broker.
+A project may have an account of its own: it writes the project's topic for requests, reads that of its statuses, and nothing else.
 Never: a principal that writes what another one decides. Only the scheduler writes decisions, allocations and statuses of its jobs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from trainhouse.events import topics as t
-from trainhouse.events.project_topics import JOBS_PREFIX, STATUS_PREFIX
+from trainhouse.events.project_topics import JOBS_PREFIX, STATUS_PREFIX, may_have_topics, topics_of
 
 READ, WRITE, DESCRIBE = "READ", "WRITE", "DESCRIBE"
 TOPIC, GROUP, TRANSACTIONAL_ID = "TOPIC", "GROUP", "TRANSACTIONAL_ID"
 # The person whose stack it is: may do everything, as may the broker's own account.
 OPERATOR = "operator"
+# Accounts of projects begin so, and no part's does.
+_OF_PROJECT = "project-"
 # At the end of a name: everything that begins with what stands before it.
 ANY = "*"
 
@@ -95,26 +98,58 @@ PRINCIPALS: dict[str, Needs] = {
 }
 
 
-def grants() -> Iterator[Grant]:
-    """The whole table, row by row."""
+def project_account(project: str) -> str:
+    """The name of a project's own account on the brokers."""
+    return _OF_PROJECT + project
+
+
+def project_of_account(principal: str) -> str | None:
+    """The project whose account this is; None for every other principal."""
+    project = principal.removeprefix(_OF_PROJECT)
+    return project if project != principal and may_have_topics(project) else None
+
+
+def needs_of_project(project: str) -> Needs:
+    """The row of a project's account. Raises ValueError for a name that cannot have topics.
+
+    A project's name holds no '.', so that its groups begin as no other project's, nor the platform's, do.
+    """
+    jobs, status = topics_of(project)
+    return Needs(reads=(status.name,), writes=(jobs.name,), groups=(f"{project_account(project)}.{ANY}",))
+
+
+def grants(projects: Iterable[str] = ()) -> Iterator[Grant]:
+    """The whole table, row by row, with those of these projects' accounts."""
     for principal, needs in PRINCIPALS.items():
-        rows = (
-            (TOPIC, READ, needs.reads),
-            (TOPIC, WRITE, needs.writes),
-            (TOPIC, DESCRIBE, needs.describes),
-            (GROUP, READ, needs.groups),
-            (TRANSACTIONAL_ID, WRITE, needs.transactions),
-        )
-        for kind, operation, names in rows:
-            yield from (Grant(principal, kind, name.removesuffix(ANY), operation, name.endswith(ANY)) for name in names)
+        yield from _rows(principal, needs)
+    for project in projects:
+        yield from project_grants(project)
+
+
+def project_grants(project: str) -> Iterator[Grant]:
+    """What a project's account may do. Raises ValueError for a name that cannot have topics."""
+    return _rows(project_account(project), needs_of_project(project))
 
 
 def allowed(principal: str, kind: str, name: str, operation: str) -> bool:
     """Whether the brokers let a principal do it. Who reads or writes may describe too."""
-    for grant in grants():
+    project = project_of_account(principal)
+    for grant in grants(() if project is None else (project,)):
         if grant.principal != principal or grant.kind != kind:
             continue
         named = name.startswith(grant.name) if grant.prefixed else name == grant.name
         if named and operation in (grant.operation, DESCRIBE):
             return True
     return principal == OPERATOR
+
+
+def _rows(principal: str, needs: Needs) -> Iterator[Grant]:
+    rows = (
+        (TOPIC, READ, needs.reads),
+        (TOPIC, WRITE, needs.writes),
+        (TOPIC, DESCRIBE, needs.describes),
+        (GROUP, READ, needs.groups),
+        (TRANSACTIONAL_ID, WRITE, needs.transactions),
+    )
+    for kind, operation, names in rows:
+        yield from (Grant(principal, kind, name.removesuffix(ANY), operation, name.endswith(ANY)) for name in names)

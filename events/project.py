@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import Field, field_validator
 
 from trainhouse.events.base import Event, Model
-from trainhouse.events.spec import Label
+from trainhouse.events.spec import Label, is_absent
 
 EVERY_OTHER: Final = "*"
 """Names what holds for each project that was never declared."""
@@ -44,12 +44,18 @@ class Purpose(Model):
 
 
 class ProjectLimits(Model):
-    """How much a project may take. `highest_priority`: the lowest number that its jobs may have as `priority`. Absent: no limit."""
+    """How much a project may take. `highest_priority`: the lowest number that its jobs may have as `priority`. Absent: no limit.
+
+    `running` and `queued`: jobs of it that have devices, and that wait, in each pool at once. Where "*" has them they count for each
+    project that was never declared by itself.
+    """
 
     highest_priority: int = Field(HIGHEST_PRIORITY, ge=0, le=100, description="0 is the highest, 100 the lowest")
     submissions_per_minute: int | None = Field(None, ge=1, le=1_000_000)
     requests_per_minute: int | None = Field(None, ge=1, le=100_000_000)
     storage_gib: float | None = Field(None, gt=0, le=1e9)
+    running: int | None = Field(None, ge=1, le=1_000_000, exclude_if=is_absent)
+    queued: int | None = Field(None, ge=1, le=1_000_000, exclude_if=is_absent)
 
 
 class Project(Model):
@@ -104,3 +110,18 @@ class ProjectApplied(Event, type="trainhouse.project.applied.v1"):
 
     def subject(self) -> str:
         return self.project.name
+
+
+class ProjectLimited(Event, type="trainhouse.project.limited.v1"):
+    """So many jobs of a project may run, and wait, in each pool from here on; what runs or waits beyond that stays.
+
+    `project` "*": of each that was never declared. `version` is the project's; a lower one says nothing new.
+    """
+
+    project: Label
+    version: int = Field(ge=1)
+    running: int | None = Field(None, ge=1)
+    queued: int | None = Field(None, ge=1)
+
+    def subject(self) -> str:
+        return self.project

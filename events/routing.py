@@ -10,7 +10,7 @@ from trainhouse.events.base import Event
 from trainhouse.events.ids import EventId, JobId, PoolName
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted
 from trainhouse.events.pool import CordonNode, DrainNode, ForgetNodeKey, PolicyChanged, QuarantineNode, UncordonNode
-from trainhouse.events.project import ProjectApplied
+from trainhouse.events.project import ProjectApplied, ProjectLimited
 
 # What a person asks of a pool: its policy, or one of its nodes. Goes to the partition of the pool, and never waits.
 PoolRequest = PolicyChanged | CordonNode | UncordonNode | DrainNode | QuarantineNode | ForgetNodeKey
@@ -35,6 +35,13 @@ class ProjectNoted(Event, type="trainhouse.directory.project-noted.v1"):
     """A project is so, as the one partition of the directory that decides about it has said."""
 
     applied: ProjectApplied
+
+
+class LimitsForwarded(Event, type="trainhouse.directory.limits-forwarded.v1"):
+    """How many jobs of a project may run and wait goes to every scheduler: to the partitions of control from 0 on."""
+
+    limited: ProjectLimited
+    control_partitions: int = Field(ge=1)
 
 
 class RequestForwarded(Event, type="trainhouse.directory.request-forwarded.v1"):

@@ -9,14 +9,20 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, cast
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
-from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialAlteration, UserScramCredentialUpsertion
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.grants import PRINCIPALS, Grant, grants
+from trainhouse.events.grants import PRINCIPALS, Grant, grants, project_account, project_grants, project_of_account
 from trainhouse.events.settings import KafkaSettings
 
 # What Kafka itself takes at least; generated passwords of 240 bits need no slow hash.
@@ -32,7 +38,47 @@ PREFIX = "User:"
 def secure(settings: KafkaSettings, passwords: Mapping[str, str]) -> None:
     """Gives every account its password and every principal its grants, as who may do everything. Blocks. Raises BusUnavailable."""
     set_passwords(settings, passwords)
-    grant_all(settings)
+    grant_all(settings, [project for name in passwords if (project := project_of_account(name)) is not None])
+
+
+def secure_project(settings: KafkaSettings, project: str, password: str) -> None:
+    """Makes a project's account, or changes its password, and its grants what the table says. Blocks. Raises BusUnavailable, ValueError."""
+    wanted = set(project_grants(project))
+    set_passwords(settings, {project_account(project): password})
+    _make_so(settings, wanted, {project_account(project)})
+
+
+def has_account(settings: KafkaSettings, name: str) -> bool:
+    """Whether there is an account that logs in by SCRAM. Blocks. Raises BusUnavailable."""
+    admin = _admin(settings)  # its answers come as long as it is there
+    try:
+        found = cast(dict[str, Future[Any]], admin.describe_user_scram_credentials([name], request_timeout=TIMEOUT_S))
+        _done(found.values())
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.RESOURCE_NOT_FOUND:
+            return False
+        raise _away(settings, "question for an account", error) from error
+    return True
+
+
+def remove_project(settings: KafkaSettings, project: str) -> bool:
+    """Takes a project's account and its grants away; whether there was any. Blocks. Raises BusUnavailable.
+
+    Its grants go first: they end what an open connection may do, which the end of the account alone does not.
+    """
+    admin, name = _admin(settings), project_account(project)
+    try:
+        rows = [binding for binding in _bindings(admin) if binding.principal == f"{PREFIX}{name}"]
+        if rows:
+            _done(admin.delete_acls([_exactly(row) for row in rows], request_timeout=TIMEOUT_S).values())
+            _until(lambda: not any(binding.principal == f"{PREFIX}{name}" for binding in _bindings(admin)))
+        deletion: list[UserScramCredentialAlteration] = [UserScramCredentialDeletion(name, ScramMechanism.SCRAM_SHA_512)]
+        _done(admin.alter_user_scram_credentials(deletion, request_timeout=TIMEOUT_S).values())
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.RESOURCE_NOT_FOUND:
+            return bool(rows)
+        raise _away(settings, "end of an account", error) from error
+    return True
 
 
 def set_passwords(settings: KafkaSettings, passwords: Mapping[str, str]) -> None:
@@ -50,12 +96,17 @@ def set_passwords(settings: KafkaSettings, passwords: Mapping[str, str]) -> None
     _wait_for(settings.model_copy(update={"sasl_mechanism": MECHANISM, "sasl_username": name, "sasl_password": password}))
 
 
-def grant_all(settings: KafkaSettings) -> None:
-    """Makes the brokers' grants those of the table. Blocks. Raises BusUnavailable."""
+def grant_all(settings: KafkaSettings, projects: Iterable[str] = ()) -> None:
+    """Makes the brokers' grants those of the table, and of these projects' accounts. Blocks. Raises BusUnavailable, ValueError."""
+    named = tuple(projects)
+    _make_so(settings, set(grants(named)), {*PRINCIPALS, *map(project_account, named)})
+
+
+def _make_so(settings: KafkaSettings, wanted: set[Grant], principals: set[str]) -> None:
+    """Makes the grants of these principals what is wanted."""
     admin = _admin(settings)
     try:
-        found = {b: g for b in _bindings(admin) if (g := _grant(b)) is not None}
-        wanted = set(grants())
+        found = {b: g for b in _bindings(admin) if (g := _grant(b)) is not None and g.principal in principals}
         missing = sorted(wanted - set(found.values()))
         surplus = [binding for binding, grant in found.items() if grant not in wanted]
         if missing:
@@ -113,9 +164,9 @@ def _bindings(admin: AdminClient) -> list[AclBinding]:
 
 
 def _grant(binding: AclBinding) -> Grant | None:
-    """A binding as a row of the table; None where it is not about one of our principals."""
+    """A binding as a row of the table; None where it cannot be one."""
     principal = binding.principal.removeprefix(PREFIX)
-    if principal not in PRINCIPALS or binding.permission_type != AclPermissionType.ALLOW or binding.host != ANYWHERE:
+    if binding.permission_type != AclPermissionType.ALLOW or binding.host != ANYWHERE:
         return None
     prefixed = binding.resource_pattern_type == ResourcePatternType.PREFIXED
     kind, operation = cast(ResourceType, binding.restype), cast(AclOperation, binding.operation)

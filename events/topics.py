@@ -81,7 +81,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         CONTROL,
         "partition of the pool",
-        "admitted jobs, registrations, attempt and checkpoint reports, verdicts",
+        "admitted jobs, limits of projects, registrations, attempt and checkpoint reports, verdicts",
         retention_days=7,
     ),
     Topic(

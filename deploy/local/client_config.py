@@ -19,7 +19,7 @@ from trainhouse.deploy.local.kafka_sasl import Account
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, endpoint, read_toml, write_toml
 from trainhouse.deploy.local.ports import LOOPBACK
 from trainhouse.deploy.local.store import BUCKET, REGION, StoreKeys
-from trainhouse.events.grants import OPERATOR, PRINCIPALS
+from trainhouse.events.grants import OPERATOR, PRINCIPALS, project_account, project_of_account
 from trainhouse.private_files import write_once
 
 KEY, OLD_KEY = "key", "old key"
@@ -119,8 +119,15 @@ def account(folder: StackFolder, name: str) -> Account:
 
 
 def passwords(folder: StackFolder) -> dict[str, str]:
-    """All accounts on the brokers that log in by SCRAM."""
-    return {name: password(folder, "kafka", name) for name in (*PRINCIPALS, OPERATOR)}
+    """All accounts on the brokers that log in by SCRAM: the parts', the projects', the operator's."""
+    projects = [project_account(project) for project in projects_with_accounts(folder)]
+    return {name: password(folder, "kafka", name) for name in (*PRINCIPALS, *projects, OPERATOR)}
+
+
+def projects_with_accounts(folder: StackFolder) -> list[str]:
+    """The projects that were given accounts on the brokers."""
+    names = [each.name for each in credentials.known(folder) if each.server == "kafka"]
+    return [project for name in names if (project := project_of_account(name)) is not None]
 
 
 def sections(folder: StackFolder, choices: Choices, keys: StoreKeys) -> dict[str, dict[str, Any]]:

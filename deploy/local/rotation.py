@@ -8,22 +8,19 @@ Never: prints a password; ends a job.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from trainhouse.deploy.local import client_config, credentials, kafka_sasl, parts, supervisor_client
-from trainhouse.deploy.local.errors import AlreadyRunning, NotRunning
+from trainhouse.deploy.local.folders import alone, started
 from trainhouse.deploy.local.kafka_sasl import Account
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, endpoint
 from trainhouse.deploy.local.startup import Startup
 from trainhouse.deploy.local.store import StoreKeys
-from trainhouse.events.grants import OPERATOR, PRINCIPALS
+from trainhouse.events.grants import PRINCIPALS
 from trainhouse.events.securing import lets_in, set_passwords
 from trainhouse.events.settings import KafkaSettings
 
@@ -74,7 +71,7 @@ class Rotation:
 
     def _kafka(self) -> set[str]:
         own = self._broker_as_it_runs()
-        new = {name: credentials.renew(self._folder, KAFKA, name) for name in (*PRINCIPALS, OPERATOR)}
+        new = {name: credentials.renew(self._folder, KAFKA, name) for name in client_config.passwords(self._folder)}
         self._rewrite()
         if self._runs:
             set_passwords(self._as(own), new)
@@ -84,6 +81,8 @@ class Rotation:
         server = parts.kafka_server(self._folder, self._ports)
         server.prepare()
         self._say(f"kafka      {len(new) + 1} accounts have new passwords")
+        for project in client_config.projects_with_accounts(self._folder):
+            self._say(f"           tell project {project} its new one: `trainhouse project account create {project}` prints it")
         return {"kafka", *PRINCIPALS}
 
     def _broker_as_it_runs(self) -> Account:
@@ -137,19 +136,19 @@ class Rotation:
 
 def rotate(root: Path, servers: tuple[str, ...] = BY_DEFAULT, say: Say = print) -> None:
     """New credentials for these servers; NotRunning where no stack was ever started."""
-    with _alone(_folder(root)) as (folder, choices):
+    with alone(started(root)) as (folder, choices):
         Rotation(folder, choices, say).rotate(servers)
 
 
 def retire(root: Path, say: Say = print) -> None:
     """Ends what a rotation left valid; NotRunning where no stack was ever started."""
-    with _alone(_folder(root)) as (folder, choices):
+    with alone(started(root)) as (folder, choices):
         Rotation(folder, choices, say).retire()
 
 
 def listing(root: Path) -> list[Credential]:
     """Every credential of a stack and when it was made."""
-    folder = _folder(root)
+    folder = started(root)
     others = [each for each in credentials.known(folder) if each.server != STORE]
     notes = {client_config.OLD_BROKER: "a rotation was cut short: rotate again"}
     found = [Credential(each.server, each.name, each.made_at, notes.get(each.name, "")) for each in others]
@@ -159,28 +158,6 @@ def listing(root: Path) -> list[Credential]:
     key = client_config.gateway_key(folder)
     found.append(Credential(GATEWAY, "signing key", datetime.fromtimestamp(key.stat().st_mtime, UTC)))
     return found
-
-
-def _folder(root: Path) -> StackFolder:
-    folder = StackFolder(root.absolute())
-    if not folder.client_config.exists():
-        raise NotRunning(f"no stack was ever started on {folder.root}: `trainhouse up --data-dir {folder.root}` starts one")
-    return folder
-
-
-@contextmanager
-def _alone(folder: StackFolder) -> Iterator[tuple[StackFolder, Choices]]:
-    """The folder, while no other rotation goes on in it; AlreadyRunning if one does."""
-    descriptor = os.open(folder.root / "rotation.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        choices = folder.read_choices()
-        assert choices is not None, f"{folder.root} has settings and no choices"
-        yield folder, choices
-    except BlockingIOError as error:
-        raise AlreadyRunning(f"another rotation goes on in {folder.root}; wait until it is done") from error
-    finally:
-        os.close(descriptor)
 
 
 def _until_taken(answers: Callable[[], bool], timeout_s: float = 30.0) -> None:

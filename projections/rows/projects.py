@@ -35,6 +35,8 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             "submissions_per_minute": limits.submissions_per_minute,
             "requests_per_minute": limits.requests_per_minute,
             "storage_gib": limits.storage_gib,
+            "running": limits.running,
+            "queued": limits.queued,
             "closed": int(project.closed),
             "user": event.user,
             "reason": event.reason,

@@ -36,6 +36,7 @@ def waiting_of(job: Job, shape: Shape, run_times: RunTimes, prefer: int = 0, shu
         kin=kin_of(job.spec),
         prefer=prefer,
         shun=shun,
+        project=job.spec.project,
     )
 
 

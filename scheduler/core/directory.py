@@ -31,7 +31,16 @@ from trainhouse.events import (
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.resume import parse_resume_from
-from trainhouse.events.routing import EventSeen, JobDirected, PoolRequest, ProjectNoted, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.events.routing import (
+    EventSeen,
+    JobDirected,
+    LimitsForwarded,
+    PoolRequest,
+    ProjectNoted,
+    RequestForwarded,
+    RequestHeld,
+    RequestUnheld,
+)
 from trainhouse.events.secretnames import SecretName, SecretRefusedError, usable
 from trainhouse.scheduler.core.bucket import take
 from trainhouse.scheduler.core.directory_effects import directory_effects
@@ -50,7 +59,17 @@ from trainhouse.scheduler.core.directory_state import (
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.fingerprint import differing_fields, fingerprint
 from trainhouse.scheduler.core.machine import Effect, Input
-from trainhouse.scheduler.core.projects import next_version, rate_of, rule_of, same, too_many, why_not_in, why_not_priority
+from trainhouse.scheduler.core.projects import (
+    limits_told,
+    next_version,
+    rate_of,
+    rule_of,
+    same,
+    too_many,
+    why_not_in,
+    why_not_priority,
+    why_too_large,
+)
 
 MAX_TOLD_POOLS = 20
 _TAKEN = JobSubmitted | CancelJob | ChangeJob | PoolCreated | ChangeProject | ProjectApplied | SecretDeclared | SecretRemoved | PoolRequest
@@ -60,7 +79,7 @@ class DirectoryMachine:
     """The machine of `trainhouse.directory`. `control_partitions` bounds the partitions that a pool may be given."""
 
     name = "directory"
-    decide_version = 4
+    decide_version = 5
     fold_version = 3
 
     def __init__(self, control_partitions: int = 1024) -> None:
@@ -275,7 +294,14 @@ class _Turn:
         elif known is None and len(projects) >= MAX_PROJECTS:
             self.reject(envelope.id, None, f"project {name}: there are {MAX_PROJECTS} projects already; change one of them instead")
         elif not same(event, known):
-            self.emit(next_version(event, known, self.now_ms))
+            wanted = next_version(event, known, self.now_ms)
+            too_large = why_too_large(projects, wanted)
+            if too_large:
+                self.reject(envelope.id, None, too_large)
+                return
+            self.emit(wanted)
+            for limited in limits_told(self.state.projects, name, known):
+                self.emit(LimitsForwarded(limited=limited, control_partitions=self.control_partitions))
 
     def project_told(self, event: ProjectApplied) -> None:
         """A project as the partition that decides about it has said; what is known already changes nothing."""

@@ -1,13 +1,13 @@
 """What a record of the directory makes public: admitted jobs, requests and pools to the schedulers, refusals to whoever asked.
 
-Holds: each goes to the partition number of its pool; a project goes to every partition of admission, then to all who read; a refusal is
-keyed by the id of the event that was refused.
+Holds: each goes to the partition number of its pool; a project goes to every partition of admission, then to all who read, and its
+limits to every scheduler; a refusal is keyed by the id of the event that was refused.
 """
 
 from collections.abc import Iterable, Iterator
 
 from trainhouse.events import Event, JobRejected, JobState, JobStatus, PoolCreated, ProjectApplied, topics
-from trainhouse.events.routing import JobDirected, RequestForwarded
+from trainhouse.events.routing import JobDirected, LimitsForwarded, RequestForwarded
 from trainhouse.scheduler.core.directory_fold import request_of
 from trainhouse.scheduler.core.machine import Effect
 
@@ -28,6 +28,10 @@ def directory_effects(now_ms: int, decisions: Iterable[Event]) -> Iterator[Effec
                 for partition in range(d.admission_partitions):
                     yield Effect(topics.ADMISSION, name, d, told, partition)
                 yield Effect(topics.PROJECTS, name, d, told)
+            case LimitsForwarded():
+                told = f"limits:{d.limited.project}:{d.limited.version}"
+                for partition in range(d.control_partitions):
+                    yield Effect(topics.CONTROL, str(partition), d.limited, f"{told}:{partition}", partition)
             case JobRejected():
                 yield Effect(topics.STATUS, d.submission_id, refusal(d), f"{d.submission_id[:480]}:rejected")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from trainhouse.events import Event, FailureBlamed, GangAllocated, JobStatus, PoolCreated
+from trainhouse.events import Event, FailureBlamed, GangAllocated, JobStatus, PoolCreated, ProjectLimited
 from trainhouse.events.decisions import (
     CheckpointNoted,
     EvidenceFound,
@@ -55,6 +55,7 @@ from trainhouse.events.pool import (
 )
 from trainhouse.scheduler.core.demand import device_share, host_needs, kin_of, shape_of
 from trainhouse.scheduler.core.fold_nodes import NODE_STEPS
+from trainhouse.scheduler.core.queue.project_bounds import Bound
 from trainhouse.scheduler.core.records import Job
 from trainhouse.scheduler.core.state import Freeze, ScheduleState
 
@@ -84,6 +85,10 @@ def _asked_for(decision: Event) -> bool:
 
 def _pool_created(state: ScheduleState, now_ms: int, d: PoolCreated) -> None:
     state.pools[d.pool] = replace(state.pool(d.pool), created=True)
+
+
+def _limited(state: ScheduleState, now_ms: int, d: ProjectLimited) -> None:
+    state.book.bound(d.project, Bound(d.version, d.running, d.queued))
 
 
 def _token_seen(state: ScheduleState, now_ms: int, d: TokenSeen) -> None:
@@ -295,6 +300,7 @@ _STEPS: dict[type[Event], Callable[[ScheduleState, int, Any], None]] = {
     EvidenceFound: _evidence,
     FailureBlamed: _blamed,
     PolicyApplied: _policy,
+    ProjectLimited: _limited,
     ChangeRefused: _refused,
     DevicesClaimed: _claimed,
     ClaimDropped: _claim_dropped,

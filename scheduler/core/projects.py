@@ -8,13 +8,16 @@ through what the project was given over time, and each of them so many at once.
 from collections.abc import Mapping
 from typing import Final
 
-from trainhouse.events import ChangeProject, JobSpec, Project, ProjectApplied, Purpose
+from trainhouse.events import ChangeProject, JobSpec, Project, ProjectApplied, ProjectLimited, Purpose
 from trainhouse.events.project import EVERY_OTHER
 from trainhouse.scheduler.core.bucket import Bucket, Rate, wait_s
 
 # With these roles a gateway lets in people who look after the whole platform: they need be no members.
 OPERATORS: Final = frozenset({"operator", "admin"})
 MAX_TOLD: Final = 20
+# Every partition of the directory keeps every rule, in its state and in each snapshot: 512 members and a file that lists them fit.
+MAX_RULE_BYTES: Final = 48 * 1024
+MAX_ALL_RULES_BYTES: Final = 4 * 1024 * 1024
 Projects = Mapping[str, ProjectApplied]
 
 
@@ -70,12 +73,55 @@ def approved(asked: Project, before: Project | None, user: str, now_ms: int) -> 
     return asked.model_copy(update={"purposes": purposes})
 
 
+def rule_bytes(applied: ProjectApplied) -> int:
+    """How large a rule is, its file's text with it, as JSON."""
+    return len(applied.model_dump_json().encode())
+
+
+def why_too_large(projects: Projects, wanted: ProjectApplied) -> str:
+    """Why a rule takes too much room; empty where it does not, or takes less than the one before."""
+    name, size = wanted.project.name, rule_bytes(wanted)
+    known = projects.get(name)
+    before = rule_bytes(known) if known is not None else 0
+    if size <= before:
+        return ""
+    if size > MAX_RULE_BYTES:
+        return (
+            f"project {name}: it takes {size} bytes, and at most {MAX_RULE_BYTES} are kept of a project and its file together: make its "
+            "descriptions and comments shorter, or divide it"
+        )
+    others = sum(rule_bytes(applied) for other, applied in projects.items() if other != name)
+    if others + size > MAX_ALL_RULES_BYTES:
+        return (
+            f"project {name}: it takes {size} bytes, and all projects together may have {MAX_ALL_RULES_BYTES}, of which {others} are "
+            "taken: make it, or others, shorter"
+        )
+    return ""
+
+
 def same(asked: ChangeProject, applied: ProjectApplied | None) -> bool:
     """Whether a project is as it is asked to be already."""
     if applied is None:
         return False
     now = approved(asked.project, applied.project, asked.user, 0)
     return now == applied.project and asked.text == applied.text and asked.admission_partitions == applied.admission_partitions
+
+
+def limits_told(projects: Projects, changed: str, before: ProjectApplied | None) -> list[ProjectLimited]:
+    """What schedulers are to know once a project changed. When "*" first bounds jobs: all projects, since it does not hold for those."""
+    rule = projects[changed]
+    first = changed == EVERY_OTHER and _bounds_jobs(rule) and (before is None or not _bounds_jobs(before))
+    names = sorted(projects) if first else [changed]
+    return [
+        ProjectLimited(project=name, version=told.version, running=told.project.limits.running, queued=told.project.limits.queued)
+        for name in names
+        if (told := projects[name])
+    ]
+
+
+def _bounds_jobs(rule: ProjectApplied) -> bool:
+    limits = rule.project.limits
+    return limits.running is not None or limits.queued is not None
 
 
 def _called(project: Project) -> str:

@@ -3,12 +3,13 @@
 Holds: each is handled once, however often it arrives: its order token says whether it was seen.
 """
 
-from trainhouse.events import CancelJob, ChangeJob, Envelope, JobAdmitted, PoolCreated
+from trainhouse.events import CancelJob, ChangeJob, Envelope, JobAdmitted, PoolCreated, ProjectLimited
 from trainhouse.events.decisions import JobQueued, JobRetuned, TokenSeen
-from trainhouse.events.phases import Cancelled, Pending, StopCause, StopKind, Stopping
+from trainhouse.events.phases import Cancelled, Pending, Rejected, StopCause, StopKind, Stopping
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.impossible import refuse_at_submission
 from trainhouse.scheduler.core.life import stop
+from trainhouse.scheduler.core.records import Job
 
 
 def is_repeat(draft: Draft, envelope: Envelope) -> bool:
@@ -23,7 +24,7 @@ def is_repeat(draft: Draft, envelope: Envelope) -> bool:
 
 
 def on_admitted(draft: Draft, event: JobAdmitted) -> None:
-    """Queues the job, or refuses it when its pool or its team's limit could never allow the gang."""
+    """Queues the job, or refuses it: its pool or its team's limit could never allow the gang, or too many of its project wait."""
     if event.job_id in draft.state.jobs:
         return
     draft.emit(
@@ -37,8 +38,29 @@ def on_admitted(draft: Draft, event: JobAdmitted) -> None:
             reason=f"queued in pool {event.spec.pool}",
         )
     )
-    if not refuse_at_submission(draft, draft.state.job(event.job_id)):
+    job = draft.state.job(event.job_id)
+    if not refuse_at_submission(draft, job) and not refuse_beyond_queue(draft, job):
         draft.publish(event.job_id)
+
+
+def refuse_beyond_queue(draft: Draft, job: Job) -> bool:
+    """Rejects a job that came just now, where more of its project wait in the pool than may; True if it did."""
+    book, project = draft.state.book, job.spec.project
+    bound = book.bounds.of(project)
+    if bound is None or bound.queued is None or book.lanes.of(job.pool).projects.get(project, 0) <= bound.queued:
+        return False
+    reason = (
+        f"spec.project: as many jobs of project {project} wait in pool {job.pool} as may, limits.queued is {bound.queued}: submit it again "
+        "under a new id when some of them have started, or ask an operator to raise the project's limits.queued"
+    )
+    draft.move(job.job_id, Rejected(), reason)
+    return True
+
+
+def on_limited(draft: Draft, event: ProjectLimited) -> None:
+    """Notes how many jobs of a project may run and wait; what runs or waits beyond that stays."""
+    if draft.state.book.bounds.version(event.project) < event.version:
+        draft.emit(event)
 
 
 def on_cancel(draft: Draft, event: CancelJob) -> None:

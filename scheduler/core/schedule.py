@@ -26,6 +26,7 @@ from trainhouse.events import (
     NodeRegistered,
     PoolCreated,
     ProgressReported,
+    ProjectLimited,
     RankExited,
 )
 from trainhouse.events.journal import ClockTicked
@@ -47,6 +48,7 @@ _REQUESTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     CancelJob: requests.on_cancel,
     ChangeJob: requests.on_change,
     PoolCreated: requests.on_pool,
+    ProjectLimited: requests.on_limited,
 }
 _REPORTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     NodeRegistered: fleet.on_registered,
@@ -69,7 +71,7 @@ class ScheduleMachine:
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
-    decide_version = 5
+    decide_version = 6
     fold_version = 4
 
     def __init__(self, cycle: Cycle = run_cycle) -> None:

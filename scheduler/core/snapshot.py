@@ -95,6 +95,8 @@ def _dump_book(book: Book) -> dict[str, Any]:
         "moves_ms": book.moves_ms,
         "mix": _dump_mix(book.cluster.mix),
         "marks": book.marks.rows(),
+        # Without any, the state has the hash that it had before there were bounds.
+        **({"bounds": book.bounds.rows()} if book.bounds else {}),
     }
 
 
@@ -105,6 +107,7 @@ def _load_book(book: Book, raw: dict[str, Any]) -> None:
     book.estimates = Estimates.from_rows(raw["estimates"])
     book.moves_ms = tuple(raw["moves_ms"])
     book.cluster.mix = _load_mix(raw["mix"])
+    book.bounds.restore(raw.get("bounds", ()))
 
 
 def _dump_mix(mix: Mix) -> list[Any]:

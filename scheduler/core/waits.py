@@ -8,6 +8,7 @@ from typing import Final
 from trainhouse.events.phases import Pending
 from trainhouse.scheduler.core.cluster.shape import ANY
 from trainhouse.scheduler.core.draft import Draft
+from trainhouse.scheduler.core.explain.diagnosis import by_project
 from trainhouse.scheduler.core.records import Job
 
 TELL_EVERY_MS: Final = 5_000
@@ -35,6 +36,9 @@ def _reason(draft: Draft, job: Job) -> str:
         return "waiting for its own devices, on which it starts again"
     if claim is not None:
         return f"waiting for {len(claim.victims)} jobs to save and leave its devices"
+    entry = draft.state.book.lanes.get(job.job_id)
+    if entry is not None and draft.state.book.full(entry):
+        return f"waiting: {by_project(draft.state.book, entry).text}"
     wanted, cluster = job.spec.resources.device_type, draft.state.book.cluster
     ranks = job.spec.gang.least_ranks
     any_type = wanted == ANY or bool(job.spec.gang.roles)

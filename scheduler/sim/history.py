@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from trainhouse.events import Event, GangAllocated, JobSpec, NodeRestricted, PolicyApplied, Restriction
+from trainhouse.events import Event, GangAllocated, JobSpec, NodeRestricted, PolicyApplied, ProjectLimited, Restriction
 from trainhouse.events.decisions import CheckpointNoted, JobMoved, JobQueued, JobRequeued, JobRetuned, NodeGivenUp, NodeJoined
 from trainhouse.events.phases import Cancelled, Failed, Rejected, Succeeded, Tally
 from trainhouse.events.policy import SchedulingPolicy
@@ -16,7 +16,7 @@ from trainhouse.scheduler.core.records import Node
 
 KINDS: tuple[type[Event], ...] = (
     *(JobQueued, JobRetuned, GangAllocated, JobRequeued, JobMoved, CheckpointNoted),
-    *(NodeJoined, NodeGivenUp, NodeRestricted, PolicyApplied),
+    *(NodeJoined, NodeGivenUp, NodeRestricted, PolicyApplied, ProjectLimited),
 )
 """The decisions that a history is made of; a reader may leave all others unread."""
 _FINAL = (Succeeded, Failed, Cancelled, Rejected)
@@ -116,7 +116,7 @@ class NodeLife:
 
 @dataclass(slots=True)
 class History:
-    """All of it. `policies`: (time, policy) for each pool, in order of time."""
+    """All of it. `policies`: (time, policy) for each pool, in order of time. `limited`: projects that once had a limit of running jobs."""
 
     first_ms: int = 0
     last_ms: int = 0
@@ -124,6 +124,7 @@ class History:
     nodes: dict[str, NodeLife] = field(default_factory=dict)
     policies: dict[str, list[tuple[int, SchedulingPolicy]]] = field(default_factory=dict)
     cordons: int = 0
+    limited: set[str] = field(default_factory=set)
 
     @property
     def pools(self) -> list[str]:
@@ -182,6 +183,9 @@ def _end_attempt(life: Life, now_ms: int, how: End) -> None:
 def _of_fleet(history: History, decision: Event, now_ms: int) -> None:
     if isinstance(decision, PolicyApplied):
         history.policies.setdefault(decision.pool, []).append((now_ms, decision.policy))
+    elif isinstance(decision, ProjectLimited):
+        if decision.running is not None:
+            history.limited.add(decision.project)
     elif isinstance(decision, NodeJoined):
         _joined(history, decision, now_ms)
     elif isinstance(decision, NodeGivenUp | NodeRestricted):

@@ -16,6 +16,8 @@ from trainhouse.scheduler.sim.faults_file import merge
 from trainhouse.scheduler.sim.history import End, History, Life, NodeLife
 from trainhouse.scheduler.sim.types import Fault, JobRow, SimNode, TraceJob
 
+MAX_NAMED = 5
+
 
 @dataclass(slots=True)
 class Recorded:
@@ -61,6 +63,7 @@ def recorded(history: History, pool: str | None = None, since_ms: int | None = N
     jobs = [_job(j, from_ms, history.last_ms, usual_ms) for j in ran]
     _guesses(ran, usual_ms, notes)
     _closings(history, nodes, from_ms, notes)
+    _limits(history, notes)
     carried = frozenset(j.job_id for j in ran if j.queued_ms < from_ms)
     if carried:
         notes.append(f"{len(carried):,} jobs were there already: they take part from the start, and are not compared")
@@ -116,6 +119,12 @@ def _closings(history: History, nodes: Sequence[NodeLife], from_ms: int, notes: 
     late = sum(1 for n in nodes if n.joined_ms > from_ms)
     if late:
         notes.append(f"{late:,} of {len(nodes):,} nodes joined later: they are out of service until then")
+
+
+def _limits(history: History, notes: list[str]) -> None:
+    if history.limited:
+        named = ", ".join(sorted(history.limited)[:MAX_NAMED])
+        notes.append(f"limits.running of {len(history.limited):,} projects ({named}) may have held jobs back: no simulation has them")
 
 
 def _policy(history: History, pool: str, from_ms: int, notes: list[str]) -> SchedulingPolicy:

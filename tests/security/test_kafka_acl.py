@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
+from tests.security.kafka_support import describes, joins, reads, transacts, writes
 from tests.waiting import until
 from trainhouse.deploy.local.kafka import KafkaServer
 from trainhouse.deploy.local.kafka_sasl import BROKER, Account, client_section
@@ -26,15 +26,6 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
 NAMES = tuple(topic.name for topic in TOPICS)
 GROUPS = tuple(sorted({group.replace("*", "0") for needs in PRINCIPALS.values() for group in needs.groups} | {"a-strangers"}))
 TRANSACTIONS = tuple(sorted({name.replace("*", "0") for needs in PRINCIPALS.values() for name in needs.transactions} | {"a-strangers"}))
-ANSWER_S = 20.0
-# Many times longer than what is allowed takes to come after the first of it.
-QUIET_S = 2.0
-REFUSED = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-}
 
 
 @dataclass(frozen=True)
@@ -59,89 +50,6 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield found
 
 
-def outcome(error: KafkaError | None) -> bool:
-    """Whether it was let; raises on what is neither that nor a refusal."""
-    if error is None:
-        return True
-    assert error.code() in REFUSED, error
-    return False
-
-
-def writes(settings: KafkaSettings) -> set[str]:
-    """The topics to which a record was acked."""
-    took: dict[str, bool] = {}
-    producer = Producer(settings.client_config(**{"log_level": 0, "linger.ms": 0}))
-    for name in NAMES:
-        producer.produce(name, b"", key=b"probe", on_delivery=lambda e, m: took.setdefault(str(m.topic()), outcome(e)))
-    assert producer.flush(ANSWER_S) == 0
-    assert set(took) == set(NAMES)
-    return {name for name, ok in took.items() if ok}
-
-
-def reads(settings: KafkaSettings) -> set[str]:
-    """The topics of which something came, or the notice of a partition's end; of a topic that is refused nothing comes, for long enough."""
-    reader = Consumer(
-        settings.client_config(**{"group.id": "x", "enable.partition.eof": True, "log_level": 0, "enable.auto.commit": False})
-    )
-    reader.assign([TopicPartition(name, 0, 0) for name in NAMES])
-    took: set[str] = set()
-    wanted = {name for name in NAMES if allowed(str(settings.sasl_username), TOPIC, name, READ)}
-    end = time.monotonic() + ANSWER_S
-    complete = False
-    try:
-        while time.monotonic() < end:
-            for message in reader.consume(200, timeout=0.1):
-                error = message.error()
-                if error is None or error.code() == KafkaError._PARTITION_EOF:
-                    took.add(str(message.topic()))
-                else:
-                    outcome(error)
-            if not complete and took >= wanted:
-                complete, end = True, time.monotonic() + QUIET_S
-    finally:
-        reader.close()
-    return took
-
-
-def describes(settings: KafkaSettings) -> set[str]:
-    """The topics that are shown."""
-    return set(AdminClient(settings.client_config(log_level=0)).list_topics(timeout=ANSWER_S).topics) & set(NAMES)
-
-
-def joins(settings: KafkaSettings) -> set[str]:
-    """The groups in whose name an offset could be committed: what a member does, and what would make others skip records."""
-    admin = AdminClient(settings.client_config(log_level=0))
-    took = set()
-    for group in GROUPS:
-        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(PRINCIPALS[str(settings.sasl_username)].reads[0], 0, 0)])
-        if outcome(until(lambda asked=asked: answered(admin, asked), group)[0]):
-            took.add(group)
-    return took
-
-
-def answered(admin: AdminClient, asked: ConsumerGroupTopicPartitions) -> tuple[KafkaError | None] | None:
-    """What came of a commit; None while the group's coordinator is being found."""
-    try:
-        found = admin.alter_consumer_group_offsets([asked], request_timeout=ANSWER_S)[asked.group_id].result(ANSWER_S)
-        error = found.topic_partitions[0].error
-    except KafkaException as raised:
-        error = raised.args[0]
-    soon = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
-    return None if error is not None and error.code() in soon else (error,)
-
-
-def transacts(settings: KafkaSettings) -> set[str]:
-    """The transactional ids that could be taken, which fences whoever had them."""
-    took = set()
-    for name in TRANSACTIONS:
-        try:
-            Producer(settings.client_config(**{"transactional.id": name, "log_level": 0})).init_transactions(ANSWER_S)
-            took.add(name)
-        except KafkaException as error:
-            outcome(error.args[0])
-    return took
-
-
 @pytest.mark.parametrize("principal", sorted(PRINCIPALS))
 def test_a_principal_may_do_what_the_table_says_and_nothing_else(kafka: Secured, principal: str) -> None:
     settings = kafka.of(principal)
@@ -154,7 +62,7 @@ def test_a_principal_may_do_what_the_table_says_and_nothing_else(kafka: Secured,
     )
     for kind, operation, attempt, names in tried:
         let = {name for name in names if allowed(principal, kind, name, operation)}
-        assert attempt(settings) == let, f"{principal}: {operation} of {kind}"
+        assert attempt(settings, names) == let, f"{principal}: {operation} of {kind}"
 
 
 @pytest.mark.parametrize("principal", sorted(PRINCIPALS))
@@ -176,7 +84,7 @@ def _groups(admin: AdminClient) -> list[str]:
 
 def test_the_operator_may_do_everything(kafka: Secured) -> None:
     settings = kafka.of(OPERATOR)
-    assert writes(settings) == reads(settings) == describes(settings) == set(NAMES)
+    assert writes(settings, NAMES) == reads(settings, NAMES) == describes(settings, NAMES) == set(NAMES)
 
 
 @pytest.mark.parametrize(

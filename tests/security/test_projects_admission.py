@@ -23,6 +23,7 @@ from trainhouse.events import (
     JobSubmitted,
     PoolCreated,
     ProjectApplied,
+    ProjectLimited,
     decode,
     encode,
     envelope_of,
@@ -313,3 +314,67 @@ def test_whatever_is_admitted_was_the_projects_to_ask_for(steps: list[tuple[Any,
             if rate:
                 minute = [t for t in admitted_at if t > there.now_ms - 60_000]
                 assert len(minute) <= PARTITIONS * rate + rate
+
+
+def limits_of(effects: list[Effect]) -> dict[str, tuple[int | None, int | None, list[int | None]]]:
+    """What schedulers are told, by project: how many may run and wait, and to which partitions it goes."""
+    found: dict[str, tuple[int | None, int | None, list[int | None]]] = {}
+    for effect in effects:
+        if isinstance(effect.event, ProjectLimited):
+            assert effect.topic == topics.CONTROL
+            *_, where = found.setdefault(effect.event.project, (effect.event.running, effect.event.queued, []))
+            where.append(effect.partition)
+    return found
+
+
+def test_limits_of_jobs_are_told_to_every_scheduler_also_when_they_end(there: Directories) -> None:
+    everywhere = [0, 1, 2, 3]
+    assert limits_of(there.declare(VISION | {"limits": {"running": 3, "queued": 9}})) == {"vision": (3, 9, everywhere)}
+    assert limits_of(there.declare(VISION | {"limits": {"queued": 9}})) == {"vision": (None, 9, everywhere)}
+    assert limits_of(there.declare(VISION)) == {"vision": (None, None, everywhere)}
+    assert limits_of(there.declare(VISION)) == {}, "nothing changed"
+
+
+def test_a_rule_for_undeclared_projects_names_those_that_it_does_not_hold_for(there: Directories) -> None:
+    partition = len("*") % len(there.states)
+    for name in ("visi", "spee"):  # decided by the partition that decides about the rule
+        there.feed(ChangeProject.model_validate({"project": {"name": name}, "admission_partitions": PARTITIONS}), partition)
+    told = limits_of(there.declare({"name": "*", "limits": {"running": 1}}))
+    assert told["*"][:2] == (1, None) and {"vision", "speech", "visi", "spee"} <= told.keys()
+    assert limits_of(there.declare({"name": "*", "limits": {"running": 2}})).keys() == {"*"}
+
+
+def reject_of(effects: list[Effect]) -> str:
+    """Why a change is refused; empty where it counts."""
+    return next((e.event.reason for e in effects if isinstance(e.event, JobStatus)), "")
+
+
+def test_a_rule_that_is_too_large_is_refused_with_its_size(there: Directories) -> None:
+    for asked in ({"text": "# " + "x" * 60_000}, {"project": VISION | {"purposes": {f"p{n}": "x" * 1_000 for n in range(60)}}}):
+        reason = reject_of(there.declare(VISION, **asked) if "text" in asked else there.declare(asked["project"]))
+        assert reason.startswith("project vision: ") and "bytes, and at most 49152" in reason and "shorter" in reason
+    assert {state.projects["vision"].version for state in there.states} == {1}
+    members = {f"person-{n}@example.org": "submitter" for n in range(512)}
+    assert reject_of(there.declare(VISION | {"members": members}, text="members:\n" + "  - someone\n" * 512)) == "", "a large team has room"
+
+
+def test_all_rules_together_have_a_bound(there: Directories) -> None:
+    big = "x" * 45_000
+    reasons = [reject_of(there.declare({"name": f"p{n:04}"}, text=big)) for n in range(120)]
+    taken = reasons.index(next(r for r in reasons if r))
+    assert 4_000_000 < taken * len(big) < 4_300_000
+    assert "all projects together" in reasons[taken] and all(reasons[taken:])
+    assert all(len(there.machine.dump(state)) < 5_000_000 for state in there.states)
+    assert reject_of(there.declare({"name": "p0000"}, text="short")) == "", "who makes room may"
+
+
+def test_a_rule_of_before_the_bound_may_shrink_and_its_members_be_removed() -> None:
+    there = Directories(1)
+    before = ProjectApplied.model_validate(
+        {"project": VISION | {"name": "v"}, "version": 3, "text": "x" * 60_000, "applied_at_ms": 1, "admission_partitions": 1}
+    )
+    there.feed(before)
+    assert there.states[0].projects["v"].text == before.text
+    fewer = VISION | {"name": "v", "members": {"ana": "submitter"}}
+    assert reject_of(there.declare(fewer, text="x" * 59_990)) == ""
+    assert "bytes" in reject_of(there.declare(fewer, text="x" * 60_001))

@@ -46,7 +46,7 @@ def world(made: World) -> World:
     declare(made, members=MEMBERS)
     declare(made, "speech")
     made.gateway.limits._buckets.clear()
-    made.gateway.storage._read_s = float("-inf")
+    made.gateway.storage._read_s = made.gateway.queued._read_s = float("-inf")
     return made
 
 
@@ -278,3 +278,28 @@ def test_projects_of_others_are_not_listed(world: World) -> None:
     shown = world.client.get("/v1/projects", headers=world.token("ana")).json()["items"]
     assert [p["name"] for p in shown] == ["vision"]
     assert world.client.get("/v1/projects/speech", headers=world.token("ana")).status_code == 404
+
+
+def test_a_project_whose_queue_is_full_is_told_when_to_come_again(world: World) -> None:
+    declare(world, members=MEMBERS, limits={"queued": 2})
+    assert submit(world, world.token()).status_code == 202
+    for number in range(2):
+        world.submit(f"waits-{number}", "vision", state="PENDING")
+    world.gateway.queued._read_s = float("-inf")
+    answer = submit(world, world.token())
+    told = refused(answer, 429)
+    assert "2 waiting jobs in pool default" in told and "limits.queued is 2" in told and int(answer.headers["retry-after"]) > 0
+    assert submit(world, world.token(), pool="lab").status_code == 202, "another pool has room"
+    assert submit(world, world.token(projects=["speech"]), project="speech").status_code == 202, "another project has no limit"
+    world.submit("waits-0", "vision", seq=2, state="RUNNING")
+    world.gateway.queued._read_s = float("-inf")
+    assert submit(world, world.token()).status_code == 202
+
+    sent_once = world.token() | {"Idempotency-Key": "once"}
+    job_id = submit(world, sent_once).json()["job_id"]
+    world.submit(job_id, "vision", state="PENDING")
+    world.gateway.queued._read_s = float("-inf")
+    assert submit(world, world.token()).status_code == 429
+    assert submit(world, sent_once).json()["job_id"] == job_id, "sent again, it is the job that waits already"
+    [row] = world.tables.ask("SELECT queued, running FROM projects WHERE project = 'vision'", {})
+    assert (row["queued"], row["running"]) == (2, None)

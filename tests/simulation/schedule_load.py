@@ -193,9 +193,9 @@ def heal(world: World) -> None:
         world.ask(UncordonNode.model_validate({"pool": node.pool, "node_id": node.name}))
 
 
-def simulate(seed: int, jobs: int = 40) -> World:
+def simulate(seed: int, jobs: int = 40, world: World | None = None) -> World:
     """A whole simulation: `FAULTS_MS` of faults, then peace until every job has ended."""
-    world = World(seed)
+    world = world or World(seed)
     fleet(world)
     world.ask(policy_event(["ours", "backfill", "fair", "eager", "ours", "fifo"][seed % 6]))
     world.own(300, 3_000)

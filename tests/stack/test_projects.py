@@ -15,9 +15,12 @@ import pytest
 
 from tests.live_stack import LiveStack
 from tests.waiting import until
+from trainhouse.cli.exits import Exit
 
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 JOBS = "/v1/training-jobs"
 REFUSED_S = 2.0
+HAS_DEVICES = ("SCHEDULED", "INITIALIZING", "RUNNING")
 NAME = f"vision-{secrets.token_hex(3)}"
 FILE = f"""name: {NAME}
 members: {{ana: submitter, vera: viewer}}
@@ -42,13 +45,23 @@ def declared(stack: LiveStack, tmp_path_factory: pytest.TempPathFactory) -> Iter
     yield path
 
 
+def seen(stack: LiveStack, job_id: str) -> dict[str, Any] | None:
+    """A job's status; None until its submission has got as far as the status topic."""
+    done = stack.run("status", job_id, "--json")
+    if done.code == Exit.NOT_FOUND:
+        return None
+    assert done.code == Exit.OK, done
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
 def ended(stack: LiveStack, *options: str) -> tuple[str, str]:
     """The state and reason of a job of the project that was submitted over Kafka, as its owner sees it."""
     job_id = stack.ok("submit", "--no-code", "--project", NAME, *options, "--", *COMMAND).strip()
 
     def look() -> dict[str, Any] | None:
-        found: dict[str, Any] = json.loads(stack.ok("status", job_id, "--json"))
-        return found if found["state"] in ("SUCCEEDED", "REJECTED", "FAILED") else None
+        found = seen(stack, job_id)
+        return found if found is not None and found["state"] in ("SUCCEEDED", "REJECTED", "FAILED") else None
 
     found = until(look, f"the end of {job_id}")
     assert found is not None
@@ -101,3 +114,33 @@ def test_a_fault_of_the_file_is_told_with_its_line_and_nothing_is_sent(stack: Li
     told = stack.run("project", "set", str(wrong))
     assert told.code == 2 and "wrong.yaml:5: limits.highest_priority" in told.err and "nothing was sent" in told.err
     assert "was never declared" in stack.run("project", "show", "nothing-like-it").err
+
+
+def test_jobs_beyond_the_projects_limits_wait_or_are_refused(stack: LiveStack, tmp_path: Path) -> None:
+    name, path = f"few-{secrets.token_hex(3)}", tmp_path / "few.yaml"
+    path.write_text(f"name: {name}\nlimits: {{running: 1, queued: 1}}\n")
+    stack.ok("project", "set", str(path))
+
+    def submit() -> str:
+        return stack.ok("submit", "--no-code", "--project", name, "--", "python", "-c", "import time; time.sleep(600)").strip()
+
+    def comes_to(job_id: str, *states: str) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            found = seen(stack, job_id)
+            return found if found is not None and found["state"] in states else None
+
+        found = until(look, lambda: str(seen(stack, job_id)))
+        assert found is not None
+        return found
+
+    first = submit()
+    comes_to(first, *HAS_DEVICES)
+    second = submit()
+    until(lambda: "limits.running is 1" in stack.run("why", second).out, lambda: stack.run("why", second))
+    third = submit()
+    assert "limits.queued" in comes_to(third, "REJECTED")["reason"]
+    path.write_text(f"name: {name}\nlimits: {{running: 2, queued: 1}}\n")
+    stack.ok("project", "set", str(path))
+    comes_to(second, *HAS_DEVICES)
+    for job_id in (first, second):
+        stack.ok("cancel", job_id)

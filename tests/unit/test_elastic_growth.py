@@ -1,5 +1,7 @@
 """Elastic gangs grow into devices that nobody waits for, and only then."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +25,7 @@ from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.elastic import plan_elastic
 from trainhouse.scheduler.core.cycle.ends import expected_end_ms
 from trainhouse.scheduler.core.cycle.entries import Action, Eviction, Reservation
+from trainhouse.scheduler.core.queue.project_bounds import Bound
 
 
 def plan(book: Book, now_ms: int = NOW_MS) -> list[Action]:
@@ -51,6 +54,16 @@ def test_it_does_not_grow_while_somebody_waits_who_could_ever_run() -> None:
     book.remove("j2", NOW_MS)
     book.put_waiting(waiting(3, 17))
     assert len(evictions(plan(book))) == 1
+
+
+def test_it_grows_while_only_those_wait_whom_their_projects_limit_keeps_out() -> None:
+    book = fleet(2)
+    run(book, waiting(1, 8, min_ranks=4), ranks=4)
+    run(book, replace(waiting(2, 2), project="vision"))
+    book.put_waiting(replace(waiting(3, 2), project="vision"))
+    assert plan(book.fork()) == []
+    book.bound("vision", Bound(1, 1, None))
+    assert [e.job_id for e in evictions(plan(book))] == ["j1"]
 
 
 def test_it_does_not_grow_before_its_time_nor_when_disabled_nor_when_full() -> None:

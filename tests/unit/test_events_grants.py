@@ -3,7 +3,21 @@
 import pytest
 
 from trainhouse.events import topics
-from trainhouse.events.grants import DESCRIBE, GROUP, OPERATOR, PRINCIPALS, READ, TOPIC, TRANSACTIONAL_ID, WRITE, allowed, grants
+from trainhouse.events.grants import (
+    DESCRIBE,
+    GROUP,
+    OPERATOR,
+    PRINCIPALS,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    allowed,
+    grants,
+    project_account,
+    project_grants,
+    project_of_account,
+)
 from trainhouse.events.topics import TOPICS
 
 # Written by nobody yet, or by the operator's own commands alone.
@@ -72,3 +86,32 @@ def test_only_the_operator_may_do_everything() -> None:
     assert allowed(OPERATOR, TOPIC, topics.DECISIONS, WRITE)
     assert not allowed("mallory", TOPIC, topics.JOBS, READ)
     assert OPERATOR not in PRINCIPALS
+
+
+def test_a_project_writes_its_requests_and_reads_its_statuses_and_nothing_else() -> None:
+    mine = {(row.kind, row.name, row.operation, row.prefixed) for row in project_grants("vision")}
+    assert mine == {
+        (TOPIC, f"{topics.JOBS}.vision", WRITE, False),
+        (TOPIC, f"{topics.STATUS}.vision", READ, False),
+        (GROUP, "project-vision.", READ, True),
+    }
+
+
+@pytest.mark.parametrize("other", ["visio", "vision-2", "Vision", "trainhouse", "project-vision"])
+def test_no_projects_groups_or_topics_begin_as_anothers(other: str) -> None:
+    theirs = ((TOPIC, f"{topics.JOBS}.{other}"), (TOPIC, f"{topics.STATUS}.{other}"), (GROUP, f"{project_account(other)}.x"))
+    assert not any(allowed("project-vision", kind, name, operation) for kind, name in theirs for operation in (READ, WRITE, DESCRIBE))
+    platforms = [(row.kind, row.name) for row in grants()]
+    assert not any(allowed(project_account(other), kind, name, operation) for kind, name in platforms for operation in (READ, WRITE))
+
+
+@pytest.mark.parametrize("name", ["project-", "project-a.b", "projector", "intake", "project-*"])
+def test_a_name_that_is_no_projects_account_is_let_nothing(name: str) -> None:
+    assert project_of_account(name) is None
+    assert not allowed(name, TOPIC, f"{topics.JOBS}.a", WRITE)
+
+
+def test_no_part_is_called_as_a_projects_account() -> None:
+    assert [project_of_account(name) for name in (*PRINCIPALS, OPERATOR)] == [None] * (len(PRINCIPALS) + 1)
+    with pytest.raises(ValueError, match="cannot have topics"):
+        list(project_grants("a.b"))

@@ -113,6 +113,14 @@ def test_one_that_is_cut_short_is_put_right_by_the_next(machine: Machine, cuts: 
         assert machine.sound, f"cut at step {last_step} of {steps}"
 
 
+def test_projects_accounts_are_rotated_and_listed(machine: Machine) -> None:
+    before = password(machine.folder, "kafka", "project-vision")
+    machine.rotate()
+    assert machine.sound and machine.accounts["project-vision"] not in ("", before)
+    assert "project-vision" in {each.name for each in rotation.listing(machine.folder.root)}
+    assert not (machine.folder.part("parts") / "project-vision.toml").exists()
+
+
 def test_a_list_says_that_one_was_cut_short(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(startup.Startup, "restart", lambda *_: None)

@@ -73,3 +73,9 @@ def test_a_token_has_the_role_of_its_holders_memberships(sub: str, projects: lis
 def test_a_token_that_would_be_more_than_its_holder_is_not_made(sub: str, projects: list[str], wanted: str | None, told: str) -> None:
     with pytest.raises(CliError, match=told):
         role_for(sub, projects, wanted, MEMBERS)
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_sent(tmp_path: Path) -> None:
+    with pytest.raises(CliError) as refused:
+        read(file(tmp_path, "name: vision\n" + "# a long story\n" * 4_000))
+    assert "bytes, and at most 49152" in str(refused.value) and "nothing was sent" in str(refused.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 
 from tests.unit.core_world import admitted, spec
-from trainhouse.events import JobStatus, JobSubmitted, PoolCreated
+from trainhouse.events import JobStatus, JobSubmitted, PoolCreated, ProjectLimits
 from trainhouse.events.journal import decisions_json
 from trainhouse.scheduler.core.directory import DirectoryMachine
 
@@ -30,3 +30,9 @@ def test_a_directory_without_projects_is_dumped_as_before() -> None:
     state = machine.initial(0)
     machine.fold(state, 1, [], [PoolCreated.model_validate({"pool": "p", "partition": 0})])
     assert sorted(orjson.loads(machine.dump(state))) == ["format", "held", "jobs", "partition", "pools", "seen"]
+
+
+def test_limits_that_say_nothing_of_jobs_are_written_as_before() -> None:
+    said = {"highest_priority", "submissions_per_minute", "requests_per_minute", "storage_gib"}
+    assert ProjectLimits().model_dump().keys() == said
+    assert ProjectLimits(running=1, queued=2).model_dump().keys() == said | {"running", "queued"}

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.core_world import Driver, admitted, lost, policy_changed, progress, registered, run_through, started, stopped
 from trainhouse.cli.what_if import row, sentence
-from trainhouse.events import CordonNode, GangAllocated, NodeRegistered, QuarantineNode, UncordonNode
+from trainhouse.events import CordonNode, GangAllocated, NodeRegistered, ProjectLimited, QuarantineNode, UncordonNode
 from trainhouse.events.journal import JournalRecord, record_hash
 from trainhouse.events.policy import Blocking, Order, RunTimes, SchedulingPolicy
 from trainhouse.scheduler.core.errors import BrokenInvariant
@@ -151,6 +151,13 @@ def test_a_closed_node_is_out_of_service_but_a_cordon_is_only_told() -> None:
     assert [(c.to_ms or 0) - c.from_ms for c in found.nodes["n2"].closed] == [30_000]
     assert found.nodes["n1"].closed == [] and found.cordons == 1
     assert any("cordoned 1 times" in n for n in recorded(found).notes)
+
+
+def test_limits_of_projects_are_only_told() -> None:
+    driver, _ = a_day()
+    assert not any("limits.running" in note for note in recorded(history(driver)).notes)
+    driver.feed(*(ProjectLimited(project=f"p{n}", version=1, running=n or None, queued=1) for n in range(3)))
+    assert any("limits.running of 2 projects (p1, p2)" in note for note in recorded(history(driver)).notes)
 
 
 def test_jobs_without_an_end_are_guessed_and_told() -> None:

@@ -44,6 +44,7 @@ def build() -> typer.Typer:
         policies,
         pools,
         project,
+        project_account,
         project_topics,
         projections,
         replay,
@@ -104,6 +105,7 @@ def build() -> typer.Typer:
         simulate,
         what_if,
         project_topics,  # after whatever else adds to the group of projects
+        project_account,
     ):
         module.register(app)
     _register_stack(app)

@@ -57,7 +57,7 @@ def set_project(
     members: {ana: maintainer, bo: submitter, eve: viewer}    without: tokens alone say who may do what
     purposes:
       defect-detection: finding faults on the line
-    limits: {highest_priority: 20, submissions_per_minute: 30, requests_per_minute: 6000, storage_gib: 500}
+    limits: {highest_priority: 20, submissions_per_minute: 30, requests_per_minute: 6000, storage_gib: 500, running: 8, queued: 100}
     \b
     A file with `name: "*"` and `closed: true` refuses the jobs of every project that was never declared.
     """
@@ -99,8 +99,9 @@ def list_projects(json: Json = False, data_dir: KafkaDir = None) -> None:
     if not found:
         output.remark("no project was declared: every one is open; `trainhouse project set FILE.yaml` declares one")
         return
-    columns = ("project", "members", "purposes", "highest", "jobs/min", "requests/min", "storage GiB", "closed", "version", "set by")
-    output.table(columns, map(_cells, found), right=("members", "highest", "jobs/min", "requests/min", "storage GiB", "version"))
+    limits = ("highest", "jobs/min", "requests/min", "storage GiB", "running", "queued")
+    columns = ("project", "members", "purposes", *limits, "closed", "version", "set by")
+    output.table(columns, map(_cells, found), right=("members", *limits, "version"))
 
 
 def add_member(
@@ -203,8 +204,12 @@ def read(file: Path) -> "tuple[Project, str]":
     from trainhouse.cli import spec_file
     from trainhouse.events import Project
     from trainhouse.events.explain import explain_each
+    from trainhouse.scheduler.core.projects import MAX_RULE_BYTES
 
     found = spec_file.read(file)
+    size = file.stat().st_size
+    if size > MAX_RULE_BYTES:
+        raise CliError(f"{file}: it has {size} bytes, and at most {MAX_RULE_BYTES} are kept of a project\nnothing was sent", Exit.USAGE)
     try:
         return Project.model_validate(found.data), file.read_text()
     except ValidationError as error:
@@ -301,6 +306,8 @@ def _cells(applied: "ProjectApplied") -> tuple[Any, ...]:
         limits.submissions_per_minute,
         limits.requests_per_minute,
         limits.storage_gib,
+        limits.running,
+        limits.queued,
         "yes" if project.closed else "",
         applied.version,
         applied.user,

@@ -15,14 +15,19 @@ GROUP = "project"
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `topics` to the group of projects, which it makes where there is none."""
+    """Adds `topics` to the group of projects."""
+    topics = typer.Typer(no_args_is_help=True, help="A project's own Kafka topics.")
+    topics.command("create")(create)
+    group_of_projects(app).add_typer(topics, name="topics")
+
+
+def group_of_projects(app: typer.Typer) -> typer.Typer:
+    """The group of commands about projects, made where there is none."""
     group = next((g.typer_instance for g in app.registered_groups if g.name == GROUP), None)
     if group is None:
         group = typer.Typer(no_args_is_help=True, help="Projects.")
         app.add_typer(group, name=GROUP)
-    topics = typer.Typer(no_args_is_help=True, help="A project's own Kafka topics.")
-    topics.command("create")(create)
-    group.add_typer(topics, name="topics")
+    return group
 
 
 def create(

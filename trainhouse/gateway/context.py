@@ -19,6 +19,7 @@ from trainhouse.gateway.bus import Bus, Sent
 from trainhouse.gateway.limiting import Limits
 from trainhouse.gateway.live.hub import Hub
 from trainhouse.gateway.projects import ProjectBook
+from trainhouse.gateway.queueing import Queued
 from trainhouse.gateway.reader import SqlReader
 from trainhouse.gateway.revocations import Revocations
 from trainhouse.gateway.roles import Principal
@@ -56,11 +57,13 @@ class Gateway:
     audit: Auditor = field(init=False)
     limits: Limits = field(init=False)
     storage: Storage = field(init=False)
+    queued: Queued = field(init=False)
 
     def __post_init__(self) -> None:
         self.audit = Auditor(self.settings, self.bus)
         self.limits = Limits(self.settings.requests_per_minute, self.projects)
         self.storage = Storage(self.reader, self.projects)
+        self.queued = Queued(self.reader, self.projects)
 
     def token_over(self, principal: Principal) -> str:
         """Why a principal's token counts no more; empty while it counts."""

@@ -21,6 +21,7 @@ from trainhouse.scheduler.core.queue.amounts import Amounts, amounts_placed
 from trainhouse.scheduler.core.queue.estimates import Estimates
 from trainhouse.scheduler.core.queue.lanes import Lanes
 from trainhouse.scheduler.core.queue.pool_usage import CPUS, MEMORY
+from trainhouse.scheduler.core.queue.project_bounds import Bound, ProjectBounds
 from trainhouse.scheduler.core.queue.usage import Usage
 
 DEFAULT_POLICY = SchedulingPolicy()
@@ -36,6 +37,7 @@ class Book:
         "_ends",
         "_held",
         "_one_type",
+        "bounds",
         "claims",
         "cluster",
         "elastic",
@@ -61,6 +63,7 @@ class Book:
         self.policies: dict[str, SchedulingPolicy] = {}
         self.moves_ms: tuple[int, ...] = ()
         self.marks = Marks()
+        self.bounds = ProjectBounds()
         self.elastic: dict[str, int] = {}
         """By pool: how many elastic gangs run."""
         self.priorities: dict[str, dict[int, int]] = {}
@@ -77,7 +80,7 @@ class Book:
         twin.running, twin.reservations, twin.claims = self.running.copy(), self.reservations.copy(), self.claims.copy()
         twin.estimates, twin.policies = self.estimates.fork(), self.policies.copy()
         twin.moves_ms, twin.marks, twin._held = self.moves_ms, self.marks.fork(), self._held.copy()
-        twin._capacity = self._capacity.copy()
+        twin._capacity, twin.bounds = self._capacity.copy(), self.bounds.fork()
         twin.elastic, twin._one_type = self.elastic.copy(), self._one_type
         twin.priorities = {pool: counts.copy() for pool, counts in self.priorities.items()}
         twin._ends = {pool: ends.fork() for pool, ends in self._ends.items()}
@@ -95,6 +98,26 @@ class Book:
         self.lanes.set_policy(pool, policy)
         self.usage.set_policy(pool, policy)
         self.marks.change(pool)
+
+    def bound(self, project: str, bound: Bound) -> None:
+        """From now on so many jobs of a project may run and wait in each pool."""
+        self.bounds.put(project, bound)
+        for pool in self.pools():
+            self.marks.change(pool)
+
+    def full(self, job: Waiting) -> bool:
+        """Whether a job's project has as many jobs in its pool as may run there. Who waits on a claim counts: it is sure to start."""
+        bound = self.bounds.of(job.project) if self.bounds else None
+        if bound is None or bound.running is None:
+            return False
+        return self.held_by_project(job) >= bound.running
+
+    def held_by_project(self, job: Waiting) -> int:
+        """How many other jobs of a job's project have devices of its pool, or a claim on some."""
+        pool, project = job.shape.pool, job.project
+        waiting = (self.lanes.get(job_id) for job_id in self.claims if job_id != job.job_id and job_id not in self.running)
+        claimed = sum(1 for other in waiting if other is not None and (other.shape.pool, other.project) == (pool, project))
+        return self.bounds.running(pool, project) + claimed
 
     def put_node(self, slots: NodeSlots) -> None:
         """Adds a node, or replaces it (closes it, opens it): the cluster, and the capacity that shares are parts of."""
@@ -202,6 +225,7 @@ class Book:
         counts[job.priority] = counts.get(job.priority, 0) + sign
         if not counts[job.priority]:
             del counts[job.priority]
+        self.bounds.count(pool, job.project, sign)
         if job.shape.min_ranks:
             self.elastic[pool] = self.elastic.get(pool, 0) + sign
 

@@ -23,7 +23,7 @@ def start_claimed(book: Book, pool: str, now_ms: int) -> list[Action]:
             continue
         if waiting is not None and waiting.not_before_ms <= now_ms and book.cluster.all_free(claim.placement):
             # One that was moved or resized had devices when its claim was weighed: it is not left without any by a quota that fell.
-            refused = job_id not in claim.victims and _over_quota(book, waiting, claim)
+            refused = job_id not in claim.victims and (book.full(waiting) or _over_quota(book, waiting, claim))
             if refused and claim.victims and _somebody_leaves(book, pool):
                 continue
             action: Action = Unhold(job_id) if refused else Start(job_id, claim.placement)

@@ -45,7 +45,7 @@ def plan_moves(book: Book, pool: str, candidates: Iterable[Waiting], now_ms: int
         if left <= 0 or searches >= MAX_SEARCHES:
             break
         key = (job.team, job.shape, job.run_ms)
-        if job.job_id in book.claims or job.not_before_ms > now_ms or key in failed or not _room(book, job):
+        if job.job_id in book.claims or job.not_before_ms > now_ms or key in failed or book.full(job) or not _room(book, job):
             continue
         searches += 1
         found = _Mover(book, pool, job, left, now_ms).find()

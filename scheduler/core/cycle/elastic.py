@@ -57,7 +57,10 @@ def _types(book: Book, shape: Shape) -> frozenset[str]:
 
 
 def _wanted(book: Book, pool: str, now_ms: int) -> frozenset[str] | None:
-    """Device types that waiting gangs want; None: all that there are. One that could never run wants nothing: it must not block others."""
+    """Device types that waiting gangs want; None: all that there are.
+
+    One that could never run wants nothing, and one beyond its project's limit none as yet: neither may block others.
+    """
     known = frozenset(device_type for p, device_type in book.cluster.bays if p == pool)
     packing, types = book.policy(pool).packing, set[str]()
     lanes = book.lanes.of(pool)
@@ -65,7 +68,7 @@ def _wanted(book: Book, pool: str, now_ms: int) -> frozenset[str] | None:
         shape = key.shape
         if _types(book, shape) <= types or book.cluster.most_ranks(shape, packing) < shape.least_ranks:
             continue
-        if any(w.job_id not in book.claims and w.not_before_ms <= now_ms for w in lanes.walk(key)):
+        if any(w.job_id not in book.claims and w.not_before_ms <= now_ms and not book.full(w) for w in lanes.walk(key)):
             types |= _types(book, shape)
             if types >= known:
                 return None

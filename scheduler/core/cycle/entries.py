@@ -15,6 +15,7 @@ class Waiting:
 
     `number` is its place in the order of submission, and stays through retries. `kin` names what its run time is like (for history).
     It goes to the nodes of `prefer` if it can, and keeps off those of `shun` if it can (bit masks).
+    `project`: whose bounds it counts against; empty: nobody's.
     """
 
     job_id: str
@@ -31,6 +32,7 @@ class Waiting:
     kin: tuple[str, ...] = ()
     prefer: int = 0
     shun: int = 0
+    project: str = ""
 
 
 @dataclass(frozen=True, slots=True)

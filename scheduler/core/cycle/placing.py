@@ -4,7 +4,8 @@ Under `strict` the first gang that does not fit ends the pass. Under `skip` it s
 promise each (a start time and nodes), and those behind them start only where no promise is touched: on other nodes, or if they end in time.
 
 Holds: a promise is kept as it is until its gang starts, its time passes, its nodes close, or somebody new comes ahead; a gang with a
-promise that starts earlier touches no other promise. A team's quota stops that team only.
+promise that starts earlier touches no other promise. A team's quota stops that team only, a project's limit
+that project only.
 Never: stops a running gang.
 """
 
@@ -164,7 +165,8 @@ class Pass:
             self._narrow()
 
     def _barred(self, job: Waiting) -> bool:
-        return bool(self._quotas.tree.types) and self._over_quota(job, job.shape.min_ranks or None)
+        """Whether its project or its team may start nothing like it now: so neither may those of its lane."""
+        return self._book.full(job) or (bool(self._quotas.tree.types) and self._over_quota(job, job.shape.min_ranks or None))
 
     def _pass_over(self, job: Waiting) -> None:
         """It waited already when those with a promise got it, and shares moved it ahead of them since: the promise comes first."""

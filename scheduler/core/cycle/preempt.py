@@ -39,7 +39,7 @@ def plan_preemption(book: Book, pool: str, candidates: Iterable[Waiting], now_ms
     for job in candidates:
         # What was found to be impossible stays so while others take devices: gangs with the same needs and rank are not tried again.
         key = (job.team, job.priority, job.shape, job.run_ms)
-        if job.job_id in book.claims or job.not_before_ms > now_ms or key in failed:
+        if job.job_id in book.claims or job.not_before_ms > now_ms or key in failed or book.full(job):
             continue
         desk = desk or Desk(book, pool, now_ms)
         if desk.idle or desk.searches >= MAX_SEARCHES:

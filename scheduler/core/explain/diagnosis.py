@@ -12,6 +12,7 @@ from trainhouse.scheduler.core.cluster.refusing import NodeSays, Refusals
 from trainhouse.scheduler.core.cluster.rooms import bits_of
 from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cycle.book import Book
+from trainhouse.scheduler.core.cycle.entries import Waiting
 from trainhouse.scheduler.core.cycle.trial import pledged
 from trainhouse.scheduler.core.cycle.typed import variants
 from trainhouse.scheduler.core.explain.wording import devices, needs
@@ -57,6 +58,17 @@ def by_quota(refusal: QuotaRefusal) -> Diagnosis:
     else:
         ways = [f"team {team} uses or lends what it keeps ({shown(milli)})" for team, milli in refusal.reserved_for]
     return Diagnosis(Obstacle.QUOTA, refusal.text(), [told], ways)
+
+
+def by_project(book: Book, job: Waiting) -> Diagnosis:
+    """As many jobs of its project have devices as may."""
+    bound, held = book.bounds.of(job.project), book.held_by_project(job)
+    most = bound.running if bound is not None else None
+    where = f"project {job.project}"
+    jobs = "1 job" if held == 1 else f"{held} jobs"
+    text = f"{where} has {jobs} with devices of pool {job.shape.pool}, and its limits.running is {most}"
+    told = Refusal(obstacle=Obstacle.QUOTA, by=where, count=held, text=text)
+    return Diagnosis(Obstacle.QUOTA, text, [told], [f"the end of a job of {where}", f"a higher limits.running of {where}"])
 
 
 def quota_refusal(book: Book, shape: Shape, team: str) -> QuotaRefusal | None:

@@ -7,6 +7,7 @@ Never: changes the book.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from trainhouse.events import JobId, PoolName
 from trainhouse.events.explained import JobExplained, Obstacle, Refusal, ScoreTerms
@@ -15,7 +16,7 @@ from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Waiting
 from trainhouse.scheduler.core.explain.answer import Answer
-from trainhouse.scheduler.core.explain.diagnosis import Diagnosis, by_nodes, by_quota, fits, quota_refusal
+from trainhouse.scheduler.core.explain.diagnosis import Diagnosis, by_nodes, by_project, by_quota, fits, quota_refusal
 from trainhouse.scheduler.core.explain.eta import Outlook
 from trainhouse.scheduler.core.explain.wording import devices, needs, span
 from trainhouse.scheduler.core.queue.order import in_order
@@ -77,17 +78,27 @@ class _Look:
             return Obstacle.BACKOFF, ""
         if job.job_id in self._book.claims:
             return Obstacle.COMING, ""
+        if self._book.full(job):
+            return Obstacle.QUOTA, f"project {job.project}"
         refusal = self._quota_of(job)
         if refusal is not None:
             return Obstacle.QUOTA, refusal.at
         if not self._fit(job.shape, 0):
             return Obstacle.NO_ROOM, ""
-        if self._policy.blocking is Blocking.STRICT and place.place > 1:
-            return Obstacle.ORDER, self.order[0].job_id
+        first = self._next if self._policy.blocking is Blocking.STRICT else None
+        if first is not None and first is not job:
+            return Obstacle.ORDER, first.job_id
         holder = self._kept_for(job)
         if holder:
             return Obstacle.RESERVATION, holder
         return Obstacle.NEXT_CYCLE, ""
+
+    @cached_property
+    def _next(self) -> Waiting | None:
+        """The first of the order that a cycle tries to place: no limit of its project or team, no pause and no claim keeps it out."""
+        now_ms, claims = self._now_ms, self._book.claims
+        tried = (j for j in self.order if j.not_before_ms <= now_ms and j.job_id not in claims)
+        return next((j for j in tried if not self._book.full(j) and self._quota_of(j) is None), None)
 
     def _quota_of(self, job: Waiting) -> QuotaRefusal | None:
         key = (job.team, job.shape)
@@ -136,6 +147,8 @@ class _Look:
         )
 
     def _diagnosis(self, job: Waiting, obstacle: Obstacle, by: str) -> Diagnosis:
+        if obstacle is Obstacle.QUOTA and self._book.full(job):
+            return by_project(self._book, job)
         if obstacle is Obstacle.QUOTA:
             refusal = self._quota_of(job)
             assert refusal is not None
@@ -159,7 +172,8 @@ class _Look:
                 return Diagnosis(obstacle, text)
             case Obstacle.ORDER:
                 text = f"devices are free, but job {by} comes first and does not fit yet; policy {self._policy.name} lets nobody past it"
-                told = Refusal(obstacle=obstacle, by=by, asked=self.order[0].shape.ranks, text=text)
+                asked = self._next.shape.ranks if self._next is not None else 0
+                told = Refusal(obstacle=obstacle, by=by, asked=asked, text=text)
                 return Diagnosis(obstacle, text, [told], [f"the start of job {by}", "a policy with backfill", "a higher priority"])
             case Obstacle.RESERVATION:
                 return self._behind(job, by)
@@ -203,6 +217,8 @@ class _Look:
             return max((t for t in leaving if t is not None), default=self._now_ms), "the deadline of those who leave for it"
         if obstacle is Obstacle.FROZEN:
             return None, "nothing starts while placement is frozen"
+        if self._book.full(job):
+            return None, "the end of a job of its project"
         return self._outlook.eta_ms(job.shape.least_ranks, place.ranks_before, place.work_before_ms)
 
 

@@ -1,7 +1,8 @@
 """The waiting jobs of one pool, in lanes.
 
-A lane holds the waiting jobs of one team, priority and shape (and, where the policy ranks by them, of about equal run times), in the order
-in which they are served. So what cannot be placed leaves a cycle as a whole lane, and a cycle costs lanes and placements, not jobs.
+A lane holds the waiting jobs of one team, project, priority and shape (and, where the policy ranks by them, of about equal run times), in
+the order in which they are served. So what cannot be placed leaves a cycle as a whole lane, and a cycle costs lanes and placements, not
+jobs.
 
 Holds: what it says depends on the jobs in it only, not on how they came; `heads` has the first job of each lane, in order.
 A fork shares lanes until one side writes to one.
@@ -46,6 +47,7 @@ class LaneKey(NamedTuple):
     priority: int
     shape: Shape
     grade_ms: int = 0
+    project: str = ""
 
 
 Entry = tuple[int, int, str, Waiting]
@@ -67,13 +69,14 @@ def grade_ms(run_ms: int | None) -> int:
 class PoolLanes:
     """The lanes of one pool. `put` and `drop` cost microseconds; so does a fork for each few hundred lanes."""
 
-    __slots__ = ("_jobs", "_owned", "_owns_jobs", "_resting", "arranged", "heads", "lanes", "teams")
+    __slots__ = ("_jobs", "_owned", "_owns_jobs", "_resting", "arranged", "heads", "lanes", "projects", "teams")
 
     def __init__(self, arranged: Arrangement = Arrangement.BY_NUMBER) -> None:
         self.arranged = arranged
         self.lanes: dict[LaneKey, list[Entry]] = {}
         self.heads: list[Head] = []
         self.teams: dict[str, int] = {}
+        self.projects: dict[str, int] = {}
         self._jobs: dict[str, Waiting] = {}
         self._resting: list[tuple[int, int, str, Waiting]] = []
         self._owned: dict[LaneKey, list[Entry]] = {}
@@ -95,6 +98,7 @@ class PoolLanes:
             self.drop(job.job_id)
         self._own_jobs()[job.job_id] = job
         self.teams[job.team] = self.teams.get(job.team, 0) + 1
+        self.projects[job.project] = self.projects.get(job.project, 0) + 1
         if job.not_before_ms > 0:
             insort(self._resting, (job.not_before_ms, job.number, job.job_id, job))
         else:
@@ -109,6 +113,9 @@ class PoolLanes:
         self.teams[job.team] -= 1
         if not self.teams[job.team]:
             del self.teams[job.team]
+        self.projects[job.project] -= 1
+        if not self.projects[job.project]:
+            del self.projects[job.project]
         if not self._resting or not self._rests_no_more(job):
             self._leave(job)
         return job
@@ -158,12 +165,14 @@ class PoolLanes:
 
     def key_of(self, job: Waiting) -> LaneKey:
         """The lane of a job."""
-        return LaneKey(job.team, job.priority, job.shape, grade_ms(job.run_ms) if self.arranged is Arrangement.GRADED else 0)
+        grade = grade_ms(job.run_ms) if self.arranged is Arrangement.GRADED else 0
+        return LaneKey(job.team, job.priority, job.shape, grade, job.project)
 
     def fork(self) -> "PoolLanes":
         """A copy that shares no change."""
         twin = PoolLanes(self.arranged)
         twin.lanes, twin.heads, twin.teams = self.lanes.copy(), self.heads.copy(), self.teams.copy()
+        twin.projects = self.projects.copy()
         twin._jobs, twin._resting = self._jobs, self._resting.copy()
         twin._owns_jobs = self._owns_jobs = False
         self._owned = {}

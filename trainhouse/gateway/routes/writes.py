@@ -147,14 +147,17 @@ async def change(job_id: JobPath, body: Change, here: Here, principal: Submitter
 
 async def _submit(here: Gateway, principal: Principal, request: Request, spec: JobSpec, job_id: JobId | None, key: str | None) -> Submitted:
     await _visible_source(here, principal, spec)
+    if key is None:
+        chosen = job_id or job_id_of(spec.name, time.time_ns() // 1_000_000, secrets.randbits(RANDOM_BITS))
+    else:
+        chosen = job_id or requests.keyed_job_id(principal.sub, key)
     await here.storage.needs_room(spec.project)
+    await here.queued.needs_room(spec.project, spec.pool, chosen)
     here.limits.submission(principal, spec.project, time.monotonic_ns() // 1_000_000)
     digest = spec.sha256()
     if key is None:
-        chosen = job_id or job_id_of(spec.name, time.time_ns() // 1_000_000, secrets.randbits(RANDOM_BITS))
         event_id = secrets.token_hex(16)
     else:
-        chosen = job_id or requests.keyed_job_id(principal.sub, key)
         event_id = requests.keyed_event_id(principal.sub, key, "submit", chosen, digest)
         await _refuse_reused(here, chosen, digest, key)
     sent = await here.bus.send(JOBS, JobSubmitted(job_id=chosen, spec=spec, asked_as=principal.role.name.lower()), event_id)

@@ -1,0 +1,7 @@
+-- How many jobs of a project may run and wait in each pool at once.
+ALTER TABLE projects_rows ADD COLUMN IF NOT EXISTS running Nullable(UInt32), ADD COLUMN IF NOT EXISTS queued Nullable(UInt32);
+
+CREATE OR REPLACE VIEW projects AS
+SELECT project, description, by_members, length(member_names) AS members, length(purpose_names) AS purposes, highest_priority,
+    submissions_per_minute, requests_per_minute, storage_gib, closed, version, user AS set_by, reason, applied_at AS set_at, running, queued
+FROM projects_rows FINAL ORDER BY project, version DESC LIMIT 1 BY project;
