@@ -8,7 +8,7 @@ import pytest
 
 from tests.fleet_judge import each_attempt_ran_once, no_device_was_shared
 from tests.unit.fleet_stage import stage
-from trainhouse.events import AttemptStopped, Envelope, Event, GangAllocated, RankExited, envelope_of
+from trainhouse.events import AttemptStopped, Envelope, Event, GangAllocated, NodeRegistered, RankExited, envelope_of
 
 RANKS = {"a": 6, "b": 2}
 
@@ -68,3 +68,20 @@ def test_a_device_ordered_before_it_was_free_is_told(told: list[Envelope]) -> No
 def test_an_attempt_that_never_ended_is_told(told: list[Envelope]) -> None:
     with pytest.raises(AssertionError, match="ended"):
         no_device_was_shared([e for e in told if e is not _first(told, AttemptStopped, "b")], "p")
+
+
+def test_an_order_that_came_to_a_machine_that_was_down_ends_with_its_next_boot(told: list[Envelope]) -> None:
+    registered = next(e for e in told if isinstance(e.event, NodeRegistered) and e.event.node_id == "p-00000")
+    order, second = _first(told, GangAllocated, "a"), _first(told, GangAllocated, "b")
+    assert order.time_ms is not None and second.time_ms is not None and isinstance(registered.event, NodeRegistered)
+
+    def booted(at_ms: int) -> Envelope:
+        return replace(registered, event=registered.event.model_copy(update={"boot_id": "another"}), time_ms=at_ms)
+
+    part = next(e for e in told if isinstance(e.event, AttemptStopped) and e.event.job_id == "a" and e.event.node_id == "p-00000")
+    unanswered = [e for e in told if e is not part]
+    with pytest.raises(AssertionError, match="ended"):
+        no_device_was_shared(unanswered, "p")
+    no_device_was_shared([*unanswered, booted(order.time_ms + 1000)], "p")
+    with pytest.raises(AssertionError, match="p-00000"):
+        no_device_was_shared([*unanswered, booted(second.time_ms + 1)], "p")
