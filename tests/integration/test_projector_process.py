@@ -43,6 +43,7 @@ from trainhouse.projections.settings import ClickHouseSettings, ProjectorSetting
 sys.exit(main(KafkaSettings(), ProjectorSettings(), ClickHouseSettings()))
 """
 POINTS = 20
+MANY = 3000
 
 
 class Process:
@@ -105,7 +106,7 @@ def line(job: str, n: int) -> LogLines:
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_killed_under_load_it_loses_and_doubles_nothing(settings: KafkaSettings, projector: Process) -> None:
     seed = 20261121
     chance = random.Random(seed)
@@ -124,13 +125,14 @@ def test_killed_under_load_it_loses_and_doubles_nothing(settings: KafkaSettings,
             if chance.random() < 0.05:
                 producer.send(topics.METRICS, envelope_of(points(job, sent), id=f"{job}:again:{sent}", source="test", now_ms=1))
             sent += 1
-            stop.wait(0.002)
+            # What is sent has to be read too: on a slow machine, whose lives last longer, it must not become more than that machine can do.
+            stop.wait(0.002 if sent < MANY else 0.2)
         producer.flush(60)
 
     thread = threading.Thread(target=produce)
     thread.start()
     try:
-        for life in range(10):
+        for life in range(6):
             if life % 2 == 0:  # the other lives end while they start: in a migration, a replay, an open of the engine
                 projector.wait_ready()
             time.sleep(chance.uniform(0.0, 1.5))
@@ -146,6 +148,7 @@ def test_killed_under_load_it_loses_and_doubles_nothing(settings: KafkaSettings,
     until(
         lambda: clickhouse.rows(count, {"j": job})[0] >= (sent * POINTS, sent) and clickhouse.rows(step, {"j": job}) == [(sent - 1,)],
         lambda: (sent, clickhouse.rows(count, {"j": job}), clickhouse.rows(step, {"j": job})),
+        timeout_s=400,
     )
     assert clickhouse.rows(count, {"j": job}) == [(sent * POINTS, sent)], f"seed {seed}"
     distinct = "SELECT uniqExact(step), min(step), max(step), sum(value) FROM step_metrics WHERE job_id = {j:String}"
