@@ -57,11 +57,12 @@ class Process:
             "TRAINHOUSE_CLICKHOUSE_PASSWORD": "of-the-tests",  # pragma: allowlist secret
             "TRAINHOUSE_PROJECTOR_DATA_DIR": str(folder / "clickhouse"),
             "TRAINHOUSE_PROJECTOR_HTTP_PORT": str(self.port),
-            "TRAINHOUSE_PROJECTOR_BATCH_MAX_RECORDS": "40",
         }
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, **more: str) -> None:
+        """``more``: settings of the projector, in addition to those of its first start."""
+        self._environment |= more
         with self._log.open("ab") as log:
             command = [sys.executable, "-c", PROGRAM]
             self._process = subprocess.Popen(
@@ -91,7 +92,6 @@ class Process:
 @pytest.fixture
 def projector(settings: KafkaSettings, tmp_path: Path) -> Iterator[Process]:
     process = Process(settings.bootstrap, tmp_path)
-    process.start()
     yield process
     if process._process is not None and process._process.poll() is None:
         process.kill()
@@ -131,6 +131,7 @@ def test_killed_under_load_it_loses_and_doubles_nothing(settings: KafkaSettings,
 
     thread = threading.Thread(target=produce)
     thread.start()
+    projector.start(TRAINHOUSE_PROJECTOR_BATCH_MAX_RECORDS="40")  # small batches: more of them are cut by a kill
     try:
         for life in range(6):
             if life % 2 == 0:  # the other lives end while they start: in a migration, a replay, an open of the engine
@@ -174,6 +175,7 @@ def test_only_committed_records_of_transactions_count(settings: KafkaSettings, p
         # An abort drops what is not sent yet: then the brokers know of no transaction, and there is no aborted record to pass over.
         producer.flush(30)
         producer.abort_transaction(30) if seq % 3 == 2 else producer.commit_transaction(30)
+    projector.start()
     projector.wait_ready()
     clickhouse = projector.clickhouse()
     seen = "SELECT groupArray(status_seq) FROM (SELECT status_seq FROM statuses_rows FINAL WHERE job_id = {j:String} ORDER BY status_seq)"
@@ -200,6 +202,7 @@ def test_a_signal_ends_it_well_and_questions_are_answered(settings: KafkaSetting
     for n, (topic, event) in enumerate(events):
         producer.send(topic, envelope_of(event, id=f"{job}:{n}", source="test", now_ms=1000 + n))
     producer.flush()
+    projector.start()
     projector.wait_ready()
     clickhouse = projector.clickhouse()
 
