@@ -13,13 +13,14 @@ from trainhouse.cli.options import DataDir, Json, KafkaDir, Limit, Since, User
 if TYPE_CHECKING:
     from trainhouse.events.archive.chain import Proved
 
+Place = tuple[str, int]
 LISTED = ("at", "user", "kind", "count", "action", "resource", "outcome", "reason", "address", "rows", "bytes")
-PROVED = ("partition", "from", "to", "objects", "records", "compared with the topic", "first", "last", "seal")
+PROVED = ("topic", "partition", "from", "to", "objects", "records", "compared with the topic", "first", "last", "seal")
 
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(no_args_is_help=True, help="The audit: every access to the gateway, allowed or refused.")
+    group = typer.Typer(no_args_is_help=True, help="The audit: every access to the gateway and to nodes, allowed or refused.")
     group.command("list")(list_rows)
     group.command()(verify)
     app.add_typer(group, name="audit")
@@ -52,7 +53,9 @@ def list_rows(user: User = None, since: Since = None, limit: Limit = 100, json: 
 def verify(
     seal: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--seal", metavar="PARTITION=SEAL", help="A seal that an earlier proof printed and that must still be in the chain."),
+        typer.Option(
+            "--seal", metavar="[TOPIC/]PARTITION=SEAL", help="A seal that an earlier proof printed: it must still be in the chain."
+        ),
     ] = None,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -62,6 +65,7 @@ def verify(
     \b
     trainhouse archive && trainhouse audit verify
     trainhouse audit verify --seal 0=9f86d0…       also that the chain of before was not written anew
+    trainhouse audit verify --seal trainhouse.node-audit/0=9f86d0…
 
     Note the seals that it prints where nobody who can write to the object store can: they prove what was there until then.
     """
@@ -70,55 +74,61 @@ def verify(
 
     output.logs_aside()
     try:
-        rows = [_row(partition, proved) for partition, proved in _proofs(_seals(seal or []))]
+        rows = [_row(topic, partition, proved) for topic, partition, proved in _proofs(_seals(seal or []))]
     except ArchiveError as error:
         raise CliError(f"the archive of the audit is not whole: {error}", Exit.FAILED) from error
     if json:
         output.json_lines(rows)
         return
-    output.table(PROVED, ([None if value is None else str(value) for value in row.values()] for row in rows), right=PROVED[:6])
+    output.table(PROVED, ([None if value is None else str(value) for value in row.values()] for row in rows), right=PROVED[1:7])
 
 
-def _proofs(noted: dict[int, list[str]]) -> "list[tuple[int, Proved]]":
+def _proofs(noted: dict[Place, list[str]]) -> "list[tuple[str, int, Proved]]":
     """Of each partition. Blocks. Raises ArchiveDamaged, ChainBroken."""
     from trainhouse.checkpointing.topic_archive import ObjectArchive
     from trainhouse.events.admin import topic_id
     from trainhouse.events.archive.chain import verify as proof
     from trainhouse.events.archive.log import KafkaPartition, journal_reader
     from trainhouse.events.archive.partition import PartitionArchive
+    from trainhouse.events.archive.reading import RECORDED
     from trainhouse.events.kafka import partitions_of
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.events.topics import AUDIT
 
     kafka, store = KafkaSettings(), ObjectArchive()
     reader = journal_reader(kafka)
     try:
-        of_topic, partitions = topic_id(kafka, AUDIT), partitions_of(reader, AUDIT)
-        if unknown := set(noted) - set(partitions):
-            raise CliError(f"--seal: the audit has no partition {min(unknown)}", Exit.USAGE)
+        places = [(topic, n) for topic in RECORDED for n in partitions_of(reader, topic)]
+        if unknown := set(noted) - set(places):
+            topic, partition = min(unknown)
+            raise CliError(f"--seal: the audit has no partition {partition} of {topic}", Exit.USAGE)
+        ids = {topic: topic_id(kafka, topic) for topic in RECORDED}
         return [
-            (n, proof(PartitionArchive(store, AUDIT, of_topic, n), KafkaPartition(kafka, reader, AUDIT, n), noted.get(n, ())))
-            for n in partitions
+            (*at, proof(PartitionArchive(store, at[0], ids[at[0]], at[1]), KafkaPartition(kafka, reader, *at), noted.get(at, ())))
+            for at in places
         ]
     finally:
         reader.close()
 
 
-def _seals(given: list[str]) -> dict[int, list[str]]:
-    """What was noted, by partition. Raises CliError."""
-    found: dict[int, list[str]] = {}
+def _seals(given: list[str]) -> dict[Place, list[str]]:
+    """What was noted, by topic and partition. Raises CliError."""
+    from trainhouse.events.topics import AUDIT
+
+    found: dict[Place, list[str]] = {}
     for one in given:
-        partition, _, seal = one.partition("=")
+        place, _, seal = one.partition("=")
+        topic, _, partition = place.rpartition("/")
         if not partition.isdecimal() or len(seal) != 64:
-            raise CliError(f"--seal {one!r}: write PARTITION=SEAL, as `trainhouse audit verify` prints them", Exit.USAGE)
-        found.setdefault(int(partition), []).append(seal)
+            raise CliError(f"--seal {one!r}: write [TOPIC/]PARTITION=SEAL, as `trainhouse audit verify` prints them", Exit.USAGE)
+        found.setdefault((topic or AUDIT, int(partition)), []).append(seal)
     return found
 
 
-def _row(partition: int, proved: "Proved") -> dict[str, Any]:
+def _row(topic: str, partition: int, proved: "Proved") -> dict[str, Any]:
     from trainhouse.events.envelope import rfc3339
 
     return {
+        "topic": topic,
         "partition": partition,
         "from": proved.first,
         "to": proved.end,

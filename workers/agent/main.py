@@ -22,6 +22,7 @@ from trainhouse.events.kafka import EventProducer, producer_config
 from trainhouse.events.keyfiles import kept_key
 from trainhouse.events.metering import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.agent import Agent
 from trainhouse.workers.agent.cleanup import Cleaner
 from trainhouse.workers.agent.code import CodeCache, Fetch
@@ -116,6 +117,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     leases = StoreLeases(store)
     cpus, memory_bytes = this_machine()
     confiner = confiner_of(settings, store, devices, memory_bytes)
+    audit = NodeAudit(node_id, bounded(inbox), now_ms)
     starter = RankStarter(
         launcher=launcher or Launcher(settings.interpreter or sys.executable, warm_start=settings.warm_start),
         agent_dir=folder,
@@ -136,7 +138,8 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         reports=reports,
         shipper=shipper,
         starter=starter,
-        operations=Operations(starter, bounded(inbox)),
+        operations=Operations(starter, bounded(inbox), audit),
+        audit=audit,
         notices=NoticeWatch(notice_sources(settings), inbox.put, settings.notice_deadline_s, now_ms),
         prober=Prober(probe_plan(settings, store, devices), store_environment(store) | store_keys(store), now_ms),
         own_states=OwnStatesTeller(node_id, lambda: S3ObjectStore(store.model_copy(update={"deadline_s": OWN_STATES_DEADLINE_S}))),

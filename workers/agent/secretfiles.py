@@ -80,6 +80,17 @@ class SecretFiles:
         except FileNotFoundError:
             return AttemptSecrets(self.values(allocation.spec.project, allocation.spec.secrets))
 
+    def known(self, allocation: GangAllocated) -> list[str] | None:
+        """All values that the ranks of a running attempt have or had, as they lie there; None where they cannot be read. Asks no server."""
+        if not allocation.spec.secrets:
+            return []
+        try:
+            folder = self.folder_of(allocation.job_id, int(allocation.epoch))
+            found = [path.read_text("utf-8", "surrogateescape") for path in folder.iterdir()]
+            return found if all((folder / variable_of(wanted)).is_file() for wanted in allocation.spec.secrets) else None
+        except (OSError, NotLaunchable):
+            return None
+
     def refresh(self, allocations: Iterable[GangAllocated]) -> int:
         """Resolves the secrets of running attempts again and replaces what changed; how many values did. Blocks."""
         changed = 0
