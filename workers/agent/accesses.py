@@ -9,7 +9,7 @@ Never: the value of a secret.
 import hashlib
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,6 +114,14 @@ def about_operation(
     if allocation is not None:
         job |= {"attempt": int(allocation.attempt), "project": allocation.spec.project}
     return job | cut_text(text)
+
+
+def about_secrets(allocation: GangAllocated, names: Mapping[str, str]) -> tuple[Asker, dict[str, Any]]:
+    """Who gets secrets, and what that concerns; `names`: each with where it is."""
+    spec = allocation.spec
+    text = ", ".join(f"{name} ({kind})" if kind else name for name, kind in names.items())
+    job = {"job_id": allocation.job_id, "target": str(allocation.job_id)[:256], "attempt": int(allocation.attempt), "project": spec.project}
+    return Asker(spec.user, f"a job of project {spec.project} names them"), job | cut_text(text)
 
 
 def command_text(request: DumpStacks | ExecuteCommand, known: Iterable[str] | None) -> str:

@@ -48,7 +48,7 @@ from trainhouse.workers.agent.probe import ProbePlan, Prober
 from trainhouse.workers.agent.rendezvous import RendezvousPorts
 from trainhouse.workers.agent.reports import Reports
 from trainhouse.workers.agent.secretfiles import SecretFiles
-from trainhouse.workers.agent.settings import AgentSettings, GatewayAddress
+from trainhouse.workers.agent.settings import NODE_KEY, AgentSettings, GatewayAddress
 from trainhouse.workers.agent.shipper import Shipper
 from trainhouse.workers.launcher import Launcher, RankLauncher, start_time_environment
 from trainhouse.workers.secretstore.resolving import Resolver
@@ -56,7 +56,6 @@ from trainhouse.workers.secretstore.settings import VaultSettings
 from trainhouse.workers.secretstore.store import SecretStore
 
 LAUNCH_THREADS = 4
-NODE_KEY = "node.key"
 MAX_INBOX = 10_000
 HEARTBEAT_TIMEOUT_MS = 5_000
 OWN_STATES_DEADLINE_S = 10.0
@@ -124,7 +123,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         boot_id=boot_id,
         node=node_side(settings, store, devices.accelerators),
         code=CodeCache(folder / "code-cache", fetch_of(store), settings.keep_code_bytes),
-        secrets=secret_files(settings),
+        secrets=secret_files(settings, audit),
         leases=leases,
         ports=ports,
         interpreter=settings.interpreter,
@@ -229,11 +228,11 @@ def store_environment(store: StoreSettings) -> dict[str, str]:
     return {f"TRAINHOUSE_S3_{name}": value for name, value in values.items() if value is not None}
 
 
-def secret_files(settings: AgentSettings) -> SecretFiles:
+def secret_files(settings: AgentSettings, audit: NodeAudit) -> SecretFiles:
     """The secrets of this node, and those of its attempts."""
     assert settings.secrets_dir is not None and settings.secrets_key_file is not None, "give resolved settings"
     store = SecretStore(settings.secrets_dir, settings.secrets_key_file)
-    return SecretFiles(store, settings.dir, Resolver(VaultSettings()), settings.secrets_runtime_dir)
+    return SecretFiles(store, settings.dir, Resolver(VaultSettings()), settings.secrets_runtime_dir, audit)
 
 
 def fetch_of(store: StoreSettings) -> Fetch:
