@@ -72,7 +72,8 @@ PRINCIPALS: dict[str, Needs] = {
         writes=(t.VERDICTS, t.CONTROL, t.DEAD_LETTERS),
         groups=("trainhouse-detector",),
     ),
-    "projector": Needs(reads=_HISTORY + _FUTURE, groups=("trainhouse-projector",)),
+    # It tells the audit who asked in SQL.
+    "projector": Needs(reads=_HISTORY + _FUTURE, writes=(t.AUDIT,), groups=("trainhouse-projector",)),
     "alerts": Needs(
         reads=(t.VERDICTS, t.ALERTS),
         writes=(t.ALERTS, t.SERVICES),

@@ -6,24 +6,16 @@ those parameters that name things. What is longer than an event's target is cut 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
 from starlette.types import Scope
 
 from trainhouse.events import MemberRole, Project
+from trainhouse.events.audit_texts import MAX_TEXT_CHARS, kept_back
 
 MAX_TARGET_CHARS = 256
-MAX_TEXT_CHARS = 64 * 1024
 NAMING = frozenset({"job", "id", "run_id", "run_uuid", "experiment_id", "experiment_name", "path", "pool"})
-# A token, a session or a code that somebody put where a name belongs.
-_KEPT_BACK = re.compile(r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*|gAAAAA[\w=-]{20,}")
-
-
-def kept_back(text: str) -> str:
-    """A text without tokens."""
-    return _KEPT_BACK.sub("…", text)
 
 
 def target_of(scope: Scope) -> tuple[str, str]:
