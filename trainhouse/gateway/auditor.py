@@ -27,7 +27,7 @@ from trainhouse.gateway.grants import Grant, GrantBook, end_of, event_of
 from trainhouse.gateway.problems import busy
 from trainhouse.gateway.roles import Principal
 from trainhouse.gateway.settings import GatewaySettings
-from trainhouse.gateway.targets import target_of
+from trainhouse.gateway.targets import names_in, target_of
 
 NO_ROLE = "nobody's role was asked for"
 State = dict[str, Any]
@@ -60,6 +60,15 @@ class Auditor:
         """Raises Problem 503 where an access must be told and cannot be."""
         if self._required and (self.log.full or self._grants.full):
             raise unaudited("more accesses wait to be written than this gateway keeps")
+
+    async def name(self, request: Request) -> None:
+        """Notes what the body of a request names, where its route takes one that it has read by now."""
+        if getattr(request.scope.get("route"), "body_field", None) is None:
+            return
+        try:
+            request.scope["state"]["in_body"] = names_in(await request.json())
+        except (ValueError, RecursionError):
+            pass  # no JSON: its route refuses it
 
     async def admit(self, request: Request, principal: Principal, why: str) -> None:
         """An access that is about to happen: told now, if its class is to be. Raises Problem 503 where it must be told and cannot be."""
@@ -134,7 +143,7 @@ def described(scope: Scope, state: State) -> tuple[Access, Grant]:
     principal: Principal | None = state.get("principal")
     client = scope.get("client")
     access = class_of(scope["method"], path)
-    target, text = target_of(scope)
+    target, text = target_of(scope, state.get("in_body", ()))
     grant = Grant(
         access=access.value,
         action=f"{scope['method']} {path}",
