@@ -13,9 +13,11 @@ import pytest
 from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, Event
 from trainhouse.events.counts import TOGETHER
 from trainhouse.events.grants import TOPIC, WRITE, allowed
+from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import AUDIT
 from trainhouse.projections.clickhouse import connect_embedded, embedded_options
 from trainhouse.projections.endpoint import sql_audit
+from trainhouse.projections.endpoint.audit_way import AuditWay
 from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
 from trainhouse.projections.endpoint.request import Query
@@ -147,6 +149,16 @@ def test_where_the_audit_is_required_nothing_is_answered_that_cannot_be_told() -
     with pytest.raises(QueryRefused, match="audit"):
         SqlAudit(Kept(full=True), required=True).began(GUEST, "127.0.0.1", question("SELECT 1"))
     assert SqlAudit(Kept(full=True)).began(GUEST, "127.0.0.1", question("SELECT 1")).access_id
+
+
+def test_what_the_brokers_do_not_take_is_counted_beyond_the_bound() -> None:
+    way = AuditWay(KafkaSettings(bootstrap="127.0.0.1:1"), 3)
+    for _ in range(5):
+        way.offer(AccessRefused(at_ms=1, since_ms=1, status=401, action="SQL port"))
+    assert way.full and way.lost == 2
+    way.turn()
+    assert way.lost == 2, "what was lost is told when there is room, not before"
+    way.close()
 
 
 def test_the_projector_may_tell_the_audit_and_nothing_else_of_the_platform() -> None:
