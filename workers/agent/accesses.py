@@ -18,7 +18,7 @@ from trainhouse.events.commands import masked_command
 from trainhouse.events.node_audit import Outcome
 from trainhouse.workers.launcher.masker import Masker
 
-EXEC, SECRET = "exec", "secret"
+EXEC, SECRET = "exec", "secret"  # pragma: allowlist secret
 MAX_TEXT_CHARS = 65_536
 MAX_RANKS = 1024
 REFUSALS_PER_MINUTE = 120
