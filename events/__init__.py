@@ -69,6 +69,7 @@ from trainhouse.events.node import (
     RankState,
     SignatureRefused,
 )
+from trainhouse.events.node_audit import NodeAccess
 from trainhouse.events.operations import DumpStacks, ExecuteCommand, OperationReplied
 from trainhouse.events.policy import SchedulingPolicy
 from trainhouse.events.pool import (
@@ -180,6 +181,7 @@ __all__ = [
     "LossDiverged",
     "MemberRole",
     "Model",
+    "NodeAccess",
     "NodeDesiredState",
     "NodeHeartbeat",
     "NodeId",

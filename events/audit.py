@@ -73,6 +73,7 @@ class AccessEnded(Event, type="trainhouse.access.ended.v1"):
     rows: int | None = Field(None, ge=0)
     size_bytes: int = Field(0, ge=0)
     took_ms: int = Field(0, ge=0)
+    reason: str = Field("", max_length=1024, description="why it was not answered")
 
     def subject(self) -> str:
         return self.sub or "unknown"

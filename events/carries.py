@@ -49,6 +49,7 @@ from trainhouse.events.node import (
     NodeSuspected,
     SignatureRefused,
 )
+from trainhouse.events.node_audit import NodeAccess
 from trainhouse.events.operations import DumpStacks, ExecuteCommand, OperationReplied
 from trainhouse.events.pool import (
     ChangeRefused,
@@ -223,5 +224,6 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.OPERATIONS: (DumpStacks, ExecuteCommand),
     topics.OPERATION_REPLIES: (OperationReplied,),
     topics.AUDIT: (AccessRefused, AccessGranted, AccessEnded, RequestAccepted, AuditLost),
+    topics.NODE_AUDIT: (NodeAccess,),
     topics.TOKENS: (TokenIssued, TokenRevoked),
 }

@@ -47,7 +47,8 @@ class Grant:
 _HISTORY = (
     *(t.JOBS, t.CONTROL, t.DECISIONS, t.ALLOCATIONS, t.POOLS, t.POLICIES, t.PROJECTS, t.HEARTBEATS, t.VERDICTS, t.METRICS, t.TRACKING),
     t.CHECKPOINTS,
-    *(t.LOGS, t.STATUS, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.AUDIT, t.TOKENS, t.SERVICES, t.DEAD_LETTERS),
+    *(t.LOGS, t.STATUS, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.AUDIT, t.NODE_AUDIT, t.TOKENS, t.SERVICES),
+    *(t.DEAD_LETTERS, t.NODE_KEYS),
 )
 # What follows from the scheduler's decisions and from nothing else.
 _DECIDED = (t.ALLOCATIONS, t.POOLS, t.POLICIES, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.NODE_KEYS)
@@ -71,7 +72,8 @@ PRINCIPALS: dict[str, Needs] = {
         writes=(t.VERDICTS, t.CONTROL, t.DEAD_LETTERS),
         groups=("trainhouse-detector",),
     ),
-    "projector": Needs(reads=_HISTORY + _FUTURE, groups=("trainhouse-projector",)),
+    # It tells the audit who asked in SQL.
+    "projector": Needs(reads=_HISTORY + _FUTURE, writes=(t.AUDIT,), groups=("trainhouse-projector",)),
     "alerts": Needs(
         reads=(t.VERDICTS, t.ALERTS),
         writes=(t.ALERTS, t.SERVICES),
@@ -87,7 +89,7 @@ PRINCIPALS: dict[str, Needs] = {
     ),
     "agent": Needs(
         reads=(t.ALLOCATIONS, t.POOLS, t.VERDICTS, t.OPERATIONS, t.NODE_KEYS),
-        writes=(t.CONTROL, t.HEARTBEATS, t.METRICS, t.TRACKING, t.CHECKPOINTS, t.LOGS, t.OPERATION_REPLIES),
+        writes=(t.CONTROL, t.HEARTBEATS, t.METRICS, t.TRACKING, t.CHECKPOINTS, t.LOGS, t.OPERATION_REPLIES, t.NODE_AUDIT),
         groups=("trainhouse-reader",),
     ),
     "exporter": Needs(

@@ -18,6 +18,7 @@ class Operation(Event):
     job_id: JobId
     expires_at_ms: int
     requested_by: RequestedBy | None = None
+    host: str = Field("", max_length=64, description="from where, as who asks says")
 
 
 class DumpStacks(Operation, type="trainhouse.operation.dump-stacks.v1"):

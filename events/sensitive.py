@@ -88,6 +88,13 @@ def looks_secret(name: str, value: str) -> str:
     return ""
 
 
+def without_shapes(text: str) -> str:
+    """A text with `***` for all that has a known shape of a secret."""
+    for _, pattern in _SHAPES:
+        text = pattern.sub(MASKED, text)
+    return text
+
+
 def _named_secret(words: list[str]) -> bool:
     if words and words[-1] in _PLACE_WORDS:
         return False

@@ -36,6 +36,7 @@ STUDIES = "trainhouse.studies"
 OPERATIONS = "trainhouse.operations"
 OPERATION_REPLIES = "trainhouse.operation-replies"
 AUDIT = "trainhouse.audit"
+NODE_AUDIT = "trainhouse.node-audit"
 TOKENS = "trainhouse.tokens"
 TRACES = "trainhouse.traces"
 SERVICES = "trainhouse.services"
@@ -158,6 +159,12 @@ TOPICS: tuple[Topic, ...] = (
         AUDIT,
         "who asked",
         "AccessGranted, AccessRefused, RequestAccepted …: what was asked of the gateway, and by whom",
+        retention_days=365,
+    ),
+    Topic(
+        NODE_AUDIT,
+        "node",
+        "NodeAccess: commands, stacks and secrets, as the node that obeyed or refused tells them",
         retention_days=365,
     ),
     Topic(TOKENS, "token", "TokenIssued, TokenRevoked", compacted=True, single_partition=True),

@@ -22,11 +22,13 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.catchup import CatchUpLane, plan
 from trainhouse.projections.clickhouse import ClickHouse, connect_embedded, connect_server, embedded_options
 from trainhouse.projections.ending import on_signal
+from trainhouse.projections.endpoint.audit_way import AuditWay
 from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
 from trainhouse.projections.endpoint.guests import GuestProcess
 from trainhouse.projections.endpoint.mirror import OF_THE_WRITER
 from trainhouse.projections.endpoint.server import Desk, Endpoint
+from trainhouse.projections.endpoint.sql_audit import SqlAudit
 from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.history import KafkaHistory
 from trainhouse.projections.lane import Lane, Pace
@@ -90,7 +92,7 @@ def run(
         healthy = threading.Event()
         port = 0
         if not projector.server:
-            port = stack.enter_context(_endpoint(projector, door_of(projector, clickhouse), writer, healthy, queries))
+            port = stack.enter_context(_endpoint(projector, door_of(projector, clickhouse), writer, healthy, queries, kafka))
         lanes = LaneThreads(stop)
         stack.callback(lanes.join)
         for spec in LANES:
@@ -134,7 +136,9 @@ def door_of(projector: ProjectorSettings, clickhouse: ClickHouseSettings) -> Doo
 
 
 @contextlib.contextmanager
-def _endpoint(projector: ProjectorSettings, door: Door, writer: ClickHouse, healthy: threading.Event, meters: QueryMeters) -> Iterator[int]:
+def _endpoint(
+    projector: ProjectorSettings, door: Door, writer: ClickHouse, healthy: threading.Event, meters: QueryMeters, kafka: KafkaSettings
+) -> Iterator[int]:
     limits = Limits(projector.query_time_s, projector.query_result_rows, projector.query_result_bytes, projector.query_memory_bytes)
     options = embedded_options(projector.memory_bytes, projector.merge_threads)
     tighter = Limits(projector.guest_time_s, projector.guest_result_rows, projector.guest_result_bytes, projector.guest_memory_bytes)
@@ -150,4 +154,7 @@ def _endpoint(projector: ProjectorSettings, door: Door, writer: ClickHouse, heal
         strangers.start()
         stack.callback(strangers.close)
         guests = Desk(strangers, projector.guest_connections, projector.guest_waiting)
-        yield stack.enter_context(Endpoint(own, projector.http_host, projector.http_port, healthy, door, meters, guests)).port
+        way = AuditWay(kafka, projector.audit_waiting)
+        stack.callback(way.close)
+        audit = SqlAudit(way, required=projector.audit == "required")
+        yield stack.enter_context(Endpoint(own, projector.http_host, projector.http_port, healthy, door, meters, guests, audit)).port

@@ -6,6 +6,7 @@ Holds: a client needs nothing but the URL; the projector's own group says whethe
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -79,6 +80,10 @@ class ProjectorSettings(TomlSection):
     http_port: int = Field(DEFAULT_HTTP_PORT, ge=0, le=65535)
     # Names under which others reach the endpoint, besides http_host and loopback's: what a request's Host may say.
     http_names: tuple[str, ...] = ()
+
+    # Whether a question in SQL that the audit cannot be told of is refused (required), or goes on and is counted as lost (preferred).
+    audit: Literal["required", "preferred"] = "preferred"
+    audit_waiting: int = Field(10_000, ge=1)
 
     memory_bytes: int = Field(2 * 1024**3, ge=256 * 1024**2)
     merge_threads: int = Field(2, ge=1, le=64)

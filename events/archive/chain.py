@@ -57,12 +57,12 @@ def verify(archive: PartitionArchive, log: PartitionLog | None = None, noted: It
         raise ChainBroken(f"the archive of {archive.name} has no object of the noted seal {min(missing)}: it was written anew, or cut")
     if log is not None and (low := log.bounds()[0]) > at:
         raise ChainBroken(f"the archive of {archive.name} ends at {at}, and the topic begins at {low}: {archive.key(at)} is missing")
-    compared = _compared(archive, log, first, at) if log is not None and objects else 0
-    return Proved(first, at, objects, records, seal, compared, min(times, default=None), max(times, default=None))
+    same = compared(archive, log, first, at) if log is not None and objects else 0
+    return Proved(first, at, objects, records, seal, same, min(times, default=None), max(times, default=None))
 
 
-def _compared(archive: PartitionArchive, log: PartitionLog, first: int, end: int) -> int:
-    """How many offsets both have and agree about."""
+def compared(archive: PartitionArchive, log: PartitionLog, first: int, end: int) -> int:
+    """How many offsets archive and topic both have of [first, end) and agree about. Blocks. Raises ArchiveDamaged."""
     while True:
         low, high = log.bounds()
         start = max(low, first)

@@ -59,7 +59,7 @@ class PartitionArchive:
         for first in self._firsts(self._newest):
             self._newest = self.key(first)
         if self._newest:
-            segment, self._seal = self._sealed(self._newest)
+            segment, self._seal = self.sealed(self._newest)
             self._end = segment.end
         return self._end
 
@@ -76,9 +76,12 @@ class PartitionArchive:
 
     def segments(self) -> Iterator[tuple[str, Segment, str]]:
         """Every object in order: its name, what it holds, its seal. Blocks. Raises ArchiveDamaged."""
-        for first in self._firsts(""):
-            key = self.key(first)
-            yield key, *self._sealed(key)
+        for key in self.names():
+            yield key, *self.sealed(key)
+
+    def names(self) -> Iterator[str]:
+        """The name of every object in order. Blocks."""
+        return map(self.key, self._firsts(""))
 
     def read(self, start: int, end: int) -> Iterator[LogRecord]:
         """The records of [start, end), an object at a time. Blocks. Raises ArchiveDamaged, which names what is missing or damaged."""
@@ -110,9 +113,10 @@ class PartitionArchive:
                 yield int(found[1])
 
     def _segment(self, key: str) -> Segment:
-        return self._sealed(key)[0]
+        return self.sealed(key)[0]
 
-    def _sealed(self, key: str) -> tuple[Segment, str]:
+    def sealed(self, key: str) -> tuple[Segment, str]:
+        """What an object holds, and its seal. Blocks. Raises ArchiveDamaged."""
         content = self._store.get(key)
         if content is None:
             raise ArchiveDamaged(f"the archive's object {key} is missing: put a copy of it in its place")

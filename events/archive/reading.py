@@ -17,13 +17,13 @@ from trainhouse.events.archive.segments import LogRecord
 from trainhouse.events.errors import RecordsGone
 from trainhouse.events.kafka import read_to_end
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import AUDIT, TOPICS
+from trainhouse.events.topics import AUDIT, NODE_AUDIT, TOPICS
 
 # What never expires on the brokers by itself: what `trainhouse archive` takes, and alone may trim.
 ARCHIVED = tuple(t.name for t in TOPICS if t.retention_days is None and not t.compacted)
 
 # What expires on the brokers, and is kept as a chain that can be proved: `trainhouse archive` takes it too, and never trims it.
-RECORDED = (AUDIT,)
+RECORDED = (AUDIT, NODE_AUDIT)
 
 
 def journal_records(

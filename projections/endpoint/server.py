@@ -1,7 +1,7 @@
 """The HTTP server: `/ping` for all, queries for whoever has a password, as clickhouse-connect, Grafana and curl speak to ClickHouse.
 
-Holds: queries run in a bounded number of threads, a bounded number of requests wait, the rest get 503 at once; an error carries
-ClickHouse's code in `X-ClickHouse-Exception-Code`.
+Holds: the audit is told of every question, answered or refused. Queries run in a bounded number of threads, a bounded number of requests
+wait, the rest get 503 at once; an error carries ClickHouse's code in `X-ClickHouse-Exception-Code`.
 Never: listens beyond its host, and never writes.
 """
 
@@ -23,6 +23,8 @@ from aiohttp import web
 from trainhouse.projections.endpoint.door import AUTHENTICATION_FAILED, Account, Door
 from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, Answer
 from trainhouse.projections.endpoint.request import GUEST_HEADER, MAX_QUERY_BYTES, Query, pack, read_query
+from trainhouse.projections.endpoint.row_counts import rows_of
+from trainhouse.projections.endpoint.sql_audit import Ended, Nowhere, SqlAudit
 from trainhouse.projections.errors import ProjectionError, QueryRefused
 from trainhouse.projections.meters import QueryMeters
 
@@ -93,7 +95,9 @@ class Endpoint:
         door: Door,
         meters: QueryMeters | None = None,
         guests: Desk | None = None,
+        audit: SqlAudit | None = None,
     ) -> None:
+        self._audit = audit or SqlAudit(Nowhere())
         self._door = door
         self._own = own
         self._guests = guests or own
@@ -142,9 +146,17 @@ class Endpoint:
             await site.start()
             self.port = runner.addresses[0][1]
             self._ready.set()
+            telling = asyncio.create_task(self._tell_on())
             await self._stop.wait()
+            telling.cancel()
         finally:
+            self._audit.close()
             await runner.cleanup()
+
+    async def _tell_on(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self._audit.turn()
 
     async def _ping(self, _request: web.Request) -> web.Response:
         if self._healthy.is_set():
@@ -161,28 +173,40 @@ class Endpoint:
             account = self._door.enter(request.headers, request.query)
         except QueryRefused as stranger:
             self._meters.seconds.labels("refused").observe(0)
-            return _error(stranger, query_id)
+            return self._turned_away(request, "", stranger, query_id)
         desk = self._desk(account, request)
         if desk.admitted >= desk.capacity:
             refused = QueryRefused(f"{desk.admitted} queries run or wait already; try again later", TOO_MANY_QUERIES)
             self._meters.seconds.labels("busy").observe(0)
-            return _error(refused, query_id)
+            return self._turned_away(request, account.user, refused, query_id)
         desk.admitted += 1
         self._meters.running.set(self._running())
-        began_s, outcome = time.monotonic(), "failed"
+        began_s, outcome, told = time.monotonic(), "failed", None
+        ended = Ended(500, reason="it was broken off")
         try:
             query = await _read(request)
+            told = self._audit.began(account, request.remote or "", query)
             loop = asyncio.get_running_loop()
-            response = await loop.run_in_executor(desk.threads, _answer, desk.pool, query, query_id)
-            outcome = "answered"
+            response, rows = await loop.run_in_executor(desk.threads, _answer, desk.pool, query, query_id)
+            outcome, ended = "answered", Ended(response.status, rows, len(response.body or b""))  # type: ignore[arg-type]
             return response
         except QueryRefused as refused:
-            outcome = "refused"
-            return _error(refused, query_id)
+            outcome, answer = "refused", _error(refused, query_id)
+            if told is None:
+                return self._turned_away(request, account.user, refused, query_id)
+            ended = Ended(answer.status, size_bytes=len(answer.body or b""), reason=str(refused))  # type: ignore[arg-type]
+            return answer
         finally:
+            if told is not None:
+                self._audit.ended(told, ended, time.monotonic() - began_s)
             desk.admitted -= 1
             self._meters.running.set(self._running())
             self._meters.seconds.labels(outcome).observe(time.monotonic() - began_s)
+
+    def _turned_away(self, request: web.Request, user: str, refused: QueryRefused, query_id: str) -> web.Response:
+        answer = _error(refused, query_id)
+        self._audit.refused(answer.status, user, request.remote or "", str(refused))
+        return answer
 
     def _desk(self, account: Account, request: web.Request) -> Desk:
         return self._guests if account.guest or request.headers.get(GUEST_HEADER) else self._own
@@ -191,13 +215,14 @@ class Endpoint:
         return sum(desk.admitted for desk in {self._own, self._guests})
 
 
-def _answer(pool: Pool, query: Query, query_id: str) -> web.Response:
+def _answer(pool: Pool, query: Query, query_id: str) -> tuple[web.Response, int | None]:
     answer = pool.query(query.sql, query.format, query.parameters, query.database)
+    rows = rows_of(answer.format, answer.body)
     body = pack(answer.body, query.encoding)
     headers = _headers(query_id, answer)
     if query.encoding:
         headers["Content-Encoding"] = query.encoding
-    return web.Response(body=body, headers=headers)
+    return web.Response(body=body, headers=headers), rows
 
 
 async def _read(request: web.Request) -> Query:

@@ -66,7 +66,9 @@ class Site:
     def hashes(self, *arguments: str) -> dict[str, tuple[int, str]]:
         done = self.trainhouse("projections", *(arguments or ("hash",)), "--json")
         assert done.returncode == 0, done.stderr
-        return {r["table"]: (r["rows"], r["hash"]) for r in map(json.loads, done.stdout.splitlines())}
+        # Asking is itself an access: the audit has grown by the next look.
+        rows = [r for r in map(json.loads, done.stdout.splitlines()) if r["table"] != "audit_rows"]
+        return {r["table"]: (r["rows"], r["hash"]) for r in rows}
 
     def statuses(self) -> int:
         try:

@@ -112,6 +112,29 @@ def test_a_comparison_and_a_lineage_name_what_was_looked_at(world: World, told: 
     assert targets == {("/v1/compare", "own-1,own-2"), ("/v1/compare/curves", "own-1"), ("/v1/lineage", "job:own-1")}
 
 
+MLFLOW = "/api/2.0/mlflow"
+BODIES: list[tuple[str, dict[str, Any], str]] = [
+    ("runs/log-metric", {"run_id": "run-7", "key": "loss", "value": 1.0, "timestamp": 1}, "run-7"),
+    ("runs/log-batch", {"run_id": "run-7", "metrics": []}, "run-7"),
+    ("runs/set-tag", {"run_uuid": "run-7", "key": "a", "value": "b"}, "run-7"),
+    ("runs/update", {"run_id": "run-7", "status": "FINISHED"}, "run-7"),
+    ("runs/delete", {"run_id": "run-7"}, "run-7"),
+    ("runs/create", {"experiment_id": "12", "start_time": 1}, "12"),
+    ("runs/search", {"experiment_ids": ["12", "13"]}, "12,13"),
+    ("experiments/delete", {"experiment_id": "12"}, "12"),
+]
+
+
+@pytest.mark.parametrize(("route", "body", "target"), BODIES)
+@pytest.mark.parametrize("role", ["submitter", "viewer"])
+def test_a_body_of_mlflow_names_its_run_or_experiment(
+    world: World, told: Callable[[type[Event]], list[Any]], route: str, body: dict[str, Any], target: str, role: str
+) -> None:
+    world.client.post(f"{MLFLOW}/{route}", headers=world.token("ana", role), json=body)
+    events = [e for kind in (AccessGranted, AccessRefused) for e in told(kind) if e.action == f"POST {MLFLOW}/{route}"]
+    assert events and {e.target for e in events} == {target}
+
+
 def test_who_becomes_a_member_and_who_is_none_any_more_is_named(world: World, told: Callable[[type[Event]], list[Any]]) -> None:
     about = {"project": {"name": "chess", "members": {"bo": "viewer"}}, "version": 1, "user": "ops", "applied_at_ms": NOW_MS}
     world.gateway.projects.put(ProjectApplied.model_validate(about))

@@ -11,6 +11,7 @@ from trainhouse.checkpointing.memory import MemoryObjectStore
 from trainhouse.checkpointing.topic_archive import ObjectArchive
 from trainhouse.events.archive.chain import verify
 from trainhouse.events.archive.errors import ArchiveDamaged, ChainBroken
+from trainhouse.events.archive.part import verify_part
 from trainhouse.events.archive.partition import PartitionArchive
 from trainhouse.events.archive.segments import GENESIS, LogRecord, Segment, decode, seal_of
 from trainhouse.events.archive.writing import archive_partition
@@ -179,3 +180,75 @@ def test_an_archive_of_what_expires_begins_where_the_topic_does(log: MemoryParti
     archive_partition(log, archive(objects), 60, expires=True)
     proved = verify(archive(objects), log)
     assert (proved.first, proved.end) == (10, 40)
+
+
+def test_a_part_is_proved_by_its_time_also_where_another_part_is_damaged(store: Store, log: MemoryPartition) -> None:
+    part = verify_part(archive(store), 1010, 1020, log)
+    assert part.proved is not None and part.unread == 0 and (part.first_ms, part.last_ms) == (1000, 1039)
+    assert (part.proved.records, part.proved.first_ms, part.proved.last_ms) == (10, 1010, 1019)
+    assert part.proved.first <= 10 and part.proved.end >= 20 and part.proved.compared == part.proved.end - part.proved.first
+    assert part.proved.objects < len(keys(store))
+    store.objects[keys(store)[0]] = b"damaged"
+    again = verify_part(archive(store), 1010, 1020)
+    assert again.unread == 1 and again.proved is not None and again.proved.records == 10
+    with pytest.raises(ArchiveDamaged):
+        verify(archive(store))
+
+
+def test_records_of_a_time_are_found_wherever_they_stand() -> None:
+    late = [LogRecord(0, n, 5000 if n in (3, 31) else 1000 + n, b"ana", b"access %d" % n) for n in range(40)]
+    made = Store()
+    archive_partition(MemoryPartition(late), archive(made), 60)
+    part = verify_part(archive(made), 5000, 6000)
+    assert part.proved is not None and part.proved.records == 2 and part.proved.first <= 3 and part.proved.end > 31
+
+
+@pytest.mark.parametrize("at", [0, 1, -1])
+def test_a_change_within_a_part_or_at_its_ends_is_found(store: Store, at: int) -> None:
+    inside = [key for key in keys(store) if 1010 <= decode(key, store.objects[key]).records[0].timestamp_ms < 1030]
+    assert len(inside) >= 3
+    forged(store, inside[at])
+    with pytest.raises(ChainBroken, match="was changed"):
+        verify_part(archive(store), 1010, 1030)
+
+
+def test_an_object_that_is_gone_from_a_part_is_named_and_a_damaged_one_too(store: Store) -> None:
+    second = keys(store)[2]
+    kept = store.objects.pop(second)
+    with pytest.raises(ChainBroken, match=f"{second.rsplit('/', 1)[1]} is missing"):
+        verify_part(archive(store), 1000, 2000)
+    store.objects[second] = kept[:-3]
+    with pytest.raises(ArchiveDamaged, match=second.rsplit("/", 1)[1]):
+        verify_part(archive(store), 1000, 2000)
+
+
+def test_a_time_without_records_proves_nothing_and_says_what_there_is(store: Store) -> None:
+    part = verify_part(archive(store), 5000, 6000)
+    assert part.proved is None and (part.first_ms, part.last_ms) == (1000, 1039)
+    assert verify_part(archive(Store()), 0, 1).first_ms is None
+    with pytest.raises(ChainBroken, match="noted seal"):
+        verify_part(archive(store), 1000, 2000, None, ["0" * 64])
+
+
+def test_a_part_that_was_written_anew_is_found_by_the_topic(store: Store, log: MemoryPartition) -> None:
+    previous = GENESIS
+    for key in keys(store):
+        forged(store, key, previous)
+        previous = seal_of(store.objects[key])
+    assert verify_part(archive(store), 1010, 1020).proved is not None, "it is a chain, but another one"
+    with pytest.raises(ArchiveDamaged, match="not what the topic holds"):
+        verify_part(archive(store), 1010, 1020, log)
+
+
+def test_the_command_says_what_it_could_not_prove() -> None:
+    from trainhouse.cli.audit import _span, _words
+    from trainhouse.cli.exits import CliError
+    from trainhouse.events.archive.part import Part
+
+    span = _span("2026-05-01", "2026-06-01")
+    assert span is not None and span[1] - span[0] == 31 * 86_400_000 and _span(None, None) is None
+    said = list(_words([(AUDIT, 0, Part(None, 0, 1000, 2)), (AUDIT, 1, Part(None, None, None, 0))], span))
+    assert len(said) == 3 and "no record is of 2026-05-01" in said[0] and "1970-01-01" in said[0]
+    assert "2 objects outside" in said[1] and "nothing yet" in said[2]
+    with pytest.raises(CliError, match="not before"):
+        _span("2026-06-01", "2026-05-01")

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from trainhouse.events import AskedVia, Envelope, ExecuteCommand, OperationReplied, RequestedBy, encode, envelope_of, topics
+from trainhouse.events import AskedVia, Envelope, ExecuteCommand, NodeAccess, OperationReplied, RequestedBy, encode, envelope_of, topics
 from trainhouse.events.keyfiles import kept_key, read_key
 from trainhouse.events.signing import HEADER, InvalidKeyError, SigningKey, signature_of
+from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.core import AgentState
 from trainhouse.workers.agent.errors import InvalidSetting
 from trainhouse.workers.agent.node import new_identity
@@ -97,7 +98,8 @@ def test_where_no_signature_is_required_a_signed_one_is_checked_all_the_same() -
 
 def test_a_refusal_is_an_answer_and_runs_nothing() -> None:
     told: list[OperationReplied] = []
-    operations = Operations(None, told.append)  # type: ignore[arg-type]
+    audited: list[NodeAccess] = []
+    operations = Operations(None, told.append, NodeAudit("n", audited.append, lambda: NOW_MS))  # type: ignore[arg-type]
     operations.ask(request(), AgentState(new_identity("n", "b", "p")), NOW_MS, "a viewer")
     operations.close()
     (only,) = told

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from trainhouse.events import MemberRole, Project
 from trainhouse.gateway.auditor import described
 from trainhouse.gateway.grants import GrantBook, event_of
-from trainhouse.gateway.targets import MAX_TARGET_CHARS, changed_members, target_of
+from trainhouse.gateway.targets import MAX_TARGET_CHARS, changed_members, names_in, target_of
 
 LONG = [f"job-{n:03}-{'x' * 100}" for n in range(50)]
 
@@ -43,6 +43,23 @@ def asked(query: list[tuple[str, str]] | None = None, **path: Any) -> dict[str, 
 def test_a_target_is_all_that_a_request_names(scope: dict[str, Any], target: str) -> None:
     assert target_of(scope) == (target, "")
     assert described(scope, {})[1].target == target
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        ({"run_id": "r", "key": "loss", "value": 1.0}, ("r",)),
+        ({"run_uuid": "r", "run_id": "r"}, ("r",)),
+        ({"experiment_id": "3", "run_name": "x"}, ("3",)),
+        ({"experiment_ids": ["1", 2, None, True], "filter": "token"}, ("1", "2")),
+        ({"run_id": {"$ne": 1}, "path": ""}, ()),
+        (["run_id"], ()),
+        (None, ()),
+    ],
+)
+def test_a_body_names_things_too(body: object, names: tuple[str, ...]) -> None:
+    assert names_in(body) == names
+    assert target_of(asked(job_id="j"), names)[0] == "/".join(["j", *([",".join(names)] if names else [])])
 
 
 def test_more_ids_than_a_target_holds_are_in_the_events_text() -> None:

@@ -6,10 +6,10 @@ import pytest
 from annotated_types import MaxLen
 
 from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, Event
+from trainhouse.events.audit_texts import MAX_CHARS
+from trainhouse.events.counts import MINUTE_MS, TOGETHER, WINDOW_MS, Counts
 from trainhouse.gateway import grants
-from trainhouse.gateway.audit_texts import MAX_CHARS
 from trainhouse.gateway.auditing import Refusal, RefusalBook
-from trainhouse.gateway.counts import MINUTE_MS, TOGETHER, WINDOW_MS, Counts
 from trainhouse.gateway.grants import Grant, GrantBook, end_of, event_of
 
 NOW_MS = 1_800_000_000_000

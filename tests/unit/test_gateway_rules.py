@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainhouse.events.counts import WINDOW_MS
 from trainhouse.events.envelope import rfc3339
 from trainhouse.gateway import cursors, tokens
 from trainhouse.gateway.asking import Where
 from trainhouse.gateway.auditing import MAX_KINDS, Refusal, RefusalBook
 from trainhouse.gateway.bounds import Bounds
-from trainhouse.gateway.counts import WINDOW_MS
 from trainhouse.gateway.errors import BadToken, KeyUnusable, Problem, SqlRefused, SqlUnavailable
 from trainhouse.gateway.listing import Order
 from trainhouse.gateway.local_token import ensure

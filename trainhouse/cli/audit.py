@@ -11,15 +11,20 @@ from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.options import DataDir, Json, KafkaDir, Limit, Since, User
 
 if TYPE_CHECKING:
-    from trainhouse.events.archive.chain import Proved
+    from collections.abc import Iterator, Sequence
 
+    from trainhouse.events.archive.chain import Proved
+    from trainhouse.events.archive.part import Part
+
+Place = tuple[str, int]
+TIMES = "90s, 15m, 2h, 3d, or 2026-05-01T12:00"
 LISTED = ("at", "user", "kind", "count", "action", "resource", "outcome", "reason", "address", "rows", "bytes")
-PROVED = ("partition", "from", "to", "objects", "records", "compared with the topic", "first", "last", "seal")
+PROVED = ("topic", "partition", "from", "to", "objects", "records", "compared with the topic", "first", "last", "seal")
 
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(no_args_is_help=True, help="The audit: every access to the gateway, allowed or refused.")
+    group = typer.Typer(no_args_is_help=True, help="The audit: every access to the gateway and to nodes, allowed or refused.")
     group.command("list")(list_rows)
     group.command()(verify)
     app.add_typer(group, name="audit")
@@ -52,8 +57,12 @@ def list_rows(user: User = None, since: Since = None, limit: Limit = 100, json: 
 def verify(
     seal: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--seal", metavar="PARTITION=SEAL", help="A seal that an earlier proof printed and that must still be in the chain."),
+        typer.Option(
+            "--seal", metavar="[TOPIC/]PARTITION=SEAL", help="A seal that an earlier proof printed: it must still be in the chain."
+        ),
     ] = None,
+    from_: Annotated[Optional[str], typer.Option("--from", metavar="TIME", help=f"Only what has records from then on: {TIMES}.")] = None,  # noqa: UP045
+    to: Annotated[Optional[str], typer.Option("--to", metavar="TIME", help="Only what has records before then.")] = None,  # noqa: UP045
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
@@ -62,6 +71,8 @@ def verify(
     \b
     trainhouse archive && trainhouse audit verify
     trainhouse audit verify --seal 0=9f86d0…       also that the chain of before was not written anew
+    trainhouse audit verify --seal trainhouse.node-audit/0=9f86d0…
+    trainhouse audit verify --from 2026-05-01 --to 2026-06-01      a part, also where another part is damaged
 
     Note the seals that it prints where nobody who can write to the object store can: they prove what was there until then.
     """
@@ -69,56 +80,105 @@ def verify(
     from trainhouse.events.archive.errors import ArchiveError
 
     output.logs_aside()
+    span = _span(from_, to)
     try:
-        rows = [_row(partition, proved) for partition, proved in _proofs(_seals(seal or []))]
+        found = _proofs(_seals(seal or []), span)
     except ArchiveError as error:
         raise CliError(f"the archive of the audit is not whole: {error}", Exit.FAILED) from error
+    rows = [_row(topic, partition, part.proved) for topic, partition, part in found if part.proved is not None]
+    if span is not None:
+        for line in _words(found, span):
+            output.remark(line)
+    if not rows:
+        raise CliError("nothing is proved: no record of the audit's archive is of this time", Exit.NOT_FOUND)
     if json:
         output.json_lines(rows)
         return
-    output.table(PROVED, ([None if value is None else str(value) for value in row.values()] for row in rows), right=PROVED[:6])
+    output.table(PROVED, ([None if value is None else str(value) for value in row.values()] for row in rows), right=PROVED[1:7])
 
 
-def _proofs(noted: dict[int, list[str]]) -> "list[tuple[int, Proved]]":
+def _span(from_: str | None, to: str | None) -> tuple[int, int] | None:
+    """The time that is to be proved; None for all. Raises CliError."""
+    import time
+
+    from trainhouse.cli.filters import parse_time
+
+    if from_ is None and to is None:
+        return None
+    now_ms = time.time_ns() // 1_000_000
+    span = (parse_time(from_, now_ms) if from_ else 0, parse_time(to, now_ms) if to else now_ms + 1)
+    if span[0] >= span[1]:
+        raise CliError(f"--from {from_ or 'the beginning'} is not before --to {to or 'now'}", Exit.USAGE)
+    return span
+
+
+def _words(found: "Sequence[tuple[str, int, Part]]", span: tuple[int, int]) -> "Iterator[str]":
+    """What a person must know of parts: those without a record of the time, and objects that could not be looked at."""
+    from trainhouse.events.envelope import rfc3339
+
+    for topic, partition, part in found:
+        if part.proved is None:
+            has = "nothing yet" if part.first_ms is None else f"records from {rfc3339(part.first_ms)} to {rfc3339(part.last_ms or 0)}"
+            yield (
+                f"{topic}-{partition}: no record is of {rfc3339(span[0])} to {rfc3339(span[1])}; its archive has {has}, "
+                "and `trainhouse archive` takes what is newer"
+            )
+        if part.unread:
+            yield f"{topic}-{partition}: {part.unread} objects outside the part cannot be read; they may have held records of this time"
+
+
+def _proofs(noted: dict[Place, list[str]], span: tuple[int, int] | None) -> "list[tuple[str, int, Part]]":
     """Of each partition. Blocks. Raises ArchiveDamaged, ChainBroken."""
     from trainhouse.checkpointing.topic_archive import ObjectArchive
     from trainhouse.events.admin import topic_id
     from trainhouse.events.archive.chain import verify as proof
     from trainhouse.events.archive.log import KafkaPartition, journal_reader
+    from trainhouse.events.archive.part import Part, verify_part
     from trainhouse.events.archive.partition import PartitionArchive
+    from trainhouse.events.archive.reading import RECORDED
     from trainhouse.events.kafka import partitions_of
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.events.topics import AUDIT
 
     kafka, store = KafkaSettings(), ObjectArchive()
     reader = journal_reader(kafka)
     try:
-        of_topic, partitions = topic_id(kafka, AUDIT), partitions_of(reader, AUDIT)
-        if unknown := set(noted) - set(partitions):
-            raise CliError(f"--seal: the audit has no partition {min(unknown)}", Exit.USAGE)
-        return [
-            (n, proof(PartitionArchive(store, AUDIT, of_topic, n), KafkaPartition(kafka, reader, AUDIT, n), noted.get(n, ())))
-            for n in partitions
-        ]
+        places = [(topic, n) for topic in RECORDED for n in partitions_of(reader, topic)]
+        if unknown := set(noted) - set(places):
+            topic, partition = min(unknown)
+            raise CliError(f"--seal: the audit has no partition {partition} of {topic}", Exit.USAGE)
+        ids = {topic: topic_id(kafka, topic) for topic in RECORDED}
+        found = []
+        for at in places:
+            archive, log = PartitionArchive(store, at[0], ids[at[0]], at[1]), KafkaPartition(kafka, reader, *at)
+            if span is not None:
+                found.append((*at, verify_part(archive, *span, log, noted.get(at, ()))))
+            else:
+                proved = proof(archive, log, noted.get(at, ()))
+                found.append((*at, Part(proved, proved.first_ms, proved.last_ms, 0)))
+        return found
     finally:
         reader.close()
 
 
-def _seals(given: list[str]) -> dict[int, list[str]]:
-    """What was noted, by partition. Raises CliError."""
-    found: dict[int, list[str]] = {}
+def _seals(given: list[str]) -> dict[Place, list[str]]:
+    """What was noted, by topic and partition. Raises CliError."""
+    from trainhouse.events.topics import AUDIT
+
+    found: dict[Place, list[str]] = {}
     for one in given:
-        partition, _, seal = one.partition("=")
+        place, _, seal = one.partition("=")
+        topic, _, partition = place.rpartition("/")
         if not partition.isdecimal() or len(seal) != 64:
-            raise CliError(f"--seal {one!r}: write PARTITION=SEAL, as `trainhouse audit verify` prints them", Exit.USAGE)
-        found.setdefault(int(partition), []).append(seal)
+            raise CliError(f"--seal {one!r}: write [TOPIC/]PARTITION=SEAL, as `trainhouse audit verify` prints them", Exit.USAGE)
+        found.setdefault((topic or AUDIT, int(partition)), []).append(seal)
     return found
 
 
-def _row(partition: int, proved: "Proved") -> dict[str, Any]:
+def _row(topic: str, partition: int, proved: "Proved") -> dict[str, Any]:
     from trainhouse.events.envelope import rfc3339
 
     return {
+        "topic": topic,
         "partition": partition,
         "from": proved.first,
         "to": proved.end,

@@ -1,6 +1,7 @@
 """`secrets set|grant|revoke|list|remove|rotate-key|declare`: values that ranks of a project get, and nobody else sees.
 
-Holds: a value is read from standard input alone, and kept sealed in a file that only its owner reads; no command prints one. What the
+Holds: a value is read from standard input alone, and kept sealed in a file that only its owner reads; no command prints one. Each command
+is in the audit. What the
 control plane is told of a secret is its name, its grants and what kind of reference it is.
 """
 
@@ -14,6 +15,7 @@ import typer
 
 from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.options import Json, KafkaDir
+from trainhouse.cli.secret_audit import Teller, audited
 
 if TYPE_CHECKING:
     from trainhouse.events.secretnames import SecretName
@@ -58,13 +60,16 @@ def set_(
     from trainhouse.workers.secretstore.records import SecretRecord
     from trainhouse.workers.secretstore.references import parse_reference
 
-    secret, store = named(name), kept()
-    reference = None if source is None else told(lambda: parse_reference(source))
-    value = None if reference is not None else read_value(name)
-    before = told(lambda: store.get(secret))
-    record = SecretRecord(secret, value, reference, before.grants if before else ())
-    told(lambda: store.put(record))
-    inform([record])
+    with audited("set") as teller:
+        secret, store = told_name(name, teller), kept()
+        reference = None if source is None else told(lambda: parse_reference(source))
+        teller.named(str(secret), secret.project, "kept" if reference is None else str(reference))
+        value = None if reference is not None else read_value(name)
+        before = told(lambda: store.get(secret))
+        record = SecretRecord(secret, value, reference, before.grants if before else ())
+        teller.granted()
+        told(lambda: store.put(record))
+        inform([record])
     variable = secret.name if secret.project == "default" else f"{secret.name}` of project {secret.project}, `{secret}"
     sys.stderr.write(f"kept {secret}; a spec names it by `secrets: [{variable}]`, `submit` by --secret {secret}\n")
 
@@ -95,7 +100,7 @@ def grant(name: Named, to: To, data_dir: KafkaDir = None) -> None:
     \b
     trainhouse secrets grant vision/HUB_TOKEN --to speech
     """
-    change(name, lambda record: _each(record, to, "granted"))
+    change("grant", name, to, lambda record: _each(record, to, "granted"))
 
 
 def revoke(name: Named, to: To, data_dir: KafkaDir = None) -> None:
@@ -104,7 +109,7 @@ def revoke(name: Named, to: To, data_dir: KafkaDir = None) -> None:
     \b
     trainhouse secrets revoke vision/HUB_TOKEN --to speech
     """
-    change(name, lambda record: _each(record, to, "revoked"))
+    change("revoke", name, to, lambda record: _each(record, to, "revoked"))
 
 
 def _each(record: SecretRecord, projects: list[str], how: str) -> SecretRecord:
@@ -113,15 +118,18 @@ def _each(record: SecretRecord, projects: list[str], how: str) -> SecretRecord:
     return record
 
 
-def change(name: str, how: Callable[[SecretRecord], SecretRecord]) -> None:
+def change(action: str, name: str, projects: list[str], how: Callable[[SecretRecord], SecretRecord]) -> None:
     """Replaces what is known of a secret, but for its value."""
-    secret, store = named(name), kept()
-    record = told(lambda: store.get(secret))
-    if record is None:
-        raise unknown(secret)
-    changed = how(record)
-    told(lambda: store.put(changed))
-    inform([changed])
+    with audited(action) as teller:
+        secret, store = told_name(name, teller), kept()
+        teller.named(str(secret), secret.project, f"projects {', '.join(projects)}")
+        record = told(lambda: store.get(secret))
+        if record is None:
+            raise unknown(secret)
+        changed = how(record)
+        teller.granted()
+        told(lambda: store.put(changed))
+        inform([changed])
     sys.stderr.write(f"{secret} may be used by projects {', '.join([secret.project, *changed.grants])}\n")
 
 
@@ -133,12 +141,15 @@ def list_(json: Json = False, data_dir: KafkaDir = None) -> None:
     """
     from trainhouse.cli.output import json_lines
 
-    store = kept()
-    rows = []
-    for secret in store.names():
-        record = told(lambda secret=secret: store.get(secret))  # type: ignore[misc]
-        where = "kept" if record is None or record.reference is None else str(record.reference)
-        rows.append({"name": secret.name, "project": secret.project, "where": where, "grants": list(record.grants) if record else []})
+    with audited("list") as teller:
+        store = kept()
+        rows = []
+        for secret in store.names():
+            record = told(lambda secret=secret: store.get(secret))  # type: ignore[misc]
+            where = "kept" if record is None or record.reference is None else str(record.reference)
+            rows.append({"name": secret.name, "project": secret.project, "where": where, "grants": list(record.grants) if record else []})
+        teller.named("*", "", f"{len(rows)} names")
+        teller.granted()
     if json:
         json_lines(rows)
         return
@@ -153,10 +164,14 @@ def remove(name: Named, data_dir: KafkaDir = None) -> None:
     \b
     trainhouse secrets remove vision/HUB_TOKEN
     """
-    secret, store = named(name), kept()
-    if not told(lambda: store.remove(secret)):
-        raise unknown(secret)
-    inform([], [secret])
+    with audited("remove") as teller:
+        secret, store = told_name(name, teller), kept()
+        if secret not in store.names():
+            raise unknown(secret)
+        teller.granted()
+        if not told(lambda: store.remove(secret)):
+            raise unknown(secret)
+        inform([], [secret])
 
 
 def rotate_key(data_dir: KafkaDir = None) -> None:
@@ -165,8 +180,11 @@ def rotate_key(data_dir: KafkaDir = None) -> None:
     \b
     trainhouse secrets rotate-key
     """
-    store = kept()
-    count = told(store.rotate_key)
+    with audited("rotate-key") as teller:
+        store = kept()
+        teller.named("*", "", str(store.key.path))
+        teller.granted()
+        count = told(store.rotate_key)
     sys.stderr.write(f"{count} secrets are sealed with a new key in {store.key.path}\n")
 
 
@@ -217,6 +235,14 @@ def named(text: str) -> SecretName:
         return SecretName.parse(text)
     except SecretNameError as error:
         raise CliError(str(error), Exit.USAGE) from error
+
+
+def told_name(text: str, teller: Teller) -> SecretName:
+    """Reads a name, and tells the audit of it as it was written. Raises CliError."""
+    teller.named(text, "")
+    secret = named(text)
+    teller.named(str(secret), secret.project)
+    return secret
 
 
 def told(work: Callable[[], T]) -> T:

@@ -5,6 +5,7 @@ Holds: every rank's answer ends once, or the call raises NoReply naming the rank
 
 import getpass
 import secrets
+import socket
 import time
 from collections.abc import Iterator
 
@@ -39,7 +40,7 @@ def dump_stacks(settings: KafkaSettings, status: JobStatus, timeout_s: float = 3
     request = secrets.token_hex(8)
     expires, who = now_ms() + round(timeout_s * 1000), operator()
     asked = [
-        DumpStacks(request_id=request, node_id=p.node_id, job_id=_job(status), expires_at_ms=expires, requested_by=who)
+        DumpStacks(request_id=request, node_id=p.node_id, job_id=_job(status), expires_at_ms=expires, requested_by=who, host=host())
         for p in status.allocation
     ]
     yield from _ask(settings, request, asked, {r for p in status.allocation for r in p.ranks}, timeout_s)
@@ -59,6 +60,7 @@ def execute(
         command=command,
         timeout_s=timeout_s,
         requested_by=operator(),
+        host=host(),
     )
     yield from _ask(settings, request, [asked], {rank}, timeout_s + GRACE_S)
 
@@ -66,6 +68,11 @@ def execute(
 def operator() -> RequestedBy:
     """Who asks, as far as this machine knows."""
     return RequestedBy(name=getpass.getuser(), via=AskedVia.OPERATOR)
+
+
+def host() -> str:
+    """From where it is asked, as this machine calls itself."""
+    return socket.gethostname()[:64]
 
 
 def signing_key() -> SigningKey | None:

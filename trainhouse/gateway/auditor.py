@@ -7,28 +7,27 @@ theirs. With `preferred` work goes on, and what was lost is counted.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 from typing import Any
 
-import orjson
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainhouse.events import Event
+from trainhouse.events.audit_texts import kept_back, statement_text
+from trainhouse.events.counts import WINDOW_MS
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.gateway.accesses import ACKED, COUNTED, ENDED, Access, class_of
 from trainhouse.gateway.audit_log import AuditLog
 from trainhouse.gateway.auditing import Refusal, RefusalBook
 from trainhouse.gateway.bus import Bus
-from trainhouse.gateway.counts import WINDOW_MS
 from trainhouse.gateway.errors import Problem
 from trainhouse.gateway.grants import Grant, GrantBook, end_of, event_of
 from trainhouse.gateway.problems import busy
 from trainhouse.gateway.roles import Principal
 from trainhouse.gateway.settings import GatewaySettings
-from trainhouse.gateway.targets import MAX_TEXT_CHARS, kept_back, target_of
+from trainhouse.gateway.targets import names_in, target_of
 
 NO_ROLE = "nobody's role was asked for"
 State = dict[str, Any]
@@ -61,6 +60,15 @@ class Auditor:
         """Raises Problem 503 where an access must be told and cannot be."""
         if self._required and (self.log.full or self._grants.full):
             raise unaudited("more accesses wait to be written than this gateway keeps")
+
+    async def name(self, request: Request) -> None:
+        """Notes what the body of a request names, where its route takes one that it has read by now."""
+        if getattr(request.scope.get("route"), "body_field", None) is None:
+            return
+        try:
+            request.scope["state"]["in_body"] = names_in(await request.json())
+        except (ValueError, RecursionError):
+            pass  # no JSON: its route refuses it
 
     async def admit(self, request: Request, principal: Principal, why: str) -> None:
         """An access that is about to happen: told now, if its class is to be. Raises Problem 503 where it must be told and cannot be."""
@@ -135,7 +143,7 @@ def described(scope: Scope, state: State) -> tuple[Access, Grant]:
     principal: Principal | None = state.get("principal")
     client = scope.get("client")
     access = class_of(scope["method"], path)
-    target, text = target_of(scope)
+    target, text = target_of(scope, state.get("in_body", ()))
     grant = Grant(
         access=access.value,
         action=f"{scope['method']} {path}",
@@ -159,16 +167,9 @@ async def _text(request: Request) -> dict[str, str]:
     """The statement of a question in SQL, with the values bound to it, as it goes to the audit."""
     try:
         body = await request.json()  # as its route reads it: a body that only one of the two can read would run without a word here
-        text = kept_back(str(body["query"]))
-        if body.get("parameters"):
-            text += "\n-- parameters: " + orjson.dumps(body["parameters"]).decode()
+        return statement_text(str(body["query"]), body.get("parameters") or None)
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return {}  # no question: its route refuses it
-    whole = text.encode("utf-8", "replace")
-    if len(text) <= MAX_TEXT_CHARS:
-        return {"text": text}
-    half = MAX_TEXT_CHARS // 2  # the beginning alone could be a comment
-    return {"text": f"{text[:half]}…{text[1 - half :]}", "text_sha256": hashlib.sha256(whole).hexdigest()}
 
 
 def _now_ms() -> int:

@@ -86,6 +86,7 @@ def needs(role: Role) -> Callable[..., Awaitable[Principal]]:
     """A dependency: the principal, if it has this role at least; Problem 403 otherwise. The audit is told, or told of, what it lets in."""
 
     async def check(request: Request, principal: Annotated[Principal, Depends(_declared)]) -> Principal:
+        await gateway_of(request).audit.name(request)
         if not principal.may(role):
             held = ", ".join(r.name.lower() for r in principal.roles)
             raise Problem(403, "Forbidden", f"this needs the role {role.name.lower()}; your token has {held}")

@@ -1,36 +1,44 @@
 """What an access was about, for the audit: every thing that a request names.
 
 Holds: pure; all parts of an address count, so that a new route's are told before anybody thinks of it; of a question (what follows "?")
-those parameters that name things. What is longer than an event's target is cut there, and whole in the event's text.
+those parameters that name things, and of a body its members of these names. What is longer than an event's target is cut there, and whole
+in the event's text.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl
 
 from starlette.types import Scope
 
 from trainhouse.events import MemberRole, Project
+from trainhouse.events.audit_texts import MAX_TEXT_CHARS, kept_back
 
 MAX_TARGET_CHARS = 256
-MAX_TEXT_CHARS = 64 * 1024
 NAMING = frozenset({"job", "id", "run_id", "run_uuid", "experiment_id", "experiment_name", "path", "pool"})
-# A token, a session or a code that somebody put where a name belongs.
-_KEPT_BACK = re.compile(r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*|gAAAAA[\w=-]{20,}")
+NAMING_MANY = frozenset({"experiment_ids", "run_ids"})
 
 
-def kept_back(text: str) -> str:
-    """A text without tokens."""
-    return _KEPT_BACK.sub("…", text)
+def names_in(body: object) -> tuple[str, ...]:
+    """What the body of a request names, in its order, once each."""
+    if not isinstance(body, dict):
+        return ()
+    found: list[object] = []
+    for name, value in body.items():
+        if name in NAMING:
+            found.append(value)
+        elif name in NAMING_MANY and isinstance(value, list):
+            found += value
+    named = (str(value) for value in found if isinstance(value, str | int) and not isinstance(value, bool) and value != "")
+    return tuple(dict.fromkeys(named))
 
 
-def target_of(scope: Scope) -> tuple[str, str]:
+def target_of(scope: Scope, in_body: Sequence[str] = ()) -> tuple[str, str]:
     """The things that a request names; and all of them once more where they are more than a target holds, else nothing."""
     parts = [str(value) for value in scope.get("path_params", {}).values()]
     asked = parse_qsl(scope.get("query_string", b"").decode("utf-8", "replace"), errors="replace")
-    named = ",".join(value for name, value in asked if name in NAMING)
+    named = ",".join([*(value for name, value in asked if name in NAMING), *in_body])
     whole = kept_back("/".join([*parts, *([named] if named else [])]))
     if len(whole) <= MAX_TARGET_CHARS:
         return whole, ""

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import structlog
 
-from trainhouse.events import NodeHeartbeat, NodeProbeAsked, NodeProbed, OperationReplied
+from trainhouse.events import NodeAccess, NodeHeartbeat, NodeProbeAsked, NodeProbed, OperationReplied
 from trainhouse.workers.agent.adoption import launch_was_whole
 from trainhouse.workers.agent.core import (
     Action,
@@ -154,10 +154,12 @@ class Agent:
                 self._register()
             case Deaf(reason=reason):
                 raise CommandsLost(f"commands cannot be read any more: {reason}")
-            case OperationAsked(request=request, refusal=refusal):
-                self._p.operations.ask(request, self.state, self._clock_ms(), refusal)
+            case OperationAsked(request=request, refusal=refusal, asker=asker):
+                self._p.operations.ask(request, self.state, self._clock_ms(), refusal, asker)
             case OperationReplied():
                 self._p.reports.reply(heard)
+            case NodeAccess():
+                self._p.reports.accessed(heard)
             case NodeProbed():
                 self._p.reports.report(Report(heard, f"{heard.node_id}:{heard.boot_id}:probed:{heard.probe}:{heard.at_ms}"))
             case ShutdownAsked(grace_ms=grace_ms):
@@ -290,6 +292,7 @@ class Agent:
         if due(self._housekeep_at, now_ms, HOUSEKEEPING_MS):
             self._housekeep_at = now_ms + HOUSEKEEPING_MS
             self._p.state_file.save(self.state)
+            self._p.audit.turn(now_ms)
             if self._preparing is None or self._preparing.done():
                 self._preparing = self._p.workers.submit(self._p.starter.launcher.prepare)  # it waits while a launch holds it
         if due(self._clean_at, now_ms, CLEAN_MS):

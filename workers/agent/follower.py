@@ -31,6 +31,7 @@ from trainhouse.events.kafka import consumer, headers_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.signing import signature_of
 from trainhouse.events.topics import ALLOCATIONS, NODE_KEYS, OPERATIONS, POOLS, VERDICTS
+from trainhouse.workers.agent.accesses import NOBODY, Asker
 from trainhouse.workers.agent.core import Command
 from trainhouse.workers.agent.core.own_key import OwnKey
 from trainhouse.workers.agent.permission import Permission
@@ -54,6 +55,7 @@ class OperationAsked:
 
     request: DumpStacks | ExecuteCommand
     refusal: str = ""
+    asker: Asker = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +172,10 @@ class Follower:
             self._tell(Command(event))
         elif isinstance(event, DumpStacks | ExecuteCommand) and event.node_id == self._node_id:
             signature = signature_of(headers)
-            refusal = self._permission.refusal(envelope, message.value() or b"", signature, time.time_ns() // 1_000_000)
-            if refusal:
+            judged = self._permission.judged(envelope, message.value() or b"", signature, time.time_ns() // 1_000_000)
+            if refusal := judged.refusal:
                 log.warning("an operation is refused", type=envelope.type, job_id=event.job_id, id=str(envelope.id), reason=refusal)
-            self._tell(OperationAsked(event, refusal))
+            self._tell(OperationAsked(event, refusal, Asker(judged.who, judged.why, event.host)))
 
     def _event(self, message: Message) -> object:
         error = message.error()

@@ -22,6 +22,7 @@ from trainhouse.events.kafka import EventProducer, producer_config
 from trainhouse.events.keyfiles import kept_key
 from trainhouse.events.metering import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.agent import Agent
 from trainhouse.workers.agent.cleanup import Cleaner
 from trainhouse.workers.agent.code import CodeCache, Fetch
@@ -47,7 +48,7 @@ from trainhouse.workers.agent.probe import ProbePlan, Prober
 from trainhouse.workers.agent.rendezvous import RendezvousPorts
 from trainhouse.workers.agent.reports import Reports
 from trainhouse.workers.agent.secretfiles import SecretFiles
-from trainhouse.workers.agent.settings import AgentSettings, GatewayAddress
+from trainhouse.workers.agent.settings import NODE_KEY, AgentSettings, GatewayAddress
 from trainhouse.workers.agent.shipper import Shipper
 from trainhouse.workers.launcher import Launcher, RankLauncher, start_time_environment
 from trainhouse.workers.secretstore.resolving import Resolver
@@ -55,7 +56,6 @@ from trainhouse.workers.secretstore.settings import VaultSettings
 from trainhouse.workers.secretstore.store import SecretStore
 
 LAUNCH_THREADS = 4
-NODE_KEY = "node.key"
 MAX_INBOX = 10_000
 HEARTBEAT_TIMEOUT_MS = 5_000
 OWN_STATES_DEADLINE_S = 10.0
@@ -116,13 +116,14 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     leases = StoreLeases(store)
     cpus, memory_bytes = this_machine()
     confiner = confiner_of(settings, store, devices, memory_bytes)
+    audit = NodeAudit(node_id, bounded(inbox), now_ms)
     starter = RankStarter(
         launcher=launcher or Launcher(settings.interpreter or sys.executable, warm_start=settings.warm_start),
         agent_dir=folder,
         boot_id=boot_id,
         node=node_side(settings, store, devices.accelerators),
         code=CodeCache(folder / "code-cache", fetch_of(store), settings.keep_code_bytes),
-        secrets=secret_files(settings),
+        secrets=secret_files(settings, audit),
         leases=leases,
         ports=ports,
         interpreter=settings.interpreter,
@@ -136,7 +137,8 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         reports=reports,
         shipper=shipper,
         starter=starter,
-        operations=Operations(starter, bounded(inbox)),
+        operations=Operations(starter, bounded(inbox), audit),
+        audit=audit,
         notices=NoticeWatch(notice_sources(settings), inbox.put, settings.notice_deadline_s, now_ms),
         prober=Prober(probe_plan(settings, store, devices), store_environment(store) | store_keys(store), now_ms),
         own_states=OwnStatesTeller(node_id, lambda: S3ObjectStore(store.model_copy(update={"deadline_s": OWN_STATES_DEADLINE_S}))),
@@ -226,11 +228,11 @@ def store_environment(store: StoreSettings) -> dict[str, str]:
     return {f"TRAINHOUSE_S3_{name}": value for name, value in values.items() if value is not None}
 
 
-def secret_files(settings: AgentSettings) -> SecretFiles:
+def secret_files(settings: AgentSettings, audit: NodeAudit) -> SecretFiles:
     """The secrets of this node, and those of its attempts."""
     assert settings.secrets_dir is not None and settings.secrets_key_file is not None, "give resolved settings"
     store = SecretStore(settings.secrets_dir, settings.secrets_key_file)
-    return SecretFiles(store, settings.dir, Resolver(VaultSettings()), settings.secrets_runtime_dir)
+    return SecretFiles(store, settings.dir, Resolver(VaultSettings()), settings.secrets_runtime_dir, audit)
 
 
 def fetch_of(store: StoreSettings) -> Fetch:

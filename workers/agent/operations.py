@@ -1,7 +1,7 @@
 """Operations on running ranks for a person: their Python stacks now, or a command beside one of them.
 
-Holds: every rank that was asked for gets an answer that ends; secrets are masked in output; a command and its children end with its
-timeout. The number at once, and the output of each, are bounded.
+Holds: every rank that was asked for gets an answer that ends, and the audit is told of what was asked and how it ended; secrets are
+masked in output; a command and its children end with its timeout. The number at once, and the output of each, are bounded.
 Never: touches a rank's own process beyond reading its stack.
 """
 
@@ -15,10 +15,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainhouse.events import DumpStacks, ExecuteCommand, OperationReplied
+from trainhouse.workers.agent.accesses import EXEC, NOBODY, Access, Asker, NodeAudit, about_operation, command_text
 from trainhouse.workers.agent.core import AgentState, LocalAttempt
 from trainhouse.workers.agent.errors import NotLaunchable
 from trainhouse.workers.agent.folders import key_of
@@ -37,6 +38,8 @@ PART_BYTES = 64 * 1024
 # As a shell says of what may not be run.
 REFUSED = 126
 FLUSH_S = 0.3
+BUSY = "the node's agent is busy with other operations; ask again\n"
+NO_PROCESS = "the rank has no process now\n"
 
 Tell = Callable[[OperationReplied], None]
 
@@ -44,40 +47,65 @@ Tell = Callable[[OperationReplied], None]
 class Operations:
     """Runs operations in threads of its own; `tell` takes the answers."""
 
-    def __init__(self, starter: RankStarter, tell: Tell) -> None:
+    def __init__(self, starter: RankStarter, tell: Tell, audit: NodeAudit) -> None:
+        self._audit = audit
         self._starter = starter
         self._tell = tell
         self._workers = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="operation")
         self._waiting = 0
 
-    def ask(self, request: DumpStacks | ExecuteCommand, state: AgentState, now_ms: int, refusal: str = "") -> None:
+    def ask(self, request: DumpStacks | ExecuteCommand, state: AgentState, now_ms: int, refusal: str = "", asker: Asker = NOBODY) -> None:
         """Begins to answer, unless the request is void by now; says `refusal` where there is one. Returns at once."""
-        if request.expires_at_ms <= now_ms:
-            return
         attempts = [a for a in state.attempts.values() if a.key.job_id == request.job_id and a.has_processes]
         attempt = max(attempts, key=lambda a: a.key, default=None)
+        here = tuple(attempt.placement.ranks) if attempt else ()
+        asked = (request.rank,) if isinstance(request, ExecuteCommand) else here
+        void = f"it came after its end, {request.expires_at_ms} ms since 1970" if request.expires_at_ms <= now_ms else ""
+        absent = "" if asked and set(asked) <= set(here) else "no such rank of the job runs on this node now"
+        access = self._accessed(request, attempt, asked, asker, refusal or void or absent, judged=bool(refusal))
+        if void:
+            return
         if refusal:
-            asked = (request.rank,) if isinstance(request, ExecuteCommand) else attempt.placement.ranks if attempt else ()
             for rank in asked:
                 Answer(request, attempt, rank, self._tell).end(f"refused by node {request.node_id}: {refusal}\n", exit_code=REFUSED)
             return
         if isinstance(request, DumpStacks):
-            for rank in attempt.placement.ranks if attempt else ():
-                answer = Answer(request, attempt, rank, self._tell)
+            for rank in here:
+                answer = Answer(request, attempt, rank, self._tell, access)
                 self._run(answer, lambda answer=answer: self._stack(answer))  # type: ignore[misc]
             return
-        answer = Answer(request, attempt, request.rank, self._tell)
-        if attempt is None or request.rank not in attempt.placement.ranks:
+        answer = Answer(request, attempt, request.rank, self._tell, access)
+        if attempt is None or absent:
             answer.end(f"rank {request.rank} of job {request.job_id} does not run on this node now\n", exit_code=None)
         else:
             self._run(answer, lambda: self._execute(request, attempt, answer))
+
+    def _accessed(
+        self,
+        request: DumpStacks | ExecuteCommand,
+        attempt: LocalAttempt | None,
+        ranks: tuple[int, ...],
+        asker: Asker,
+        why_not: str,
+        *,
+        judged: bool,
+    ) -> Access | None:
+        """Tells the audit; the access, if it is let in. `judged`: what the asker's name rests on has the refusal in it."""
+        allocation = attempt.allocation if attempt is not None else None
+        known = self._starter.secrets.known(allocation) if allocation is not None and isinstance(request, ExecuteCommand) else ()
+        about = about_operation(request, allocation, ranks, command_text(request, known))
+        action = type(request).__name__
+        if not why_not:
+            return self._audit.granted(EXEC, action, asker, **about)
+        self._audit.refused(EXEC, action, asker if judged and asker.why else replace(asker, why=why_not), **about)
+        return None
 
     def close(self) -> None:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def _run(self, answer: "Answer", work: Callable[[], None]) -> None:
         if self._waiting >= MAX_WAITING:
-            answer.end("the node's agent is busy with other operations; ask again\n", exit_code=None)
+            answer.end(BUSY, exit_code=None, why=BUSY.strip())
             return
         self._waiting += 1
 
@@ -85,7 +113,7 @@ class Operations:
             try:
                 work()
             except (OSError, NotLaunchable, subprocess.SubprocessError) as error:
-                answer.end(f"{error}\n", exit_code=None)
+                answer.end(f"{error}\n", exit_code=None, why=f"not done: {type(error).__name__}")
             finally:
                 self._waiting -= 1
 
@@ -95,7 +123,7 @@ class Operations:
         assert answer.attempt is not None
         process = read_process(paths_of(self._starter.agent_dir, answer.attempt.key).rank(answer.rank).pid)
         if process is None:
-            answer.end("the rank has no process now\n", exit_code=None)
+            answer.end(NO_PROCESS, exit_code=None, why=NO_PROCESS.strip())
             return
         answer.end(dump_stack(process.pid), exit_code=None)
 
@@ -114,7 +142,7 @@ class Operations:
             if text:
                 answer.part(text)
         last = decoder.decode(masker.flush(), final=True)
-        answer.end(last + run.note, exit_code=run.exit_code)
+        answer.end(last + run.note, exit_code=run.exit_code, why=run.note.strip())
 
     def _confined(self, paths: AttemptPaths) -> Path | None:
         """The attempt's folder, whose record says what confines its ranks; None where nothing does. Raises NotLaunchable."""
@@ -137,7 +165,9 @@ class Answer:
     attempt: LocalAttempt | None
     rank: int
     tell: Tell
+    access: Access | None = None
     parts: int = 0
+    size_bytes: int = 0
 
     def part(self, text: str, exit_code: int | None = None, done: bool = False) -> None:
         self.tell(
@@ -154,9 +184,13 @@ class Answer:
             )
         )
         self.parts += 1
+        self.size_bytes += len(text.encode("utf-8", "replace"))
 
-    def end(self, text: str, exit_code: int | None) -> None:
+    def end(self, text: str, exit_code: int | None, why: str = "") -> None:
+        """The last part; `why`: for the audit, where it did not go as asked."""
         self.part(text, exit_code, done=True)
+        if self.access is not None:
+            self.access.ended((self.rank,), exit_code, self.size_bytes, why)
 
 
 class Command:

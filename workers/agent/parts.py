@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainhouse.events import NodeProbed, OperationReplied
+from trainhouse.events import NodeAccess, NodeProbed, OperationReplied
+from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.cleanup import Cleaner
 from trainhouse.workers.agent.core import AgentInput
 from trainhouse.workers.agent.folders import StateFile
@@ -23,7 +24,7 @@ from trainhouse.workers.agent.probe import Prober
 from trainhouse.workers.agent.reports import Reports
 from trainhouse.workers.agent.shipper import Shipper
 
-Message = AgentInput | Located | OperationAsked | Deaf | OperationReplied | NodeProbed
+Message = AgentInput | Located | OperationAsked | Deaf | OperationReplied | NodeAccess | NodeProbed
 Inbox = queue.SimpleQueue[Message]
 
 
@@ -45,6 +46,7 @@ class Parts:
     shipper: Shipper
     starter: RankStarter
     operations: Operations
+    audit: NodeAudit
     notices: NoticeWatch
     prober: Prober
     own_states: OwnStatesTeller

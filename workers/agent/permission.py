@@ -52,6 +52,15 @@ def read_keys(path: Path | None) -> dict[str, KnownKey]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Whether an operation is done, and for whom. `who`: empty where nothing could be believed; `why`: what that rests on."""
+
+    refusal: str = ""
+    who: str = ""
+    why: str = ""
+
+
 @dataclass(slots=True)
 class Permission:
     """One agent's. `required`: what is not signed is refused. `started_ms`: when this agent began to remember what it obeyed."""
@@ -60,6 +69,21 @@ class Permission:
     required: bool
     started_ms: int = 0
     _seen: OrderedDict[str, int] = field(default_factory=OrderedDict)
+
+    def judged(self, envelope: Envelope, value: bytes, signature: Signature | None, now_ms: int) -> Judged:
+        """What the agent makes of a request, for the audit too."""
+        refusal = self.refusal(envelope, value, signature, now_ms)
+        asked = getattr(envelope.event, "requested_by", None)
+        claimed = asked.name if asked is not None else ""
+        says = f"; it says that {claimed} asks" if claimed else ""
+        key = self.keys.get(signature.public_key) if signature is not None and signature.holds(OPERATIONS, value) else None
+        if key is None:
+            why = f"{refusal}{says}" if refusal else "not signed by a known key, which this node allows: the name is what the request says"
+            return Judged(refusal, "" if refusal else claimed, why)
+        if key.holder == OPERATOR:
+            return Judged(refusal, key.name, refusal + says if refusal else f"signed with the operations key {key.name}{says}")
+        role = asked.role if asked is not None else ""
+        return Judged(refusal, claimed, refusal or f"the gateway {key.name} signed it for a {role}")
 
     def refusal(self, envelope: Envelope, value: bytes, signature: Signature | None, now_ms: int) -> str:
         """Why the agent does not do it; empty where it does."""

@@ -1,4 +1,4 @@
-"""Sends the agent's own events: reports to control, heartbeats, replies to operations.
+"""Sends the agent's own events: reports to control, heartbeats, replies to operations, accesses.
 
 Holds: reports leave in the order in which the machine made them; those made before the node is registered wait for that. The brokers hold a
 heartbeat of an incarnation before it registers, so that the detector knows it: however soon its silence begins, it is told of by that name.
@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaException
 
-from trainhouse.events import Envelope, Event, NodeHeartbeat, OperationReplied, envelope_of
+from trainhouse.events import Envelope, Event, NodeAccess, NodeHeartbeat, OperationReplied, envelope_of
 from trainhouse.events.kafka import EventProducer
-from trainhouse.events.topics import CONTROL, HEARTBEATS, OPERATION_REPLIES
+from trainhouse.events.node_audit import Outcome
+from trainhouse.events.topics import CONTROL, HEARTBEATS, NODE_AUDIT, OPERATION_REPLIES
 from trainhouse.workers.agent.core import AttemptKey, Identity, Report
 from trainhouse.workers.agent.outbox import Outbox
 
@@ -70,6 +71,12 @@ class Reports:
         """Sends a part of an answer to an operation."""
         event_id = f"{reply.request_id}:{reply.node_id}:{reply.rank}:{reply.part}"
         self._outbox.offer(OPERATION_REPLIES, self._wrap(reply, event_id), key=reply.request_id)
+
+    def accessed(self, access: NodeAccess) -> None:
+        """Sends what the audit is told."""
+        place = ",".join(map(str, access.ranks)) if access.outcome is Outcome.ENDED else ""
+        event_id = f"{self._node_id}:access:{access.access_id}:{access.outcome}:{place}"[:512]
+        self._outbox.offer(NODE_AUDIT, self._wrap(access, event_id), key=self._node_id)
 
     def _wrap_beat(self, beat: NodeHeartbeat) -> Envelope:
         return self._wrap(beat, f"{beat.node_id}:{beat.incarnation}:beat:{beat.sequence}")

@@ -2,7 +2,7 @@
 
 Holds: a job gets its own project's secrets and those that are granted to it, whatever its admission said. The folder of an attempt is
 0700, each file 0600 and replaced in one step; it goes when the last process of the attempt is gone, and what an agent left behind goes at
-the next look. A refresh that fails leaves what was there.
+the next look. A refresh that fails leaves what was there. The audit is told which secrets were resolved for which job, or refused.
 Never: puts a value into a message, an event, a log, or on a disk.
 """
 
@@ -11,8 +11,9 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -21,6 +22,7 @@ import structlog
 from trainhouse.events import GangAllocated
 from trainhouse.events.secretnames import SecretRefusedError, variable_of
 from trainhouse.private_files import write_private
+from trainhouse.workers.agent.accesses import SECRET, NodeAudit, about_secrets
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.errors import NotLaunchable
 from trainhouse.workers.secretstore.errors import SecretError
@@ -29,6 +31,7 @@ from trainhouse.workers.secretstore.store import SecretStore
 
 MAX_SUPERSEDED = 64
 RUNTIME_FOLDERS = ("/run", "/dev/shm")  # nosec B108  # tmpfs, a folder of its own in it
+Names = dict[str, str]  # secrets by their whole names, with where each is
 log = structlog.get_logger(__name__)
 
 
@@ -48,13 +51,18 @@ class SecretFiles:
     agent_dir: Path
     resolver: Resolver = field(default_factory=Resolver)
     runtime: Path | None = None
+    audit: NodeAudit | None = None
 
     def hand_out(self, allocation: GangAllocated) -> AttemptSecrets:
         """Resolves what the job names and writes it for its ranks. Blocks on servers. Raises NotLaunchable."""
         wanted = allocation.spec.secrets
         if not wanted:
             return AttemptSecrets()
-        values = self.values(allocation.spec.project, wanted)
+        with self._told(allocation, "launch") as resolved:
+            return self._hand_out(allocation, wanted, resolved)
+
+    def _hand_out(self, allocation: GangAllocated, wanted: Iterable[str], resolved: Names) -> AttemptSecrets:
+        values = self.values(allocation.spec.project, wanted, resolved)
         folder = self.folder_of(allocation.job_id, int(allocation.epoch))
         try:
             _private_folder(self.root())
@@ -65,9 +73,12 @@ class SecretFiles:
             raise NotLaunchable(f"the secrets of the job could not be written to {folder}: {error.strerror}", retryable=True) from error
         return AttemptSecrets(values, folder)
 
-    def values(self, project: str, wanted: Iterable[str]) -> dict[str, str]:
-        """Values by variable, for a job of this project. Blocks. Raises NotLaunchable that names what is missing or not granted."""
-        return {variable_of(name): self._value(project, name) for name in dict.fromkeys(wanted)}
+    def values(self, project: str, wanted: Iterable[str], resolved: Names | None = None) -> dict[str, str]:
+        """Values by variable, for a job of this project; `resolved` gets whose they are. Blocks.
+
+        Raises NotLaunchable that names what is missing or not granted.
+        """
+        return {variable_of(name): self._value(project, name, resolved) for name in dict.fromkeys(wanted)}
 
     def handed(self, allocation: GangAllocated) -> AttemptSecrets:
         """What the ranks of a running attempt have now. Raises NotLaunchable where that is not there."""
@@ -78,7 +89,19 @@ class SecretFiles:
             names = [variable_of(wanted) for wanted in allocation.spec.secrets]
             return AttemptSecrets({name: (folder / name).read_text("utf-8", "surrogateescape") for name in names}, folder)
         except FileNotFoundError:
-            return AttemptSecrets(self.values(allocation.spec.project, allocation.spec.secrets))
+            with self._told(allocation, "command") as resolved:
+                return AttemptSecrets(self.values(allocation.spec.project, allocation.spec.secrets, resolved))
+
+    def known(self, allocation: GangAllocated) -> list[str] | None:
+        """All values that the ranks of a running attempt have or had, as they lie there; None where they cannot be read. Asks no server."""
+        if not allocation.spec.secrets:
+            return []
+        try:
+            folder = self.folder_of(allocation.job_id, int(allocation.epoch))
+            found = [path.read_text("utf-8", "surrogateescape") for path in folder.iterdir()]
+            return found if all((folder / variable_of(wanted)).is_file() for wanted in allocation.spec.secrets) else None
+        except (OSError, NotLaunchable):
+            return None
 
     def refresh(self, allocations: Iterable[GangAllocated]) -> int:
         """Resolves the secrets of running attempts again and replaces what changed; how many values did. Blocks."""
@@ -87,7 +110,11 @@ class SecretFiles:
             folder = self.folder_of(allocation.job_id, int(allocation.epoch))
             for wanted in allocation.spec.secrets if folder.is_dir() else ():
                 try:
-                    changed += _write(folder, self.values(allocation.spec.project, [wanted]))
+                    resolved: Names = {}
+                    now_changed = _write(folder, self.values(allocation.spec.project, [wanted], resolved))
+                    if now_changed:
+                        self._tell(allocation, "refresh", resolved)
+                    changed += now_changed
                 except (NotLaunchable, OSError) as error:
                     log.warning("a secret stays as it was: it could not be read again", job=allocation.job_id, reason=str(error))
         return changed
@@ -116,10 +143,30 @@ class SecretFiles:
     def folder_of(self, job_id: str, epoch: int) -> Path:
         return self.root() / f"{job_id}.{epoch}"
 
-    def _value(self, project: str, wanted: str) -> str:
+    @contextmanager
+    def _told(self, allocation: GangAllocated, action: str) -> Iterator[Names]:
+        """Tells the audit what was resolved within, or why it was refused."""
+        resolved: Names = {}
+        try:
+            yield resolved
+        except NotLaunchable as error:
+            if self.audit is not None:
+                who, about = about_secrets(allocation, dict.fromkeys(allocation.spec.secrets, ""))
+                self.audit.refused(SECRET, f"secrets {action}", replace(who, why=str(error)), **about)
+            raise
+        self._tell(allocation, action, resolved)
+
+    def _tell(self, allocation: GangAllocated, action: str, resolved: Names) -> None:
+        if self.audit is not None:
+            who, about = about_secrets(allocation, resolved)
+            self.audit.granted(SECRET, f"secrets {action}", who, **about)
+
+    def _value(self, project: str, wanted: str, resolved: Names | None = None) -> str:
         try:
             record = self.store.usable(project, wanted)
             if record is not None:
+                if resolved is not None:
+                    resolved[str(record.name)] = record.kind + ("" if record.name.project == project else f", granted to {project}")
                 return self.resolver.value(record)
         except SecretRefusedError as error:
             raise NotLaunchable(str(error), retryable=False) from error

@@ -16,6 +16,7 @@ from trainhouse.events.ids import NodeId
 from trainhouse.events.settings import TomlSection
 
 MIB = 1024 * 1024
+NODE_KEY = "node.key"  # in `dir`
 
 
 class GatewayAddress(TomlSection):

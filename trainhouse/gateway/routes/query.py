@@ -18,9 +18,9 @@ from trainhouse.gateway.auth import Viewer
 from trainhouse.gateway.context import Here
 from trainhouse.gateway.errors import Problem, SqlRefused
 from trainhouse.gateway.roles import Principal, Role
-from trainhouse.gateway.row_counts import rows_of
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.projections.endpoint.gate import Passed
+from trainhouse.projections.endpoint.row_counts import rows_of
 from trainhouse.projections.errors import QueryRefused
 
 router = APIRouter(prefix="/v1", tags=["sql"])

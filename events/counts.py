@@ -1,6 +1,6 @@
 """Counts of what repeats, by kind: which of it is told at once, and which later with a count, at a bounded rate.
 
-Holds: pure. What is counted of a kind within WINDOW_MS is told once; all counts together are all that came.
+Holds: pure. What is counted of a kind within a window is told once; all counts together are all that came.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ class Count(Generic[First]):
 
 
 class Counts(Generic[Kind, First]):
-    """The counts of all kinds. `per_minute`: so many are told at most; `stays`: a kind that was told stays known for another window."""
+    """The counts of all kinds. `per_minute`: so many are told at most; `window_ms`: how long one is counted; `stays`: a kind that was told
+    stays known for another window."""
 
-    def __init__(self, per_minute: int, max_kinds: int, *, stays: bool) -> None:
+    def __init__(self, per_minute: int, max_kinds: int, *, stays: bool, window_ms: int = WINDOW_MS) -> None:
         self._per_minute = per_minute
         self._max_kinds = max_kinds
         self._stays = stays
+        self._window_ms = window_ms
         self._counted: dict[Kind, Count[First]] = {}
         self._minute_ms = 0
         self._told = 0
@@ -60,7 +62,7 @@ class Counts(Generic[Kind, First]):
         """What was counted for long enough; as many as may be told now, the rest later."""
         told = []
         for kind, counted in list(self._counted.items()):
-            if now_ms - counted.since_ms < WINDOW_MS:
+            if now_ms - counted.since_ms < self._window_ms:
                 continue
             if counted.count == 0:
                 del self._counted[kind]

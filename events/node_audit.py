@@ -1,0 +1,52 @@
+"""What a node's agent let happen, refused, or saw end: commands, stacks, secrets.
+
+Holds: texts that come from callers are bounded; a refusal that was repeated is one event with a count, and the counts add up.
+Never: the value of a secret.
+"""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from trainhouse.events.base import Event
+
+
+class Outcome(StrEnum):
+    """What became of an access. ENDED: one that was granted is over."""
+
+    GRANTED = "granted"
+    REFUSED = "refused"
+    ENDED = "ended"
+
+
+class NodeAccess(Event, type="trainhouse.access.node.v1"):
+    """An access to what a node has, by its agent or by whoever changes the node's secrets; signed with the node's key.
+
+    `access` is its class: exec (commands and stacks), secret (what a launch gets, and changes of secrets). `sub` is empty where nothing
+    could be believed. An ENDED one has the `access_id` of its GRANTED one.
+    """
+
+    at_ms: int
+    since_ms: int
+    count: int = Field(1, ge=1)
+    outcome: Outcome
+    access: str = Field(max_length=32)
+    action: str = Field(max_length=256, description="as ExecuteCommand, or secrets grant")
+    target: str = Field("", max_length=256)
+    node_id: str = Field("", max_length=256)
+    job_id: str = Field("", max_length=512)
+    project: str = Field("", max_length=128)
+    attempt: int | None = Field(None, ge=0)
+    ranks: tuple[int, ...] = Field((), max_length=1024)
+    sub: str = Field("", max_length=128)
+    address: str = Field("", max_length=64, description="the host from which it was asked, as the request says")
+    reason: str = Field("", max_length=1024, description="what the name rests on, or why it was refused")
+    access_id: str = Field("", max_length=64)
+    text: str = Field("", max_length=65_536, description="the command, or names of secrets; values are masked")
+    text_sha256: str = Field("", max_length=64, description="of the whole text, where it was cut")
+    exit_code: int | None = None
+    size_bytes: int = Field(0, ge=0)
+    took_ms: int | None = Field(None, ge=0)
+
+    def subject(self) -> str:
+        return self.node_id or "unknown"

@@ -1,0 +1,84 @@
+"""The SQL port's audit on its way to Kafka: kept until the brokers have it, up to a bound; what goes beyond is counted and told.
+
+Never: waits, but at its end, and there CLOSE_S at most.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+
+import structlog
+
+from trainhouse.events import AuditLost, Event, envelope_of
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.kafka import EventProducer
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import AUDIT
+
+SOURCE = "trainhouse/projector"
+CLOSE_S = 3.0
+log = structlog.get_logger(__name__)
+
+
+class AuditWay:
+    """One projector's. A record waits for as long as the brokers are away; at most `most_waiting` do."""
+
+    def __init__(self, kafka: KafkaSettings, most_waiting: int) -> None:
+        self._most_waiting = most_waiting
+        more = {"message.timeout.ms": 0, "queue.buffering.max.messages": most_waiting + 1}
+        self._producer = EventProducer(kafka, **more)
+        self._lock = threading.Lock()
+        self._waiting = self._untold = self.lost = 0
+        self._untold_since_ms = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the next one would be lost."""
+        return self._waiting >= self._most_waiting
+
+    def offer(self, event: Event) -> None:
+        """Sends an event without waiting; one for which there is no room is counted as lost."""
+        if self.full:
+            self._lose(1)
+            return
+        self._count(1)
+        now_ms = time.time_ns() // 1_000_000
+        envelope = envelope_of(event, id=secrets.token_hex(16), source=SOURCE, now_ms=now_ms)
+        try:
+            self._producer.send(AUDIT, envelope, on_ack=lambda error, _: self._acked(taken=error is None))
+        except BufferError:
+            self._acked(taken=False)
+
+    def turn(self) -> None:
+        """Hears what the brokers took, and tells what was lost as soon as there is room."""
+        self._producer.poll(0)
+        if self._untold and self._waiting < self._most_waiting:
+            count, self._untold = self._untold, 0
+            reason = "the brokers did not take them, and there was no room to keep more"
+            now_ms = time.time_ns() // 1_000_000
+            self.offer(AuditLost(at_ms=now_ms, since_ms=self._untold_since_ms, count=count, source=SOURCE, reason=reason))
+
+    def close(self) -> None:
+        """Waits for the brokers for CLOSE_S."""
+        try:
+            self._producer.flush(CLOSE_S)
+        except BusUnavailable as error:
+            log.warning("events of the audit are lost", reason=str(error))
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self._waiting += more
+
+    def _acked(self, *, taken: bool) -> None:
+        self._count(-1)
+        if not taken:
+            self._lose(1)
+
+    def _lose(self, count: int) -> None:
+        self.lost += count
+        self._untold_since_ms = self._untold_since_ms if self._untold else time.time_ns() // 1_000_000
+        self._untold += count
+        if self.lost == count or self.lost % 1000 == 0:
+            log.warning("events of the audit are lost: the brokers do not take them, and no room is left to keep more", lost=self.lost)

@@ -1,0 +1,229 @@
+"""What happens on a node is in the audit: commands and stacks, obeyed or refused, by whom, and how they ended; without secrets."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trainhouse.events import (
+    AskedVia,
+    DumpStacks,
+    Envelope,
+    ExecuteCommand,
+    GangAllocated,
+    JobSpec,
+    NodeAccess,
+    NodeKeyed,
+    NodePlacement,
+    OperationReplied,
+    RequestedBy,
+    encode,
+    envelope_of,
+)
+from trainhouse.events.archive.reading import RECORDED
+from trainhouse.events.commands import masked_command
+from trainhouse.events.grants import TOPIC, WRITE, allowed
+from trainhouse.events.node_audit import Outcome
+from trainhouse.events.secretnames import SecretName
+from trainhouse.events.signing import SigningKey, signature_of
+from trainhouse.events.topics import AUDIT, CONTROL, NODE_AUDIT, NODE_KEYS, OPERATIONS
+from trainhouse.projections.clickhouse import connect_embedded
+from trainhouse.projections.facts import FactsBuilder
+from trainhouse.projections.migrate import migrate
+from trainhouse.projections.record import Record
+from trainhouse.projections.registry import FACTS, TABLES
+from trainhouse.projections.schema import read_schemas
+from trainhouse.workers.agent.accesses import MINUTE_MS, REFUSALS_PER_MINUTE, WITHHELD, Asker, NodeAudit
+from trainhouse.workers.agent.core import AgentState, AttemptKey, LocalAttempt
+from trainhouse.workers.agent.core.state import Running
+from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.launching import paths_of
+from trainhouse.workers.agent.node import new_identity
+from trainhouse.workers.agent.operations import REFUSED, Operations
+from trainhouse.workers.agent.outbox import SIGNED
+from trainhouse.workers.agent.permission import KnownKey, Permission
+from trainhouse.workers.agent.secretfiles import SecretFiles, runtime_folder
+from trainhouse.workers.secretstore.records import SecretRecord
+from trainhouse.workers.secretstore.store import SecretStore
+
+NOW_MS = 1_700_000_000_000
+VALUE = "plain words of vision"
+GATEWAY, OPERATOR, STRANGER = SigningKey.made(), SigningKey.made(), SigningKey.made()
+KEYS = {GATEWAY.public_key: KnownKey("gateway", "g"), OPERATOR.public_key: KnownKey("operator", "root-1")}
+ANA = Asker("ana", "the gateway g signed it for a submitter", "login-1")
+
+
+@dataclass
+class Node:
+    """A node's agent as far as operations go, with one running attempt of two ranks."""
+
+    operations: Operations
+    state: AgentState
+    secrets: SecretFiles
+    allocation: GangAllocated
+    replies: list[OperationReplied] = field(default_factory=list)
+    accesses: list[NodeAccess] = field(default_factory=list)
+    done: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def ask(self, request: DumpStacks | ExecuteCommand, refusal: str = "", asker: Asker = ANA) -> list[NodeAccess]:
+        """What the audit is told, until every rank has its answer."""
+        before = len(self.accesses)
+        self.operations.ask(request, self.state, NOW_MS, refusal, asker)
+        for _ in range(2 if isinstance(request, DumpStacks) and not refusal else 1):
+            assert self.done.acquire(timeout=30)
+        return self.accesses[before:]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    try:
+        runtime_folder(None)
+    except NotLaunchable as error:
+        pytest.skip(str(error))
+    spec = JobSpec.model_validate({"project": "vision", "secrets": ["HUB_TOKEN"], "runtime": {"command": ["python"]}})
+    place = NodePlacement(node_id="n", boot_id="b", address="127.0.0.1", first_rank=0, devices=("d", "e"))
+    ids = {"job_id": "j", "attempt": 1, "epoch": 3, "pool": "p", "spec": spec, "spec_sha256": spec.sha256()}
+    allocation = GangAllocated.model_validate({**ids, "placements": (place,), "master_address": "127.0.0.1", "master_port": 1})
+    store = SecretStore(tmp_path / "secrets", tmp_path / "secrets.key")
+    store.put(SecretRecord(SecretName("vision", "HUB_TOKEN"), VALUE.encode()))
+    files = SecretFiles(store, tmp_path / "agent")
+    files.hand_out(allocation)
+    starter = SimpleNamespace(
+        agent_dir=tmp_path / "agent", secrets=files, interpreter=sys.executable, confiner=None, environment_of=lambda *_: {"PATH": "/bin"}
+    )
+    paths_of(tmp_path / "agent", AttemptKey("j", 3)).code.mkdir(parents=True)
+    state = AgentState(new_identity("n", "b", "p"), {AttemptKey("j", 3): LocalAttempt(allocation, place, Running())})
+    made: Any = Node(None, state, files, allocation)  # type: ignore[arg-type]
+    tell = lambda access: (made.accesses.append(access), access.outcome is Outcome.GRANTED or made.done.release())  # noqa: E731
+    made.operations = Operations(starter, made.replies.append, NodeAudit("n", tell, lambda: NOW_MS))  # type: ignore[arg-type]
+    yield made
+    made.operations.close()
+    files.sweep(())
+    files.root().rmdir()
+
+
+def execute(*command: str, rank: int = 0, expires_ms: int = NOW_MS + 60_000) -> ExecuteCommand:
+    fields = {"request_id": "r", "node_id": "n", "job_id": "j", "expires_at_ms": expires_ms, "rank": rank, "command": command}
+    return ExecuteCommand.model_validate(fields | {"timeout_s": 20, "host": "login-1"})
+
+
+def test_a_command_is_told_before_it_runs_and_when_it_ended_with_its_code(node: Node) -> None:
+    began, ended = node.ask(execute("sh", "-c", "echo hello; exit 7"))
+    assert began.outcome is Outcome.GRANTED and ended.outcome is Outcome.ENDED and ended.access_id == began.access_id
+    assert (began.sub, began.reason, began.address) == ("ana", ANA.why, "login-1")
+    assert (began.job_id, began.node_id, began.attempt, began.ranks, began.project) == ("j", "n", 1, (0,), "vision")
+    assert "echo hello" in began.text and began.target == "j/n/0"
+    assert (ended.exit_code, ended.size_bytes, ended.ranks) == (7, len("hello\n"), (0,))
+
+
+def test_secrets_of_the_job_and_what_looks_like_one_are_masked_in_the_command(node: Node) -> None:
+    key = "Zq81mXk20PwLr7Bd93TyHs"
+    (began, _) = node.ask(execute("echo", VALUE, VALUE.encode().hex(), f"--token={key}", "--password", "hunter22", "plain"))
+    assert VALUE not in began.text and VALUE.encode().hex() not in began.text
+    assert key not in began.text and "hunter22" not in began.text and "plain" in began.text and "***" in began.text
+
+
+def test_a_command_is_not_shown_where_the_jobs_secrets_cannot_be_read(node: Node) -> None:
+    (node.secrets.folder_of("j", 3) / "HUB_TOKEN").unlink()
+    began, *_ = node.ask(execute("echo", VALUE))
+    assert began.text == WITHHELD
+
+
+def test_a_refusal_is_told_with_its_reason_and_no_command_runs(node: Node) -> None:
+    (refused,) = node.ask(execute("echo", "x"), "alice is a viewer", Asker("alice", "alice is a viewer"))
+    assert refused.outcome is Outcome.REFUSED and (refused.sub, refused.reason) == ("alice", "alice is a viewer")
+    assert [r.exit_code for r in node.replies] == [REFUSED] and "echo x" in refused.text
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"), [(execute("id", rank=5), "no such rank"), (execute("id", expires_ms=NOW_MS), "after its end")]
+)
+def test_what_is_void_or_of_no_rank_here_is_told_as_refused(node: Node, request_: ExecuteCommand, why: str) -> None:
+    (refused,) = node.ask(request_)
+    assert refused.outcome is Outcome.REFUSED and why in refused.reason and refused.sub == "ana"
+
+
+def test_stacks_are_told_once_and_their_end_for_each_rank(node: Node) -> None:
+    fields = {"request_id": "r", "node_id": "n", "job_id": "j", "expires_at_ms": NOW_MS + 60_000}
+    began, *ends = node.ask(DumpStacks.model_validate(fields))
+    assert began.action == "DumpStacks" and began.ranks == (0, 1) and sorted(e.ranks[0] for e in ends) == [0, 1]
+
+
+def test_a_flood_of_refusals_is_told_as_counts_that_add_up() -> None:
+    told: list[NodeAccess] = []
+    now = [NOW_MS]
+    audit = NodeAudit("n", told.append, lambda: now[0])
+    for _ in range(REFUSALS_PER_MINUTE + 500):
+        audit.refused("exec", "ExecuteCommand", Asker(why="no"))
+    assert len(told) == REFUSALS_PER_MINUTE
+    now[0] += MINUTE_MS
+    audit.turn(now[0])
+    assert len(told) == REFUSALS_PER_MINUTE + 1 and sum(t.count for t in told) == REFUSALS_PER_MINUTE + 500
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "who", "why"),
+    [
+        (OPERATOR, RequestedBy(name="bob", via=AskedVia.OPERATOR), "root-1", "operations key root-1; it says that bob asks"),
+        (GATEWAY, RequestedBy(name="ana", via=AskedVia.GATEWAY, role="submitter"), "ana", "g signed it for a submitter"),
+        (GATEWAY, RequestedBy(name="eve", via=AskedVia.GATEWAY, role="viewer"), "eve", "eve is a viewer"),
+        (
+            STRANGER,
+            RequestedBy(name="ana", via=AskedVia.GATEWAY, role="admin"),
+            "",
+            "operations keys; it says that ana asks",
+        ),
+        (None, RequestedBy(name="ana", via=AskedVia.GATEWAY, role="admin"), "", "not signed"),
+    ],
+)
+def test_a_name_is_told_only_as_far_as_its_signature_vouches(key: SigningKey | None, asked: RequestedBy, who: str, why: str) -> None:
+    envelope = envelope_of(execute("id").model_copy(update={"requested_by": asked}), id="e", source="s", now_ms=NOW_MS)
+    value = encode(envelope)
+    signature = None if key is None else signature_of([key.header(OPERATIONS, value)])
+    judged = Permission(KEYS, required=True).judged(envelope, value, signature, NOW_MS)
+    assert judged.who == who and why in judged.why
+
+
+def test_words_that_are_no_secrets_are_shown() -> None:
+    for words in (("ls", "-l", "/tmp"), ("python", "-c", "print(1)"), ("nvidia-smi", "--query-gpu=name"), ("env", "NCCL_DEBUG=INFO")):
+        assert "***" not in masked_command(words)
+    word = "hunter22"
+    for words in (("curl", "-H", "Authorization: Bearer abcdefghijklmnop1234"), ("sh", "-c", f"export DB_PASSWORD='{word}'; run")):
+        assert "***" in masked_command(words) and "hunter22" not in masked_command(words) and "mnop1234" not in masked_command(words)
+
+
+def test_agents_write_this_topic_signed_and_never_the_gateways_audit() -> None:
+    assert allowed("agent", TOPIC, NODE_AUDIT, WRITE) and not allowed("agent", TOPIC, AUDIT, WRITE)
+    assert NODE_AUDIT in SIGNED and {AUDIT, NODE_AUDIT} <= set(RECORDED)
+
+
+def record(topic: str, envelope: Envelope, offset: int, key: SigningKey | None = None, signed_for: str = "") -> Record:
+    value = encode(envelope)
+    return Record(topic, 0, offset, NOW_MS, b"n", value, () if key is None else (key.header(signed_for or topic, value),))
+
+
+def test_the_view_says_whether_the_node_itself_told_it(tmp_path: Path) -> None:
+    own, other = SigningKey.made(), SigningKey.made()
+    keyed = NodeKeyed.model_validate({"node_id": "n", "pool": "p", "public_key": own.public_key, "at_ms": 1})
+    records = [record(NODE_KEYS, envelope_of(keyed, id="k", source="s", now_ms=1), 0)]
+    for offset, (key, topic) in enumerate([(own, ""), (other, ""), (None, ""), (own, CONTROL)]):
+        fields = {"at_ms": NOW_MS, "since_ms": NOW_MS, "outcome": "ended", "access": "exec", "action": "ExecuteCommand", "node_id": "n"}
+        access = NodeAccess.model_validate(fields | {"job_id": "j", "ranks": [1], "exit_code": 3, "sub": "ana", "text": "id"})
+        records.append(record(NODE_AUDIT, envelope_of(access, id=f"e{offset}", source="s", now_ms=1), offset, key, topic))
+    clickhouse = connect_embedded(tmp_path / "clickhouse", 1024**3, 2)
+    try:
+        migrate(clickhouse)
+        for name, table in FactsBuilder(FACTS, read_schemas(clickhouse, TABLES)).build(records, {}).tables.items():
+            clickhouse.insert(name, table, name)
+        found = clickhouse.rows("SELECT event_id, vouched, user, exit_code, ranks, job_id, text FROM audit ORDER BY event_id")
+        assert [row[1] for row in found] == ["node", "another key", "unsigned", "unsigned"]
+        assert found[0][2:] == ("ana", 3, [1], "j", "id")
+    finally:
+        clickhouse.close()
