@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
 from tests.waiting import until
-from trainhouse.deploy.local import parts
+from trainhouse.client import http_way
+from trainhouse.deploy.local import client_config, parts
 from trainhouse.deploy.local.layout import COUNT, StackFolder
 from trainhouse.deploy.local.ports import LOOPBACK, listening
+from trainhouse.deploy.local.stack import ps
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
@@ -50,10 +55,18 @@ class Stack:
         return self.ok("up", "--detach", *arguments)
 
     def parts(self) -> dict[str, dict[str, Any]]:
+        """What `ps --json` prints, without a process for each look."""
+        return {row.name: asdict(row) for row in ps(self.data_dir)}
+
+    def printed_parts(self) -> dict[str, dict[str, Any]]:
         rows = [json.loads(line) for line in self.ok("ps", "--json").splitlines()]
         return {row["name"]: row for row in rows}
 
     def exports(self) -> dict[str, str]:
+        """What `env` prints, without a shell for each look."""
+        return client_config.exports(self.folder)
+
+    def evaluated_exports(self) -> dict[str, str]:
         script = f'eval "$({subprocess.list2cmdline(self.command("env"))})"; env -0'
         done = subprocess.run(["bash", "-ec", script], env=self.environment, capture_output=True, text=True, check=True)
         pairs = (entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
@@ -118,10 +131,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def test_everything_runs_and_says_where(stack: Stack) -> None:
-    rows = stack.parts()
-    assert list(rows) == list(parts.NAMES)
+    rows = stack.printed_parts()
+    assert list(rows) == list(parts.NAMES) and rows == stack.parts()
     assert all(row["state"] == "RUNNING" and row["pid"] and row["restarts"] == 0 for row in rows.values())
-    exports = stack.exports()
+    exports = stack.evaluated_exports()
+    assert exports.items() >= stack.exports().items()
     assert rows["kafka"]["addresses"] == [exports["TRAINHOUSE_KAFKA_BOOTSTRAP"]]
     assert rows["store"]["addresses"] == [exports["TRAINHOUSE_S3_ENDPOINT"]]
     assert rows["projector"]["addresses"][0] == exports["TRAINHOUSE_CLICKHOUSE_URL"]
@@ -207,17 +221,45 @@ def test_down_and_up_keep_the_data(stack: Stack) -> None:
     stack.ok("down")
     assert stack.run("ps").returncode != 0
     assert stack.run("down").returncode != 0
-    stack.up()
+    stack.up("--tls")
     assert stack.get("test/kept") == b"kept"
     until(answers(lambda: stack.sql("SELECT count() FROM nodes") == "1"), "the node of before, in SQL")
     assert all(row["restarts"] == 0 for row in stack.parts().values())
 
 
+def test_a_stack_with_tls_is_reached_by_https_alone(stack: Stack) -> None:
+    """The stack of the test before, which was started again with `--tls`; each later `up` keeps that."""
+    exports = stack.exports()
+    url, token = exports["TRAINHOUSE_GATEWAY_URL"], exports["TRAINHOUSE_GATEWAY_TOKEN"]
+    assert url.startswith("https://") and stack.parts()["gateway"]["addresses"] == [url]
+    with httpx.Client(
+        **http_way.settings(url, token) | {"verify": ssl.create_default_context(cafile=exports["TRAINHOUSE_GATEWAY_CA"])}
+    ) as client:
+        answer = client.get("/v1/training-jobs")
+        assert answer.status_code == 200 and [job["name"] for job in answer.json()["items"]] == ["fails"]
+        assert "max-age" in answer.headers["strict-transport-security"]
+    for asked in (lambda: httpx.get(f"{url}/healthz"), lambda: httpx.get(f"{url.replace('https:', 'http:')}/healthz")):
+        with pytest.raises(httpx.TransportError):
+            asked()
+    environment = {name: value for name, value in exports.items() if name.startswith("TRAINHOUSE_GATEWAY_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "trainhouse.cli.main", "status", "--json"],
+        env=stack.environment | environment,
+        cwd=stack.data_dir.parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0 and [json.loads(line)["name"] for line in done.stdout.splitlines()] == ["fails"], done.stderr
+
+
 def test_a_killed_supervisor_takes_its_parts_along_and_up_goes_on(stack: Stack) -> None:
     children = stack.supervisor().children()
+    names = {child.pid: child.cmdline()[-3:] for child in children}
     stack.supervisor().kill()
-    _, alive = psutil.wait_procs(children, timeout=60)
-    assert not alive
+    _, alive = psutil.wait_procs(children, timeout=READY_S)
+    assert not alive, [names[child.pid] for child in alive]
     stack.up()
     assert all(row["state"] == "RUNNING" for row in stack.parts().values())
 
