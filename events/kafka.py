@@ -17,7 +17,9 @@ from confluent_kafka.admin import AdminClient
 from trainhouse.events.codec import HEADERS, encode
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.errors import BusUnavailable, RecordsGone
+from trainhouse.events.passing import PassingConsumer
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import MOST_UNPACKED_BYTES
 
 if TYPE_CHECKING:
     from trainhouse.events.signing import SigningKey
@@ -96,8 +98,8 @@ class EventProducer:
 
 
 def consumer(settings: KafkaSettings, *, group: str = "trainhouse-reader", **more: Any) -> Consumer:
-    """A consumer that reads committed records only and never commits offsets; use `assign` with explicit offsets."""
-    return Consumer(
+    """A consumer that reads committed records only and never commits offsets; use `assign` with explicit offsets. No batch stops it."""
+    return PassingConsumer(
         settings.client_config()
         | {
             "group.id": group,
@@ -107,8 +109,11 @@ def consumer(settings: KafkaSettings, *, group: str = "trainhouse-reader", **mor
             "isolation.level": "read_committed",
             "enable.partition.eof": False,
             "fetch.message.max.bytes": 8 * 1024 * 1024,
+            # What zstd unpacks to as well: alike for all readers.
+            "receive.message.max.bytes": MOST_UNPACKED_BYTES,
         }
-        | more
+        | more,
+        settings,
     )
 
 

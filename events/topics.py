@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 DAY_MS = 86_400_000
 MAX_INPUT_BYTES = 256 * 1024
 MAX_JOURNAL_RECORD_BYTES = 8 * 1024 * 1024
+# What a batch may unpack to before readers set it aside.
+MOST_UNPACKED_BYTES = 64 * 1024 * 1024
 
 JOBS = "trainhouse.jobs"
 ADMISSION = "trainhouse.admission"

@@ -3,7 +3,7 @@
 Holds: a record counts if its seq is the next one of its partition, so of two owners' records of one seq only the first does; how far a
 partition is (its seq) is a mark of the lane, so a replay of a batch counts the same records. Where seqs are missing (bytes that this
 program cannot read, a journal that was restored in part) the tables go on behind the gap, and its numbers are said.
-Never: reads a record's inputs, or checks the chain of hashes: replay does.
+Never: reads a record's inputs (reports.py does), or checks the chain of hashes: replay does.
 """
 
 from __future__ import annotations
@@ -23,22 +23,52 @@ from trainhouse.projections.facts import FactsBuilder
 from trainhouse.projections.record import Record, RowsFunction
 
 
+class Counting:
+    """Which journal records count, from the marks of a lane on: of each partition the seq that counted last. One batch long."""
+
+    def __init__(self, marks: Mapping[str, int]) -> None:
+        self.marks = dict(marks)
+        self.gaps: list[str] = []
+
+    @staticmethod
+    def streams(records: Sequence[Record]) -> list[str]:
+        """The marks that these records need."""
+        partitions = {_stream(r) for r in records}
+        return sorted(partitions | {_ahead(p) for p in partitions})
+
+    def counts(self, record: Record, seq: int) -> bool:
+        """Whether a record counts, and if so moves its partition's mark."""
+        stream = _stream(record)
+        folded, ahead = self.marks.get(stream, 0), self.marks.get(_ahead(stream), 0)
+        if seq <= folded:
+            return False
+        if seq > folded + 1 and seq != ahead + 1:
+            self.marks[_ahead(stream)] = seq
+            return False
+        if seq > folded + 1:
+            self.gaps.append(
+                f"{record.topic}-{record.partition}: what the records with seq {folded + 1} to {seq - 1} decided is in no table: the "
+                "journal lacks some of them, or they cannot be read; where it or its archive has them, `trainhouse projections rebuild` "
+                "makes the tables whole"
+            )
+        self.marks[stream] = seq
+        return True
+
+
 class JournalBuilder(FactsBuilder):
     """FactsBuilder over the decisions inside of journal records. A stream is a partition, its mark the seq that counted last."""
 
     def __init__(self, functions: Mapping[str, Sequence[RowsFunction]], schemas: Mapping[str, pa.Schema]) -> None:
         super().__init__(functions, schemas)
-        self._marks: dict[str, int] = {}
-        self._gaps: list[str] = []
+        self._counting = Counting({})
 
     def streams(self, records: Sequence[Record]) -> list[str]:
-        partitions = {_stream(r) for r in records}
-        return sorted(partitions | {_ahead(p) for p in partitions})
+        return Counting.streams(records)
 
     def build(self, records: Sequence[Record], marks: dict[str, int]) -> Built:
-        self._marks, self._gaps = dict(marks), []
+        counting = self._counting = Counting(marks)
         built = super().build(records, {})
-        return Built(built.tables, self._marks, built.unreadable, tuple(self._gaps))
+        return Built(built.tables, counting.marks, built.unreadable, tuple(counting.gaps))
 
     def envelopes(self, record: Record) -> Iterable[Envelope]:
         if record.value is None:
@@ -47,7 +77,7 @@ class JournalBuilder(FactsBuilder):
             head = record_head(record.value)
         except InvalidRecord as error:
             raise InvalidEvent(str(error)) from error
-        if not self._counts(record, head["seq"]):
+        if not self._counting.counts(record, head["seq"]):
             return
         for ordinal, decision in enumerate(head["decisions"]):
             place = Order(record.partition, head["seq"], ordinal)
@@ -63,24 +93,6 @@ class JournalBuilder(FactsBuilder):
                 subject=event.subject(),
                 order=place,
             )
-
-    def _counts(self, record: Record, seq: int) -> bool:
-        """Whether a record counts, and if so moves its partition's mark."""
-        stream = _stream(record)
-        folded, ahead = self._marks.get(stream, 0), self._marks.get(_ahead(stream), 0)
-        if seq <= folded:
-            return False
-        if seq > folded + 1 and seq != ahead + 1:
-            self._marks[_ahead(stream)] = seq
-            return False
-        if seq > folded + 1:
-            self._gaps.append(
-                f"{record.topic}-{record.partition}: what the records with seq {folded + 1} to {seq - 1} decided is in no table: the "
-                "journal lacks some of them, or they cannot be read; where it or its archive has them, `trainhouse projections rebuild` "
-                "makes the tables whole"
-            )
-        self._marks[stream] = seq
-        return True
 
 
 def _stream(record: Record) -> str:

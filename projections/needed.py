@@ -18,8 +18,10 @@ def needed_by_lanes(clickhouse: ClickHouse) -> dict[str, dict[int, int]]:
         read = set(spec.topics) & set(ARCHIVED)
         if not read:
             continue
-        found |= {topic: {} for topic in read}
-        for (topic, partition), offset in Positions(clickhouse, spec.name).load().needed_from.items():
-            if topic in read:
-                found[topic][partition] = offset
+        needed = Positions(clickhouse, spec.name).load().needed_from
+        for topic in read:
+            of_lane = {partition: offset for (of, partition), offset in needed.items() if of == topic}
+            others = found.get(topic)
+            # What one of its lanes has not begun with is needed from its beginning, whatever the others say.
+            found[topic] = of_lane if others is None else {p: min(others[p], of_lane[p]) for p in others.keys() & of_lane.keys()}
     return found

@@ -19,6 +19,7 @@ from trainhouse.projections.journal import JournalBuilder
 from trainhouse.projections.loglines import LogsBuilder
 from trainhouse.projections.metrics import MetricsBuilder
 from trainhouse.projections.record import RowsFunction
+from trainhouse.projections.reports import ReportsBuilder
 from trainhouse.projections.rows import (
     alerts,
     artifacts,
@@ -47,7 +48,6 @@ from trainhouse.projections.rows import (
 FACTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.STATUS: (jobs.rows, story.rows),
     topics.JOBS: (story.rows,),
-    topics.CONTROL: (attempts.rows, ranks.rows, nodes.rows, devices.rows, checkpoints.rows, lineage.rows, specs.rows, story.rows),
     topics.ALLOCATIONS: (attempts.rows, ranks.rows, lineage.rows, tracking.rows, story.rows),
     topics.CHECKPOINTS: (checkpoints.rows, lineage.rows, story.rows),
     topics.VERDICTS: (nodes.rows, pools.rows, verdicts.rows, story.rows),
@@ -64,6 +64,10 @@ FACTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.SERVICES: (services.rows,),
     topics.TOKENS: (audit.rows,),
     topics.DEAD_LETTERS: (),
+}
+# What was said on control, as far as the scheduler took it: read from its journal (reports.py).
+REPORTS: dict[str, tuple[RowsFunction, ...]] = {
+    topics.CONTROL: (attempts.rows, ranks.rows, nodes.rows, devices.rows, checkpoints.rows, lineage.rows, specs.rows, story.rows)
 }
 BEATS: dict[str, tuple[RowsFunction, ...]] = {topics.HEARTBEATS: (ranks.rows, nodes.rows, minutes.rows, beats.rows, devices.rows)}
 DECISIONS: dict[str, tuple[RowsFunction, ...]] = {topics.DECISIONS: (decisions.rows, jobs.history, lineage.rows, devices.rows, specs.rows)}
@@ -136,12 +140,16 @@ OF_DECISIONS = frozenset({"decisions_rows", "statuses_rows", "lineage_rows", "cl
 OF_METRICS = frozenset({"step_metrics", seconds.TABLE})
 _BEATS_ALONE = frozenset({"device_minutes_rows", "node_minutes_rows", "attempt_minutes_rows", "attempt_beats_rows"})
 OF_BEATS = _BEATS_ALONE | {"rank_facts", "node_facts", "device_facts"}
-OF_FACTS = frozenset(TABLES) - APPENDED - _BEATS_ALONE - {"decisions_rows", "closed_devices_rows"}
+OF_REPORTS = frozenset(
+    {"attempt_facts", "rank_facts", "node_facts", "device_facts", "checkpoint_facts", "lineage_rows", "job_specs_rows", "events_rows"}
+)
+OF_FACTS = frozenset(TABLES) - APPENDED - _BEATS_ALONE - {"decisions_rows", "closed_devices_rows", "device_facts"}
 
 LANES: tuple[LaneSpec, ...] = (
     LaneSpec("facts", tuple(FACTS), OF_FACTS, lambda schemas: FactsBuilder(FACTS, schemas)),
     LaneSpec("beats", tuple(BEATS), OF_BEATS, lambda schemas: FactsBuilder(BEATS, schemas), periodic=True),
     LaneSpec("decisions", tuple(DECISIONS), OF_DECISIONS, lambda schemas: JournalBuilder(DECISIONS, schemas), quiet_s=5.0),
+    LaneSpec("reports", tuple(DECISIONS), OF_REPORTS, lambda schemas: ReportsBuilder(REPORTS, schemas), quiet_s=5.0),
     LaneSpec("metrics", (topics.METRICS,), OF_METRICS, lambda schemas: MetricsBuilder(schemas[DEAD_LETTERS_TABLE])),
     LaneSpec("logs", (topics.LOGS,), frozenset({"logs"}), lambda schemas: LogsBuilder(schemas[DEAD_LETTERS_TABLE])),
 )

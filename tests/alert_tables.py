@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.projecting import builders
 from trainhouse.events import topics
 from trainhouse.events.base import Event
 from trainhouse.events.codec import encode
@@ -22,7 +23,7 @@ from trainhouse.projections.endpoint.engine import Limits, ReadPool
 from trainhouse.projections.endpoint.server import Desk, Endpoint
 from trainhouse.projections.migrate import migrate
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import LANES, TABLES
+from trainhouse.projections.registry import TABLES
 from trainhouse.projections.schema import read_schemas
 from trainhouse.projections.settings import ClickHouseSettings
 
@@ -39,7 +40,7 @@ class Tables:
         self.url = url
         self.ask: Ask = asker(ClickHouseSettings(url=url), 30.0)
         schemas = read_schemas(clickhouse, TABLES)
-        self._builders = {topic: lane.builder(schemas) for lane in LANES for topic in lane.topics}
+        self._builders = builders(schemas)
         self._offset = 0
 
     def put(self, topic: str, events: Iterable[Event], at_ms: int = 0) -> None:

@@ -16,14 +16,18 @@ import pytest
 from tests import spooled
 from trainhouse.events import topics
 from trainhouse.events.base import Event
-from trainhouse.events.codec import encode
+from trainhouse.events.codec import decode, encode
 from trainhouse.events.envelope import envelope_of
+from trainhouse.events.journal import JournaledInput, JournalRecord
 from trainhouse.events.telemetry import LogLines, StepMetrics
+from trainhouse.projections.built import Builder
 from trainhouse.projections.clickhouse import EXACT_INSERT, ClickHouse, ConnectClickHouse, connect_embedded
+from trainhouse.projections.facts import FactsBuilder
 from trainhouse.projections.lane import Lane, Pace
 from trainhouse.projections.memory import MemoryLog, MemorySource
 from trainhouse.projections.migrate import migrate
-from trainhouse.projections.registry import LANES, TABLES, LaneSpec
+from trainhouse.projections.record import Record
+from trainhouse.projections.registry import LANES, REPORTS, TABLES, LaneSpec
 from trainhouse.projections.schema import read_schemas
 
 NOW = 1_800_000_000_000
@@ -90,9 +94,27 @@ def spec_of(name: str) -> LaneSpec:
     return next(s for s in LANES if s.name == name)
 
 
+def builders(schemas: Mapping[str, pa.Schema]) -> dict[str, Builder]:
+    """What makes rows of each topic; of control as if the scheduler had taken all that stands there."""
+    found = {topic: lane.builder(schemas) for lane in LANES if lane.name != "reports" for topic in lane.topics}
+    return found | {topics.CONTROL: FactsBuilder(REPORTS, schemas)}
+
+
+def journaled(control: Record, seq: int) -> bytes:
+    """The journal record of a scheduler that took one record of control."""
+    told = JournaledInput(control.offset, decode(control.value, control.headers))
+    return JournalRecord(seq, "o", control.timestamp_ms, control.offset, (told,), (), 0, 1, 1, "0" * 64).encode()
+
+
 def of_lane(log: MemoryLog, spec: LaneSpec) -> MemoryLog:
-    """The records of a lane's topics alone."""
+    """The records of a lane's topics alone; of the lane of reports what its scheduler would have journaled of control."""
     found = MemoryLog()
+    if spec.name == "reports":
+        for record in log.records:
+            if record.topic == topics.CONTROL:
+                seq = found.ends.get((topics.DECISIONS, record.partition), 0) + 1
+                found.append(topics.DECISIONS, journaled(record, seq), partition=record.partition)
+        return found
     found.records, found.ends = [r for r in log.records if r.topic in spec.topics], log.ends
     return found
 

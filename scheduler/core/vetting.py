@@ -1,11 +1,12 @@
 """Whether a node said what is said in its name: signatures of what agents write to control and to heartbeats.
 
-Holds: pure; the first key that a node of a name registers with is that node's, until an operator forgets it; from then on nothing unsigned
-and nothing by another key counts as said by it. What is refused here is journaled as refused, so a replay asks nobody again.
+Holds: pure; the first key that a node of a name registers with is that node's, in whichever partition, until an operator forgets it; from
+then on nothing unsigned and nothing by another key counts as said by it. What is refused here is journaled as refused, so a replay asks
+nobody again.
 Never: reads a key of its own; changes state.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from trainhouse.events import (
@@ -56,6 +57,16 @@ class Known:
     of_job: Mapping[str, frozenset[str]]
 
 
+def key_that_counts(own: str, elsewhere: Collection[str], signed_by: str) -> str:
+    """The key of a node where it has none here: one that the name has in another partition speaks for it here too.
+
+    `elsewhere`: the keys of that name there; of several the one that signed counts, else any: what is signed by none of them is refused.
+    """
+    if own or not elsewhere:
+        return own
+    return signed_by if signed_by in elsewhere else min(elsewhere)
+
+
 def refusal(rules: VettingRules, known: Known, topic: str, value: bytes, signature: Signature | None, event: Event) -> str:
     """Why a record does not count; empty where it does."""
     if not isinstance(event, BY_AGENTS):
@@ -66,7 +77,8 @@ def refusal(rules: VettingRules, known: Known, topic: str, value: bytes, signatu
     key = known.nodes.get(node_id, "")
     claimed = event.public_key if isinstance(event, NodeRegistered) else key
     if key and claimed != key:
-        return f"node {node_id} registers with another key than its own; if its disk is new: `trainhouse node forget-key {node_id}`"
+        mend = f"if its disk is new: `trainhouse node forget-key {node_id}` (with `--pool` for the pool that it was in)"
+        return f"node {node_id} registers with another key than its own, and a name is one node's in all pools; {mend}"
     wanted = key or claimed
     if signature is None:
         return f"node {node_id} signs what it says, and this is not signed" if wanted or rules.required else ""

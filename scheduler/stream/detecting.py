@@ -141,8 +141,9 @@ class Detecting:
         return said
 
     def _why_not_theirs(self, beat: NodeHeartbeat, entry: Entry) -> str:
-        known = Known({beat.node_id: self._pools.key_of(beat)}, {})
-        return refusal(self._rules, known, HEARTBEATS, entry.value or b"", signature_of(entry.headers), beat)
+        signature = signature_of(entry.headers)
+        known = Known({beat.node_id: self._pools.key_of(beat, signature.public_key if signature else "")}, {})
+        return refusal(self._rules, known, HEARTBEATS, entry.value or b"", signature, beat)
 
     def _refuse(self, partition: int, entry: Entry, beat: NodeHeartbeat, why: str, now_ms: int) -> None:
         """Sets a heartbeat in another's name aside; says so as the scheduler does, so that a flood stays small."""

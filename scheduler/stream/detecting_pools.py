@@ -15,6 +15,7 @@ from trainhouse.events.topics import CONTROL, NODE_KEYS, POLICIES, POOLS, VERDIC
 from trainhouse.events.verdict import DeviceDegraded, GangHung
 from trainhouse.scheduler.core.detector import DetectorMachine, Said
 from trainhouse.scheduler.core.outgoing import Outgoing, set_aside
+from trainhouse.scheduler.core.vetting import key_that_counts
 from trainhouse.scheduler.stream.detecting_past import read_back
 from trainhouse.scheduler.stream.ports import Entry, Log, Tail
 
@@ -35,7 +36,7 @@ class DetectorPools:
         self._machine = machine
         self._tails: dict[str, Tail] = {}
         self._partition: dict[str, int] = {}
-        self._keys: dict[tuple[str, str], str] = {}
+        self._keys: dict[str, dict[str, str]] = {}
 
     async def follow(self) -> list[Outgoing]:
         """Reads what is new; gives the answers to what nobody can read. Raises LogUnavailable."""
@@ -68,13 +69,14 @@ class DetectorPools:
         if isinstance(event, PoolCreated):
             self._partition[event.pool] = event.partition
         elif isinstance(event, NodeKeyed):
-            self._keys[event.pool, event.node_id] = event.public_key
+            self._keys.setdefault(event.node_id, {})[event.pool] = event.public_key
         elif isinstance(event, PolicyApplied):
             self._machine.apply(event.pool, event.policy.failures.detection)
 
-    def key_of(self, beat: NodeHeartbeat) -> str:
-        """The public key of the node that a heartbeat names; empty where none is known."""
-        return self._keys.get((beat.pool, beat.node_id), "")
+    def key_of(self, beat: NodeHeartbeat, signed_by: str) -> str:
+        """The public key of the node that a heartbeat names, of whichever pool; empty where none is known."""
+        of_node = self._keys.get(beat.node_id, {})
+        return key_that_counts(of_node.get(beat.pool, ""), {key for key in of_node.values() if key}, signed_by)
 
     def outgoing(self, said: Said, now_ms: int) -> list[Outgoing]:
         """The records of a verdict."""

@@ -25,7 +25,7 @@ from trainhouse.scheduler.stream.snapshots import Snapshots, hold_unpublished
 from trainhouse.scheduler.stream.telling import tell
 
 S = TypeVar("S")
-Vetting = Callable[[S, Sequence[Entry], Sequence[Pending]], list[Pending]]
+Vetting = Callable[[S, Sequence[Entry], Sequence[Pending], Sequence[S]], list[Pending]]
 Observer = Callable[[Follower[S]], Awaitable[None]]
 TAIL_WAIT_S = 0.5
 RETRY_S = 0.5
@@ -148,7 +148,12 @@ class JournalHost(Generic[S]):
         vetting = self._vetting
         if vetting is None:
             return None
-        return lambda entries, found: vetting(self.followers[partition].folded.state, entries, found)
+
+        def vet(entries: Sequence[Entry], found: Sequence[Pending]) -> list[Pending]:
+            others = [follower.folded.state for other, follower in self.followers.items() if other != partition]
+            return vetting(self.followers[partition].folded.state, entries, found, others)
+
+        return vet
 
     async def _follower(self, partition: int) -> Follower[S]:
         recovered = await self._snapshots.recover(partition)

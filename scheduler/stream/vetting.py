@@ -1,4 +1,5 @@
-"""Vets what comes on control before it is decided on: by the keys of the state that a batch is decided on, and of registrations in it.
+"""Vets what comes on control before it is decided on: by the keys of the state that a batch is decided on, of registrations in it, and,
+where a name has none here, of the other partitions.
 
 Holds: what is refused goes on as an input that cannot be read, so the journal says so and its bytes become a dead letter.
 Never: drops an input.
@@ -12,21 +13,29 @@ from trainhouse.events.journal import MAX_REASON_CHARS, JournaledInput
 from trainhouse.events.signing import signature_of
 from trainhouse.scheduler.core.batch import Pending
 from trainhouse.scheduler.core.state import ScheduleState
-from trainhouse.scheduler.core.vetting import Known, VettingRules, refusal
+from trainhouse.scheduler.core.vetting import Known, VettingRules, key_that_counts, refusal
 from trainhouse.scheduler.stream.ports import Entry
 
 
-def vetted(rules: VettingRules, topic: str, state: ScheduleState, entries: Sequence[Entry], waiting: Sequence[Pending]) -> list[Pending]:
-    """The inputs; those that are not signed as they must be are refused."""
-    keys = _Keys(state)
+def vetted(
+    rules: VettingRules,
+    topic: str,
+    state: ScheduleState,
+    entries: Sequence[Entry],
+    waiting: Sequence[Pending],
+    others: Sequence[ScheduleState] = (),
+) -> list[Pending]:
+    """The inputs; those that are not signed as they must be are refused. `others`: the other partitions' states, as they are known here."""
+    keys = _Keys(state, others)
     return [_one(rules, keys, topic, entry, item) for entry, item in zip(entries, waiting, strict=True)]
 
 
 class _Keys:
     """Keys of one batch, over a state that does not change meanwhile."""
 
-    def __init__(self, state: ScheduleState) -> None:
+    def __init__(self, state: ScheduleState, others: Sequence[ScheduleState]) -> None:
         self._state = state
+        self._others = others
         self.new: dict[str, str] = {}
 
     def of_node(self, node_id: str) -> str:
@@ -34,6 +43,14 @@ class _Keys:
             return self.new[node_id]
         node = self._state.nodes.get(node_id)
         return node.public_key if node is not None else ""
+
+    def speaks_for(self, node_id: str, signed_by: str) -> str:
+        """The key that counts for a node's name, wherever it has one."""
+        own = self.of_node(node_id)
+        if own:
+            return own
+        found = (other.nodes.get(node_id) for other in self._others)
+        return key_that_counts(own, {node.public_key for node in found if node is not None and node.public_key}, signed_by)
 
     def of_job(self, job_id: str, epoch: int | None) -> frozenset[str]:
         job = self._state.jobs.get(job_id)
@@ -50,11 +67,12 @@ def _one(rules: VettingRules, keys: _Keys, topic: str, entry: Entry, item: Pendi
         return item
     event, value = envelope.event, entry.value or b""
     node_id, job_id = str(getattr(event, "node_id", "") or ""), str(getattr(event, "job_id", "") or "")
+    signature = signature_of(entry.headers)
     known = Known(
-        {node_id: keys.of_node(node_id)} if node_id else {},
+        {node_id: keys.speaks_for(node_id, signature.public_key if signature else "")} if node_id else {},
         {job_id: keys.of_job(job_id, getattr(event, "epoch", None))} if job_id and not node_id else {},
     )
-    why = refusal(rules, known, topic, value, signature_of(entry.headers), event)
+    why = refusal(rules, known, topic, value, signature, event)
     if why:
         claimed = f"node {node_id}" if node_id else f"job {job_id}" if job_id else "platform"
         return replace(item, item=JournaledInput(item.offset, None, value), refusal=why[:MAX_REASON_CHARS], forged=claimed)

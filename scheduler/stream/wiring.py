@@ -35,7 +35,7 @@ def journal_host(
     """A host of one journal.
 
     `transactional`: its effects go through a producer that fences the one before it. `observers` see each own folded record. `archive`:
-    where records are that the log no longer holds. `vetting`: refuses inputs before they are decided on, by the state.
+    where records are that the log no longer holds. `vetting`: refuses inputs before they are decided on, by the partitions' states.
     """
     host_settings = HostSettings(
         journal=journal,

@@ -135,7 +135,7 @@ def test_devices_are_shown_by_state_with_their_health(clickhouse: ConnectClickHo
         event = NodeHeartbeat(sequence=n, at_ms=at_ms, interval_s=1.0, attempts=(held,), devices=health, **of)
         for _ in range(2):
             append(log, topics.HEARTBEATS, event, f"h{n}")
-    for name in ("facts", "beats", "decisions"):
+    for name in ("reports", "beats", "decisions"):
         drain(name, clickhouse, log)
     found = dict(clickhouse.rows("SELECT device_id, (state, closed, job_id, utilization_pct) FROM devices"))
     assert found == {

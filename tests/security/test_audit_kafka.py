@@ -29,7 +29,7 @@ from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedde
 from trainhouse.projections.facts import FactsBuilder
 from trainhouse.projections.migrate import migrate
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import FACTS, TABLES
+from trainhouse.projections.registry import FACTS, REPORTS, TABLES
 from trainhouse.projections.schema import read_schemas
 
 NOW_MS = 1_700_000_000_000
@@ -98,7 +98,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectClickHou
     clickhouse = connect_embedded(folder, 1024**3, 2)
     try:
         migrate(clickhouse)
-        built = FactsBuilder(FACTS, read_schemas(clickhouse, TABLES)).build(RECORDS, {})
+        built = FactsBuilder(FACTS | REPORTS, read_schemas(clickhouse, TABLES)).build(RECORDS, {})
         for name, table in built.tables.items():
             clickhouse.insert(name, table, name)
         yield clickhouse

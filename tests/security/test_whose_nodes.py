@@ -4,6 +4,7 @@ import asyncio
 import stat
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,6 +39,7 @@ from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.core.state import ScheduleState
 from trainhouse.scheduler.core.vetting import VettingRules
 from trainhouse.scheduler.stream.detecting import Detecting
+from trainhouse.scheduler.stream.host import JournalHost
 from trainhouse.scheduler.stream.ports import Entry
 from trainhouse.scheduler.stream.vetting import vetted
 
@@ -64,6 +66,7 @@ class Control:
         self.rules = rules
         self.folded: Folded[ScheduleState] = begin(self.machine, 0)
         self.offset = -1
+        self.others: list[Control] = []
         pool = PoolCreated.model_validate({"pool": "default", "partition": 0})
         assert self.take((pool, PLATFORM)) == []
 
@@ -76,7 +79,7 @@ class Control:
             signed = () if key is None else (key.header(topics.CONTROL, value),)
             entries.append(Entry(0, self.offset, 1, b"k", value, (*HEADERS, *signed)))
         read = [pending(e.offset, e.value, e.headers, Limits()) for e in entries]
-        waiting = vetted(self.rules, topics.CONTROL, self.folded.state, entries, read)
+        waiting = vetted(self.rules, topics.CONTROL, self.folded.state, entries, read, [c.folded.state for c in self.others])
         record = Proposer(self.machine, "o").propose(self.folded, 1, waiting, 0, tick=False)
         assert record is not None and len(record.inputs) == len(entries)
         self.record = JournalRecord.decode(record.encode())
@@ -106,6 +109,50 @@ def test_the_first_key_of_a_name_speaks_for_it_and_another_does_not(rules: Vetti
 def test_within_one_batch_the_first_key_counts_too() -> None:
     (refused,) = Control(LAX).take((registered("a", A), A), (registered("a", B, "i2"), B))
     assert "another key than its own" in refused.reason and "forget-key a" in refused.reason
+
+
+@pytest.mark.parametrize("rules", [STRICT, LAX])
+def test_a_name_is_one_nodes_in_all_partitions(rules: VettingRules) -> None:
+    c, other = Control(rules), Control(rules)
+    other.others = [c, Control(rules)]
+    assert c.take((registered("a", A), A)) == []
+    for event, key in (
+        (registered("a", B), B),
+        (registered("a", None), None),
+        (registered("a", A), B),
+        (stopped("a"), B),
+        (stopped("a"), None),
+    ):
+        (refused,) = other.take((event, key))
+        assert refused.forged == "node a" and "a" not in other.folded.state.nodes
+    (refused,) = other.take((registered("a", B), B))
+    assert "a name is one node's in all pools" in refused.reason and "forget-key a" in refused.reason
+    assert other.take((registered("a", A), A), (stopped("a"), A)) == [], "the node itself may come there"
+    forget = ForgetNodeKey.model_validate({"pool": "default", "node_id": "a", "user": "ada"})
+    assert other.take((forget, PLATFORM)) == [] and len(other.take((registered("a", B, "i2"), B))) == 1
+    assert c.take((forget, PLATFORM)) == []
+    assert other.take((registered("a", B, "i2"), B)) == [] and other.key_of("a") == B.public_key
+
+
+def test_two_nodes_that_had_one_name_before_keep_it() -> None:
+    c, other = Control(LAX), Control(LAX)
+    assert c.take((registered("a", A), A)) == [] == other.take((registered("a", B), B))
+    third = Control(LAX)
+    c.others, other.others, third.others = [other], [c], [c, other]
+    assert c.take((stopped("a"), A)) == [] == other.take((stopped("a"), B), (registered("a", B, "i2"), B))
+    assert len(c.take((stopped("a"), B))) == 1
+    assert third.take((registered("a", B), B)) == [] and len(third.take((registered("a", A, "i2"), A))) == 1
+
+
+def test_a_partition_is_vetted_by_what_its_process_knows_of_the_others() -> None:
+    seen: list[tuple[Any, Any]] = []
+    host: Any = object.__new__(JournalHost)
+    host._vetting = lambda state, entries, found, others: seen.append((state, others))
+    host.followers = {n: SimpleNamespace(folded=SimpleNamespace(state=f"state {n}")) for n in range(3)}
+    host._vet_of(1)([], [])
+    host.followers[2].folded = SimpleNamespace(state="newer")
+    host._vet_of(1)([], [])
+    assert seen == [("state 1", ["state 0", "state 2"]), ("state 1", ["state 0", "newer"])]
 
 
 def test_a_key_that_is_only_named_and_not_held_is_refused() -> None:
@@ -183,6 +230,26 @@ def test_a_heartbeat_in_anothers_name_is_none_and_a_flood_of_them_is_told_once_a
         told = [decode(e.value).event for e in broker.committed(topics.VERDICTS, 0)]
         assert [(e.node_id, e.reason.split()[-1]) for e in told if isinstance(e, SignatureRefused)] == [("a", "it"), ("a", "signed")]
         assert {e.key for e in broker.committed(topics.VERDICTS, 0)} == {b"a"}
+
+    run_virtually(tale())
+
+
+def test_a_heartbeat_of_another_pool_is_judged_by_the_key_of_the_name() -> None:
+    async def tale() -> None:
+        broker = FakeBroker(partitions=1)
+        keyed = NodeKeyed.model_validate({"node_id": "a", "pool": "default", "public_key": A.public_key, "at_ms": 1})
+        broker.land(topics.NODE_KEYS, 0, b"default/a", encode(envelope_of(keyed, id="k", source="s", now_ms=1)))
+        detecting = Detecting(FakeLog(broker), LoopClock(), DetectorMachine(), None, LAX)
+        detecting.on_assigned({0})
+        running = asyncio.create_task(detecting.run())
+        await asyncio.sleep(3)
+        for number, key in enumerate((B, None, A)):
+            value = encode(envelope_of(beat("a", number).model_copy(update={"pool": "other"}), id=f"h{number}", source="s", now_ms=1))
+            signed = () if key is None else (key.header(topics.HEARTBEATS, value),)
+            await detecting.take({0: [Entry(0, number, 1, b"a", value, (*HEADERS, *signed))]})
+            known = [n for state in detecting._states.values() for n in state.nodes]
+            assert (known == ["a"]) is (key is A)
+        running.cancel()
 
     run_virtually(tale())
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.projecting import builders
 from trainhouse.events import topics
 from trainhouse.events.alert import AlertFired, AlertResolved, Severity
 from trainhouse.events.attempt import AttemptStarted, AttemptStopped, RankExited
@@ -30,7 +31,7 @@ from trainhouse.events.verdict import FailureBlamed
 from trainhouse.projections.clickhouse import connect_embedded
 from trainhouse.projections.migrate import migrate
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import LANES, TABLES
+from trainhouse.projections.registry import TABLES
 from trainhouse.projections.schema import read_schemas
 
 MONDAY = 1_799_625_600_000
@@ -161,11 +162,10 @@ class Database:
     def fill(self, history: History) -> None:
         """What the projector would write."""
         schemas = read_schemas(self.clickhouse, TABLES)
-        for lane in LANES:
-            mine = [r for r in history.records if r.topic in lane.topics]
+        for topic, builder in builders(schemas).items():
+            mine = [r for r in history.records if r.topic == topic]
             if not mine:
                 continue
-            builder = lane.builder(schemas)
             built = builder.build(mine, dict.fromkeys(builder.streams(mine), 0))
             assert not built.unreadable, built.tables["dead_letters_rows"].to_pylist()
             for name, rows in built.tables.items():

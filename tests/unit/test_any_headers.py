@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainhouse.events import InvalidEvent, decode
+from trainhouse.events.any_headers import AnyHeaders, too_large_told
 from trainhouse.events.kafka import headers_of
+from trainhouse.events.topics import MOST_UNPACKED_BYTES
+from trainhouse.events.unpacking import GZIP, LZ4, ZSTD, too_large
 from trainhouse.scheduler.stream import kafka_auth  # what every reader is made with
-from trainhouse.scheduler.stream.any_headers import TOO_LARGE, AnyHeaders
-from trainhouse.scheduler.stream.unpacking import GZIP, LZ4, MOST_UNPACKED_BYTES, ZSTD, too_large
 
 assert kafka_auth
 Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
@@ -101,7 +102,7 @@ def test_what_is_compressed_is_read_too(name: str) -> None:
 def test_a_batch_that_unpacks_to_more_than_a_process_holds_is_one_record_that_nobody_can_read(kind: int) -> None:
     bomb = compressed(batch(5, [(None, b"a", []), (None, bytes(MOST_UNPACKED_BYTES), [])]), kind)
     found = read(bomb + batch(7, [(None, b"w", [])]))
-    assert [(r.offset, r.value) for r in found] == [(6, TOO_LARGE), (7, b"w")] and len(bomb) < 1024**2
+    assert [(r.offset, r.value) for r in found] == [(6, too_large_told(5, 6, len(bomb))), (7, b"w")] and len(bomb) < 1024**2
     with pytest.raises(InvalidEvent, match="no JSON"):
         decode(found[0].value, found[0].headers)
     large = compressed(batch(0, [(None, bytes(MOST_UNPACKED_BYTES // 2), [])]), kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -288,18 +288,23 @@ def test_two_that_trim_at_once_do_no_harm() -> None:
     assert trim(log, kept, 8) == 8
 
 
+Position = tuple[str, int, int, int, int, int]
+
+
 class Answering:
-    """A database whose positions say this: topic, partition, batch, from, to, done."""
+    """A database whose positions of the lane of decisions say this: topic, partition, batch, from, to, done; `reports`: of that lane."""
 
-    def __init__(self, *rows: tuple[str, int, int, int, int, int]) -> None:
-        self._rows = list(rows)
+    def __init__(self, *rows: Position, reports: Sequence[Position] | None = None) -> None:
+        self._rows = {"decisions": list(rows), "reports": list(rows if reports is None else reports)}
 
-    def rows(self, query: str, parameters: object = None) -> list[tuple[str, int, int, int, int, int]]:
-        assert "FROM positions" in query and parameters == {"lane": "decisions"}
-        return self._rows
+    def rows(self, query: str, parameters: dict[str, str]) -> list[Position]:
+        assert "FROM positions" in query
+        return self._rows[parameters["lane"]]
 
 
 def test_the_projector_needs_the_batch_that_was_cut_again() -> None:
     done, cut_off = (DECISIONS, 0, 6, 70, 90, 1), (DECISIONS, 1, 7, 30, 45, 0)
     assert needed_by_lanes(Answering(done, cut_off)) == {DECISIONS: {0: 90, 1: 30}}  # type: ignore[arg-type]
     assert needed_by_lanes(Answering()) == {DECISIONS: {}}  # type: ignore[arg-type]
+    behind = (DECISIONS, 0, 7, 10, 40, 1)
+    assert needed_by_lanes(Answering(done, cut_off, reports=[behind])) == {DECISIONS: {0: 40}}  # type: ignore[arg-type]

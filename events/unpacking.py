@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from aiokafka import codec
 
+from trainhouse.events.topics import MOST_UNPACKED_BYTES
+
 GZIP, LZ4, ZSTD = 1, 3, 4
-MOST_UNPACKED_BYTES: Final = 64 * 1024 * 1024
 # Most batches fit into the first one; the greater ones cost time to make.
 _ROOM_BYTES: Final = (256 * 1024, 4 * 1024 * 1024, MOST_UNPACKED_BYTES)
 # What one byte becomes at most; snappy's 21 times what brokers take is no danger.

@@ -18,12 +18,23 @@ from aiokafka.record.default_records import _DefaultRecordBatchPy, _DefaultRecor
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint
 
-from trainhouse.scheduler.stream.unpacking import MOST_UNPACKED_BYTES, too_large
+from trainhouse.events.topics import MOST_UNPACKED_BYTES
+from trainhouse.events.unpacking import too_large
 
 _LENGTH = slice(8, 12)
 _OVERHEAD_BYTES = 12
 _CODEC_AT, _CODEC, _RECORDS_AT = 22, 0b111, 61
-TOO_LARGE = b"a batch that cannot be unpacked, or to more than %d MiB, was not read" % (MOST_UNPACKED_BYTES // 1024**2)
+_TOO_LARGE = b"a batch that cannot be unpacked, or to more than %d MiB, was not read: " % (MOST_UNPACKED_BYTES // 1024**2)
+
+
+def too_large_told(first: int, last: int, packed_bytes: int) -> bytes:
+    """What stands in the place of a batch of these offsets."""
+    return _TOO_LARGE + b"offsets %d to %d, %d bytes as it was sent" % (first, last, packed_bytes)
+
+
+def is_too_large(value: bytes | None) -> bool:
+    """Whether this stands in the place of a batch."""
+    return value is not None and bytes(value[: len(_TOO_LARGE)]) == _TOO_LARGE
 
 
 class AnyHeaders:
@@ -64,13 +75,19 @@ class _Batch:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batch, name)
 
+    @property
+    def size_bytes(self) -> int:
+        """As it was sent."""
+        return len(self._data)
+
     def __next__(self) -> Any:
         return next(self._batch)
 
     def __iter__(self) -> Iterator[Any]:
         kind = self._data[_CODEC_AT] & _CODEC
         if kind and too_large(kind, self._data[_RECORDS_AT:]):
-            yield _DefaultRecordPy(self._batch.next_offset - 1, -1, 0, None, TOO_LARGE, [])
+            last = self._batch.next_offset - 1
+            yield _DefaultRecordPy(last, -1, 0, None, too_large_told(self._batch.base_offset, last, len(self._data)), [])
             return
         read = -1
         try:

@@ -1,0 +1,62 @@
+"""Builds rows of what was said on control, from the scheduler's journal: there each input stands whole, and what was refused is told apart.
+
+Agents write to control, so a record there may be anybody's word; the journal has what the scheduler took as said by whom it names.
+Holds: an input of a record that counts is a record of control again, at its own offset, so the rows say where it was told; what the
+scheduler refused (a signature that is not the node's, what cannot be read) makes no row. It depends on the journal alone, which never
+expires, so a rebuild shows the same.
+Never: reads control; judges a signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from trainhouse.events.codec import HEADERS
+from trainhouse.events.journal import InputRefused, InvalidRecord, record_head
+from trainhouse.events.topics import CONTROL
+from trainhouse.projections.built import Built
+from trainhouse.projections.facts import FactsBuilder
+from trainhouse.projections.journal import Counting
+from trainhouse.projections.record import Record, RowsFunction
+
+
+class ReportsBuilder:
+    """FactsBuilder over the inputs of journal records. Streams and marks are those of the journal."""
+
+    def __init__(self, functions: Mapping[str, Sequence[RowsFunction]], schemas: Mapping[str, pa.Schema]) -> None:
+        self._facts = FactsBuilder(functions, schemas)
+
+    def streams(self, records: Sequence[Record]) -> list[str]:
+        """As a JournalBuilder's."""
+        return Counting.streams(records)
+
+    def build(self, records: Sequence[Record], marks: dict[str, int]) -> Built:
+        """The rows of the inputs, in their order."""
+        counting = Counting(marks)
+        built = self._facts.build([told for record in records for told in _inputs(record, counting)], {})
+        return Built(built.tables, counting.marks, built.unreadable, tuple(counting.gaps))
+
+
+def _inputs(record: Record, counting: Counting) -> Iterator[Record]:
+    """The records of control that a journal record took; none where it does not count."""
+    if record.value is None:
+        return
+    try:
+        head = record_head(record.value)
+    except InvalidRecord:
+        return  # the lane of decisions says so
+    if not counting.counts(record, head["seq"]):
+        return
+    refused = {d["data"]["offset"] for d in head["decisions"] if d["type"] == InputRefused.event_type}
+    for item in head["inputs"]:
+        # Without an offset it is the owner's own; without an event it was refused.
+        if item["offset"] is not None and "event" in item and item["offset"] not in refused:
+            yield _as_told(item, record.partition, int(head["now_ms"]))
+
+
+def _as_told(item: Mapping[str, Any], partition: int, now_ms: int) -> Record:
+    return Record(CONTROL, partition, item["offset"], now_ms, None, orjson.dumps(item["event"]), HEADERS)

@@ -1,0 +1,90 @@
+"""Reports in another's name on control: the tables show none of them, and what the named one said stays, however it is replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.projecting import Killed, Killing, drain, engine_in, spec_of
+from tests.security.test_whose_nodes import STRICT, A, B, Control, registered, stopped
+from trainhouse.events import Event, encode, envelope_of, topics
+from trainhouse.events.signing import SigningKey
+from trainhouse.projections.clickhouse import ConnectClickHouse
+from trainhouse.projections.hashes import TableHash, differences, table_hashes
+from trainhouse.projections.memory import MemoryLog
+from trainhouse.projections.registry import TABLES
+from trainhouse.projections.schema import read_schemas
+
+NODES = "SELECT node_id, address FROM node_facts FINAL WHERE fact = 'registered' ORDER BY node_id"
+STOPS = "SELECT node_id, source_topic, source_offset FROM attempt_facts FINAL WHERE fact = 'stopped' ORDER BY node_id"
+
+
+def at(node_id: str, key: SigningKey, address: str) -> Event:
+    return registered(node_id, key, address).model_copy(update={"address": address})
+
+
+def told() -> tuple[MemoryLog, MemoryLog]:
+    """The journal and the control topic: of two nodes, and of a thief who has the second one's key."""
+    said: list[list[tuple[Event, SigningKey | None]]] = [
+        [(at("a", A, "own"), A), (at("b", B, "own"), B)],
+        # Newer, so that they would take the place of what node a said.
+        [(at("a", B, "thief"), B), (at("a", A, "thief"), B), (stopped("a"), B), (stopped("a"), None)],
+        [(stopped("b"), B)],
+    ]
+    c, journal, control = Control(STRICT), MemoryLog(), MemoryLog()
+    journal.append(topics.DECISIONS, c.record.encode())
+    control.skip(topics.CONTROL)
+    for number, batch in enumerate(said):
+        refused = c.take(*batch)
+        assert len(refused) == (4 if number == 1 else 0)
+        journal.append(topics.DECISIONS, c.record.encode())
+        for event, _ in batch:
+            control.append(topics.CONTROL, encode(envelope_of(event, id=f"e{control.ends[(topics.CONTROL, 0)]}", source="s", now_ms=1)))
+    return journal, control
+
+
+def run(clickhouse: Any, journal: MemoryLog, at_once: int) -> None:
+    drain("reports", clickhouse, journal, at_once)
+
+
+@pytest.fixture
+def journal(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
+    monkeypatch.setattr("tests.projecting.of_lane", lambda log, spec: log)
+    return told()[0]
+
+
+def shown(clickhouse: ConnectClickHouse) -> list[TableHash]:
+    assert clickhouse.rows(NODES) == [("a", "own"), ("b", "own")]
+    assert clickhouse.rows(STOPS) == [("b", topics.CONTROL, 7)]
+    assert clickhouse.rows("SELECT count() FROM events_rows FINAL") == [(4,)], "the pool's, two registrations, one stop"
+    return table_hashes(clickhouse)
+
+
+def test_what_was_refused_is_in_no_table_and_hides_nothing(journal: MemoryLog, tmp_path: Path) -> None:
+    hashes = []
+    for at_once in (1, 100):
+        with engine_in(tmp_path / f"by-{at_once}") as clickhouse:
+            run(clickhouse, journal, at_once)
+            hashes.append(shown(clickhouse))
+    for at_insert in (2, 3, 4):
+        with engine_in(tmp_path / f"cut-{at_insert}") as clickhouse:
+            with pytest.raises(Killed):
+                run(Killing(clickhouse, at_insert, "after"), journal, 2)
+            run(clickhouse, journal, 1)
+            hashes.append(shown(clickhouse))
+    assert all(differences(hashes[0], other) == [] for other in hashes[1:])
+
+
+def test_another_owners_record_of_the_same_seq_is_not_shown(journal: MemoryLog, tmp_path: Path) -> None:
+    journal.append(topics.DECISIONS, journal.records[1].value)
+    with engine_in(tmp_path / "clickhouse") as clickhouse:
+        run(clickhouse, journal, 3)
+        shown(clickhouse)
+
+
+def test_control_itself_makes_no_rows(tmp_path: Path) -> None:
+    with engine_in(tmp_path / "clickhouse") as clickhouse:
+        built = spec_of("facts").builder(read_schemas(clickhouse, TABLES)).build(told()[1].records, {})
+        assert built.tables == {} and topics.CONTROL not in spec_of("facts").topics
