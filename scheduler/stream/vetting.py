@@ -4,7 +4,7 @@ Holds: what is refused goes on as an input that cannot be read, so the journal s
 Never: drops an input.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from trainhouse.events import ForgetNodeKey, NodeRegistered
@@ -14,6 +14,13 @@ from trainhouse.scheduler.core.batch import Pending
 from trainhouse.scheduler.core.state import ScheduleState
 from trainhouse.scheduler.core.vetting import Known, VettingRules, refusal
 from trainhouse.scheduler.stream.ports import Entry
+
+
+def vetting_by(
+    rules: Callable[[], VettingRules], topic: str
+) -> Callable[[ScheduleState, Sequence[Entry], Sequence[Pending]], list[Pending]]:
+    """Vets each batch by the rules of that moment."""
+    return lambda state, entries, waiting: vetted(rules(), topic, state, entries, waiting)
 
 
 def vetted(rules: VettingRules, topic: str, state: ScheduleState, entries: Sequence[Entry], waiting: Sequence[Pending]) -> list[Pending]:

@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from trainhouse.deploy.local import client_config, kafka, kafka_sasl, layout, readiness, rotation, startup, supervisor_client
+from trainhouse.deploy.local import (
+    client_config,
+    credential_list,
+    kafka,
+    kafka_sasl,
+    layout,
+    readiness,
+    rotation,
+    startup,
+    supervisor_client,
+)
 from trainhouse.deploy.local.credentials import known, password
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts
 from trainhouse.deploy.local.parts import kafka_server
@@ -117,7 +127,7 @@ def test_projects_accounts_are_rotated_and_listed(machine: Machine) -> None:
     before = password(machine.folder, "kafka", "project-vision")
     machine.rotate()
     assert machine.sound and machine.accounts["project-vision"] not in ("", before)
-    assert "project-vision" in {each.name for each in rotation.listing(machine.folder.root)}
+    assert "project-vision" in {each.name for each in credential_list.listing(machine.folder.root)}
     assert not (machine.folder.part("parts") / "project-vision.toml").exists()
 
 
@@ -125,7 +135,7 @@ def test_a_list_says_that_one_was_cut_short(machine: Machine, monkeypatch: pytes
     with monkeypatch.context() as patched:
         patched.setattr(startup.Startup, "restart", lambda *_: None)
         machine.rotate()
-    notes = {each.name: each.note for each in rotation.listing(machine.folder.root)}
+    notes = {each.name: each.note for each in credential_list.listing(machine.folder.root)}
     assert "rotate again" in notes[client_config.OLD_BROKER]
     client_config.forget_old_broker(machine.folder)
-    assert client_config.OLD_BROKER not in {each.name for each in rotation.listing(machine.folder.root)}
+    assert client_config.OLD_BROKER not in {each.name for each in credential_list.listing(machine.folder.root)}
