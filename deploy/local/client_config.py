@@ -65,8 +65,9 @@ def next_key(folder: StackFolder) -> StoreKeys:
 
 
 def forget_next_key(folder: StackFolder) -> None:
-    """It is in use."""
-    credentials.forget(folder, "store", NEXT_KEY)
+    """It is in use, or is not wanted any more."""
+    if _kept(folder, NEXT_KEY) is not None:
+        credentials.forget(folder, "store", NEXT_KEY)
 
 
 def taken_keys(folder: StackFolder) -> tuple[StoreKeys, ...]:

@@ -83,6 +83,7 @@ def _up(
         wait_for_ports(StackPorts(choices.ports))
         jars.ensure(say=say)
         keys = client_config.keys_of(folder)
+        client_config.forget_next_key(folder)  # of a rotation that was cut off before any part had it
         if choices.tls:
             certificates.ensure(folder)
         client_config.write(folder, choices, keys)
