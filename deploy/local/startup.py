@@ -66,14 +66,14 @@ class Startup:
         for name in mine:
             self._again(name)
         # That a process serves its figures says that it read its settings; what it then waits for is the brokers' to say.
-        checks = {part.name: readiness.answers(part.metrics) for part in self.parts if part.metrics}
-        self._wait({name: self._gateway_answers() if name == "gateway" else checks[name] for name in mine})
+        checks = {part.name: readiness.answers(part.metrics) for part in self.parts if part.metrics} | {"gateway": self._gateway_answers()}
+        self._wait({name: checks[name] for name in mine if name in checks})
 
     def _again(self, name: str) -> None:
         part = next(part for part in self.parts if part.name == name)
         if name == parts.AGENT:
             self._died[name] = self._died.get(name, 0) + 1
-            supervisor_client.signal(self._folder, part.group, name, "KILL")
+            supervisor_client.replace(self._folder, part.group, name)
         else:
             supervisor_client.stop(self._folder, part.group, name)
             supervisor_client.start(self._folder, part.group, name)
