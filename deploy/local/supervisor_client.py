@@ -76,10 +76,12 @@ def signal(folder: StackFolder, group: str, name: str, signal_name: str) -> None
 
 def replace(folder: StackFolder, group: str, name: str) -> None:
     """Kill a part that the supervisor starts again by itself; start it where it does not run."""
-    with _already(Faults.NOT_RUNNING):
+    try:
         signal(folder, group, name, "KILL")
-        return
-    start(folder, group, name)
+    except Fault as fault:
+        if fault.faultCode != Faults.NOT_RUNNING:
+            raise
+        start(folder, group, name)
 
 
 @contextmanager
