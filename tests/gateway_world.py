@@ -21,6 +21,7 @@ from trainhouse.gateway import tokens
 from trainhouse.gateway.app import make_app
 from trainhouse.gateway.bus import Sent
 from trainhouse.gateway.context import Gateway
+from trainhouse.gateway.keyring import Keyring
 from trainhouse.gateway.live.hub import Hub
 from trainhouse.gateway.reader import SqlReader
 from trainhouse.gateway.settings import GatewaySettings
@@ -105,7 +106,7 @@ def world_in(folder: Path, **settings: Any) -> Iterator[World]:
             {"key": KEY.decode(), "stream_poll_s": 0.1, "hosts": "gateway", "after_wait_s": 1.0} | settings
         )
         reader = SqlReader(ClickHouseSettings(url=tables.url))
-        gateway = Gateway(chosen, KEY, reader, bus, Hub(50, 100))  # type: ignore[arg-type]
+        gateway = Gateway(chosen, Keyring.of_settings(chosen), reader, bus, Hub(50, 100))  # type: ignore[arg-type]
         gateway.revocations.complete()
         gateway.projects.complete()
         with TestClient(make_app(gateway), base_url="http://gateway", raise_server_exceptions=False) as client:

@@ -28,6 +28,12 @@ def write_once(path: Path, content: bytes) -> bool:
     return True
 
 
+def move_private(draft: Path, path: Path) -> None:
+    """Gives a whole file the name of another in its folder, durably; it is gone by its own name at the same instant."""
+    draft.replace(path)
+    _sync_folder(path.parent)
+
+
 @contextmanager
 def _draft(path: Path, content: bytes, durable: bool) -> Iterator[Path]:
     """The content under a name of its own beside the file; gone at the end, in whatever way that comes."""

@@ -6,13 +6,12 @@ A part's file is the person's with the part's own account on the brokers.  Never
 
 from __future__ import annotations
 
-import secrets
 import shlex
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from trainhouse.deploy.local import credentials, kafka_sasl, signing_keys
+from trainhouse.deploy.local import credentials, kafka_sasl, signing_keys, token_keys
 from trainhouse.deploy.local import tls as certificates
 from trainhouse.deploy.local.credentials import password
 from trainhouse.deploy.local.kafka_sasl import Account
@@ -20,9 +19,8 @@ from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, end
 from trainhouse.deploy.local.ports import LOOPBACK
 from trainhouse.deploy.local.store import BUCKET, REGION, StoreKeys
 from trainhouse.events.grants import OPERATOR, PRINCIPALS, project_account, project_of_account
-from trainhouse.private_files import write_once
 
-KEY, OLD_KEY = "key", "old key"
+KEY, OLD_KEY, NEXT_KEY = "key", "old key", "next key"
 OLD_BROKER = "broker until its restart"
 
 # People and the stack's own readers; who asks in raw SQL through the gateway.
@@ -38,17 +36,60 @@ def keys_of(folder: StackFolder) -> StoreKeys:
 
 
 def keep_old_key(folder: StackFolder, keys: StoreKeys) -> None:
-    """Keeps the store's key of before, which it goes on to take."""
-    credentials.keep(folder, "store", OLD_KEY, f"{keys.access_key}:{keys.secret_key}")
+    """Keeps a key of the store of before, which it goes on to take; nothing if it is kept already."""
+    if keys in old_keys(folder):
+        return
+    taken = set(_old_names(folder))
+    name = next(name for n in range(1, len(taken) + 2) if (name := OLD_KEY if n == 1 else f"{OLD_KEY} {n}") not in taken)
+    credentials.keep(folder, "store", name, _as_text(keys))
 
 
 def old_keys(folder: StackFolder) -> tuple[StoreKeys, ...]:
-    """The store's key of before, if it is still taken."""
-    found = credentials.read(folder, "store", OLD_KEY)
+    """The store's keys of before that are still taken."""
+    return tuple(found for name in _old_names(folder) if (found := _kept(folder, name)) is not None)
+
+
+def forget_old_keys(folder: StackFolder) -> None:
+    """Those of before are taken no more."""
+    for name in _old_names(folder):
+        credentials.forget(folder, "store", name)
+
+
+def next_key(folder: StackFolder) -> StoreKeys:
+    """The store's key of a rotation that is under way; made where there is none."""
+    found = _kept(folder, NEXT_KEY)
+    if found is None or found == keys_of(folder):
+        found = StoreKeys.new()
+        credentials.keep(folder, "store", NEXT_KEY, _as_text(found))
+    return found
+
+
+def forget_next_key(folder: StackFolder) -> None:
+    """It is in use, or is not wanted any more."""
+    if _kept(folder, NEXT_KEY) is not None:
+        credentials.forget(folder, "store", NEXT_KEY)
+
+
+def taken_keys(folder: StackFolder) -> tuple[StoreKeys, ...]:
+    """What the store takes beside its key of now."""
+    coming = _kept(folder, NEXT_KEY)
+    return (*old_keys(folder), *(() if coming is None else (coming,)))
+
+
+def _old_names(folder: StackFolder) -> list[str]:
+    return [each.name for each in credentials.known(folder) if each.server == "store" and each.name.startswith(OLD_KEY)]
+
+
+def _kept(folder: StackFolder, name: str) -> StoreKeys | None:
+    found = credentials.read(folder, "store", name)
     if found is None:
-        return ()
+        return None
     access, _, secret = found.partition(":")
-    return (StoreKeys(access, secret),)
+    return StoreKeys(access, secret)
+
+
+def _as_text(keys: StoreKeys) -> str:
+    return f"{keys.access_key}:{keys.secret_key}"
 
 
 def keep_old_broker(folder: StackFolder, secret: str) -> None:
@@ -66,15 +107,6 @@ def forget_old_broker(folder: StackFolder) -> None:
     """The broker was started again."""
     if old_broker(folder) is not None:
         credentials.forget(folder, "kafka", OLD_BROKER)
-
-
-def gateway_key(folder: StackFolder) -> Path:
-    """The file with the key that signs the gateway's tokens; made where there is none, for its owner alone."""
-    path = folder.part("gateway") / "key"
-    if not path.exists():
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        write_once(path, secrets.token_hex(32).encode())
-    return path
 
 
 def local_token(folder: StackFolder) -> Path:
@@ -163,7 +195,8 @@ def sections(folder: StackFolder, choices: Choices, keys: StoreKeys) -> dict[str
             **(_tls(folder) if choices.tls else {}),
             "host": LOOPBACK,
             "port": ports.gateway,
-            "key_file": str(gateway_key(folder)),
+            "key_file": str(token_keys.token_key(folder)),
+            "accepted_keys_file": str(token_keys.accepted_keys(folder)),
             "token_file": str(local_token(folder)),
         },
         "agent": {"slots": choices.slots, "address": LOOPBACK, "dir": str(folder.part("agent"))},

@@ -15,6 +15,7 @@ from typing import Any
 from trainhouse.deploy.local.layout import StackFolder, read_toml, write_toml
 
 PASSWORD_BYTES = 30
+NAME = "credentials.toml"
 # The table of when each was made; no server has this name.
 MADE = "made"
 
@@ -30,7 +31,7 @@ class Known:
 
 def credentials_file(folder: StackFolder) -> Path:
     """Where the passwords are."""
-    return folder.root / "credentials.toml"
+    return folder.root / NAME
 
 
 def password(folder: StackFolder, server: str, name: str) -> str:

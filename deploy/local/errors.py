@@ -35,3 +35,11 @@ class NotReady(StackError):
 
 class FolderUnusable(StackError):
     """The data folder cannot be made or written."""
+
+
+class HalfRotatedError(StackError):
+    """A rotation was cut short, and what is asked for would take away what parts may still go by."""
+
+
+class TooManyKeptError(StackError):
+    """More keys of before are still taken than are kept."""

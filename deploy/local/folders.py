@@ -25,14 +25,23 @@ def started(root: Path) -> StackFolder:
 
 @contextmanager
 def alone(folder: StackFolder) -> Iterator[tuple[StackFolder, Choices]]:
-    """The folder, while nothing else changes its credentials; AlreadyRunning if something does."""
-    descriptor = os.open(folder.root / "rotation.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    """The folder of a stack that was started once, while nothing else changes its credentials; AlreadyRunning if something does."""
+    with unchanged(folder):
         choices = folder.read_choices()
         assert choices is not None, f"{folder.root} has settings and no choices"
         yield folder, choices
+
+
+@contextmanager
+def unchanged(folder: StackFolder) -> Iterator[None]:
+    """A time in which nothing else changes the folder's credentials; AlreadyRunning if something does."""
+    descriptor = os.open(folder.root / "rotation.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
+        os.close(descriptor)
         raise AlreadyRunning(f"another command changes the credentials of {folder.root}; wait until it is done") from error
+    try:
+        yield
     finally:
         os.close(descriptor)

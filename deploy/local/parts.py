@@ -55,7 +55,7 @@ def kafka_server(folder: StackFolder, ports: StackPorts) -> KafkaServer:
 
 def store_server(folder: StackFolder, ports: StackPorts, keys: StoreKeys) -> StoreServer:
     """The stack's object store."""
-    return StoreServer(folder.part("store"), ports.store, keys, old_keys=client_config.old_keys(folder))
+    return StoreServer(folder.part("store"), ports.store, keys, old_keys=client_config.taken_keys(folder))
 
 
 def all_parts(folder: StackFolder, ports: StackPorts, keys: StoreKeys) -> list[Part]:

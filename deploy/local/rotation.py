@@ -1,47 +1,42 @@
 """New passwords and keys for a stack, also while it runs: `trainhouse credentials rotate`.
 
-Holds: parts are started again with their new passwords at once, the agent without its ranks noticing. What was cut short is put right by
-the next `rotate` of the same servers, or by `down` and `up`: the own password of the broker that runs is kept until its restart. The store
-takes its old key beside the new one until that is retired: ranks hold it.
+Holds: parts are started again with their new passwords at once, the agent without its ranks noticing; the gateway reads its tokens' keys
+again by itself. The store, the gateway and who checks signatures take what was before until it is retired. What was cut short is put right
+by the next `rotate`, of whatever, or by the next `up`: the own password of the broker that runs is kept until its restart.
 Never: prints a password; ends a job.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trainhouse.deploy.local import client_config, credentials, kafka_sasl, parts, supervisor_client
+from trainhouse.deploy.local import (
+    client_config,
+    credentials,
+    half_rotation,
+    kafka_sasl,
+    key_rotation,
+    parts,
+    signing_keys,
+    supervisor_client,
+    token_keys,
+)
+from trainhouse.deploy.local.errors import HalfRotatedError, NotReady, TooManyKeptError
 from trainhouse.deploy.local.folders import alone, started
 from trainhouse.deploy.local.kafka_sasl import Account
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, endpoint
+from trainhouse.deploy.local.rotation_plan import GATEWAY, KAFKA, RETIRED, SERVERS, SIGNING, SQL, STORE, Step, plan, started_again
 from trainhouse.deploy.local.startup import Startup
 from trainhouse.deploy.local.store import StoreKeys
-from trainhouse.events.grants import PRINCIPALS
 from trainhouse.events.securing import lets_in, set_passwords
 from trainhouse.events.settings import KafkaSettings
 
-KAFKA, STORE, SQL, GATEWAY = "kafka", "store", "sql", "gateway"
-SERVERS = (KAFKA, STORE, SQL, GATEWAY)
-# Not the gateway's: every token that was given out ends with its key.
-BY_DEFAULT = (KAFKA, STORE, SQL)
-OF_STORE = ("projector", "intake", "scheduler", "gateway", parts.AGENT)
-OF_SQL = ("projector", "alerts", "gateway")
+MAX_OF_BEFORE = 8
+TAKEN_TIMEOUT_S = 30.0
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Credential:
-    """One password or key, without it."""
-
-    server: str
-    name: str
-    made_at: datetime | None
-    note: str = ""
 
 
 class Rotation:
@@ -53,37 +48,85 @@ class Rotation:
         self._say = say
         self._runs = supervisor_client.supervisor_pid(folder) is not None
 
-    def rotate(self, servers: tuple[str, ...]) -> None:
+    def rotate(self, servers: Sequence[str]) -> None:
         """Blocks, for about as long as a start takes. Raises a StackError."""
-        steps = {KAFKA: self._kafka, STORE: self._store, SQL: self._sql, GATEWAY: self._gateway}
-        changed: set[str] = set()
-        for server in servers:
-            changed |= steps[server]()
-        if self._runs:
-            self._startup().restart(tuple(name for name in parts.NAMES if name in changed))
+        self._refuse_too_many()
+        if left := half_rotation.pending(self._folder):
+            self._say(f"a rotation of {', '.join(left)} was cut short; it is done anew with this one")
+        whole = half_rotation.begin(self._folder, servers)
+        for step in plan(whole, self._runs):
+            self._do(step, whole)
+        half_rotation.over(self._folder)
         self._say("done" if self._runs else "done; the next `trainhouse up` goes by them")
 
-    def retire(self) -> None:
-        """Takes the store's old key away: what still holds it is refused from then on."""
-        credentials.forget(self._folder, STORE, client_config.OLD_KEY)
-        self._tell_store()
-        self._say("store      takes its newest key alone")
+    def retire(self, servers: Sequence[str]) -> None:
+        """Ends what a rotation left valid. Raises a StackError."""
+        if left := half_rotation.pending(self._folder):
+            raise HalfRotatedError(
+                f"a rotation of {', '.join(left)} was cut short, so parts may still go by what was before: "
+                "run `trainhouse credentials rotate` first, or `trainhouse down` and `trainhouse up`"
+            )
+        if STORE in servers:
+            client_config.forget_old_keys(self._folder)
+            self._tell_store(client_config.keys_of(self._folder))
+            self._say("store      takes its newest key alone")
+        if SIGNING in servers:
+            for private, listed, _ in self._signing():
+                key_rotation.retire(private, listed)
+            self._say("signing    the newest keys count alone; lists on other machines are yours to change")
+        if GATEWAY in servers:
+            token_keys.retire(self._folder)
+            self._say("gateway    takes tokens of its newest key alone: those from before have ended, and their streams end within seconds")
 
-    def _kafka(self) -> set[str]:
-        own = self._broker_as_it_runs()
+    def _do(self, step: Step, servers: Sequence[str]) -> None:
+        match step:
+            case Step.SIGNING_KEYS:
+                self._renew_signing()
+            case Step.TOKEN_KEY:
+                token_keys.renew(self._folder)
+                self._say("gateway    signs tokens with a new key; those that were given out count until `trainhouse credentials retire`")
+            case Step.STORE_TAKES:
+                self._store_takes()
+            case Step.STORE_USED:
+                self._store_used()
+            case Step.SQL_PASSWORDS:
+                self._renew_sql()
+            case Step.KAFKA_PASSWORDS:
+                self._renew_kafka()
+            case Step.BROKER_PASSWORD:
+                self._renew_broker()
+            case Step.RESTART:
+                self._startup().restart(started_again(servers))
+
+    def _renew_signing(self) -> None:
+        self._rewrite()  # a folder of an older version gets its lists
+        for private, listed, prefix in self._signing():
+            key_rotation.renew(private, listed, prefix)
+        self._say("signing    has new keys; those of before count until `trainhouse credentials retire`")
+
+    def _signing(self) -> tuple[tuple[Path, Path, str], ...]:
+        """Private keys, the lists of their public halves, and what stands there before one."""
+        folder = self._folder
+        return (
+            (signing_keys.platform_key(folder), signing_keys.platform_keys(folder), ""),
+            (signing_keys.operations_key(folder), signing_keys.operations_keys(folder), signing_keys.persons_prefix()),
+        )
+
+    def _renew_kafka(self) -> None:
         new = {name: credentials.renew(self._folder, KAFKA, name) for name in client_config.passwords(self._folder)}
         self._rewrite()
         if self._runs:
-            set_passwords(self._as(own), new)
-            client_config.keep_old_broker(self._folder, own.password)
-        # The broker reads its own password at a start; connections of the others go on over that.
-        credentials.renew(self._folder, KAFKA, kafka_sasl.BROKER)
-        server = parts.kafka_server(self._folder, self._ports)
-        server.prepare()
+            set_passwords(self._as(self._broker_as_it_runs()), new)
         self._say(f"kafka      {len(new) + 1} accounts have new passwords")
         for project in client_config.projects_with_accounts(self._folder):
             self._say(f"           tell project {project} its new one: `trainhouse project account create {project}` prints it")
-        return {"kafka", *PRINCIPALS}
+
+    def _renew_broker(self) -> None:
+        if self._runs:
+            # The broker reads its own password at a start; connections of the others go on over that.
+            client_config.keep_old_broker(self._folder, self._broker_as_it_runs().password)
+        credentials.renew(self._folder, KAFKA, kafka_sasl.BROKER)
+        parts.kafka_server(self._folder, self._ports).prepare()
 
     def _broker_as_it_runs(self) -> Account:
         """Its own account: that of before, if a rotation was cut short between the change of its password and its restart."""
@@ -93,35 +136,42 @@ class Rotation:
     def _as(self, account: Account) -> KafkaSettings:
         return kafka_sasl.own_settings(endpoint(self._ports.kafka), account)
 
-    def _store(self) -> set[str]:
-        old, new = client_config.keys_of(self._folder), StoreKeys.new()
-        client_config.keep_old_key(self._folder, old)
+    def _store_takes(self) -> None:
+        new = client_config.next_key(self._folder)
+        self._tell_store(client_config.keys_of(self._folder), new)
+
+    def _store_used(self) -> None:
+        new = client_config.next_key(self._folder)
+        client_config.keep_old_key(self._folder, client_config.keys_of(self._folder))
         credentials.note(self._folder, STORE, client_config.KEY)
         client_config.write(self._folder, self._choices, new)
-        self._tell_store()
+        client_config.forget_next_key(self._folder)
         self._say("store      has a new key; the old one is taken too until `trainhouse credentials retire`, for ranks that run")
-        return set(OF_STORE)
 
-    def _tell_store(self) -> None:
-        server = parts.store_server(self._folder, self._ports, client_config.keys_of(self._folder))
+    def _tell_store(self, keys: StoreKeys, new: StoreKeys | None = None) -> None:
+        """Gives the store the keys that it takes: that of now, the new one, and those of before."""
+        server = parts.store_server(self._folder, self._ports, keys)
         server.write_keys()
-        if self._runs:
-            supervisor_client.signal(self._folder, "servers", "store", "HUP")
-            _until_taken(server.answers)
+        if not self._runs:
+            return
+        supervisor_client.signal(self._folder, "servers", "store", "HUP")
+        shown = server if new is None else parts.store_server(self._folder, self._ports, new)
+        if not _came(shown.answers):
+            raise NotReady(f"the store did not take its new key within {TAKEN_TIMEOUT_S:g} s; parts go on with the old one: rotate again")
 
-    def _sql(self) -> set[str]:
-        names = [each.name for each in credentials.known(self._folder) if each.server == SQL]
-        for name in names:
+    def _renew_sql(self) -> None:
+        for name in [each.name for each in credentials.known(self._folder) if each.server == SQL]:
             credentials.renew(self._folder, SQL, name)
         self._rewrite()
-        return set(OF_SQL) if names else set()
 
-    def _gateway(self) -> set[str]:
-        client_config.gateway_key(self._folder).unlink()
-        client_config.gateway_key(self._folder)
-        client_config.local_token(self._folder).unlink(missing_ok=True)
-        self._say("gateway    signs with a new key: every token that was given out has ended; yours is new")
-        return {"gateway"}
+    def _refuse_too_many(self) -> None:
+        kept = max(
+            len(client_config.old_keys(self._folder)),
+            len(token_keys.of_before(self._folder)),
+            *(key_rotation.of_before(listed) for _, listed, _ in self._signing()),
+        )
+        if kept >= MAX_OF_BEFORE:
+            raise TooManyKeptError(f"{kept} keys of before are still taken, no more are kept: run `trainhouse credentials retire` first")
 
     def _rewrite(self) -> None:
         client_config.write(self._folder, self._choices, client_config.keys_of(self._folder))
@@ -134,33 +184,22 @@ class Rotation:
         return StackPorts(self._choices.ports)
 
 
-def rotate(root: Path, servers: tuple[str, ...] = BY_DEFAULT, say: Say = print) -> None:
+def rotate(root: Path, servers: Sequence[str] = SERVERS, say: Say = print) -> None:
     """New credentials for these servers; NotRunning where no stack was ever started."""
     with alone(started(root)) as (folder, choices):
         Rotation(folder, choices, say).rotate(servers)
 
 
-def retire(root: Path, say: Say = print) -> None:
+def retire(root: Path, servers: Sequence[str] = RETIRED, say: Say = print) -> None:
     """Ends what a rotation left valid; NotRunning where no stack was ever started."""
     with alone(started(root)) as (folder, choices):
-        Rotation(folder, choices, say).retire()
+        Rotation(folder, choices, say).retire(servers)
 
 
-def listing(root: Path) -> list[Credential]:
-    """Every credential of a stack and when it was made."""
-    folder = started(root)
-    others = [each for each in credentials.known(folder) if each.server != STORE]
-    notes = {client_config.OLD_BROKER: "a rotation was cut short: rotate again"}
-    found = [Credential(each.server, each.name, each.made_at, notes.get(each.name, "")) for each in others]
-    older = [each for each in credentials.known(folder) if each.server == STORE]
-    found.append(Credential(STORE, client_config.KEY, credentials.noted(folder, STORE, client_config.KEY)))
-    found += [Credential(STORE, each.name, each.made_at, "until `trainhouse credentials retire`") for each in older]
-    key = client_config.gateway_key(folder)
-    found.append(Credential(GATEWAY, "signing key", datetime.fromtimestamp(key.stat().st_mtime, UTC)))
-    return found
-
-
-def _until_taken(answers: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not answers() and time.monotonic() < deadline:
+def _came(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + TAKEN_TIMEOUT_S
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.1)
+    return True

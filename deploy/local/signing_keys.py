@@ -16,9 +16,10 @@ from trainhouse.events.keyfiles import kept_key
 from trainhouse.private_files import write_private
 
 ACCEPTED, REQUIRED = "accepted", "required"
+PLATFORM_HEADING = "# What intake and the detector may sign with, one public key a line"
 HEADING = "# Whose requests for stacks and commands agents obey, one a line: operator NAME KEY"
 _SETTINGS = {
-    "scheduler": ("signing_key", "signatures"),
+    "scheduler": ("signing_key", "signatures", "platform_keys"),
     "agent": ("operations_keys", "require_signed"),
     "operations": ("key",),
     "fleet": ("key",),
@@ -29,6 +30,11 @@ PERSONS = ("operations", "fleet")
 def platform_key(folder: StackFolder) -> Path:
     """What intake, scheduler and detector sign with."""
     return _folder(folder) / "platform.key"
+
+
+def platform_keys(folder: StackFolder) -> Path:
+    """The public keys that the scheduler takes for intake's and the detector's."""
+    return _folder(folder) / "platform.keys"
 
 
 def operations_key(folder: StackFolder) -> Path:
@@ -54,9 +60,14 @@ def sections(folder: StackFolder, before: dict[str, Any]) -> dict[str, dict[str,
     known = "signing_key" in before.get("scheduler", {})
     for path in (platform_key(folder), fleet_key(folder)):
         kept_key(path)
-    _list_key(operations_keys(folder), kept_key(operations_key(folder)).public_key)
+    _list_key(operations_keys(folder), HEADING, persons_prefix(), kept_key(operations_key(folder)).public_key)
+    _list_key(platform_keys(folder), PLATFORM_HEADING, "", kept_key(platform_key(folder)).public_key)
     return {
-        "scheduler": {"signing_key": str(platform_key(folder)), "signatures": REQUIRED if known or not before else ACCEPTED},
+        "scheduler": {
+            "signing_key": str(platform_key(folder)),
+            "platform_keys": str(platform_keys(folder)),
+            "signatures": REQUIRED if known or not before else ACCEPTED,
+        },
         "operations": {"key": str(operations_key(folder))},
         "agent": {"operations_keys": str(operations_keys(folder)), "require_signed": True},
         "fleet": {"key": str(fleet_key(folder))},
@@ -82,12 +93,17 @@ def _section(part: str) -> str:
     return "scheduler" if part in ("intake", "detector") else part
 
 
-def _list_key(path: Path, public_key: str) -> None:
-    """Adds the person's key to the list."""
-    lines = path.read_text() if path.exists() else HEADING
+def persons_prefix() -> str:
+    """What stands before the person's key in the list of whose requests count."""
+    name = "".join(c if c.isalnum() else "-" for c in getpass.getuser()) or "owner"
+    return f"operator {name} "
+
+
+def _list_key(path: Path, heading: str, prefix: str, public_key: str) -> None:
+    """Adds a key to a list."""
+    lines = path.read_text() if path.exists() else heading
     if public_key not in lines:
-        name = "".join(c if c.isalnum() else "-" for c in getpass.getuser()) or "owner"
-        write_private(path, f"{lines.rstrip()}\noperator {name} {public_key}\n".encode())
+        write_private(path, f"{lines.rstrip()}\n{prefix}{public_key}\n".encode())
 
 
 def _folder(folder: StackFolder) -> Path:

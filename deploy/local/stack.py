@@ -18,10 +18,11 @@ from os import environ
 from pathlib import Path
 
 from trainhouse import landlock
-from trainhouse.deploy.local import client_config, jars, parts, supervisor_client, supervisor_config
+from trainhouse.deploy.local import client_config, half_rotation, jars, parts, supervisor_client, supervisor_config
 from trainhouse.deploy.local import ports as tcp
 from trainhouse.deploy.local import tls as certificates
 from trainhouse.deploy.local.errors import DiskFull, NotReady, NotRunning, PortBusy, StackError
+from trainhouse.deploy.local.folders import unchanged
 from trainhouse.deploy.local.layout import BASE_PORT, Choices, StackFolder, StackPorts
 from trainhouse.deploy.local.runtime import remove_runtime_dir
 from trainhouse.deploy.local.server import die_with_parent, tail
@@ -69,12 +70,20 @@ def up(
     """
     folder = StackFolder(root.absolute())
     folder.make()
+    with unchanged(folder):
+        return _up(folder, slots, ports, tls, min_free_bytes, attached, say)
+
+
+def _up(
+    folder: StackFolder, slots: int | None, ports: StackPorts | None, tls: bool | None, min_free_bytes: int, attached: bool, say: Say
+) -> subprocess.Popen[bytes]:
     with supervisor_client.locked(folder) as lock:
         refuse_full_disk(folder.root, min_free_bytes)
         choices = choose(folder, slots, ports, tls)
         wait_for_ports(StackPorts(choices.ports))
         jars.ensure(say=say)
         keys = client_config.keys_of(folder)
+        client_config.forget_next_key(folder)  # of a rotation that was cut off before any part had it
         if choices.tls:
             certificates.ensure(folder)
         client_config.write(folder, choices, keys)
@@ -89,6 +98,7 @@ def up(
     except BaseException:
         supervisor_client.shut_down(folder, STOP_TIMEOUT_S)
         raise
+    half_rotation.over(folder)  # each part was started with what the files say
     return supervisor
 
 
@@ -138,6 +148,8 @@ def warnings(root: Path, min_free_bytes: int = MIN_FREE_BYTES) -> list[str]:
         found.append(
             f"this kernel has no {lacks}: the process of guests' SQL is not kept from them; use Linux 6.7 or newer with Landlock on"
         )
+    if left := half_rotation.pending(StackFolder(root.absolute())):
+        found.append(f"a rotation of {', '.join(left)} was cut short: `trainhouse credentials rotate` does it anew")
     return found
 
 

@@ -53,27 +53,27 @@ class Startup:
         self._wait(checks)
 
     def restart(self, names: tuple[str, ...]) -> None:
-        """Start parts again, as they are configured now, and wait until all of them answer; blocks; NotReady if one does not get there.
+        """Start parts again in this order, as they are configured now, and wait until all of them answer; blocks.
 
-        The agent is killed for it, not stopped: its ranks go on, and the next one adopts them.
+        The agent is killed for it, not stopped: its ranks go on, and the next one adopts them. NotReady if one does not get there.
         """
         self._died = {each.name: each.restarts for each in supervisor_client.states(self._folder)}
         if "kafka" in names:
             self._again("kafka")
             self._wait({"kafka": self._kafka.answers})
             client_config.forget_old_broker(self._folder)
-        mine = [part for part in self.parts if part.name in names and part.name != "kafka"]
-        for part in mine:
-            self._again(part.name)
+        mine = [name for name in names if name != "kafka"]
+        for name in mine:
+            self._again(name)
         # That a process serves its figures says that it read its settings; what it then waits for is the brokers' to say.
-        health = {"gateway": f"{endpoint(self._ports.gateway, 'http')}/healthz"}
-        self._wait({part.name: readiness.answers(health.get(part.name, part.metrics)) for part in mine})
+        checks = {part.name: readiness.answers(part.metrics) for part in self.parts if part.metrics} | {"gateway": self._gateway_answers()}
+        self._wait({name: checks[name] for name in mine if name in checks})
 
     def _again(self, name: str) -> None:
         part = next(part for part in self.parts if part.name == name)
         if name == parts.AGENT:
             self._died[name] = self._died.get(name, 0) + 1
-            supervisor_client.signal(self._folder, part.group, name, "KILL")
+            supervisor_client.replace(self._folder, part.group, name)
         else:
             supervisor_client.stop(self._folder, part.group, name)
             supervisor_client.start(self._folder, part.group, name)
@@ -84,9 +84,12 @@ class Startup:
             **groups,
             "intake": readiness.both(groups["intake"], readiness.pool_known(self._settings, str(POOL))),
             "projector": readiness.clickhouse(endpoint(self._ports.clickhouse, "http")),
-            "gateway": readiness.answers(f"{tls.gateway_url(self._folder, self._ports.gateway)}/healthz", tls.context(self._folder)),
+            "gateway": self._gateway_answers(),
             "agent": readiness.node_answered(self._settings),
         }
+
+    def _gateway_answers(self) -> readiness.Check:
+        return readiness.answers(f"{tls.gateway_url(self._folder, self._ports.gateway)}/healthz", tls.context(self._folder))
 
     def _start(self, names: tuple[str, ...]) -> None:
         for part in self.parts:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from xmlrpc.client import Fault, ServerProxy  # nosec B411  # a unix socket in a folder of our own, mode 0700
 
-from supervisor.xmlrpc import SupervisorTransport
+from supervisor.xmlrpc import Faults, SupervisorTransport
 
 from trainhouse.deploy.local.errors import AlreadyRunning, NotRunning
 from trainhouse.deploy.local.layout import StackFolder
@@ -58,18 +58,40 @@ def states(folder: StackFolder) -> list[PartState]:
 
 
 def start(folder: StackFolder, group: str, name: str) -> None:
-    """Start a part, without waiting for it."""
-    proxy(folder).supervisor.startProcess(f"{group}:{name}", False)
+    """Start a part, unless it runs; without waiting for it."""
+    with _already(Faults.ALREADY_STARTED):
+        proxy(folder).supervisor.startProcess(f"{group}:{name}", False)
 
 
 def stop(folder: StackFolder, group: str, name: str) -> None:
-    """Stop a part and wait until it has ended."""
-    proxy(folder).supervisor.stopProcess(f"{group}:{name}", True)
+    """Stop a part, if it runs, and wait until it has ended."""
+    with _already(Faults.NOT_RUNNING):
+        proxy(folder).supervisor.stopProcess(f"{group}:{name}", True)
 
 
 def signal(folder: StackFolder, group: str, name: str, signal_name: str) -> None:
     """Send a part a signal; one that it ends by makes the supervisor start it again."""
     proxy(folder).supervisor.signalProcess(f"{group}:{name}", signal_name)
+
+
+def replace(folder: StackFolder, group: str, name: str) -> None:
+    """Kill a part that the supervisor starts again by itself; start it where it does not run."""
+    try:
+        signal(folder, group, name, "KILL")
+    except Fault as fault:
+        if fault.faultCode != Faults.NOT_RUNNING:
+            raise
+        start(folder, group, name)
+
+
+@contextmanager
+def _already(code: int) -> Iterator[None]:
+    """What is so already needs no call."""
+    try:
+        yield
+    except Fault as fault:
+        if fault.faultCode != code:
+            raise
 
 
 def shut_down(folder: StackFolder, timeout_s: float) -> bool:

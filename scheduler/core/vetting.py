@@ -43,10 +43,19 @@ FORGED = "the signature is not that of "
 
 @dataclass(frozen=True, slots=True)
 class VettingRules:
-    """`required`: who has no key yet must sign all the same. `platform_key`: what intake and the detector sign with, where they do."""
+    """`required`: who has no key yet must sign all the same. `platform_key`: what intake and the detector sign with, where they do.
+
+    `more_platform_keys`: what they may sign with too: that of before a rotation, until it is retired, or the next one.
+    """
 
     required: bool = False
     platform_key: str = ""
+    more_platform_keys: frozenset[str] = frozenset()
+
+    @property
+    def platform_keys(self) -> frozenset[str]:
+        """All of them; none where they sign nothing."""
+        return self.more_platform_keys | ({self.platform_key} if self.platform_key else set())
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +108,10 @@ def _of_job(rules: VettingRules, known: Known, topic: str, value: bytes, signatu
 
 def _of_platform(rules: VettingRules, topic: str, value: bytes, signature: Signature | None) -> str:
     # Where the unsigned counts, a wrong signature would only lose what is true: of a key that was changed, say.
-    if not rules.platform_key or not rules.required:
+    if not rules.required or not rules.platform_keys:
         return ""
     if signature is None:
         return "intake and the detector sign what they say, and this is not signed"
-    if signature.public_key != rules.platform_key or not signature.holds(topic, value):
+    if signature.public_key not in rules.platform_keys or not signature.holds(topic, value):
         return f"{FORGED}intake or the detector"
     return ""

@@ -31,7 +31,7 @@ async def run_detector(kafka: KafkaSettings, settings: StreamSettings, machine: 
     """The same on a running loop, with a given machine."""
     registry = new_registry()
     serve_figures(registry)
-    detecting = Detecting(KafkaLog(kafka, settings.key()), SystemClock(), machine, DetectorMeters(registry), settings.vetting())
+    detecting = Detecting(KafkaLog(kafka, settings.key()), SystemClock(), machine, DetectorMeters(registry), settings.vetting().now())
     app = make_app("detector", kafka, settings)
     add_batches(app, HEARTBEATS, detecting.take)
     on_assignment(app, HEARTBEATS, detecting.on_assigned)

@@ -4,7 +4,6 @@ Holds: everything is wired here and nowhere else. Never: does work at import.
 """
 
 import asyncio
-from functools import partial
 from typing import Any
 
 from trainhouse.events.archive.partition import ArchiveStore
@@ -23,7 +22,7 @@ from trainhouse.scheduler.stream.meters import JournalMeters
 from trainhouse.scheduler.stream.ports import JournalArchive, SnapshotStore
 from trainhouse.scheduler.stream.process import serve
 from trainhouse.scheduler.stream.settings import StreamSettings
-from trainhouse.scheduler.stream.vetting import vetted
+from trainhouse.scheduler.stream.vetting import vetting_by
 from trainhouse.scheduler.stream.wiring import journal_host
 
 
@@ -65,7 +64,7 @@ async def run_scheduler(
         observers=observers,
         meters=meters,
         archive=archive,
-        vetting=partial(vetted, settings.vetting(), CONTROL),
+        vetting=vetting_by(settings.vetting().now, CONTROL),
     )
     app = make_app("scheduler", kafka, settings)
     add_batches(app, CONTROL, host.offer_all)

@@ -3,12 +3,14 @@
 import os
 import socket
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from trainhouse.events.keyfiles import kept_key
+from trainhouse.events.followed import Followed
+from trainhouse.events.keyfiles import kept_key, public_keys
 from trainhouse.events.settings import TomlSection
 from trainhouse.events.signing import SigningKey
 from trainhouse.scheduler.core.vetting import VettingRules
@@ -31,15 +33,24 @@ class StreamSettings(TomlSection):
     log_level: str = "INFO"
     signatures: str = Field("accepted", pattern="^(accepted|required)$", description="of nodes that never signed: required refuses them")
     signing_key: Path | None = Field(None, description="file of the key of intake, scheduler and detector alike; made where there is none")
+    platform_keys: Path | None = Field(
+        None, description="list of public keys that count beside signing_key's, one a line: of before a rotation, or the next one"
+    )
 
     def key(self) -> SigningKey | None:
         """What this process signs with. Raises InvalidKeyError."""
         return None if self.signing_key is None else kept_key(self.signing_key)
 
-    def vetting(self) -> VettingRules:
-        """What is asked of the signatures of what it reads."""
-        key = self.key()
-        return VettingRules(self.signatures == "required", key.public_key if key is not None else "")
+    def vetting(self) -> Followed[VettingRules]:
+        """What is asked of the signatures of what it reads; its own key is that of now, the list is read again when it was changed.
+
+        Raises InvalidKeyError.
+        """
+        key, listed = self.key(), self.platform_keys
+        own = VettingRules(self.signatures == "required", key.public_key if key is not None else "")
+        if listed is None:
+            return Followed((), lambda: own)
+        return Followed((listed,), lambda: replace(own, more_platform_keys=public_keys(listed)))
 
     def owner_name(self) -> str:
         """A name for this start of this process: for records, never reused."""

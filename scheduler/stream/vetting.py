@@ -5,7 +5,7 @@ Holds: what is refused goes on as an input that cannot be read, so the journal s
 Never: drops an input.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from trainhouse.events import ForgetNodeKey, NodeRegistered
@@ -15,6 +15,13 @@ from trainhouse.scheduler.core.batch import Pending
 from trainhouse.scheduler.core.state import ScheduleState
 from trainhouse.scheduler.core.vetting import Known, VettingRules, key_that_counts, refusal
 from trainhouse.scheduler.stream.ports import Entry
+
+
+def vetting_by(
+    rules: Callable[[], VettingRules], topic: str
+) -> Callable[[ScheduleState, Sequence[Entry], Sequence[Pending], Sequence[ScheduleState]], list[Pending]]:
+    """Vets each batch by the rules of that moment."""
+    return lambda state, entries, waiting, others: vetted(rules(), topic, state, entries, waiting, others)
 
 
 def vetted(

@@ -26,6 +26,7 @@ from trainhouse.events import CodeArchive
 from trainhouse.gateway import tokens
 from trainhouse.gateway.app import make_app
 from trainhouse.gateway.context import Gateway
+from trainhouse.gateway.keyring import Keyring
 from trainhouse.gateway.live.hub import Hub
 from trainhouse.gateway.reader import SqlReader
 from trainhouse.gateway.settings import GatewaySettings
@@ -63,7 +64,7 @@ def served(object_store_endpoint: StoreServer) -> Iterator[Served]:
     settings: dict[str, Any] = {name: getattr(object_store_endpoint, name) for name in ("endpoint", "access_key", "secret_key", "bucket")}
     objects = S3ObjectStore(StoreSettings(**settings, multipart_bytes=5 * MIB))
     made = GatewaySettings.model_validate({"key": KEY.decode()})
-    gateway = Gateway(made, KEY, SqlReader(ClickHouseSettings()), ListBus(), Hub(50, 100))  # type: ignore[arg-type]
+    gateway = Gateway(made, Keyring.of(KEY), SqlReader(ClickHouseSettings()), ListBus(), Hub(50, 100))  # type: ignore[arg-type]
     gateway.revocations.complete()
     gateway.projects.complete()
     app = make_app(gateway)

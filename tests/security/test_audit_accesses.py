@@ -282,7 +282,7 @@ def cut_off(request: pytest.FixtureRequest, world: World) -> Iterator[tuple[str,
 
     settings = world.gateway.settings.model_copy(update={"audit": request.param, "audit_waiting": 20})
     away = Away(world)
-    gateway = Gateway(settings, world.gateway.key, SqlReader(ClickHouseSettings(url=world.tables.url)), away, Hub(5, 16))  # type: ignore[arg-type]
+    gateway = Gateway(settings, world.gateway.keys, SqlReader(ClickHouseSettings(url=world.tables.url)), away, Hub(5, 16))  # type: ignore[arg-type]
     gateway.revocations.complete()
     gateway.projects = world.gateway.projects
     with TestClient(make_app(gateway), base_url="http://gateway", raise_server_exceptions=False) as client:

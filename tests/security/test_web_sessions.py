@@ -212,7 +212,7 @@ def test_of_two_gateways_one_lets_a_code_in(world: World) -> None:
 
     log = Log()
     for _ in range(2):
-        own = Gateway(world.gateway.settings, KEY, world.gateway.reader, log, Hub(5, 16), kafka=object())  # type: ignore[arg-type]
+        own = Gateway(world.gateway.settings, world.gateway.keys, world.gateway.reader, log, Hub(5, 16), kafka=object())  # type: ignore[arg-type]
         log.readers.append(own)
     session = sessions.session_of(Principal("ana", (Role.VIEWER,), ("vision",), "t"), int(time.time()), 3600)
     found = login_codes.read(KEY, login_codes.issue(KEY, session, "::1", int(time.time()), 60), "::1", int(time.time()))

@@ -43,7 +43,7 @@ PER_S = 6.0
 HEARTBEAT_S = 0.4  # lost after 15 of them
 SCRIPT = """
 faults:
-  - {at_s: 8, node: 1, kind: die, for_s: 10}
+  - {at_s: 8, node: 1, kind: die, for_s: 30}
 jobs:
   - {name: "*-crash", run_s: 3, crash_s: 1}
   - {name: "*-long", run_s: 15}

@@ -2,90 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from trainhouse.deploy.local import client_config, kafka, kafka_sasl, layout, readiness, rotation, startup, supervisor_client
-from trainhouse.deploy.local.credentials import known, password
-from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts
-from trainhouse.deploy.local.parts import kafka_server
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.settings import KafkaSettings
-
-PORTS = StackPorts.from_base(30_000)
-
-
-class CutShortError(Exception):
-    """The process is gone."""
-
-
-class Machine:
-    """A stack without its processes: what the broker that runs goes by, and a rotation that ends at a chosen step."""
-
-    def __init__(self, folder: StackFolder, patched: pytest.MonkeyPatch) -> None:
-        self.folder, self.steps, self.last_step = folder, 0, 0
-        self.accounts: dict[str, str] = {}
-        for module in (layout, kafka):
-            patched.setattr(module, "write_private", self.step_of(module.write_private))
-        patched.setattr(rotation, "set_passwords", self.step_of(self.set_passwords))
-        patched.setattr(rotation, "lets_in", self.lets_in)
-        patched.setattr(supervisor_client, "supervisor_pid", lambda _: 1)
-        patched.setattr(supervisor_client, "states", lambda _: [])
-        for name in ("start", "stop", "signal"):
-            patched.setattr(supervisor_client, name, self.step_of(getattr(self, name)))
-        patched.setattr(readiness, "answers", lambda *_: lambda: True)
-        patched.setattr(kafka.KafkaServer, "answers", lambda server: self.lets_in(server.own_client))
-        patched.setattr(kafka.KafkaServer, "_format", lambda _: None)
-        patched.setattr(startup, "POLL_S", 0.0)
-        patched.setattr(os, "fsync", lambda _: None)
-        client_config.write(folder, Choices(PORTS.numbers, 2), client_config.keys_of(folder))
-        folder.write_choices(Choices(PORTS.numbers, 2))
-        kafka_server(folder, PORTS).prepare()
-        self.start(folder, "servers", "kafka")
-        self.accounts = client_config.passwords(folder)
-
-    def step_of(self, does: Callable[..., Any]) -> Callable[..., Any]:
-        def step(*arguments: Any) -> Any:
-            self.steps += 1
-            if self.steps == self.last_step:
-                raise CutShortError
-            return does(*arguments)
-
-        return step
-
-    def lets_in(self, settings: KafkaSettings) -> bool:
-        return (settings.sasl_username, settings.sasl_password) == (kafka_sasl.BROKER, self.own)
-
-    def set_passwords(self, settings: KafkaSettings, passwords: Mapping[str, str]) -> None:
-        if not self.lets_in(settings):
-            raise BusUnavailable("the brokers did not take the accounts")
-        self.accounts |= passwords
-
-    def start(self, folder: StackFolder, group: str, name: str) -> None:
-        """A broker reads its own password when it starts."""
-        if name == "kafka":
-            found = re.search(r'user_broker="([^"]+)"', (folder.part("kafka") / "server.properties").read_text())
-            assert found is not None
-            self.own = found[1]
-
-    def stop(self, *_: Any) -> None: ...
-    def signal(self, *_: Any) -> None: ...
-
-    def rotate(self, last_step: int = 0) -> None:
-        self.steps, self.last_step = 0, last_step
-        rotation.rotate(self.folder.root, (rotation.KAFKA,), say=lambda _: None)
-
-    @property
-    def sound(self) -> bool:
-        """Whether the brokers go by what the files say, and nothing is left over."""
-        newest = password(self.folder, "kafka", kafka_sasl.BROKER)
-        names = {each.name for each in known(self.folder)}
-        return self.own == newest and self.accounts == client_config.passwords(self.folder) and client_config.OLD_BROKER not in names
+from tests.rotation_machine import CutShortError, Machine
+from trainhouse.deploy.local import client_config, credential_list, rotation, startup
+from trainhouse.deploy.local.credentials import password
+from trainhouse.deploy.local.errors import TooManyKeptError
+from trainhouse.deploy.local.layout import StackFolder
+from trainhouse.deploy.local.rotation_plan import GATEWAY, SERVERS, SIGNING, SQL, STEPS, STORE, Step, plan, started_again
+from trainhouse.deploy.local.stack import warnings
+from trainhouse.deploy.local.token_keys import of_before, token_key
 
 
 @pytest.fixture
@@ -117,7 +45,7 @@ def test_projects_accounts_are_rotated_and_listed(machine: Machine) -> None:
     before = password(machine.folder, "kafka", "project-vision")
     machine.rotate()
     assert machine.sound and machine.accounts["project-vision"] not in ("", before)
-    assert "project-vision" in {each.name for each in rotation.listing(machine.folder.root)}
+    assert "project-vision" in {each.name for each in credential_list.listing(machine.folder.root)}
     assert not (machine.folder.part("parts") / "project-vision.toml").exists()
 
 
@@ -125,7 +53,84 @@ def test_a_list_says_that_one_was_cut_short(machine: Machine, monkeypatch: pytes
     with monkeypatch.context() as patched:
         patched.setattr(startup.Startup, "restart", lambda *_: None)
         machine.rotate()
-    notes = {each.name: each.note for each in rotation.listing(machine.folder.root)}
+    notes = {each.name: each.note for each in credential_list.listing(machine.folder.root)}
     assert "rotate again" in notes[client_config.OLD_BROKER]
     client_config.forget_old_broker(machine.folder)
-    assert client_config.OLD_BROKER not in {each.name for each in rotation.listing(machine.folder.root)}
+    assert client_config.OLD_BROKER not in {each.name for each in credential_list.listing(machine.folder.root)}
+
+
+def test_what_others_check_by_is_changed_first_and_the_parts_are_started_again_last() -> None:
+    steps = plan(SERVERS, runs=True)
+    assert steps.index(Step.STORE_TAKES) < steps.index(Step.STORE_USED)
+    assert steps[-1] is Step.RESTART and len(steps) == len(set(steps)) == sum(map(len, STEPS.values())) + 1
+    assert plan(SERVERS, runs=False) == steps[:-1]
+    # The gateway reads the key of its tokens again by itself: no stream is cut for it.
+    assert plan((GATEWAY,), runs=True) == (Step.TOKEN_KEY,) and started_again((GATEWAY,)) == ()
+
+
+def test_the_agent_is_back_before_the_detector_listens_again() -> None:
+    order = started_again(SERVERS)
+    assert order[:2] == ("kafka", "agent") and "detector" in order
+
+
+@pytest.mark.parametrize("then", ["rotate", "another", "up"])
+@pytest.mark.parametrize("server", [STORE, SQL, GATEWAY, SIGNING])
+def test_wherever_it_is_cut_all_are_let_in_and_the_next_finishes_it(machine: Machine, server: str, then: str) -> None:
+    machine.rotate(servers=(server,))
+    steps = machine.steps
+    for last_step in range(1, steps + 1):
+        token = token_key(machine.folder).read_text()
+        with pytest.raises(CutShortError):
+            machine.rotate(last_step, (server,))
+        machine.let_in_everywhere()
+        assert token in {*of_before(machine.folder), token_key(machine.folder).read_text()}
+        machine.last_step = 0
+        if then == "up":
+            machine.up()
+        else:
+            machine.rotate(servers=(server,) if then == "rotate" else (GATEWAY,))
+        assert machine.sound and not [each for each in warnings(machine.folder.root, 0) if "cut short" in each], f"{last_step} of {steps}"
+        machine.let_in_everywhere()
+        machine.go_by_the_files()
+        rotation.retire(machine.folder.root, say=lambda _: None)
+        machine.let_in_everywhere()
+
+
+@pytest.mark.parametrize("then", ["rotate", "another", "up"])
+@pytest.mark.parametrize("step", list(Step), ids=[step.name for step in Step])
+def test_a_whole_one_that_is_cut_between_two_steps_is_finished(
+    machine: Machine, step: Step, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    does = rotation.Rotation._do
+
+    def cut(self: rotation.Rotation, next_step: Step, servers: tuple[str, ...]) -> None:
+        if next_step is step:
+            raise CutShortError
+        does(self, next_step, servers)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rotation.Rotation, "_do", cut)
+        with pytest.raises(CutShortError):
+            machine.rotate(servers=SERVERS)
+    machine.let_in_everywhere()
+    assert any("cut short" in each for each in warnings(machine.folder.root, 0))
+    with pytest.raises(rotation.HalfRotatedError):
+        rotation.retire(machine.folder.root, say=lambda _: None)
+    if then == "up":
+        machine.up()
+    else:
+        machine.rotate(servers=SERVERS if then == "rotate" else (SIGNING,))
+    assert machine.sound
+    machine.go_by_the_files()
+
+
+def test_so_many_keys_of_before_are_kept_and_no_more(machine: Machine) -> None:
+    for _ in range(rotation.MAX_OF_BEFORE):
+        machine.rotate(servers=(STORE, GATEWAY))
+    assert len(client_config.old_keys(machine.folder)) == rotation.MAX_OF_BEFORE
+    with pytest.raises(TooManyKeptError, match="retire"):
+        machine.rotate(servers=(STORE, GATEWAY))
+    rotation.retire(machine.folder.root, (STORE,), say=lambda _: None)
+    assert client_config.old_keys(machine.folder) == () and len(of_before(machine.folder)) == rotation.MAX_OF_BEFORE
+    rotation.retire(machine.folder.root, (GATEWAY,), say=lambda _: None)
+    machine.rotate(servers=(STORE, GATEWAY))

@@ -32,7 +32,8 @@ def test_a_new_stack_asks_for_signatures_and_its_parts_have_the_key(folder: Stac
         content, variables = read_toml(part_config(folder, name)), exports(folder, name)
         settings = {k for k in variables if "SIGN" in k or "OPERATIONS" in k or "FLEET" in k}
         if name in SIGNING:
-            assert content["scheduler"] == {"signing_key": str(signing_keys.platform_key(folder)), "signatures": "required"}
+            key, listed = str(signing_keys.platform_key(folder)), str(signing_keys.platform_keys(folder))
+            assert content["scheduler"] == {"signing_key": key, "platform_keys": listed, "signatures": "required"}
             assert settings == {"TRAINHOUSE_SCHEDULER_SIGNING_KEY", "TRAINHOUSE_SCHEDULER_SIGNATURES"}
         elif name == "agent":
             assert content["agent"]["require_signed"] and not content["scheduler"]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainhouse.events import Event
+    from trainhouse.gateway.keyring import Keys
 
 FOR_EVER = "never"
 MAX_DAYS = 36_500
@@ -60,7 +61,7 @@ def create(
     now_s, token_id = int(time.time()), tokens.new_token_id()
     until_s = None if expires == FOR_EVER else now_s + seconds_of(expires)
     try:
-        made = tokens.issue(_key(), sub, [role], project, now_s=now_s, expires_s=until_s, token_id=token_id)
+        made = tokens.issue(_keys().newest, sub, [role], project, now_s=now_s, expires_s=until_s, token_id=token_id)
     except BadToken as error:
         raise CliError(f"{error}", Exit.USAGE) from error
     _send(
@@ -144,12 +145,13 @@ def _cell(value: Any) -> str:
     return ", ".join(value) if isinstance(value, list) else str(value)
 
 
-def _key() -> bytes:
+def _keys() -> "Keys":
     from trainhouse.gateway.errors import KeyUnusable
+    from trainhouse.gateway.keyring import Keys
     from trainhouse.gateway.settings import GatewaySettings
 
     try:
-        return GatewaySettings().signing_key()
+        return Keys(GatewaySettings().signing_keys())
     except KeyUnusable as error:
         raise CliError(str(error), Exit.CONFIG) from error
 
@@ -159,7 +161,7 @@ def _claims(token: str) -> dict[str, Any]:
     from trainhouse.gateway.errors import BadToken
 
     try:
-        found = tokens.read(_key(), token)
+        found = _keys().read(lambda key: tokens.read(key, token))
     except BadToken as error:
         raise CliError(str(error), Exit.USAGE) from error
     revoked = any(row["token_id"] == found.token_id and row["state"] == "revoked" for row in _listed())

@@ -17,7 +17,8 @@ from pydantic import BaseModel, ValidationError
 
 from trainhouse.gateway.auth import Anybody
 from trainhouse.gateway.context import Gateway, gateway_of
-from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.errors import Problem, UnknownKeyError
+from trainhouse.gateway.keyring import Keys
 from trainhouse.gateway.problems import busy
 
 ALGORITHM = "HS256"
@@ -50,13 +51,25 @@ def token_of(written: Written, key: bytes) -> str:
 
 
 def read(token: str, key: bytes) -> Written:
-    """What a token says. Raises Problem 400."""
+    """What a token says. Raises Problem 400, UnknownKeyError where another key made it."""
     try:
         return Written.model_validate(jwt.decode(token, _own_key(key), algorithms=[ALGORITHM]))
+    except jwt.InvalidSignatureError as error:
+        raise UnknownKeyError("another key made `after`") from error
     except (jwt.PyJWTError, ValidationError, ValueError) as error:
-        raise Problem(
-            400, "Bad after", "`after` is not from a write's answer of this gateway; leave it out to read what there is"
-        ) from error
+        raise _bad() from error
+
+
+def read_by(keys: Keys, token: str) -> Written:
+    """What a token says that one of the keys made. Raises Problem 400."""
+    try:
+        return keys.read(lambda key: read(token, key))
+    except UnknownKeyError as error:
+        raise _bad() from error
+
+
+def _bad() -> Problem:
+    return Problem(400, "Bad after", "`after` is not from a write's answer of this gateway; leave it out to read what there is")
 
 
 def _own_key(key: bytes) -> bytes:
@@ -90,7 +103,7 @@ async def settled(
     """A dependency of reads: waits for `?after=`."""
     if after is not None:
         gateway = gateway_of(request)
-        await settle(gateway, read(after, gateway.key))
+        await settle(gateway, read_by(gateway.keys.now(), after))
 
 
 After = Depends(settled)

@@ -14,6 +14,7 @@ from fastapi.security import APIKeyCookie, HTTPBearer
 from trainhouse.gateway import sessions, tokens
 from trainhouse.gateway.context import gateway_of
 from trainhouse.gateway.errors import BadToken, Problem
+from trainhouse.gateway.keyring import Keys
 from trainhouse.gateway.limiting import count
 from trainhouse.gateway.problems import busy
 from trainhouse.gateway.roles import Principal, Role
@@ -32,7 +33,7 @@ _cookie = APIKeyCookie(
 def principal_of(request: Request) -> Principal:
     """The principal of a request. Raises Problem 401 or 403."""
     gateway = gateway_of(request)
-    found = _shown(request, gateway.key)
+    found = _shown(request, gateway.keys.now())
     if not gateway.revocations.known:
         raise busy("tokens cannot be checked yet: it is not known which were revoked; is Kafka up?")
     if over := gateway.token_over(found):
@@ -46,12 +47,13 @@ def principal_of(request: Request) -> Principal:
     return found
 
 
-def _shown(request: Request, key: bytes) -> Principal:
+def _shown(request: Request, keys: Keys) -> Principal:
     """Whom the request itself names. Raises Problem."""
     header = request.headers.get("authorization", "")
     try:
         if header:
-            return tokens.read(key, _bearer_of(header))
+            token = _bearer_of(header)
+            return keys.read(lambda key: tokens.read(key, token))
         if not request.cookies.get(COOKIE, ""):
             raise unauthorized(f"a token is needed: send `Authorization: Bearer TOKEN`; {tokens.ADVICE}")
         return cookie_session(request)
@@ -63,7 +65,8 @@ def cookie_session(request: Request) -> Principal:
     """The session of the pages' cookie, as it was made. Raises BadToken, or Problem 403 where another site may have sent a write."""
     if request.method not in SAFE_METHODS and PAGE_HEADER not in request.headers:
         raise Problem(403, "Forbidden", f"a session's cookie writes only together with the header {PAGE_HEADER}")
-    return sessions.read(gateway_of(request).key, request.cookies.get(COOKIE, ""), int(time.time()))
+    cookie, now_s = request.cookies.get(COOKIE, ""), int(time.time())
+    return gateway_of(request).keys.now().read(lambda key: sessions.read(key, cookie, now_s))
 
 
 def _bearer_of(header: str) -> str:

@@ -16,6 +16,7 @@ from trainhouse.events import RequestAccepted
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.gateway.auditor import Auditor
 from trainhouse.gateway.bus import Bus, Sent
+from trainhouse.gateway.keyring import Keyring
 from trainhouse.gateway.limiting import Limits
 from trainhouse.gateway.live.hub import Hub
 from trainhouse.gateway.projects import ProjectBook
@@ -45,7 +46,7 @@ class Gateway:
     """One gateway's ports."""
 
     settings: GatewaySettings
-    key: bytes
+    keys: Keyring
     reader: SqlReader
     bus: Bus
     hub: Hub
@@ -69,6 +70,8 @@ class Gateway:
         """Why a principal's token counts no more; empty while it counts."""
         if any(one in self.revocations.ids for one in principal.ids):
             return "the token was revoked" if principal.token_id in self.revocations.ids else "the session was ended"
+        if principal.key_id and principal.key_id not in self.keys.now().ids:
+            return "the key that signed the token was retired"
         if principal.expires_s is not None and time.time() > principal.expires_s:
             return "the session has expired" if principal.session_id else "the token has expired"
         return ""

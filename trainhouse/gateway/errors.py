@@ -18,6 +18,10 @@ class BadToken(GatewayError):
     """A token is missing, damaged, forged, expired or revoked."""
 
 
+class UnknownKeyError(BadToken):
+    """None of the keys that count made it."""
+
+
 class SqlUnavailable(GatewayError):
     """The projections do not answer; retryable."""
 

@@ -16,6 +16,7 @@ from trainhouse.gateway import local_token
 from trainhouse.gateway.app import make_app
 from trainhouse.gateway.bus import Bus
 from trainhouse.gateway.context import Gateway
+from trainhouse.gateway.keyring import Keyring
 from trainhouse.gateway.live.hub import Hub
 from trainhouse.gateway.patience import PatientProtocol, listening
 from trainhouse.gateway.reader import SqlReader
@@ -29,11 +30,11 @@ STOP_S = 5
 
 def gateway_of_settings(settings: GatewaySettings, kafka: KafkaSettings, clickhouse: ClickHouseSettings) -> Gateway:
     """The ports of a gateway. Raises KeyUnusable. Does not connect."""
-    key = settings.signing_key()
+    keys = Keyring.of_settings(settings)
     if settings.token_file is not None:
-        local_token.ensure(settings.token_file, key, int(time.time()))
+        local_token.ensure(settings.token_file, keys.now().newest, int(time.time()))
     hub = Hub(settings.stream_watchers, settings.stream_waiting)
-    return Gateway(settings, key, SqlReader(clickhouse), Bus(kafka), hub, kafka)
+    return Gateway(settings, keys, SqlReader(clickhouse), Bus(kafka), hub, kafka)
 
 
 def main(settings: GatewaySettings, kafka: KafkaSettings, clickhouse: ClickHouseSettings, log_level: str = "info") -> int:

@@ -44,6 +44,8 @@ class Principal:
     read_only: frozenset[str] = frozenset()
     writes_in: frozenset[str] | None = None
     hidden: frozenset[str] = frozenset()
+    # The name of the key that signed the token, which ends with it.
+    key_id: str = ""
 
     @property
     def role(self) -> Role:

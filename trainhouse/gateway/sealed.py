@@ -14,7 +14,7 @@ from typing import TypeVar
 from cryptography.fernet import Fernet, InvalidToken
 from pydantic import BaseModel, ValidationError
 
-from trainhouse.gateway.errors import BadToken
+from trainhouse.gateway.errors import BadToken, UnknownKeyError
 
 M = TypeVar("M", bound="Sealed")
 MAX_CHARS = 8192
@@ -33,7 +33,7 @@ def seal(key: bytes, purpose: str, content: Sealed) -> str:
 
 
 def unseal(key: bytes, purpose: str, text: str, form: type[M], now_s: int) -> M:
-    """What a text says. Raises BadToken."""
+    """What a text says. Raises BadToken, UnknownKeyError where another key made it."""
     try:
         if len(text) > MAX_CHARS:
             raise ValueError("too long")
@@ -41,7 +41,7 @@ def unseal(key: bytes, purpose: str, text: str, form: type[M], now_s: int) -> M:
         content = packed.decompress(_fernet(key, purpose).decrypt(text.encode()), MAX_BYTES)
         found = form.model_validate_json(content)
     except (InvalidToken, ValueError, zlib.error, ValidationError) as error:
-        raise BadToken(f"the {purpose} is not one of this Trainhouse, or its key was changed") from error
+        raise UnknownKeyError(f"the {purpose} is not one of this Trainhouse, or the key that made it was retired") from error
     if now_s > found.until_s:
         raise BadToken(f"the {purpose} has expired")
     return found

@@ -1,16 +1,18 @@
 """Sessions of the pages: what the cookie holds once a token, or a code, was shown.
 
 Holds: pure. A session says whose token it was made of and ends with it, or before; it has an id of its own, so that signing out ends it at
-every gateway. It is no token: nothing but the cookie takes it.
+every gateway, and ends with the key of its token. It is no token: nothing but the cookie takes it.
 Never: holds the token.
 """
 
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 
 from trainhouse.gateway import sealed
 from trainhouse.gateway.errors import BadToken
+from trainhouse.gateway.keyring import id_of
 from trainhouse.gateway.roles import Principal, Role
 
 PURPOSE = "session"
@@ -27,6 +29,8 @@ class Session(sealed.Sealed):
     projects: list[str]
     token_id: str
     token_until_s: int | None = None
+    # Of the token; empty in sessions from before keys had names.
+    key_id: str = ""
 
 
 def session_of(principal: Principal, now_s: int, lasts_s: int) -> Session:
@@ -40,6 +44,7 @@ def session_of(principal: Principal, now_s: int, lasts_s: int) -> Session:
         projects=list(principal.projects),
         token_id=principal.token_id,
         token_until_s=principal.expires_s,
+        key_id=principal.key_id,
     )
 
 
@@ -52,11 +57,12 @@ def cookie_of(key: bytes, session: Session) -> str:
 
 
 def read(key: bytes, cookie: str, now_s: int) -> Principal:
-    """Whose session it is. Raises BadToken."""
-    return principal_of(sealed.unseal(key, PURPOSE, cookie, Session, now_s))
+    """Whose session it is. Raises BadToken, UnknownKeyError where another key made it."""
+    principal = principal_of(sealed.unseal(key, PURPOSE, cookie, Session, now_s))
+    return principal if principal.key_id else replace(principal, key_id=id_of(key))
 
 
 def principal_of(found: Session) -> Principal:
     """The principal that a session speaks for."""
     roles = tuple(Role.named(name) for name in found.roles)
-    return Principal(found.sub, roles, tuple(found.projects), found.token_id, found.until_s, found.session_id)
+    return Principal(found.sub, roles, tuple(found.projects), found.token_id, found.until_s, found.session_id, key_id=found.key_id)

@@ -18,7 +18,11 @@ MIN_KEY_BYTES = 32
 
 
 class GatewaySettings(TomlSection):
-    """The gateway. Tokens are signed by the key in `key`, or by that in the file `key_file` (its owner's alone)."""
+    """The gateway. Tokens are signed by the key in `key`, or by that in the file `key_file` (its owner's alone).
+
+    `accepted_keys_file`: keys that are taken beside it, one a line: of before a rotation, or the next one. Both files are read again when
+    they were changed.
+    """
 
     section = "gateway"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_GATEWAY_", extra="ignore")
@@ -27,6 +31,7 @@ class GatewaySettings(TomlSection):
     port: int = Field(DEFAULT_PORT, ge=0, le=65535)
     key: SecretStr | None = None
     key_file: Path | None = None
+    accepted_keys_file: Path | None = None
     # Where the gateway keeps a token for the user that it runs as: an admin of all projects. None: it makes none.
     token_file: Path | None = None
     # Names by which it is asked for, beside localhost, addresses, and the one in `url`; `*` is any, and no protection.
@@ -107,6 +112,19 @@ class GatewaySettings(TomlSection):
                 "tokens have no key: set TRAINHOUSE_GATEWAY_KEY_FILE to a file with a secret of at least "
                 f"{MIN_KEY_BYTES} characters (`openssl rand -hex 32` makes one), readable by its owner alone"
             )
-        if len(found) < MIN_KEY_BYTES:
-            raise KeyUnusable(f"the key of tokens has {len(found)} bytes; it needs {MIN_KEY_BYTES} at least")
-        return found
+        return _sound(found)
+
+    def signing_keys(self) -> tuple[bytes, ...]:
+        """All keys whose tokens count, the one that signs first. Raises KeyUnusable."""
+        path, newest = self.accepted_keys_file, self.signing_key()
+        try:
+            others = path.read_bytes().split() if path is not None and path.exists() else []
+        except OSError as error:
+            raise KeyUnusable(f"the keys that are taken too, {path}, cannot be read: {error.strerror}") from error
+        return tuple(dict.fromkeys((newest, *map(_sound, others))))
+
+
+def _sound(key: bytes) -> bytes:
+    if len(key) < MIN_KEY_BYTES:
+        raise KeyUnusable(f"the key of tokens has {len(key)} bytes; it needs {MIN_KEY_BYTES} at least")
+    return key

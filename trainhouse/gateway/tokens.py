@@ -6,12 +6,14 @@ Never: keeps tokens, or prints a key.
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import jwt
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from trainhouse.gateway.errors import BadToken
+from trainhouse.gateway.errors import BadToken, UnknownKeyError
+from trainhouse.gateway.keyring import id_of
 from trainhouse.gateway.roles import Principal, Role
 
 ALGORITHM = "HS256"
@@ -51,7 +53,10 @@ def issue(
 
 
 def read(key: bytes, token: str) -> Principal:
-    """Who a token speaks for. Raises BadToken with a reason that helps its holder and nobody else."""
+    """Who a token speaks for. Raises BadToken with a reason that helps its holder and nobody else.
+
+    UnknownKeyError: another key made it.
+    """
     if len(token) > MAX_TOKEN_CHARS:
         raise BadToken(f"the token has more than {MAX_TOKEN_CHARS} characters")
     try:
@@ -59,8 +64,10 @@ def read(key: bytes, token: str) -> Principal:
     except jwt.ExpiredSignatureError as error:
         raise BadToken(f"the token has expired; {ADVICE}") from error
     except (jwt.PyJWTError, ValueError) as error:
-        raise BadToken(f"the token is not one of this Trainhouse; {ADVICE}") from error
-    return principal_of(fields)
+        unknown = isinstance(error, jwt.InvalidSignatureError)
+        why = ", or the key that signed it was retired" if unknown else ""
+        raise (UnknownKeyError if unknown else BadToken)(f"the token is not one of this Trainhouse{why}; {ADVICE}") from error
+    return replace(principal_of(fields), key_id=id_of(key))
 
 
 def principal_of(fields: dict[str, Any]) -> Principal:

@@ -43,7 +43,7 @@ from trainhouse.workers.agent.operations import Operations
 from trainhouse.workers.agent.outbox import Outbox
 from trainhouse.workers.agent.own_states import OwnStatesTeller
 from trainhouse.workers.agent.parts import Inbox, Message, Parts
-from trainhouse.workers.agent.permission import Permission, read_keys
+from trainhouse.workers.agent.permission import ListedKeys, Permission
 from trainhouse.workers.agent.probe import ProbePlan, Prober
 from trainhouse.workers.agent.rendezvous import RendezvousPorts
 from trainhouse.workers.agent.reports import Reports
@@ -180,7 +180,7 @@ def device_source(settings: AgentSettings) -> DeviceSource:
 
 def permission_of(settings: AgentSettings) -> Permission:
     """Whose operations count. Raises InvalidSetting. Says so where everybody's do who may write to the topic."""
-    keys = read_keys(settings.operations_keys)
+    keys = {} if settings.operations_keys is None else ListedKeys(settings.operations_keys)
     if not settings.require_signed:
         log.warning("operations need no signature here: whoever may write to their topic runs commands in jobs; see require_signed")
     return Permission(keys, settings.require_signed, now_ms())

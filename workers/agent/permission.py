@@ -7,11 +7,12 @@ Never: trusts a name in the request for itself.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainhouse.events import AskedVia, Envelope, RequestedBy
+from trainhouse.events.followed import Followed
 from trainhouse.events.signing import InvalidKeyError, Signature, checked_public_key
 from trainhouse.events.topics import OPERATIONS
 from trainhouse.workers.agent.errors import InvalidSetting
@@ -50,6 +51,23 @@ def read_keys(path: Path | None) -> dict[str, KnownKey]:
         except InvalidKeyError as error:
             raise InvalidSetting(f"{path}:{number}: {error}") from error
     return found
+
+
+class ListedKeys(Mapping[str, KnownKey]):
+    """The keys of a file as it is now: who is added is obeyed, who is taken out is not, without a restart."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises InvalidSetting."""
+        self._followed = Followed((path,), lambda: read_keys(path))
+
+    def __getitem__(self, public_key: str) -> KnownKey:
+        return self._followed.now()[public_key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._followed.now())
+
+    def __len__(self) -> int:
+        return len(self._followed.now())
 
 
 @dataclass(frozen=True, slots=True)

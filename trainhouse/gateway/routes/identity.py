@@ -70,7 +70,7 @@ def whoami(principal: Viewer) -> WhoAmI:
 def session(body: SessionRequest, here: Here, request: Request, response: Response) -> WhoAmI:
     """Takes a token and answers with the pages' cookie, which no script reads and no other site sends."""
     try:
-        principal = tokens.read(here.key, body.token)
+        principal = here.keys.now().read(lambda key: tokens.read(key, body.token))
         if over := here.token_over(principal):
             raise BadToken(over)
         if not here.revocations.known:
@@ -108,7 +108,7 @@ def login_code(here: Here, principal: Viewer, request: Request, response: Respon
     now_s, lasts_s = int(time.time()), round(here.settings.login_code_s)
     made = sessions.session_of(principal, now_s, round(here.settings.session_s))
     response.headers["Cache-Control"] = "no-store"
-    return Code(code=login_codes.issue(here.key, made, address_of(request), now_s, lasts_s), expires_s=now_s + lasts_s)
+    return Code(code=login_codes.issue(here.keys.now().newest, made, address_of(request), now_s, lasts_s), expires_s=now_s + lasts_s)
 
 
 @pages.get(LOGIN)
@@ -125,7 +125,8 @@ async def login(
     if _PAGE.fullmatch(to) is None:
         raise Problem(400, "Bad request", "`to` is no page of this gateway")
     try:
-        found = login_codes.read(here.key, code, address_of(request), int(time.time()))
+        address, now_s = address_of(request), int(time.time())
+        found = here.keys.now().read(lambda key: login_codes.read(key, code, address, now_s))
         principal = sessions.principal_of(found.session)
         _admitted(here, request, principal, f"showed the code {found.code_id}")
         if over := here.token_over(principal):
@@ -144,7 +145,7 @@ def _admitted(here: Gateway, request: Request, principal: Principal, why: str) -
 
 
 def _enter(here: Gateway, response: Response, made: sessions.Session) -> None:
-    cookie = sessions.cookie_of(here.key, made)
+    cookie = sessions.cookie_of(here.keys.now().newest, made)
     response.set_cookie(COOKIE, cookie, path="/", httponly=True, samesite="strict", secure=here.settings.secure)
 
 

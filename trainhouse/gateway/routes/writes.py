@@ -163,7 +163,7 @@ async def _submit(here: Gateway, principal: Principal, request: Request, spec: J
     sent = await here.bus.send(JOBS, JobSubmitted(job_id=chosen, spec=spec, asked_as=principal.role.name.lower()), event_id)
     written = after.Written(job_id=chosen, event_id=event_id, spec_sha256=digest, partition=sent.partition, offset=sent.offset)
     here.accepted(request, principal, sent, target=chosen, project=spec.project)
-    return Submitted(job_id=chosen, event_id=event_id, spec_sha256=digest, after=after.token_of(written, here.key))
+    return Submitted(job_id=chosen, event_id=event_id, spec_sha256=digest, after=after.token_of(written, here.keys.now().newest))
 
 
 async def _ask(here: Gateway, principal: Principal, request: Request, event: CancelJob | ChangeJob, key: str | None) -> Requested:
@@ -172,7 +172,7 @@ async def _ask(here: Gateway, principal: Principal, request: Request, event: Can
     sent = await here.bus.send(JOBS, asked, event_id)
     written = after.Written(job_id=event.job_id, event_id=event_id, partition=sent.partition, offset=sent.offset)
     here.accepted(request, principal, sent, target=event.job_id)
-    return Requested(job_id=event.job_id, event_id=event_id, after=after.token_of(written, here.key))
+    return Requested(job_id=event.job_id, event_id=event_id, after=after.token_of(written, here.keys.now().newest))
 
 
 def _keyed(principal: Principal, key: str, event: Event) -> str:

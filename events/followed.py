@@ -1,0 +1,59 @@
+"""Files that a running process reads again when they were changed: lists of keys, so that a rotation needs no restart.
+
+Holds: what was read after a change is never older than that change; where a file cannot be read any more, what was known goes on.
+Never: waits, or reads a file that was not changed.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import structlog
+
+T = TypeVar("T")
+Marks = tuple[tuple[int, int, int] | None, ...]
+log_ = structlog.get_logger(__name__)
+
+
+class Followed(Generic[T]):
+    """What some files say. Any thread may ask."""
+
+    def __init__(self, paths: Sequence[Path], read: Callable[[], T]) -> None:
+        """Reads them. Raises what `read` raises."""
+        self._paths = tuple(paths)
+        self._read = read
+        self._lock = threading.Lock()
+        # Before they are read: what is changed meanwhile is read once more.
+        self._marks = self._marked()
+        self._found = read()
+
+    def now(self) -> T:
+        """What they say now; what they said before where they cannot be read."""
+        if self._marked() != self._marks:
+            with self._lock:
+                self._again()
+        return self._found
+
+    def _again(self) -> None:
+        marks = self._marked()
+        if marks == self._marks:
+            return  # another thread was quicker
+        try:
+            self._found = self._read()
+        except Exception as error:
+            names = ", ".join(map(str, self._paths))
+            log_.error("a file was changed and cannot be used; what it said before goes on, mend it", files=names, error=str(error))
+        self._marks = marks
+
+    def _marked(self) -> Marks:
+        return tuple(_mark(path) for path in self._paths)
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
+    """What differs once a file was written anew."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
