@@ -50,6 +50,7 @@ from trainhouse.workers.agent.reports import Reports
 from trainhouse.workers.agent.secretfiles import SecretFiles
 from trainhouse.workers.agent.settings import NODE_KEY, AgentSettings, GatewayAddress
 from trainhouse.workers.agent.shipper import Shipper
+from trainhouse.workers.agent.spool_cover import SpoolCovers
 from trainhouse.workers.launcher import Launcher, RankLauncher, start_time_environment
 from trainhouse.workers.secretstore.resolving import Resolver
 from trainhouse.workers.secretstore.settings import VaultSettings
@@ -112,18 +113,19 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     state_file = StateFile(folder)
     agents: list[Agent] = []
     reports = Reports(outbox, pulse, identity, lambda key: agents[0].acked(key), now_ms)
-    shipper = Shipper(folder, node_id, outbox, lambda: reports.partition, settings.log_limit_bytes)
     leases = StoreLeases(store)
     cpus, memory_bytes = this_machine()
     confiner = confiner_of(settings, store, devices, memory_bytes)
     audit = NodeAudit(node_id, bounded(inbox), now_ms)
+    secrets = secret_files(settings, audit)
+    shipper = Shipper(folder, node_id, outbox, lambda: reports.partition, settings.log_limit_bytes, SpoolCovers(secrets).of)
     starter = RankStarter(
         launcher=launcher or Launcher(settings.interpreter or sys.executable, warm_start=settings.warm_start),
         agent_dir=folder,
         boot_id=boot_id,
         node=node_side(settings, store, devices.accelerators),
         code=CodeCache(folder / "code-cache", fetch_of(store), settings.keep_code_bytes),
-        secrets=secret_files(settings, audit),
+        secrets=secrets,
         leases=leases,
         ports=ports,
         interpreter=settings.interpreter,
