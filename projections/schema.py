@@ -50,7 +50,7 @@ def read_schemas(clickhouse: ClickHouse, tables: Sequence[str]) -> dict[str, pa.
     found: dict[str, list[pa.Field]] = {}
     rows = clickhouse.rows(
         "SELECT table, name, type FROM system.columns "
-        "WHERE database = currentDatabase() AND table IN {tables:Array(String)} AND default_kind = '' "
+        "WHERE database = currentDatabase() AND table IN {tables:Array(String)} AND default_kind IN ('', 'DEFAULT') "
         "ORDER BY table, position",
         {"tables": list(tables)},
     )

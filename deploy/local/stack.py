@@ -28,6 +28,7 @@ from trainhouse.deploy.local.runtime import remove_runtime_dir
 from trainhouse.deploy.local.server import die_with_parent, tail
 from trainhouse.deploy.local.startup import Startup
 from trainhouse.private_files import write_private
+from trainhouse.workers.agent.isolation_told import told_in
 
 DEFAULT_SLOTS = 2
 MIN_FREE_BYTES = 2 * 1024**3
@@ -151,6 +152,12 @@ def warnings(root: Path, min_free_bytes: int = MIN_FREE_BYTES) -> list[str]:
     if left := half_rotation.pending(StackFolder(root.absolute())):
         found.append(f"a rotation of {', '.join(left)} was cut short: `trainhouse credentials rotate` does it anew")
     return found
+
+
+def isolation_warnings(root: Path) -> list[str]:
+    """Where the stack's own agent does not isolate jobs whole, as it said at its start."""
+    said = told_in(StackFolder(root.absolute()).part(parts.AGENT))
+    return [said] if said else []
 
 
 def env(root: Path, part: str | None = None) -> str:

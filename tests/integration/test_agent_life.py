@@ -10,6 +10,7 @@ from tests.integration.agent_stage import stage as stage
 from trainhouse.events import (
     AttemptStarted,
     AttemptStopped,
+    CheckpointFailed,
     DumpStacks,
     ExecuteCommand,
     JobSpec,
@@ -104,6 +105,29 @@ def test_secrets_reach_the_rank_and_nothing_else(stage: Stage) -> None:
         stage.allocate(f"secret-{name}", 0, script("pass", secrets=[name]), [(node, 1)])
         (failed,) = stage.wait_for(LaunchFailed, f"secret-{name}")
         assert name in failed.reason and not failed.retryable, number
+
+
+def test_what_a_session_tells_shows_no_secret(stage: Stage) -> None:
+    source = stage.folder / "secrets" / "TOKEN"
+    source.parent.mkdir()
+    source.write_text("hunter2-is-long")
+    source.chmod(0o600)
+    stage.start_agent(secrets_dir=source.parent)
+    node = stage.registered()
+    body = r"""
+import os
+from pathlib import Path
+from trainhouse.workers.spool import SpoolWriter
+spool = SpoolWriter(Path(os.environ["TRAINHOUSE_RANK_DIR"]) / "spool.jsonl")
+token = os.environ["TOKEN"]
+spool.metrics(1, 1, {"loss": 0.5, f"rate of {token}": 1.0, token.encode().hex(): 2.0})
+spool.event("CheckpointFailed", {"step": 1, "reason": f"no such bucket: {token}", "at_ms": 1})
+"""
+    stage.allocate("tells", 0, script(body, secrets=["TOKEN"]), [(node, 1)])
+    (metrics,) = stage.wait_for(StepMetrics, "tells")
+    (failed,) = stage.wait_for(CheckpointFailed, "tells")
+    assert set(metrics.metrics) == {"loss", "rate of ***", "***"} and failed.reason == "no such bucket: ***"
+    assert "hunter2" not in stage.logs()
 
 
 def test_a_second_agent_on_the_same_folder_is_refused(stage: Stage) -> None:

@@ -150,6 +150,9 @@ def test_a_secret_reaches_ranks_and_nobody_else(stack: LiveStack, code: Path) ->
 def test_nodes_and_questions_in_sql(stack: LiveStack) -> None:
     nodes = stack.run("nodes", "--json", "--state", "ALIVE").objects()
     assert stack.slots in {node["devices"] for node in nodes if node["pool"] == "default"}
+    (own,) = [node for node in nodes if node["pool"] == "default"]
+    warned = "isolated" in stack.run("ps").err
+    assert own["isolation"] in ("whole", "in part", "none") and warned == (own["isolation"] != "whole"), own
     lost = stack.run("nodes", "--json", "--state", "LOST").objects()  # those of other tests' pools may be
     assert "default" not in {node["pool"] for node in lost}
     assert stack.run("sql", "--json", "SELECT 1 AS one").objects() == [{"one": 1}]

@@ -11,7 +11,7 @@ from tests.unit.report_world import Database, History, database, ms
 from trainhouse.cli import node_page, nodes
 from trainhouse.cli.exits import CliError, Exit
 from trainhouse.events import topics
-from trainhouse.events.node import NodeNoticed
+from trainhouse.events.node import NodeNoticed, NodeRegistered
 from trainhouse.events.verdict import DeviceDegraded, VerdictLifted
 
 NOW = ms(10_000)
@@ -21,6 +21,10 @@ def _history() -> History:
     history = History()
     history.node("n1")
     history.node("n2")
+    layers = ({"name": "namespaces", "on": True}, {"name": "landlock", "on": False, "reason": "this kernel has none"})
+    about = {"node_id": "n1", "boot_id": "b", "incarnation": "i2", "pool": "p", "address": "a", "rendezvous_ports": (1,), "devices": ()}
+    isolation = {"mode": "preferred", "complete": True, "layers": layers}
+    history.add(topics.CONTROL, NodeRegistered.model_validate(about | {"isolation": isolation}), -100)
     history.given("a", 1, 0, "n1", 2)
     history.blamed("a", 1, 100, "DEVICE", "ecc-uncorrectable", node_id="n1", device_id="d1", rank=1)
     history.freed("a", 1, 110, "n1")
@@ -119,6 +123,11 @@ def test_a_node_without_history_and_one_that_is_not_there(filled: Database, caps
     assert "no failure began there" in capsys.readouterr().out
     with pytest.raises(CliError, match="no node 'n9'"):
         node_page.gather(filled.ask, "n9", 0, 20)
+
+
+def test_how_jobs_are_isolated_there_and_which_nodes_do(filled: Database, page: dict[str, Any]) -> None:
+    assert dict(node_page.head(page, NOW))["isolation"] == "preferred, whole: namespaces, no landlock (this kernel has none)"
+    assert nodes.isolations(filled.ask(nodes.ISOLATIONS, {})) == {"n1": "whole"}
 
 
 def test_filters_of_the_list_do_not_fit_one_node() -> None:

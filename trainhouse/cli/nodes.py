@@ -1,7 +1,7 @@
 """`nodes`: the machines of the fleet, or the page of one of them."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -9,8 +9,14 @@ from trainhouse.cli import complete
 from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.options import FILTERS, DataDir, Json, Limit, Pool, Since, Until
 
+if TYPE_CHECKING:
+    from trainhouse.client import TrainhouseClient
+
 MAX_JOBS = 100_000
+SHOWN_CHARS = 16
 STATES = ("ALIVE", "SUSPECTED", "LOST")
+ISOLATIONS = "SELECT node_id, any(complete) AS complete FROM node_isolation GROUP BY node_id"
+WHOLE, IN_PART, NOT_ISOLATED = "whole", "in part", "none"
 
 
 def register(app: typer.Typer) -> None:
@@ -61,14 +67,44 @@ def nodes(
         jobs = client.jobs(JobFilter(user=user, team=team, project=project), MAX_JOBS)
         theirs = {name for job in jobs for name in job["node_ids"]}
         known = [row for row in known if row["node_id"] in theirs]
-    found = [shown(row, now_ms) for row in known[:limit]]
+    known = known[:limit]
+    isolation = _isolations(client) if known else None
+    found = [shown(row, now_ms) for row in known]
     if json:
+        found = [row | ({"isolation": isolation.get(row["node"], NOT_ISOLATED)} if isolation is not None else {}) for row in found]
         output.json_lines(found)
         return
     if not found:
         output.remark("no nodes: is an agent up? `trainhouse ps` shows it")
         return
     output.table(tuple(found[0]), (tuple(row.values()) for row in found), right=("devices", "ranks", "cpus", "memory_gib", "silent_s"))
+    if isolation is not None and (said := not_isolated(known, isolation)):
+        output.remark(said)
+
+
+def _isolations(client: "TrainhouseClient") -> dict[str, str] | None:
+    """By node; None for one who may not ask in SQL."""
+    from trainhouse.client.errors import Denied
+
+    try:
+        return isolations(client.sql.table(ISOLATIONS).dicts())
+    except Denied:
+        return None
+
+
+def isolations(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """How nodes isolate jobs, by node; one that is not there does not, or does not say. Pure."""
+    return {row["node_id"]: WHOLE if row["complete"] else IN_PART for row in rows}
+
+
+def not_isolated(rows: Iterable[Mapping[str, Any]], isolation: Mapping[str, str]) -> str:
+    """How many of the nodes that are not lost run jobs without whole isolation, and the first of them; empty where none does. Pure."""
+    here = [str(row["node_id"]) for row in rows if row["state"] != "LOST"]
+    found = [node for node in here if isolation.get(node) != WHOLE]
+    if not found:
+        return ""
+    named = ", ".join(found) if len(", ".join(found)) <= SHOWN_CHARS else f"{found[0]} …"
+    return f"{len(found)} of {len(here)} nodes do not isolate jobs whole: {named}; see `trainhouse nodes {found[0]}`"
 
 
 def no_filters(node: str, filters: Iterable[object]) -> None:

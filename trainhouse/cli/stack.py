@@ -55,6 +55,8 @@ def up(
 
     root = root_of(data_dir)
     supervisor = stack.up(root, slots=slots, ports=_ports(ports), tls=tls, attached=not detach, say=_say)
+    for warning in stack.isolation_warnings(root):
+        _say(f"warning: {warning}")
     _say(f"the stack is up on {root}: `trainhouse ps` shows it, `trainhouse down` stops it")
     if detach:
         return
@@ -88,7 +90,7 @@ def ps(
 
     root = root_of(data_dir)
     rows = stack.ps(root)
-    for warning in stack.warnings(root):
+    for warning in (*stack.warnings(root), *stack.isolation_warnings(root)):
         output.remark(f"warning: {warning}")
     if as_json:
         output.json_lines(asdict(row) for row in rows)

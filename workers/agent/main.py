@@ -33,6 +33,7 @@ from trainhouse.workers.agent.environment import NodeSide, node_environment
 from trainhouse.workers.agent.errors import InvalidSetting, NotLaunchable
 from trainhouse.workers.agent.folders import FolderLock, StateFile
 from trainhouse.workers.agent.follower import Follower
+from trainhouse.workers.agent.isolation_told import IsolationTold
 from trainhouse.workers.agent.launching import RankStarter
 from trainhouse.workers.agent.leases import StoreLeases
 from trainhouse.workers.agent.metadata import MetadataService
@@ -50,6 +51,7 @@ from trainhouse.workers.agent.reports import Reports
 from trainhouse.workers.agent.secretfiles import SecretFiles
 from trainhouse.workers.agent.settings import NODE_KEY, AgentSettings, GatewayAddress
 from trainhouse.workers.agent.shipper import Shipper
+from trainhouse.workers.agent.spool_cover import SpoolCovers
 from trainhouse.workers.launcher import Launcher, RankLauncher, start_time_environment
 from trainhouse.workers.secretstore.resolving import Resolver
 from trainhouse.workers.secretstore.settings import VaultSettings
@@ -112,18 +114,20 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     state_file = StateFile(folder)
     agents: list[Agent] = []
     reports = Reports(outbox, pulse, identity, lambda key: agents[0].acked(key), now_ms)
-    shipper = Shipper(folder, node_id, outbox, lambda: reports.partition, settings.log_limit_bytes)
     leases = StoreLeases(store)
     cpus, memory_bytes = this_machine()
     confiner = confiner_of(settings, store, devices, memory_bytes)
+    isolation = IsolationTold(folder, node_id, confiner.report)
     audit = NodeAudit(node_id, bounded(inbox), now_ms)
+    secrets = secret_files(settings, audit)
+    shipper = Shipper(folder, node_id, outbox, lambda: reports.partition, settings.log_limit_bytes, SpoolCovers(secrets).of)
     starter = RankStarter(
         launcher=launcher or Launcher(settings.interpreter or sys.executable, warm_start=settings.warm_start),
         agent_dir=folder,
         boot_id=boot_id,
         node=node_side(settings, store, devices.accelerators),
         code=CodeCache(folder / "code-cache", fetch_of(store), settings.keep_code_bytes),
-        secrets=secret_files(settings, audit),
+        secrets=secrets,
         leases=leases,
         ports=ports,
         interpreter=settings.interpreter,
@@ -143,7 +147,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
         prober=Prober(probe_plan(settings, store, devices), store_environment(store) | store_keys(store), now_ms),
         own_states=OwnStatesTeller(node_id, lambda: S3ObjectStore(store.model_copy(update={"deadline_s": OWN_STATES_DEADLINE_S}))),
         cleaner=Cleaner(folder, settings.keep_attempts, settings.keep_attempts_bytes),
-        facts=NodeFacts(settings.address, ports.ports, settings.labels, devices, cpus, memory_bytes, confiner.report, public_key),
+        facts=NodeFacts(settings.address, ports.ports, settings.labels, devices, cpus, memory_bytes, isolation, public_key),
         pulse=Pulse(settings.heartbeat_interval_s, devices, shipper.progress, starter.pid),
         state_file=state_file,
         workers=ThreadPoolExecutor(LAUNCH_THREADS, thread_name_prefix="launch"),

@@ -18,6 +18,7 @@ from trainhouse.workers.agent.core.spool import SpoolCut, cut_spool
 from trainhouse.workers.agent.core.telemetry import RankIdentity
 from trainhouse.workers.agent.due import due
 from trainhouse.workers.agent.outbox import Outbox
+from trainhouse.workers.agent.spool_cover import SpoolCover
 from trainhouse.workers.agent.tail import FileTail
 from trainhouse.workers.launcher import RankPaths
 
@@ -62,6 +63,7 @@ class RankShipper:
         source: str,
         log_limit_bytes: int,
         positions: dict[str, int],
+        cover: SpoolCover | None = None,
     ) -> None:
         self.who = who
         self.paths = paths
@@ -71,6 +73,7 @@ class RankShipper:
         self._control_partition = control_partition
         self._source = source
         self._log_limit = log_limit_bytes
+        self._cover = cover
         self.spool = FileTail(lambda: paths.spool, positions.get("spool", 0))
         self.outputs = {s: FileTail(p, positions.get(s, 0)) for s, p in (("stdout", paths.stdout), ("stderr", paths.stderr))}
         self._tell_at_ms: int | None = None
@@ -104,10 +107,12 @@ class RankShipper:
     def pump_spool(self, now_ms: int, final: bool = False) -> bool:
         """Ships the next piece of the spool; True while there is more."""
         new = self.spool.look()
-        if new and self._outbox.room() and self._control_partition() is not None:
+        if new and self._outbox.room() and self._control_partition() is not None and (self._cover is None or self._cover.ready()):
             data = self.spool.read()
             cut = cut_spool(data, self.spool.sent, final and len(data) >= new)
             if cut.end > cut.start:
+                if self._cover is not None:
+                    self._cover.cover(cut)
                 self._send_spool(cut, now_ms)
         self.tell_progress(now_ms, at_once=final)
         return self.spool.look() > 0 and self._outbox.room() and bool(new) and cut_made_progress(self.spool, new)

@@ -2,7 +2,8 @@
 
 Holds: a job gets its own project's secrets and those that are granted to it, whatever its admission said. The folder of an attempt is
 0700, each file 0600 and replaced in one step; it goes when the last process of the attempt is gone, and what an agent left behind goes at
-the next look. A refresh that fails leaves what was there. The audit is told which secrets were resolved for which job, or refused.
+the next look; values stay in memory until all that the attempt wrote is shipped. A refresh that fails leaves what was there. The audit
+is told which secrets were resolved for which job, or refused.
 Never: puts a value into a message, an event, a log, or on a disk.
 """
 
@@ -25,6 +26,7 @@ from trainhouse.private_files import write_private
 from trainhouse.workers.agent.accesses import SECRET, NodeAudit, about_secrets
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.errors import NotLaunchable
+from trainhouse.workers.agent.handed import HandedValues
 from trainhouse.workers.secretstore.errors import SecretError
 from trainhouse.workers.secretstore.resolving import Resolver
 from trainhouse.workers.secretstore.store import SecretStore
@@ -52,6 +54,7 @@ class SecretFiles:
     resolver: Resolver = field(default_factory=Resolver)
     runtime: Path | None = None
     audit: NodeAudit | None = None
+    kept: HandedValues = field(default_factory=HandedValues, repr=False)
 
     def hand_out(self, allocation: GangAllocated) -> AttemptSecrets:
         """Resolves what the job names and writes it for its ranks. Blocks on servers. Raises NotLaunchable."""
@@ -64,6 +67,7 @@ class SecretFiles:
     def _hand_out(self, allocation: GangAllocated, wanted: Iterable[str], resolved: Names) -> AttemptSecrets:
         values = self.values(allocation.spec.project, wanted, resolved)
         folder = self.folder_of(allocation.job_id, int(allocation.epoch))
+        self.kept.add(AttemptKey(allocation.job_id, int(allocation.epoch)), values.values())
         try:
             _private_folder(self.root())
             shutil.rmtree(folder, ignore_errors=True)
@@ -111,7 +115,9 @@ class SecretFiles:
             for wanted in allocation.spec.secrets if folder.is_dir() else ():
                 try:
                     resolved: Names = {}
-                    now_changed = _write(folder, self.values(allocation.spec.project, [wanted], resolved))
+                    values = self.values(allocation.spec.project, [wanted], resolved)
+                    self.kept.add(AttemptKey(allocation.job_id, int(allocation.epoch)), values.values())
+                    now_changed = _write(folder, values)
                     if now_changed:
                         self._tell(allocation, "refresh", resolved)
                     changed += now_changed

@@ -16,6 +16,7 @@ from trainhouse.workers.agent.due import due
 from trainhouse.workers.agent.outbox import Outbox
 from trainhouse.workers.agent.rank_shipper import RankProgress, RankShipper, positions_of
 from trainhouse.workers.agent.records import write_atomically
+from trainhouse.workers.agent.spool_cover import SpoolCover
 from trainhouse.workers.launcher import AttemptPaths
 
 log = structlog.get_logger(__name__)
@@ -26,8 +27,9 @@ SAVE_INTERVAL_MS = 200
 class AttemptShipper:
     """The ranks of one attempt on this node."""
 
-    def __init__(self, paths: AttemptPaths, ranks: Mapping[int, RankShipper]) -> None:
+    def __init__(self, paths: AttemptPaths, ranks: Mapping[int, RankShipper], cover: SpoolCover | None = None) -> None:
         self.ranks = dict(ranks)
+        self._cover = cover
         self.writers_gone = False
         self._file = paths.folder / POSITIONS
         self._saved: dict[str, dict[str, int]] = {}
@@ -61,6 +63,8 @@ class AttemptShipper:
     def close(self) -> None:
         for rank in self.ranks.values():
             rank.close()
+        if self._cover is not None:
+            self._cover.close()
 
 
 class Shipper:
@@ -73,7 +77,9 @@ class Shipper:
         outbox: Outbox,
         control_partition: Callable[[], int | None],
         log_limit_bytes: int,
+        cover_of: Callable[[GangAllocated], SpoolCover | None] = lambda _: None,
     ) -> None:
+        self._cover_of = cover_of
         self._agent_dir = agent_dir
         self._node_id = node_id
         self._outbox = outbox
@@ -89,9 +95,13 @@ class Shipper:
             return
         paths = AttemptPaths.of(self._agent_dir, key.job_id, key.epoch)
         saved = _read(paths.folder / POSITIONS)
-        self._attempts[key] = AttemptShipper(paths, {r: self._rank(allocation, paths, r, saved) for r in placement.ranks})
+        cover = self._cover_of(allocation)
+        ranks = {r: self._rank(allocation, paths, r, saved, cover) for r in placement.ranks}
+        self._attempts[key] = AttemptShipper(paths, ranks, cover)
 
-    def _rank(self, allocation: GangAllocated, paths: AttemptPaths, rank: int, saved: dict[str, object]) -> RankShipper:
+    def _rank(
+        self, allocation: GangAllocated, paths: AttemptPaths, rank: int, saved: dict[str, object], cover: SpoolCover | None
+    ) -> RankShipper:
         return RankShipper(
             RankIdentity.of(allocation, self._node_id, rank),
             paths.rank(rank),
@@ -100,6 +110,7 @@ class Shipper:
             source=f"trainhouse/agent/{self._node_id}",
             log_limit_bytes=self._log_limit,
             positions=positions_of(saved.get(str(rank))),
+            cover=cover,
         )
 
     def writers_gone(self, key: AttemptKey) -> None:

@@ -151,6 +151,11 @@ class Groups:
         for folder in self._folders:
             (folder / "cgroup.procs").write_text("0")
 
+    def add(self, pid: int) -> None:
+        """Moves a process of this machine in, which is not confined otherwise. Raises OSError."""
+        for folder in self._folders:
+            (folder / "cgroup.procs").write_text(str(pid))
+
     def oom_kills(self) -> int:
         """How many processes the kernel killed for the groups' memory."""
         for folder, version in self._folders.items():

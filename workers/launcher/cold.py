@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
+from trainhouse.workers.launcher import store_walls
 from trainhouse.workers.launcher.keeper import ENDINGS, Enter, Store, become_keeper, keep
 from trainhouse.workers.launcher.output import RankOutput
 from trainhouse.workers.launcher.request import Order, RankOrder, StoreOrder
@@ -37,8 +39,9 @@ class Executor:
         """They run already."""
 
 
-def _ignore_endings() -> None:
-    """From its first instruction on: ranks that end still need their store, which leaves with its keeper."""
+def _become_store(folder: Path) -> None:
+    """From its first instruction on it passes endings over: ranks that end still need their store, which leaves with its keeper."""
+    store_walls.log_to(folder)
     for number in ENDINGS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -46,14 +49,15 @@ def _ignore_endings() -> None:
 class StoreProcess:
     """The rendezvous store in a child of its own, since this process has no torch."""
 
-    def __init__(self, order: StoreOrder, fd: int) -> None:
+    def __init__(self, order: StoreOrder, fd: int, folder: Path) -> None:
         arguments = [str(fd), order.address, str(order.port), str(order.world_size)]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "trainhouse.workers.launcher.store_host", *arguments],
             stdin=subprocess.PIPE,
             pass_fds=(fd,),
-            preexec_fn=_ignore_endings,
+            preexec_fn=lambda: _become_store(folder),
         )
+        self.pid = self._process.pid
         os.close(fd)
 
     def close(self) -> None:
@@ -72,7 +76,7 @@ def main() -> None:
     become_keeper(order, warm=False)
 
     def host_store(store: StoreOrder) -> Store:
-        return StoreProcess(store, fds[1])
+        return StoreProcess(store, fds[1], order.attempt.folder)
 
     keep(order, fds[0], Executor(), host_store)
     os._exit(0)

@@ -27,6 +27,7 @@ from trainhouse.workers.confinement.system import without_core_dumps
 from trainhouse.workers.launcher.output import RankOutput
 from trainhouse.workers.launcher.processes import kill_all, write_exit, write_process
 from trainhouse.workers.launcher.request import Order, RankOrder, StoreOrder
+from trainhouse.workers.launcher.store_walls import words_of
 
 # What asks a program to end. It is the agent that lets a keeper and its store go, not these.
 ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -53,7 +54,9 @@ class Spawner(Protocol):
 
 
 class Store(Protocol):
-    """A rendezvous store that answers until it is closed."""
+    """A rendezvous store that answers until it is closed, in a process of its own, which may end before."""
+
+    pid: int
 
     def close(self) -> None: ...
 
@@ -100,6 +103,8 @@ def keep(order: Order, reply_fd: int, spawner: Spawner, host_store: Callable[[St
             # Its process is born before the namespaces: whoever is born after is born in them.
             store = host_store(order.store) if order.store else None
             sandbox = _open_sandbox(order, order.confinement)
+            if store:
+                sandbox.groups.add(store.pid)  # what its ranks put there counts as theirs
         for rank in order.ranks:
             running.append(_start(rank, spawner, sandbox))
     except Exception as error:
@@ -118,7 +123,7 @@ def keep(order: Order, reply_fd: int, spawner: Spawner, host_store: Callable[[St
     _reply(reply_fd, {"pids": {r.order.rank: r.pid for r in running}, "keeper": os.getpid()})
     if order.confinement is None and order.store:
         store = host_store(order.store)
-    _watch(running, sandbox)
+    _watch(running, sandbox, store)
     if store:
         store.close()
     _sweep(sandbox)
@@ -170,8 +175,9 @@ def _reply(fd: int, answer: object) -> None:
     os.close(fd)
 
 
-def _watch(running: list[_Running], sandbox: Sandbox | None) -> None:
+def _watch(running: list[_Running], sandbox: Sandbox | None, store: Store | None) -> None:
     """Pump output and record exits until every rank is gone."""
+    kept = {r.pid for r in running} | ({store.pid} if store else set())
     selector = selectors.DefaultSelector()
     for r in running:
         selector.register(r.pidfd, selectors.EVENT_READ, r)
@@ -181,30 +187,31 @@ def _watch(running: list[_Running], sandbox: Sandbox | None) -> None:
     while left:
         found = selector.select(ORPHANS_EVERY_S)
         if not found:
-            _reap_orphans({r.pid for r in running})
+            _reap_orphans(kept)
         for key, _ in found:
             if not isinstance(key.data, _Running):
                 if not key.data.pump():
                     selector.unregister(key.fileobj)
                 continue
             selector.unregister(key.fileobj)
-            _ended(key.data, sandbox)
+            _ended(key.data, sandbox, store)
             left -= 1
     for r in running:
         r.output.close()
 
 
-def _ended(r: _Running, sandbox: Sandbox | None) -> None:
+def _ended(r: _Running, sandbox: Sandbox | None, store: Store | None) -> None:
     _, status = os.waitpid(r.pid, 0)
     os.close(r.pidfd)
     r.output.drain()
-    write_exit(r.order.paths, status, sandbox.out_of_memory() if sandbox is not None and status else "")
+    noted = (sandbox.out_of_memory() if sandbox is not None and status else "", words_of(store.pid) if store and status else "")
+    write_exit(r.order.paths, status, "; ".join(filter(None, noted)))
 
 
-def _reap_orphans(ranks: set[int]) -> None:
-    """Collect adopted processes that ended, but leave the ranks to `_ended`."""
+def _reap_orphans(kept: set[int]) -> None:
+    """Collect adopted processes that ended, but leave ranks and store to who waits for them."""
     for child in psutil.Process().children():
-        if child.pid not in ranks and child.status() == psutil.STATUS_ZOMBIE:
+        if child.pid not in kept and child.status() == psutil.STATUS_ZOMBIE:
             try:
                 os.waitpid(child.pid, os.WNOHANG)
             except ChildProcessError:

@@ -51,6 +51,10 @@ class Masker:
         keep = max(len(self._shown), self._possible_start(text, spans))
         return self._out(text, spans, keep)
 
+    def whole(self, text: bytes) -> bytes:
+        """A text by itself, apart from the stream."""
+        return _covered(text, self._spans(text), 0) if self._forms else text
+
     def flush(self) -> bytes:
         """What was held back, when nothing more comes."""
         text = self._shown + self._held

@@ -1,21 +1,21 @@
 """A rendezvous store in a process of its own: `python -m trainhouse.workers.launcher.store_host FD ADDRESS PORT WORLD_SIZE`.
 
-Holds: it ends when its stdin does, so it never outlives its keeper.
+Holds: it ends when its stdin does, so it never outlives its keeper. It is enclosed before it answers anybody.
 """
 
 import os
 import sys
 
 from trainhouse.workers.launcher.request import StoreOrder
-from trainhouse.workers.launcher.warm import HostedStore
+from trainhouse.workers.launcher.warm import hosted_store
 
 
 def main() -> None:
     """Entry point; blocks until stdin ends."""
     fd, address, port, world_size = sys.argv[1:]
-    store = HostedStore(StoreOrder(address, int(port), int(world_size)), int(fd))
+    store = hosted_store(StoreOrder(address, int(port), int(world_size)), int(fd))
     sys.stdin.buffer.read()
-    store.close()
+    del store
     os._exit(0)
 
 

@@ -1,7 +1,7 @@
 """The warm process: it has imported torch and waits to be forked. `python -m trainhouse.workers.launcher.warm FD` is started by Launcher.
 
-Holds: one thread, no device, no client, no state of any job. It ends when the launcher at the other end of FD is gone; keepers that it
-forked, and their ranks, stay.
+Holds: one thread, no device, no client, no state of any job, and no line of a job's code: that runs in forks alone, once they are
+confined. It ends when the launcher at the other end of FD is gone; keepers that it forked, and their ranks, stay.
 Never: reads an order. Its memory is what every later job's ranks inherit, so the keeper reads the order, after the fork.
 """
 
@@ -11,11 +11,13 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import NoReturn
 
-from trainhouse.workers.launcher.keeper import Enter, Store, become_keeper, keep
+from trainhouse.workers.launcher import store_walls
+from trainhouse.workers.launcher.keeper import Enter, become_keeper, keep
 from trainhouse.workers.launcher.output import RankOutput
 from trainhouse.workers.launcher.preload import preload
 from trainhouse.workers.launcher.rank import become_rank, open_fds
@@ -44,39 +46,35 @@ class Forker:
         os.close(self._writer)
 
 
-class HostedStore:
-    """torch's TCPStore server in this process, on a socket that listens already."""
+def hosted_store(order: StoreOrder, fd: int) -> object:
+    """torch's TCPStore server in this process, on a socket that listens already; encloses the process for good."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    def __init__(self, order: StoreOrder, fd: int) -> None:
-        from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-        self._store: object | None = TCPStore(
-            order.address, order.port, order.world_size, True, timedelta(seconds=60), wait_for_workers=False, master_listen_fd=fd
-        )
-
-    def close(self) -> None:
-        self._store = None
+    address = store_walls.numeric(fd, order.address)
+    store_walls.enclose(order.port, order.world_size)
+    return TCPStore(address, order.port, order.world_size, True, timedelta(seconds=60), wait_for_workers=False, master_listen_fd=fd)
 
 
 class ForkedStore:
-    """The same in a child, for a keeper that may have no threads because it opens namespaces. It ends when its keeper does."""
+    """The gang's store in a child: it has threads, which a keeper may not have, and walls of its own. It ends when its keeper does."""
 
-    def __init__(self, order: StoreOrder, fd: int) -> None:
+    def __init__(self, order: StoreOrder, fd: int, folder: Path) -> None:
         reader, self._writer = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            self._host(order, fd, reader)
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._host(order, fd, reader, folder)
         os.close(reader)
         os.close(fd)
 
-    def _host(self, order: StoreOrder, fd: int, reader: int) -> NoReturn:
+    def _host(self, order: StoreOrder, fd: int, reader: int, folder: Path) -> NoReturn:
         code = 1
         try:
             for other in open_fds() - {0, 1, 2, fd, reader}:
                 os.close(other)
-            store = HostedStore(order, fd)
+            store_walls.log_to(folder)
+            store = hosted_store(order, fd)
             os.read(reader, 1)
-            store.close()
+            del store
             code = 0
         except BaseException:
             sys.excepthook(*sys.exc_info())
@@ -85,8 +83,10 @@ class ForkedStore:
 
     def close(self) -> None:
         os.close(self._writer)
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
 
 
 def serve(channel: socket.socket) -> None:
@@ -113,8 +113,7 @@ def _keeper(fds: list[int], keep_fds: frozenset[int]) -> NoReturn:
         with open(fds[0], "rb") as file:
             order = Order.loads(file.read())
         become_keeper(order, warm=True)
-        host: Callable[[StoreOrder, int], Store] = ForkedStore if order.confinement else HostedStore
-        keep(order, fds[1], Forker(keep_fds), lambda store: host(store, fds[2]))
+        keep(order, fds[1], Forker(keep_fds), lambda store: ForkedStore(store, fds[2], order.attempt.folder))
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())
