@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
@@ -142,9 +143,16 @@ def partitions_of(asking: Consumer | AdminClient, topic: str, timeout_s: float =
     return sorted(found.partitions)
 
 
-# What a broker says of a partition whose leader is being chosen: just after its topic was made, or a broker started.
+# What is said of a partition whose leader is being chosen: by a broker just after the topic was made or after a start, and by the
+# client itself (the last one) where a broker that was behind has listed the topic with fewer partitions.
 _PASSING = frozenset(
-    {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._TRANSPORT}
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._TRANSPORT,
+        KafkaError._UNKNOWN_PARTITION,
+    }
 )
 
 
@@ -161,6 +169,14 @@ def watermarks(reader: Consumer, topic: str, partition: int, timeout_s: float = 
             if cause.code() not in _PASSING or time.monotonic() + _RETRY_S > deadline:
                 raise BusUnavailable(f"{topic}-{partition}: its ends are not known: {cause.str()}") from error
             time.sleep(_RETRY_S)
+            if cause.code() == KafkaError._UNKNOWN_PARTITION:
+                _list_again(reader, topic, left_s)
+
+
+def _list_again(reader: Consumer, topic: str, timeout_s: float) -> None:
+    """Has the client ask for the topic's partitions: of itself it asks again only minutes later."""
+    with suppress(KafkaException):
+        reader.list_topics(topic, timeout=timeout_s)
 
 
 # What is said of a group whose coordinator is being found, has just started, or waits for the end of a transaction.

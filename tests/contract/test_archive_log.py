@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 import pytest
-from confluent_kafka import KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from tests.archive_fakes import MemoryPartition
 from tests.waiting import until
@@ -23,8 +24,8 @@ from trainhouse.events.archive.reading import journal_records
 from trainhouse.events.archive.segments import LogRecord
 from trainhouse.events.archive.trimming import trim
 from trainhouse.events.archive.writing import archive_partition
-from trainhouse.events.errors import RecordsGone
-from trainhouse.events.kafka import producer_config
+from trainhouse.events.errors import BusUnavailable, RecordsGone
+from trainhouse.events.kafka import producer_config, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections import archived
 from trainhouse.projections import reader as reader_of_lanes
@@ -91,6 +92,13 @@ def on_kafka(settings: KafkaSettings) -> Iterator[Site]:
         producer.produce(topic, b"\xff%d" % number, b"key", partition=0, headers=HEADERS, timestamp=1000)
         producer.flush(30)
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+        until(lambda: end(IsolationLevel.READ_COMMITTED) == end(IsolationLevel.READ_UNCOMMITTED), "the transaction's marker")
+
+    def end(isolation: IsolationLevel) -> int:
+        """Brokers acknowledge a commit before its marker is written: until then its records are not read as committed."""
+        asked = admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()}, isolation_level=isolation, request_timeout=30)
+        (answer,) = asked.values()
+        return int(answer.result(30).offset)
 
     reader = journal_reader(settings)
     yield Site(topic, KafkaPartition(settings, reader, topic, 0), write, lambda: write(-1, commit=False))
@@ -227,3 +235,22 @@ def test_a_topic_that_expires_by_itself_begins_where_it_begins() -> None:
     assert old.begin(reader, topics.METRICS, 0, 3, 10) == 10
     assert old.take(9, 9) == []
     reader.close()
+
+
+@pytest.mark.stack
+def test_a_partition_that_the_client_does_not_know_yet_is_waited_for(settings: KafkaSettings) -> None:
+    topic = f"growing-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient(settings.client_config())
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    reader = journal_reader(settings)
+    try:
+        until(lambda: watermarks(reader, topic, 0) == (0, 0), "the topic")
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(watermarks, reader, topic, 1)
+            assert wait([asked], 1.0).not_done, asked.result()
+            admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+            assert asked.result(30) == (0, 0)
+        with pytest.raises(BusUnavailable, match=f"{topic}-7: its ends are not known"):
+            watermarks(reader, topic, 7, timeout_s=1.0)
+    finally:
+        reader.close()
