@@ -93,7 +93,7 @@ PRINCIPALS: dict[str, Needs] = {
         groups=("trainhouse-reader",),
     ),
     "exporter": Needs(
-        reads=(t.JOBS, t.CONTROL, t.ALLOCATIONS, t.STATUS, t.CHECKPOINTS, t.TRACKING, t.TRACES),
+        reads=(t.JOBS, t.DECISIONS, t.ALLOCATIONS, t.STATUS, t.CHECKPOINTS, t.TRACKING, t.TRACES),
         writes=(t.TRACES,),
         groups=("trainhouse-exporter",),
     ),

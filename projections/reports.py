@@ -51,12 +51,19 @@ def _inputs(record: Record, counting: Counting) -> Iterator[Record]:
         return  # the lane of decisions says so
     if not counting.counts(record, head["seq"]):
         return
+    for item in taken_inputs(head):
+        yield Record(CONTROL, record.partition, item["offset"], int(head["now_ms"]), None, input_bytes(item), HEADERS)
+
+
+def taken_inputs(head: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The inputs of a journal record that its owner took from control: neither its own ones, nor what it refused."""
     refused = {d["data"]["offset"] for d in head["decisions"] if d["type"] == InputRefused.event_type}
     for item in head["inputs"]:
         # Without an offset it is the owner's own; without an event it was refused.
         if item["offset"] is not None and "event" in item and item["offset"] not in refused:
-            yield _as_told(item, record.partition, int(head["now_ms"]))
+            yield item
 
 
-def _as_told(item: Mapping[str, Any], partition: int, now_ms: int) -> Record:
-    return Record(CONTROL, partition, item["offset"], now_ms, None, orjson.dumps(item["event"]), HEADERS)
+def input_bytes(item: Mapping[str, Any]) -> bytes:
+    """An input's envelope as it is on the wire, for `decode` with HEADERS."""
+    return orjson.dumps(item["event"])

@@ -21,7 +21,7 @@ from trainhouse.projections.messages import TopicTroubles
 
 GROUP = "trainhouse-exporter"
 SOURCE = "trainhouse/exporter"
-FOLLOWED = (topics.JOBS, topics.CONTROL, topics.ALLOCATIONS, topics.STATUS, topics.CHECKPOINTS, topics.TRACKING)
+FOLLOWED = (topics.JOBS, topics.DECISIONS, topics.ALLOCATIONS, topics.STATUS, topics.CHECKPOINTS, topics.TRACKING)
 ANSWER_S = 30.0
 BATCH = 2000
 

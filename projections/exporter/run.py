@@ -12,19 +12,15 @@ from functools import partial
 from typing import TypeVar
 
 import structlog
-from confluent_kafka import Message
 
-from trainhouse.events import topics
-from trainhouse.events.checkpoint import CheckpointCompleted
-from trainhouse.events.codec import decode
-from trainhouse.events.errors import BusUnavailable, InvalidEvent
-from trainhouse.events.kafka import headers_of
+from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.metering import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.ending import on_signal
 from trainhouse.projections.exporter.bus import ExporterBus
-from trainhouse.projections.exporter.keeping import Kept, Seen
+from trainhouse.projections.exporter.keeping import Kept
 from trainhouse.projections.exporter.meters import ExporterMeters
+from trainhouse.projections.exporter.reading import Reading
 from trainhouse.projections.exporter.senders import Sender, Untaken, senders
 from trainhouse.projections.exporter.settings import ExporterSettings
 from trainhouse.projections.exporter.settling import Settling
@@ -51,6 +47,7 @@ class Exporter:
         self._peers = peers
         self._kept = kept
         self._settling = settling
+        self._reading = Reading()
         self._stop = stop
         self._meters = meters
         self._committed_s = 0.0
@@ -59,7 +56,7 @@ class Exporter:
         """Reads, tells, remembers, commits. Blocks until the peers took it, or until it is stopped."""
         for message in self._bus.poll(WAIT_S):
             place = (message.topic() or "", message.partition() or 0)
-            self._settling.add(place, message.offset() or 0, seen_in(message))
+            self._settling.add(place, message.offset() or 0, self._reading.seen_in(message))
         told = Told()
         for seen in self._settling.take(clock_ms()):
             tell(self._kept, seen, told)
@@ -98,20 +95,6 @@ def patiently(call: Callable[[], T], stop: threading.Event, meters: ExporterMete
                 log.info("going on")
             return result
     raise Stopped
-
-
-def seen_in(message: Message) -> Seen | None:
-    """The event of a record; None for what nobody is told of."""
-    value = message.value()
-    if value is None:
-        return None
-    try:
-        envelope = decode(value, headers_of(message))
-    except InvalidEvent:
-        return None  # intake and the projector say so
-    if message.topic() == topics.CONTROL and isinstance(envelope.event, CheckpointCompleted):
-        return None  # a copy; its home is the topic of checkpoints
-    return Seen(envelope, message.timestamp()[1])
 
 
 def main(kafka: KafkaSettings, settings: ExporterSettings) -> int:

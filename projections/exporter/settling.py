@@ -3,7 +3,7 @@
 Holds: what is taken is ordered by time; at most MAX_WAITING wait; an offset counts as done only when all before it in its partition are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from trainhouse.projections.exporter.keeping import Seen
@@ -32,11 +32,10 @@ class Settling:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, place: Place, offset: int, seen: Seen | None) -> None:
-        """A record was read; `seen` None: it is of no interest."""
+    def add(self, place: Place, offset: int, seen: Iterable[Seen]) -> None:
+        """A record was read; `seen`: the events in it, in their order."""
         self._next[place] = offset + 1
-        if seen is not None:
-            self._waiting.append(Waiting(seen, place, offset))
+        self._waiting += [Waiting(each, place, offset) for each in seen]
 
     def take(self, now_ms: int) -> list[Seen]:
         """The events that are old enough, and the oldest ones beyond the bound; in order of time."""

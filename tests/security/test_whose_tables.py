@@ -6,14 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from tests.projecting import Killed, Killing, drain, engine_in, spec_of
 from tests.security.test_whose_nodes import STRICT, A, B, Control, registered, stopped
-from trainhouse.events import Event, encode, envelope_of, topics
+from trainhouse.events import AttemptStopped, Event, NodeRegistered, encode, envelope_of, topics
+from trainhouse.events.codec import HEADERS
 from trainhouse.events.signing import SigningKey
 from trainhouse.projections.clickhouse import ConnectClickHouse
+from trainhouse.projections.exporter.bus import FOLLOWED
+from trainhouse.projections.exporter.reading import Reading
 from trainhouse.projections.hashes import TableHash, differences, table_hashes
 from trainhouse.projections.memory import MemoryLog
+from trainhouse.projections.record import Record
 from trainhouse.projections.registry import TABLES
 from trainhouse.projections.schema import read_schemas
 
@@ -88,3 +93,21 @@ def test_control_itself_makes_no_rows(tmp_path: Path) -> None:
     with engine_in(tmp_path / "clickhouse") as clickhouse:
         built = spec_of("facts").builder(read_schemas(clickhouse, TABLES)).build(told()[1].records, {})
         assert built.tables == {} and topics.CONTROL not in spec_of("facts").topics
+
+
+def test_traces_and_lineage_are_told_what_the_scheduler_took(journal: MemoryLog) -> None:
+    reading = Reading()
+
+    def seen(topic: str, record: Record) -> list[Event]:
+        made = Message(topic=topic, partition=0, offset=record.offset, value=record.value, timestamp=(1, 5), headers=list(HEADERS))
+        return [each.envelope.event for each in reading.seen_in(made)]
+
+    assert topics.CONTROL not in FOLLOWED
+    found = [seen(topics.DECISIONS, record) for record in journal.records]
+    took = [event for events in found for event in events]
+    assert [e.address for e in took if isinstance(e, NodeRegistered)] == ["own", "own"]
+    assert [e.node_id for e in took if isinstance(e, AttemptStopped)] == ["b"]
+    again = [seen(topics.DECISIONS, record) for record in journal.records]
+    assert again == [[]] * len(again), "another owner's records of the same seqs"
+    junk = [Record(topics.DECISIONS, 0, 99, 0, None, value) for value in (None, b"", b"{}", b'{"seq": 77, "inputs": [], "decisions": []}')]
+    assert [seen(topics.DECISIONS, record) for record in junk] == [[]] * 4

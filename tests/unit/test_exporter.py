@@ -254,16 +254,16 @@ def test_events_of_several_partitions_come_in_the_order_of_time_and_offsets_wait
     waiting = Settling(1_000, {("quiet", 0): 4})
     assert waiting.done() == {("quiet", 0): 4}  # what was not read from yet must be committed too
     late, early, middle = (seen(at, JobSubmitted(job_id="j", spec=SPEC)) for at in (5_000, 4_000, 4_500))  # type: ignore[arg-type]
-    waiting.add(("a", 0), 7, late)
-    waiting.add(("a", 0), 8, early)
-    waiting.add(("b", 1), 3, middle)
-    waiting.add(("b", 1), 4, None)
+    waiting.add(("a", 0), 7, [late])
+    waiting.add(("a", 0), 8, [early])
+    waiting.add(("b", 1), 3, [middle])
+    waiting.add(("b", 1), 4, [])
     assert waiting.take(5_600) == [early, middle]
     assert waiting.done() == {("quiet", 0): 4, ("a", 0): 7, ("b", 1): 5}
     assert waiting.take(6_000) == [late] and waiting.done() == {("quiet", 0): 4, ("a", 0): 9, ("b", 1): 5}
     monkeypatch.setattr(settling, "MAX_WAITING", 2)
     for offset in range(4):
-        waiting.add(("c", 0), offset, seen(9_000 + offset, JobSubmitted(job_id="j", spec=SPEC)))  # type: ignore[arg-type]
+        waiting.add(("c", 0), offset, [seen(9_000 + offset, JobSubmitted(job_id="j", spec=SPEC))])  # type: ignore[arg-type]
     assert [s.at_ms for s in waiting.take(0)] == [9_000, 9_001] and len(waiting) == 2
 
 
