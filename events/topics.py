@@ -5,6 +5,7 @@ Holds: topics are created from here and nowhere else; auto-creation is off.
 
 from dataclasses import dataclass, field
 
+HEARTBEAT_DAYS = 3
 DAY_MS = 86_400_000
 MAX_INPUT_BYTES = 256 * 1024
 MAX_JOURNAL_RECORD_BYTES = 8 * 1024 * 1024
@@ -126,8 +127,16 @@ TOPICS: tuple[Topic, ...] = (
         public=True,
         single_partition=True,
     ),
-    Topic(HEARTBEATS, "node", "NodeHeartbeat", retention_days=3),
-    Topic(NODE_KEYS, "pool and node", "NodeKeyed: the public key of each node", compacted=True, single_partition=True),
+    Topic(HEARTBEATS, "node", "NodeHeartbeat", retention_days=HEARTBEAT_DAYS),
+    Topic(
+        NODE_KEYS,
+        "pool and node",
+        "NodeKeyed: the public key of each node",
+        compacted=True,
+        single_partition=True,
+        # The keys of before stay for as long as there are heartbeats that they signed: tables that are built anew show those too.
+        extra={"min.compaction.lag.ms": str(HEARTBEAT_DAYS * DAY_MS)},
+    ),
     Topic(
         VERDICTS,
         "node or job",

@@ -1,6 +1,7 @@
 """The rows of one batch, ready to insert, and how a builder makes them.
 
-Holds: a builder is a pure function of (records, marks): a replay of the same records with the same marks gives the same tables.
+Holds: a builder is a pure function of (records, marks): a replay of the same records with the same marks gives the same tables. That of
+heartbeats alone depends on the nodes' keys besides (heartbeats.py says why that does no harm).
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ from trainhouse.projections.history import KafkaHistory
 from trainhouse.projections.lane import Lane, Pace
 from trainhouse.projections.meters import LaneLag, LaneMeters, QueryMeters
 from trainhouse.projections.migrate import migrate
+from trainhouse.projections.node_keys import KafkaNodeKeys
 from trainhouse.projections.reader import KafkaSource
 from trainhouse.projections.registry import LANES, TABLES
 from trainhouse.projections.schema import read_schemas
@@ -93,16 +94,17 @@ def run(
         port = 0
         if not projector.server:
             port = stack.enter_context(_endpoint(projector, door_of(projector, clickhouse), writer, healthy, queries, kafka))
+        keys = stack.enter_context(contextlib.closing(KafkaNodeKeys(kafka, projector.signatures == "required")))
         lanes = LaneThreads(stop)
         stack.callback(lanes.join)
         for spec in LANES:
             source = KafkaSource(kafka, spec.topics, projector.batch_max_records, projector.batch_max_bytes, archive)
             linger_ms = projector.beats_linger_ms if spec.periodic else projector.batch_linger_ms
             pace = Pace(linger_ms / 1000, max(linger_ms, projector.batch_max_linger_ms) / 1000)
-            lane = Lane(spec.name, source, connect(), spec.builder(schemas), pace, meters, spec.quiet_s)
+            lane = Lane(spec.name, source, connect(), spec.builder(schemas, keys), pace, meters, spec.quiet_s)
             for missing in plan(writer, spec.name, spec.tables):
                 history = KafkaHistory(kafka, missing.ends, projector.batch_max_records, projector.batch_max_bytes, archive)
-                lanes.add(CatchUpLane(missing, history, connect(), spec.builder(schemas)))
+                lanes.add(CatchUpLane(missing, history, connect(), spec.builder(schemas, keys)))
             behind.follow(spec.name, lambda source=source, lane=lane: source.lag_records(lane.next_offsets))  # type: ignore[misc]
             lanes.add(lane)
         _warm_up()

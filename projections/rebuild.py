@@ -25,6 +25,7 @@ from trainhouse.projections.hashes import TableHash, table_hashes
 from trainhouse.projections.history import History, KafkaHistory, ends_of
 from trainhouse.projections.lane import Lane, Pace
 from trainhouse.projections.migrate import migrate
+from trainhouse.projections.node_keys import KafkaNodeKeys
 from trainhouse.projections.reader import KafkaSource
 from trainhouse.projections.registry import LANES, TABLES, LaneSpec
 from trainhouse.projections.schema import read_schemas
@@ -49,6 +50,7 @@ def rebuild(
         return connect_embedded(folder, projector.memory_bytes, projector.merge_threads)
 
     writer = connect()
+    keys = KafkaNodeKeys(kafka, projector.signatures == "required")
     try:
         migrate(writer)
         schemas = read_schemas(writer, TABLES)
@@ -58,7 +60,7 @@ def rebuild(
             ends = ends_of(reader)
             reader.close()
             source = KafkaHistory(kafka, ends, projector.batch_max_records, projector.batch_max_bytes, archive)
-            return fill_lane(Lane(spec.name, source, connect(), spec.builder(schemas), Pace(0, 0)), source, stop)
+            return fill_lane(Lane(spec.name, source, connect(), spec.builder(schemas, keys), Pace(0, 0)), source, stop)
 
         for spec in LANES:
             plan(writer, spec.name, spec.tables)
@@ -70,6 +72,7 @@ def rebuild(
             raise ProjectionError(f"the rebuild was interrupted; the next one into {folder} goes on from there")
         return Rebuilt(records, elapsed_s, table_hashes(writer))
     finally:
+        keys.close()
         writer.close()
 
 

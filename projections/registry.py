@@ -15,9 +15,11 @@ from trainhouse.events import topics
 from trainhouse.projections import seconds
 from trainhouse.projections.built import Builder
 from trainhouse.projections.facts import DEAD_LETTERS_TABLE, FactsBuilder
+from trainhouse.projections.heartbeats import HeartbeatsBuilder
 from trainhouse.projections.journal import JournalBuilder
 from trainhouse.projections.loglines import LogsBuilder
 from trainhouse.projections.metrics import MetricsBuilder
+from trainhouse.projections.node_keys import NodeKeys
 from trainhouse.projections.record import RowsFunction
 from trainhouse.projections.reports import ReportsBuilder
 from trainhouse.projections.rows import (
@@ -121,7 +123,8 @@ APPENDED = frozenset({"step_metrics", "logs"})
 
 @dataclass(frozen=True)
 class LaneSpec:
-    """A lane: its topics, the tables that it may write (beside dead letters), and how its builder is made from the tables' schemas.
+    """A lane: its topics, the tables that it may write (beside dead letters), and how its builder is made from the tables' schemas
+    and the nodes' keys.
 
     `periodic`: every node tells the same things each second or so. Written one by one they would cost as many parts as all else, and be
     no fresher, so they gather longer. `quiet_s`: how long records that make no row may be kept back (lane.py); for topics alone whose
@@ -131,7 +134,7 @@ class LaneSpec:
     name: str
     topics: tuple[str, ...]
     tables: frozenset[str]
-    builder: Callable[[Mapping[str, pa.Schema]], Builder]
+    builder: Callable[[Mapping[str, pa.Schema], NodeKeys], Builder]
     periodic: bool = False
     quiet_s: float = 0.0
 
@@ -146,10 +149,10 @@ OF_REPORTS = frozenset(
 OF_FACTS = frozenset(TABLES) - APPENDED - _BEATS_ALONE - {"decisions_rows", "closed_devices_rows", "device_facts"}
 
 LANES: tuple[LaneSpec, ...] = (
-    LaneSpec("facts", tuple(FACTS), OF_FACTS, lambda schemas: FactsBuilder(FACTS, schemas)),
-    LaneSpec("beats", tuple(BEATS), OF_BEATS, lambda schemas: FactsBuilder(BEATS, schemas), periodic=True),
-    LaneSpec("decisions", tuple(DECISIONS), OF_DECISIONS, lambda schemas: JournalBuilder(DECISIONS, schemas), quiet_s=5.0),
-    LaneSpec("reports", tuple(DECISIONS), OF_REPORTS, lambda schemas: ReportsBuilder(REPORTS, schemas), quiet_s=5.0),
-    LaneSpec("metrics", (topics.METRICS,), OF_METRICS, lambda schemas: MetricsBuilder(schemas[DEAD_LETTERS_TABLE])),
-    LaneSpec("logs", (topics.LOGS,), frozenset({"logs"}), lambda schemas: LogsBuilder(schemas[DEAD_LETTERS_TABLE])),
+    LaneSpec("facts", tuple(FACTS), OF_FACTS, lambda schemas, _: FactsBuilder(FACTS, schemas)),
+    LaneSpec("beats", tuple(BEATS), OF_BEATS, lambda schemas, keys: HeartbeatsBuilder(BEATS, schemas, keys), periodic=True),
+    LaneSpec("decisions", tuple(DECISIONS), OF_DECISIONS, lambda schemas, _: JournalBuilder(DECISIONS, schemas), quiet_s=5.0),
+    LaneSpec("reports", tuple(DECISIONS), OF_REPORTS, lambda schemas, _: ReportsBuilder(REPORTS, schemas), quiet_s=5.0),
+    LaneSpec("metrics", (topics.METRICS,), OF_METRICS, lambda schemas, _: MetricsBuilder(schemas[DEAD_LETTERS_TABLE])),
+    LaneSpec("logs", (topics.LOGS,), frozenset({"logs"}), lambda schemas, _: LogsBuilder(schemas[DEAD_LETTERS_TABLE])),
 )

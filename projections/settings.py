@@ -81,6 +81,9 @@ class ProjectorSettings(TomlSection):
     # Names under which others reach the endpoint, besides http_host and loopback's: what a request's Host may say.
     http_names: tuple[str, ...] = ()
 
+    # Of heartbeats of nodes that never signed: whether they make rows (accepted) or not (required), as [scheduler] signatures says.
+    signatures: Literal["accepted", "required"] = "accepted"
+
     # Whether a question in SQL that the audit cannot be told of is refused (required), or goes on and is counted as lost (preferred).
     audit: Literal["required", "preferred"] = "preferred"
     audit_waiting: int = Field(10_000, ge=1)

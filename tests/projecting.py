@@ -26,6 +26,7 @@ from trainhouse.projections.facts import FactsBuilder
 from trainhouse.projections.lane import Lane, Pace
 from trainhouse.projections.memory import MemoryLog, MemorySource
 from trainhouse.projections.migrate import migrate
+from trainhouse.projections.node_keys import NodeKeys
 from trainhouse.projections.record import Record
 from trainhouse.projections.registry import LANES, REPORTS, TABLES, LaneSpec
 from trainhouse.projections.schema import read_schemas
@@ -96,7 +97,7 @@ def spec_of(name: str) -> LaneSpec:
 
 def builders(schemas: Mapping[str, pa.Schema]) -> dict[str, Builder]:
     """What makes rows of each topic; of control as if the scheduler had taken all that stands there."""
-    found = {topic: lane.builder(schemas) for lane in LANES if lane.name != "reports" for topic in lane.topics}
+    found = {topic: lane.builder(schemas, NodeKeys()) for lane in LANES if lane.name != "reports" for topic in lane.topics}
     return found | {topics.CONTROL: FactsBuilder(REPORTS, schemas)}
 
 
@@ -121,7 +122,7 @@ def of_lane(log: MemoryLog, spec: LaneSpec) -> MemoryLog:
 
 def lane_of(name: str, clickhouse: ClickHouse, log: MemoryLog, max_records: int = 4) -> Lane:
     spec = spec_of(name)
-    builder = spec.builder(read_schemas(clickhouse, TABLES))
+    builder = spec.builder(read_schemas(clickhouse, TABLES), NodeKeys())
     return Lane(name, MemorySource(of_lane(log, spec), max_records), clickhouse, builder, Pace(0, 0))
 
 

@@ -62,12 +62,14 @@ def sections(folder: StackFolder, before: dict[str, Any]) -> dict[str, dict[str,
         kept_key(path)
     _list_key(operations_keys(folder), HEADING, persons_prefix(), kept_key(operations_key(folder)).public_key)
     _list_key(platform_keys(folder), PLATFORM_HEADING, "", kept_key(platform_key(folder)).public_key)
+    signatures = REQUIRED if known or not before else ACCEPTED
     return {
         "scheduler": {
             "signing_key": str(platform_key(folder)),
             "platform_keys": str(platform_keys(folder)),
-            "signatures": REQUIRED if known or not before else ACCEPTED,
+            "signatures": signatures,
         },
+        "projector": {"signatures": signatures},
         "operations": {"key": str(operations_key(folder))},
         "agent": {"operations_keys": str(operations_keys(folder)), "require_signed": True},
         "fleet": {"key": str(fleet_key(folder))},

@@ -18,11 +18,11 @@ from trainhouse.events.codec import HEADERS, decode, encode
 from trainhouse.events.logs import ids_of
 from trainhouse.events.signing import signature_of
 from trainhouse.events.topics import HEARTBEATS, VERDICTS
+from trainhouse.events.vetting import Known, VettingRules, refusal
 from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, Said, still_standing
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.outgoing import Outgoing, set_aside, signature_refused
 from trainhouse.scheduler.core.told_refusals import ToldRefusals, alike_of, key_of
-from trainhouse.scheduler.core.vetting import Known, VettingRules, refusal
 from trainhouse.scheduler.stream.cancelling import still_wanted
 from trainhouse.scheduler.stream.detecting_past import LEAST_HEARTBEATS, last_heartbeats, said_before
 from trainhouse.scheduler.stream.detecting_pools import SOURCE, DetectorPools

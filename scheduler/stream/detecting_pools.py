@@ -13,9 +13,9 @@ from trainhouse.events.codec import HEADERS, decode, encode
 from trainhouse.events.pool import PolicyApplied
 from trainhouse.events.topics import CONTROL, NODE_KEYS, POLICIES, POOLS, VERDICTS
 from trainhouse.events.verdict import DeviceDegraded, GangHung
+from trainhouse.events.vetting import key_that_counts
 from trainhouse.scheduler.core.detector import DetectorMachine, Said
 from trainhouse.scheduler.core.outgoing import Outgoing, set_aside
-from trainhouse.scheduler.core.vetting import key_that_counts
 from trainhouse.scheduler.stream.detecting_past import read_back
 from trainhouse.scheduler.stream.ports import Entry, Log, Tail
 

@@ -13,7 +13,7 @@ from trainhouse.events.followed import Followed
 from trainhouse.events.keyfiles import kept_key, public_keys
 from trainhouse.events.settings import TomlSection
 from trainhouse.events.signing import SigningKey
-from trainhouse.scheduler.core.vetting import VettingRules
+from trainhouse.events.vetting import VettingRules
 
 
 class StreamSettings(TomlSection):

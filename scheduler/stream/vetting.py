@@ -11,9 +11,9 @@ from dataclasses import replace
 from trainhouse.events import ForgetNodeKey, NodeRegistered
 from trainhouse.events.journal import MAX_REASON_CHARS, JournaledInput
 from trainhouse.events.signing import signature_of
+from trainhouse.events.vetting import Known, VettingRules, key_that_counts, refusal
 from trainhouse.scheduler.core.batch import Pending
 from trainhouse.scheduler.core.state import ScheduleState
-from trainhouse.scheduler.core.vetting import Known, VettingRules, key_that_counts, refusal
 from trainhouse.scheduler.stream.ports import Entry
 
 

@@ -23,6 +23,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.clickhouse import ClickHouse, ConnectClickHouse
 from trainhouse.projections.exporter.bus import ExporterBus
 from trainhouse.projections.lane import Lane, Pace
+from trainhouse.projections.node_keys import NodeKeys
 from trainhouse.projections.reader import KafkaSource
 from trainhouse.projections.registry import TABLES
 from trainhouse.projections.schema import read_schemas
@@ -51,7 +52,13 @@ def send(broker: KafkaSettings, topic: str, batches: Sequence[tuple[str | None, 
 def one_life(broker: KafkaSettings, clickhouse: ClickHouse, until: int) -> None:
     """One life of the lane of metrics: recovers, and ingests to an offset."""
     spec = spec_of("metrics")
-    lane = Lane("metrics", KafkaSource(broker, spec.topics, 2, MIB), clickhouse, spec.builder(read_schemas(clickhouse, TABLES)), Pace(0, 0))
+    lane = Lane(
+        "metrics",
+        KafkaSource(broker, spec.topics, 2, MIB),
+        clickhouse,
+        spec.builder(read_schemas(clickhouse, TABLES), NodeKeys()),
+        Pace(0, 0),
+    )
     try:
         lane.recover()
         while lane.next_offsets.get((topics.METRICS, 0), 0) < until:

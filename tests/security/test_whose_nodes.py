@@ -31,13 +31,13 @@ from trainhouse.events.codec import HEADERS
 from trainhouse.events.journal import InputRefused, JournalRecord
 from trainhouse.events.keyfiles import kept_key
 from trainhouse.events.signing import SigningKey
+from trainhouse.events.vetting import VettingRules
 from trainhouse.scheduler.core.batch import Limits, Proposer, pending
 from trainhouse.scheduler.core.detector import DetectorMachine
 from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
 from trainhouse.scheduler.core.outgoing import outgoing
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.core.state import ScheduleState
-from trainhouse.scheduler.core.vetting import VettingRules
 from trainhouse.scheduler.stream.detecting import Detecting
 from trainhouse.scheduler.stream.host import JournalHost
 from trainhouse.scheduler.stream.ports import Entry

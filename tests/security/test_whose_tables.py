@@ -18,6 +18,7 @@ from trainhouse.projections.exporter.bus import FOLLOWED
 from trainhouse.projections.exporter.reading import Reading
 from trainhouse.projections.hashes import TableHash, differences, table_hashes
 from trainhouse.projections.memory import MemoryLog
+from trainhouse.projections.node_keys import NodeKeys
 from trainhouse.projections.record import Record
 from trainhouse.projections.registry import TABLES
 from trainhouse.projections.schema import read_schemas
@@ -91,7 +92,7 @@ def test_another_owners_record_of_the_same_seq_is_not_shown(journal: MemoryLog, 
 
 def test_control_itself_makes_no_rows(tmp_path: Path) -> None:
     with engine_in(tmp_path / "clickhouse") as clickhouse:
-        built = spec_of("facts").builder(read_schemas(clickhouse, TABLES)).build(told()[1].records, {})
+        built = spec_of("facts").builder(read_schemas(clickhouse, TABLES), NodeKeys()).build(told()[1].records, {})
         assert built.tables == {} and topics.CONTROL not in spec_of("facts").topics
 
 

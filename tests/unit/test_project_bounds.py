@@ -10,11 +10,11 @@ from tests.unit.core_world import Driver, admitted, exited, policy_changed, regi
 from trainhouse.events import CancelJob, ChangeProject, Envelope, EventId, GangAllocated, JobState, ProjectLimited, decode, topics
 from trainhouse.events.explained import JobExplained, Obstacle
 from trainhouse.events.journal import NO_HASH, JournaledInput, JournalRecord
+from trainhouse.events.vetting import Known, VettingRules, refusal
 from trainhouse.scheduler.core.directory import DirectoryMachine
 from trainhouse.scheduler.core.explain.of_state import answers
 from trainhouse.scheduler.core.machine import Input
 from trainhouse.scheduler.core.outgoing import outgoing
-from trainhouse.scheduler.core.vetting import Known, VettingRules, refusal
 
 
 def limited(project: str, version: int = 1, **limits: Any) -> ProjectLimited:

@@ -9,20 +9,10 @@ Never: reads a key of its own; changes state.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from trainhouse.events import (
-    AttemptStarted,
-    AttemptStopped,
-    CheckpointCompleted,
-    Event,
-    LaunchFailed,
-    LossDiverged,
-    NodeHeartbeat,
-    NodeNoticed,
-    NodeProbed,
-    NodeRegistered,
-    ProgressReported,
-    RankExited,
-)
+from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFailed, LossDiverged, ProgressReported, RankExited
+from trainhouse.events.base import Event
+from trainhouse.events.checkpoint import CheckpointCompleted
+from trainhouse.events.node import NodeHeartbeat, NodeNoticed, NodeProbed, NodeRegistered
 from trainhouse.events.signing import Signature
 
 BY_AGENTS: tuple[type[Event], ...] = (

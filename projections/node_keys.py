@@ -1,0 +1,110 @@
+"""Public keys of nodes over time: whether a heartbeat is its node's.
+
+Holds: the rules are the detector's (events/vetting.py). What counts is a key that the node has now, or had at the heartbeat's own time, so
+tables that are built anew show heartbeats that were signed before a node's key was forgotten.
+Never: says that a heartbeat counts because its node had no key yet, once it has one.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+
+import structlog
+
+from trainhouse.events.archive.log import record_of
+from trainhouse.events.codec import decode
+from trainhouse.events.errors import BusUnavailable, InvalidEvent
+from trainhouse.events.kafka import TO_END, consumer, read_to_end, watermarks
+from trainhouse.events.node import NodeHeartbeat, NodeKeyed
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.signing import Signature, signature_of
+from trainhouse.events.topics import HEARTBEATS, NODE_KEYS
+from trainhouse.events.vetting import Known, VettingRules, key_that_counts, refusal
+from trainhouse.projections.record import Record
+
+_FOR_EVER_MS = 2**63
+_LOOK_TIMEOUT_S = 5.0
+log = structlog.get_logger(__name__)
+
+
+class NodeKeys:
+    """What is known of nodes' keys. `required`: a node that has none must sign all the same."""
+
+    def __init__(self, required: bool = False) -> None:
+        self._rules = VettingRules(required)
+        # By node and pool, by time: from then on that key was the node's; an empty one was none.
+        self._keys: dict[str, dict[str, list[tuple[int, str]]]] = {}
+
+    def note(self, event: NodeKeyed) -> None:
+        """From now on this counts too."""
+        times = self._keys.setdefault(event.node_id, {}).setdefault(event.pool, [])
+        if (event.at_ms, event.public_key) not in times:
+            times.append((event.at_ms, event.public_key))
+            times.sort(key=lambda each: each[0])
+
+    def follow(self) -> None:
+        """Notes what was said since the last call, where these keys are followed somewhere."""
+
+    def why_not_theirs(self, beat: NodeHeartbeat, record: Record) -> str:
+        """Why the heartbeat in this record is not the node's that it names; empty where it is."""
+        signature = signature_of(record.headers)
+        now = self._key(beat, signature, _FOR_EVER_MS)
+        why = self._refusal(beat, record, signature, now)
+        if why and (before := self._key(beat, signature, beat.at_ms)) and before != now:
+            return self._refusal(beat, record, signature, before)
+        return why
+
+    def _refusal(self, beat: NodeHeartbeat, record: Record, signature: Signature | None, key: str) -> str:
+        return refusal(self._rules, Known({beat.node_id: key}, {}), HEARTBEATS, record.value or b"", signature, beat)
+
+    def _key(self, beat: NodeHeartbeat, signature: Signature | None, at_ms: int) -> str:
+        pools = self._keys.get(beat.node_id, {})
+        at = {pool: _at(times, at_ms) for pool, times in pools.items()}
+        return key_that_counts(at.get(beat.pool, ""), {key for key in at.values() if key}, signature.public_key if signature else "")
+
+
+def _at(times: list[tuple[int, str]], at_ms: int) -> str:
+    """The key that counted then; empty before the first."""
+    number = bisect_right(times, at_ms, key=lambda each: each[0])
+    return times[number - 1][1] if number else ""
+
+
+class KafkaNodeKeys(NodeKeys):
+    """The keys on the brokers' topic. May be shared by threads."""
+
+    def __init__(self, kafka: KafkaSettings, required: bool = False) -> None:
+        super().__init__(required)
+        self._reader = consumer(kafka, **TO_END)
+        self._lock = threading.Lock()
+        self._end = -1
+
+    def follow(self) -> None:
+        """Notes what stands on the topic as of the call. Blocks; raises BusUnavailable where none of it was read ever."""
+        with self._lock:
+            try:
+                _, end = watermarks(self._reader, NODE_KEYS, 0, _LOOK_TIMEOUT_S)
+                if end != self._end:
+                    self._read(max(0, self._end))
+                    self._end = end
+            except BusUnavailable as error:
+                if self._end < 0:
+                    raise
+                log.warning("nodes' keys are not read now; what is known of them counts on", error=str(error))
+
+    def close(self) -> None:
+        """Leaves."""
+        self._reader.close()
+
+    def _read(self, start: int) -> None:
+        for message in read_to_end(self._reader, NODE_KEYS, [0], starts={0: start}):
+            record = record_of(message)
+            if record.value is None:
+                continue
+            try:
+                event = decode(record.value, record.headers).event
+            except InvalidEvent as error:
+                log.warning("no key of a node; passed over", offset=record.offset, error=str(error))
+                continue
+            if isinstance(event, NodeKeyed):
+                self.note(event)
