@@ -45,6 +45,13 @@ def a_pool(stack: LiveStack, prefix: str, partition: int) -> str:
     return name
 
 
+def shown(folder: Path) -> Path:
+    """What jobs of these agents see beside their own folders: scripts of tests, and files that tell them something."""
+    path = folder / "shown"
+    path.mkdir(exist_ok=True)
+    return path
+
+
 @contextmanager
 def agents(stack: LiveStack, pool: str, folder: Path, *node_ids: str, **settings: str) -> Iterator[Agents]:
     """Agents with two slots each, from when all of them are in SQL; each must end with 0 within a minute of SIGTERM."""
@@ -55,8 +62,7 @@ def agents(stack: LiveStack, pool: str, folder: Path, *node_ids: str, **settings
     processes = []
     for node_id, path in zip(node_ids, made.logs, strict=True):
         own = {"POOL": pool, "NODE_ID": node_id, "DIR": str(folder / node_id), "SLOTS": "2", "ACCELERATORS": "none"}
-        # Scripts of these tests lie beside the jobs' code, where a confined job sees nothing.
-        own |= {"ISOLATION": "none"} | settings
+        own |= {"JOB_PATHS": str(shown(folder))} | settings
         with path.open("wb") as log:
             processes.append(
                 subprocess.Popen(

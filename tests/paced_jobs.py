@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.live_agent import shown
 from tests.live_stack import LiveStack
 from tests.waiting import until
 from trainhouse.client import TrainhouseClient
@@ -105,12 +106,12 @@ class Pool:
 
     def script(self, program: str) -> tuple[str, str]:
         """The command that runs it: a file, since only files start warm."""
-        file = self.folder / f"{hashlib.sha256(program.encode()).hexdigest()[:8]}.py"
+        file = shown(self.folder) / f"{hashlib.sha256(program.encode()).hexdigest()[:8]}.py"
         file.write_text(program)
         return "python", str(file)
 
     def submit(self, name: str, program: str, gang: object, **more: Any) -> Job:
-        file = self.folder / f"{name}-{secrets.token_hex(3)}"
+        file = shown(self.folder) / f"{name}-{secrets.token_hex(3)}"
         fields = {
             "name": name,
             "pool": self.name,
