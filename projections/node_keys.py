@@ -15,12 +15,13 @@ import structlog
 from trainhouse.events.archive.log import record_of
 from trainhouse.events.codec import decode
 from trainhouse.events.errors import BusUnavailable, InvalidEvent
-from trainhouse.events.kafka import TO_END, consumer, read_to_end, watermarks
+from trainhouse.events.kafka import TO_END, read_to_end, watermarks
 from trainhouse.events.node import NodeHeartbeat, NodeKeyed
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.signing import Signature, signature_of
 from trainhouse.events.topics import HEARTBEATS, NODE_KEYS
 from trainhouse.events.vetting import Known, VettingRules, key_that_counts, refusal
+from trainhouse.projections.reader import PATIENCE, projector_consumer
 from trainhouse.projections.record import Record
 
 _FOR_EVER_MS = 2**63
@@ -75,7 +76,7 @@ class KafkaNodeKeys(NodeKeys):
 
     def __init__(self, kafka: KafkaSettings, required: bool = False) -> None:
         super().__init__(required)
-        self._reader = consumer(kafka, **TO_END)
+        self._reader = projector_consumer(kafka, **(PATIENCE | TO_END))
         self._lock = threading.Lock()
         self._end = -1
 

@@ -168,9 +168,12 @@ class KafkaSource:
     def _new_consumer(self, **more: object) -> Consumer:
         # A journal has no gap that may be read over; what expires goes on with what is left.
         strict = NO_GAPS if set(self.topics) <= set(ARCHIVED) else {}
-        return consumer(
-            self._settings, group="trainhouse-projector", **({"queued.max.messages.kbytes": PREFETCH_KIB} | PATIENCE | strict | more)
-        )
+        return projector_consumer(self._settings, **({"queued.max.messages.kbytes": PREFETCH_KIB} | PATIENCE | strict | more))
+
+
+def projector_consumer(settings: KafkaSettings, **more: object) -> Consumer:
+    """A consumer of the group that the projector's account on the brokers may name."""
+    return consumer(settings, group="trainhouse-projector", **more)
 
 
 def record_of(message: Message) -> Record:
