@@ -153,7 +153,7 @@ class SqlAudit:
         self._way.turn()
 
     def _may_tell_failure(self, now_ms: int) -> bool:
-        if now_ms - self._failures_ms >= MINUTE_MS:
+        if not 0 <= now_ms - self._failures_ms < MINUTE_MS:
             self._failures_ms, self._failures = now_ms, 0
         self._failures += 1
         return self._failures <= FAILURES_PER_MINUTE
