@@ -18,23 +18,12 @@ from aiokafka.record.default_records import _DefaultRecordBatchPy, _DefaultRecor
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint
 
-from trainhouse.events.topics import MOST_UNPACKED_BYTES
+from trainhouse.events.set_aside import too_large_told
 from trainhouse.events.unpacking import too_large
 
 _LENGTH = slice(8, 12)
 _OVERHEAD_BYTES = 12
 _CODEC_AT, _CODEC, _RECORDS_AT = 22, 0b111, 61
-_TOO_LARGE = b"a batch that cannot be unpacked, or to more than %d MiB, was not read: " % (MOST_UNPACKED_BYTES // 1024**2)
-
-
-def too_large_told(first: int, last: int, packed_bytes: int) -> bytes:
-    """What stands in the place of a batch of these offsets."""
-    return _TOO_LARGE + b"offsets %d to %d, %d bytes as it was sent" % (first, last, packed_bytes)
-
-
-def is_too_large(value: bytes | None) -> bool:
-    """Whether this stands in the place of a batch."""
-    return value is not None and bytes(value[: len(_TOO_LARGE)]) == _TOO_LARGE
 
 
 class AnyHeaders:

@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainhouse.events import InvalidEvent, decode
-from trainhouse.events.any_headers import AnyHeaders, too_large_told
+from trainhouse.events.any_headers import AnyHeaders
 from trainhouse.events.kafka import headers_of
+from trainhouse.events.set_aside import first_offset, too_large_told
 from trainhouse.events.topics import MOST_UNPACKED_BYTES
 from trainhouse.events.unpacking import GZIP, LZ4, ZSTD, too_large
 from trainhouse.scheduler.stream import kafka_auth  # what every reader is made with
@@ -112,6 +113,7 @@ def test_a_batch_that_unpacks_to_more_than_a_process_holds_is_one_record_that_no
     assert [(r.offset, r.value) for r in found] == [(6, too_large_told(5, 6, len(bomb))), (7, b"w")] and len(bomb) < 1024**2
     with pytest.raises(InvalidEvent, match="no JSON"):
         decode(found[0].value, found[0].headers)
+    assert first_offset(found[0].value) == 5 and first_offset(found[1].value) is first_offset(None) is None
     large = compressed(batch(0, [(None, bytes(MOST_UNPACKED_BYTES // 2), [])]), kind)
     assert [len(r.value) for r in read(large)] == [MOST_UNPACKED_BYTES // 2]
 
