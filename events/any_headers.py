@@ -4,37 +4,26 @@ Brokers take any bytes as the name of a header, and aiokafka raises on what is n
 record of somebody who may write to one topic would stop for ever whoever reads it (intake, a scheduler, the detector).
 
 Holds: a batch is read as aiokafka reads it; one that it cannot read is read once more, record by record, with the names that are no UTF-8
-replaced. Keys, values and what headers hold are bytes and stay as they are. In place of a batch that would unpack to more than a process
-can hold there is one record, which says so and which nobody can read, so that it is answered as such.
-Never: passes over a record.
+replaced. Keys, values and what headers hold are bytes and stay as they are. In place of a batch that is damaged, or would unpack to more
+than a process can hold, there is one record, which says so and which nobody can read, so that it is answered as such.
+Never: passes over a record; sets a batch aside for what this process lacks (memory, a codec).
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 from aiokafka.consumer import fetcher
-from aiokafka.errors import CorruptRecordException
+from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
 from aiokafka.record.default_records import _DefaultRecordBatchPy, _DefaultRecordPy
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint
 
-from trainhouse.events.topics import MOST_UNPACKED_BYTES
+from trainhouse.events.set_aside import too_large_told
 from trainhouse.events.unpacking import too_large
 
 _LENGTH = slice(8, 12)
 _OVERHEAD_BYTES = 12
 _CODEC_AT, _CODEC, _RECORDS_AT = 22, 0b111, 61
-_TOO_LARGE = b"a batch that cannot be unpacked, or to more than %d MiB, was not read: " % (MOST_UNPACKED_BYTES // 1024**2)
-
-
-def too_large_told(first: int, last: int, packed_bytes: int) -> bytes:
-    """What stands in the place of a batch of these offsets."""
-    return _TOO_LARGE + b"offsets %d to %d, %d bytes as it was sent" % (first, last, packed_bytes)
-
-
-def is_too_large(value: bytes | None) -> bool:
-    """Whether this stands in the place of a batch."""
-    return value is not None and bytes(value[: len(_TOO_LARGE)]) == _TOO_LARGE
 
 
 class AnyHeaders:
@@ -86,8 +75,7 @@ class _Batch:
     def __iter__(self) -> Iterator[Any]:
         kind = self._data[_CODEC_AT] & _CODEC
         if kind and too_large(kind, self._data[_RECORDS_AT:]):
-            last = self._batch.next_offset - 1
-            yield _DefaultRecordPy(last, -1, 0, None, too_large_told(self._batch.base_offset, last, len(self._data)), [])
+            yield self._set_aside()
             return
         read = -1
         try:
@@ -97,9 +85,18 @@ class _Batch:
             return
         except UnicodeDecodeError:
             pass
+        except (MemoryError, UnsupportedCodecError):
+            raise
+        except Exception:  # brokers look less closely than codecs do: not at the checksum of an lz4 frame, nor behind the end of gzip's
+            yield self._set_aside()
+            return
         for record in _Tolerant(bytearray(self._data)):
             if record.offset > read:
                 yield record
+
+    def _set_aside(self) -> _DefaultRecordPy:
+        last = self._batch.next_offset - 1
+        return _DefaultRecordPy(last, -1, 0, None, too_large_told(self._batch.base_offset, last, len(self._data)), [])
 
 
 class _Tolerant(_DefaultRecordBatchPy):  # type: ignore[misc]

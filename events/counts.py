@@ -1,6 +1,7 @@
 """Counts of what repeats, by kind: which of it is told at once, and which later with a count, at a bounded rate.
 
-Holds: pure. What is counted of a kind within a window is told once; all counts together are all that came.
+Holds: pure. What is counted of a kind within a window is told once; all counts together are all that came. A clock that is set back
+ends the window and the minute at hand: it keeps nothing from being told.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Counts(Generic[Kind, First]):
         """What was counted for long enough; as many as may be told now, the rest later."""
         told = []
         for kind, counted in list(self._counted.items()):
-            if now_ms - counted.since_ms < self._window_ms:
+            if 0 <= now_ms - counted.since_ms < self._window_ms:
                 continue
             if counted.count == 0:
                 del self._counted[kind]
@@ -75,7 +76,7 @@ class Counts(Generic[Kind, First]):
         return told
 
     def _may_tell(self, now_ms: int) -> bool:
-        if now_ms - self._minute_ms >= MINUTE_MS:
+        if not 0 <= now_ms - self._minute_ms < MINUTE_MS:
             self._minute_ms, self._told = now_ms, 0
         if self._told >= self._per_minute:
             return False

@@ -1,7 +1,8 @@
 """Files that a running process reads again when they were changed: lists of keys, so that a rotation needs no restart.
 
-Holds: what was read after a change is never older than that change; where a file cannot be read any more, what was known goes on.
-Never: waits, or reads a file that was not changed.
+Holds: what was read after a change is never older than that change; where a file cannot be read any more, what was known goes on, and it
+is tried again whenever it is asked for: what was in the way (too many open files) may pass without another change.
+Never: waits, or reads a file that was read since its change.
 """
 
 import threading
@@ -26,6 +27,7 @@ class Followed(Generic[T]):
         self._lock = threading.Lock()
         # Before they are read: what is changed meanwhile is read once more.
         self._marks = self._marked()
+        self._failed: Marks | None = None
         self._found = read()
 
     def now(self) -> T:
@@ -42,9 +44,12 @@ class Followed(Generic[T]):
         try:
             self._found = self._read()
         except Exception as error:
-            names = ", ".join(map(str, self._paths))
-            log_.error("a file was changed and cannot be used; what it said before goes on, mend it", files=names, error=str(error))
-        self._marks = marks
+            if marks != self._failed:
+                names = ", ".join(map(str, self._paths))
+                log_.error("a file was changed and cannot be used; what it said before goes on, mend it", files=names, error=str(error))
+            self._failed = marks
+            return
+        self._marks, self._failed = marks, None
 
     def _marked(self) -> Marks:
         return tuple(_mark(path) for path in self._paths)

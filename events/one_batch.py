@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.set_aside import is_too_large
 from trainhouse.events.settings import KafkaSettings
 
 ANSWER_S = 20.0
@@ -51,7 +52,7 @@ def batch_at(settings: KafkaSettings, topic: str, partition: int, offset: int) -
 
 def batch_of(data: bytes, offset: int) -> Batch:
     """The first batch of what brokers sent."""
-    from trainhouse.events.any_headers import AnyHeaders, is_too_large
+    from trainhouse.events.any_headers import AnyHeaders
 
     batch = AnyHeaders(data).next_batch()
     readable = True

@@ -50,9 +50,11 @@ class Rotation:
 
     def rotate(self, servers: Sequence[str]) -> None:
         """Blocks, for about as long as a start takes. Raises a StackError."""
-        self._refuse_too_many()
         if left := half_rotation.pending(self._folder):
+            # However many keys are kept: only when it is finished can they be retired.
             self._say(f"a rotation of {', '.join(left)} was cut short; it is done anew with this one")
+        else:
+            self._refuse_too_many()
         whole = half_rotation.begin(self._folder, servers)
         for step in plan(whole, self._runs):
             self._do(step, whole)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections.abc import Callable
 
 import structlog
+from confluent_kafka import KafkaException
 
 from trainhouse.events import AuditLost, Event, envelope_of
 from trainhouse.events.errors import BusUnavailable
@@ -38,27 +40,19 @@ class AuditWay:
         """Whether the next one would be lost."""
         return self._waiting >= self._most_waiting
 
-    def offer(self, event: Event) -> None:
-        """Sends an event without waiting; one for which there is no room is counted as lost."""
-        if self.full:
-            self._lose(1)
-            return
-        self._count(1)
-        now_ms = time.time_ns() // 1_000_000
-        envelope = envelope_of(event, id=secrets.token_hex(16), source=SOURCE, now_ms=now_ms)
-        try:
-            self._producer.send(AUDIT, envelope, on_ack=lambda error, _: self._acked(taken=error is None))
-        except BufferError:
-            self._acked(taken=False)
+    def offer(self, event: Event) -> bool:
+        """Sends an event without waiting; one for which there is no room is counted as lost. Whether it is kept."""
+        return self._send(event, self._lose)
 
     def turn(self) -> None:
         """Hears what the brokers took, and tells what was lost as soon as there is room."""
         self._producer.poll(0)
-        if self._untold and self._waiting < self._most_waiting:
-            count, self._untold = self._untold, 0
+        if self._untold and not self.full:
+            count, since_ms = self._untold, self._untold_since_ms
+            self._untold = 0
             reason = "the brokers did not take them, and there was no room to keep more"
-            now_ms = time.time_ns() // 1_000_000
-            self.offer(AuditLost(at_ms=now_ms, since_ms=self._untold_since_ms, count=count, source=SOURCE, reason=reason))
+            told = AuditLost(at_ms=time.time_ns() // 1_000_000, since_ms=since_ms, count=count, source=SOURCE, reason=reason)
+            self._send(told, lambda: self._tell_later(count, since_ms))
 
     def close(self) -> None:
         """Waits for the brokers for CLOSE_S."""
@@ -71,14 +65,31 @@ class AuditWay:
         with self._lock:
             self._waiting += more
 
-    def _acked(self, *, taken: bool) -> None:
-        self._count(-1)
-        if not taken:
-            self._lose(1)
+    def _send(self, event: Event, lose: Callable[[], None]) -> bool:
+        if self.full:
+            lose()
+            return False
+        envelope = envelope_of(event, id=secrets.token_hex(16), source=SOURCE, now_ms=time.time_ns() // 1_000_000)
+        self._count(1)
 
-    def _lose(self, count: int) -> None:
-        self.lost += count
-        self._untold_since_ms = self._untold_since_ms if self._untold else time.time_ns() // 1_000_000
-        self._untold += count
-        if self.lost == count or self.lost % 1000 == 0:
+        def acked(error: object, _: object) -> None:
+            self._count(-1)
+            if error is not None:
+                lose()
+
+        try:
+            self._producer.send(AUDIT, envelope, on_ack=acked)
+        except (BufferError, KafkaException) as error:  # no room for its bytes, or a client that sends nothing more
+            acked(error, None)
+            return False
+        return True
+
+    def _lose(self) -> None:
+        self.lost += 1
+        self._tell_later(1, time.time_ns() // 1_000_000)
+        if self.lost == 1 or self.lost % 1000 == 0:
             log.warning("events of the audit are lost: the brokers do not take them, and no room is left to keep more", lost=self.lost)
+
+    def _tell_later(self, count: int, since_ms: int) -> None:
+        self._untold_since_ms = min(self._untold_since_ms, since_ms) if self._untold else since_ms
+        self._untold += count

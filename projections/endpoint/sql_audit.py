@@ -29,13 +29,14 @@ REFUSALS_PER_MINUTE = 120
 FAILURES_PER_MINUTE = 120
 BUSY = 202
 ACTION = "SQL port"
+UNTOLD = "this question cannot be written to the audit, which this Trainhouse requires: the brokers are away"
 
 
 class Way(Protocol):
     """Where events of the audit go."""
 
-    def offer(self, event: Event) -> None:
-        """Sends an event without waiting."""
+    def offer(self, event: Event) -> bool:
+        """Sends an event without waiting. Whether it is kept."""
 
     @property
     def full(self) -> bool:
@@ -50,8 +51,9 @@ class Nowhere:
 
     full = False
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: Event) -> bool:
         """Does nothing."""
+        return True
 
     def turn(self) -> None:
         """Does nothing."""
@@ -100,18 +102,18 @@ class SqlAudit:
     def began(self, account: Account, address: str, query: Query) -> Asked:
         """A question that is about to run. Raises QueryRefused where it must be told and cannot be."""
         if self._required and self._way.full:
-            raise QueryRefused("this question cannot be written to the audit, which this Trainhouse requires: the brokers are away", BUSY)
+            raise QueryRefused(UNTOLD, BUSY)
         text, now_ms = statement_text(query.sql, query.parameters or None), self._clock_ms()
         kind = _Kind(account.user, address, text["text"] if account.guest else statement_text(query.sql)["text"])
         asked = Asked(account.user, address, text, kind)
         if account.guest:
-            return self._told(asked, now_ms, "a guest's account")
+            return self._told(asked, now_ms, "a guest's account", must=self._required)
         if kind in self._counts:
             return asked
         if self._counts.full:
             return Asked(account.user, address, text, _Kind(account.user, address, TOGETHER))
         if self._counts.add(kind, text, now_ms):
-            return self._told(asked, now_ms, "the stack's account")
+            return self._told(asked, now_ms, "the stack's account", must=self._required)
         return Asked(account.user, address, text, kind, counted=True)
 
     def ended(self, asked: Asked, ended: Ended, took_s: float) -> None:
@@ -151,14 +153,16 @@ class SqlAudit:
         self._way.turn()
 
     def _may_tell_failure(self, now_ms: int) -> bool:
-        if now_ms - self._failures_ms >= MINUTE_MS:
+        if not 0 <= now_ms - self._failures_ms < MINUTE_MS:
             self._failures_ms, self._failures = now_ms, 0
         self._failures += 1
         return self._failures <= FAILURES_PER_MINUTE
 
-    def _told(self, asked: Asked, now_ms: int, why: str) -> Asked:
+    def _told(self, asked: Asked, now_ms: int, why: str, *, must: bool = False) -> Asked:
         access_id = secrets.token_hex(8)
-        self._way.offer(_granted(asked.kind, asked.text, access_id, now_ms, now_ms, 1, 0, why))
+        kept = self._way.offer(_granted(asked.kind, asked.text, access_id, now_ms, now_ms, 1, 0, why))
+        if must and not kept:
+            raise QueryRefused(UNTOLD, BUSY)
         return Asked(asked.user, asked.address, asked.text, asked.kind, access_id, counted=True)
 
 

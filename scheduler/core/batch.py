@@ -19,6 +19,7 @@ from trainhouse.events.journal import (
     JournalRecord,
     PlacementFrozen,
 )
+from trainhouse.events.set_aside import first_offset
 from trainhouse.events.topics import MAX_INPUT_BYTES, MAX_JOURNAL_RECORD_BYTES
 from trainhouse.scheduler.core.errors import BrokenInvariant, SchedulingFailed
 from trainhouse.scheduler.core.journal import Folded, readable
@@ -43,13 +44,21 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An input that waits. `refusal` says why it cannot even be read; `forged`: in whose name it came without their signature."""
+    """An input that waits. `refusal` says why it cannot even be read; `forged`: in whose name it came without their signature.
+
+    `first`: where it stands for a whole batch that was not unpacked, the first offset of that.
+    """
 
     offset: int
     size_bytes: int
     item: JournaledInput
     refusal: str = ""
     forged: str = ""
+    first: int | None = None
+
+    def follows(self, offset: int) -> bool:
+        """Whether nothing is missing between that offset and this."""
+        return self.offset == offset + 1 or (self.first is not None and self.first <= offset + 1 <= self.offset)
 
 
 def pending(offset: int, value: bytes | None, headers: Headers, limits: Limits) -> Pending:
@@ -61,18 +70,21 @@ def pending(offset: int, value: bytes | None, headers: Headers, limits: Limits) 
     try:
         return Pending(offset, size, JournaledInput(offset, decode(value, headers)))
     except InvalidEvent as error:
-        return Pending(offset, size, JournaledInput(offset, None, value or b""), str(error)[:MAX_REASON_CHARS] or "unreadable")
+        unread = JournaledInput(offset, None, value or b"")
+        return Pending(offset, size, unread, str(error)[:MAX_REASON_CHARS] or "unreadable", first=first_offset(value))
 
 
 def fresh(folded: Folded[S], waiting: Sequence[Pending]) -> list[Pending]:
     """The inputs beyond the cursor. Raises BrokenInvariant when they do not begin right after it or have a gap."""
     found = [p for p in waiting if p.offset > folded.cursor]
-    for expected, item in enumerate(found, folded.cursor + 1):
-        if item.offset != expected:
+    at = folded.cursor
+    for item in found:
+        if not item.follows(at):
             raise BrokenInvariant(
-                f"after {folded.where}: the next input has offset {item.offset}, but {expected} is due; "
+                f"after {folded.where}: the next input has offset {item.offset}, but {at + 1} is due; "
                 f"inputs are missing in the log, nothing is skipped: restore the topic or its archive"
             )
+        at = item.offset
     return found
 
 

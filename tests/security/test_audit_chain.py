@@ -9,9 +9,9 @@ import pytest
 from tests.archive_fakes import MemoryPartition
 from trainhouse.checkpointing.memory import MemoryObjectStore
 from trainhouse.checkpointing.topic_archive import ObjectArchive
-from trainhouse.events.archive.chain import verify
+from trainhouse.events.archive.chain import Proved, verify
 from trainhouse.events.archive.errors import ArchiveDamaged, ChainBroken
-from trainhouse.events.archive.part import verify_part
+from trainhouse.events.archive.part import Part, verify_part
 from trainhouse.events.archive.partition import PartitionArchive
 from trainhouse.events.archive.segments import GENESIS, LogRecord, Segment, decode, seal_of
 from trainhouse.events.archive.writing import archive_partition
@@ -243,7 +243,6 @@ def test_a_part_that_was_written_anew_is_found_by_the_topic(store: Store, log: M
 def test_the_command_says_what_it_could_not_prove() -> None:
     from trainhouse.cli.audit import _span, _words
     from trainhouse.cli.exits import CliError
-    from trainhouse.events.archive.part import Part
 
     span = _span("2026-05-01", "2026-06-01")
     assert span is not None and span[1] - span[0] == 31 * 86_400_000 and _span(None, None) is None
@@ -252,3 +251,14 @@ def test_the_command_says_what_it_could_not_prove() -> None:
     assert "2 objects outside" in said[1] and "nothing yet" in said[2]
     with pytest.raises(CliError, match="not before"):
         _span("2026-06-01", "2026-05-01")
+
+
+@pytest.mark.parametrize("at_ms", [-(2**62), 2**62, 253_402_300_800_000])
+def test_a_record_of_no_year_that_there_is_ends_no_proof(at_ms: int) -> None:
+    """Whoever writes a record says its time, and brokers refuse only what is long in the future."""
+    from trainhouse.cli.audit import _row, _words
+
+    proved = Proved(0, 1, 1, 1, GENESIS, 0, at_ms, at_ms)
+    assert _row(AUDIT, 0, proved)["first"] == _row(AUDIT, 0, proved)["last"] == f"{at_ms} ms since 1970"
+    (said,) = _words([(AUDIT, 0, Part(None, at_ms, 0, 0))], (0, at_ms))
+    assert f"records from {at_ms} ms since 1970 to 1970-01-01" in said

@@ -168,6 +168,18 @@ def test_a_flood_of_refusals_is_told_as_counts_that_add_up() -> None:
     assert len(told) == REFUSALS_PER_MINUTE + 1 and sum(t.count for t in told) == REFUSALS_PER_MINUTE + 500
 
 
+def test_a_clock_that_is_set_back_keeps_no_refusal_from_being_told() -> None:
+    told: list[NodeAccess] = []
+    now = [NOW_MS]
+    audit = NodeAudit("n", told.append, lambda: now[0])
+    for _ in range(REFUSALS_PER_MINUTE + 1):
+        audit.refused("exec", "ExecuteCommand", Asker(why="no"))
+    now[0] -= 60 * MINUTE_MS
+    audit.turn(now[0])
+    audit.refused("exec", "ExecuteCommand", Asker(why="no"))
+    assert [access.count for access in told[REFUSALS_PER_MINUTE:]] == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("key", "asked", "who", "why"),
     [

@@ -131,6 +131,18 @@ def test_what_waited_goes_with_the_next_command_and_is_then_gone(cli: CliRunner,
     assert (tmp_path / "secrets" / UNSENT).read_bytes() == b""
 
 
+def test_a_line_that_was_cut_off_takes_no_other_with_it(cli: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk was full in the middle of a line: that change was not made, the next one was."""
+    cli.invoke(build(), ["secrets", "set", "A"], input=VALUE)
+    with (tmp_path / "secrets" / UNSENT).open("ab") as waits:
+        waits.write(b'{"specversion":"1.0","id":"cut o')
+    sent: list[Envelope] = []
+    cli.invoke(build(), ["secrets", "set", "B"], input=VALUE)
+    monkeypatch.setattr(secret_audit, "_send", lambda waiting, folder: sent.extend(waiting))
+    cli.invoke(build(), ["secrets", "list"])
+    assert [e.event.target for e in sent] == ["A", "B", "*"]  # type: ignore[attr-defined]
+
+
 def test_a_change_that_cannot_be_told_is_not_made(cli: CliRunner, tmp_path: Path) -> None:
     (tmp_path / "secrets").mkdir(mode=0o700)
     (tmp_path / "secrets" / UNSENT).mkdir()

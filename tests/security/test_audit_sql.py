@@ -5,18 +5,19 @@ from __future__ import annotations
 import http.client
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, Event
+from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, Envelope, Event
 from trainhouse.events.counts import TOGETHER
 from trainhouse.events.grants import TOPIC, WRITE, allowed
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import AUDIT
 from trainhouse.projections.clickhouse import connect_embedded, embedded_options
-from trainhouse.projections.endpoint import sql_audit
+from trainhouse.projections.endpoint import audit_way, sql_audit
 from trainhouse.projections.endpoint.audit_way import AuditWay
 from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
@@ -37,8 +38,9 @@ class Kept:
     events: list[Event] = field(default_factory=list)
     full: bool = False
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: Event) -> bool:
         self.events.append(event)
+        return True
 
     def turn(self) -> None:
         pass
@@ -159,6 +161,42 @@ def test_what_the_brokers_do_not_take_is_counted_beyond_the_bound() -> None:
     way.turn()
     assert way.lost == 2, "what was lost is told when there is room, not before"
     way.close()
+
+
+class Client:
+    """A producer with room for so many."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.room = 0
+        self.sent: list[Event] = []
+
+    def send(self, topic: str, envelope: Envelope, on_ack: Callable[[object, object], None]) -> None:
+        if not self.room:
+            raise BufferError("Local: Queue full")
+        self.room -= 1
+        self.sent.append(envelope.event)
+        on_ack(None, None)
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        pass
+
+
+def test_what_was_lost_is_counted_until_the_brokers_have_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's buffer may be full of bytes long before it is full of events."""
+    monkeypatch.setattr(audit_way, "EventProducer", Client)
+    way = AuditWay(KafkaSettings(), 10)
+    client: Any = way._producer
+    kept = [way.offer(AccessRefused(at_ms=1, since_ms=1, status=401, action="SQL port")) for _ in range(5)]
+    assert kept == [False] * 5 and not way.full
+    way.turn()
+    way.turn()
+    client.room = 1
+    way.turn()
+    (told,) = client.sent
+    assert way.lost == 5 == told.count
+    audit = SqlAudit(way, required=True)
+    with pytest.raises(QueryRefused, match="audit"):
+        audit.began(GUEST, "::1", Query("SELECT 1", {}, "JSON", "", "", None))
 
 
 def test_the_projector_may_tell_the_audit_and_nothing_else_of_the_platform() -> None:

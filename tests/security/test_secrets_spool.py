@@ -132,6 +132,18 @@ def test_where_a_value_is_lost_nothing_but_numbers_is_told(tmp_path: Path, files
     assert [d["commit"] for d in data(again.producer, "trainhouse.checkpoints") if "commit" in d] == [1]
 
 
+def test_a_server_that_answers_nonsense_holds_no_file_back(tmp_path: Path, files: SecretFiles) -> None:
+    class Nonsense:
+        def value(self, record: SecretRecord) -> str:
+            raise KeyError(f"data: {FIRST}")
+
+    allocation = gang("vision", "HUB_TOKEN")
+    again = Node(tmp_path, SecretFiles(files.store, tmp_path / "agent", Nonsense()), allocation)  # type: ignore[arg-type]
+    tell(again.spool, FIRST)
+    told = again.ship()
+    assert not [form for form in forms(FIRST) if form in told]
+
+
 def test_columns_that_become_one_keep_every_point(tmp_path: Path, files: SecretFiles) -> None:
     allocation = gang("vision", "HUB_TOKEN")
     node = Node(tmp_path, files, allocation)

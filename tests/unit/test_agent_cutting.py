@@ -131,6 +131,16 @@ def test_over_long_lines_come_in_pieces_that_say_so() -> None:
     assert "".join(line.removesuffix(GOES_ON) for line in cut.lines[:-1]) == "é" * 20_000
 
 
+@pytest.mark.parametrize("shape", ['{"x":%s}', "%s", '{"x":{"y":%s}}'])
+def test_an_event_that_is_nested_deeply_is_passed_over(shape: str) -> None:
+    """What walks through it, or shows it as text, would end for want of stack, at each start of the agent again."""
+    deep = shape % ("[" * 1000 + "1" + "]" * 1000)
+    data = f'["e",{deep},{{}}]\n["e","CheckpointStarted",{deep}]\n["e","CheckpointStarted",{{"step":1,"x":{{"y":[{{}}]}}}}]\n'.encode()
+    cut = cut_spool(data, 0)
+    assert cut.unreadable == 2 and cut.end == len(data)
+    assert [(event.name, event.fields) for event in cut.events] == [("CheckpointStarted", {"step": 1, "x": {"y": [{}]}})]
+
+
 def test_a_redrawn_line_shows_its_last_drawing_and_lines_are_bounded() -> None:
     assert cut_log(b" 1%\r 50%\r100%\r\n", 0).lines == ["100%"]
     cut = cut_log(b"\n" * 10_000, 0)

@@ -4,12 +4,14 @@ import hashlib
 import io
 import os
 import tarfile
+import threading
 from pathlib import Path
 
 import orjson
 import pytest
 
 from trainhouse.events import CodeArchive, GangAllocated, JobSpec, NodePlacement, Order
+from trainhouse.workers.agent import main
 from trainhouse.workers.agent.cleanup import Cleaner
 from trainhouse.workers.agent.code import CodeCache
 from trainhouse.workers.agent.core import AgentState, AttemptKey, Identity
@@ -23,6 +25,8 @@ from trainhouse.workers.agent.environment import (
 )
 from trainhouse.workers.agent.errors import BrokenState, FolderBusy, InvalidSetting, NotLaunchable
 from trainhouse.workers.agent.folders import FolderLock, StateFile, found_attempts, mark_finished, record_allocation
+from trainhouse.workers.agent.follower import Deaf
+from trainhouse.workers.agent.parts import Inbox
 from trainhouse.workers.agent.ranks import UNRECORDED_MS, RankWatch
 from trainhouse.workers.agent.rendezvous import RendezvousPorts
 from trainhouse.workers.agent.settings import AgentSettings
@@ -234,6 +238,26 @@ def test_a_rendezvous_port_is_held_and_comes_back(tmp_path: Path) -> None:
     other.close()
     with pytest.raises(InvalidSetting, match="TRAINHOUSE_AGENT_ADDRESS"):
         RendezvousPorts("203.0.113.7", 1)
+
+
+def test_who_empties_the_inbox_never_waits_for_room_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood of refused requests: the loop's own answers go in behind them, or it would wait for itself for ever."""
+    monkeypatch.setattr(main, "MAX_INBOX", 2)
+    inbox = Inbox()
+    loop, full = threading.get_ident(), threading.Event()
+    put = main.bounded(inbox, lambda: threading.get_ident() == loop)
+
+    def flood() -> None:
+        for reason in "abc":
+            full.set() if reason == "c" else None
+            put(Deaf(reason))
+
+    flooding = threading.Thread(target=flood, daemon=True)
+    flooding.start()
+    assert full.wait(10)
+    put(Deaf("answer"))
+    assert [inbox.get(timeout=10) for _ in range(4)] == [Deaf("a"), Deaf("b"), Deaf("answer"), Deaf("c")]
+    flooding.join(10)
 
 
 def test_settings_name_a_node_by_its_host() -> None:

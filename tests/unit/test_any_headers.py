@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 from aiokafka import TopicPartition, codec
 from aiokafka.consumer import fetcher
+from aiokafka.errors import UnsupportedCodecError
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainhouse.events import InvalidEvent, decode
-from trainhouse.events.any_headers import AnyHeaders, too_large_told
+from trainhouse.events.any_headers import AnyHeaders
 from trainhouse.events.kafka import headers_of
+from trainhouse.events.set_aside import first_offset, too_large_told
 from trainhouse.events.topics import MOST_UNPACKED_BYTES
 from trainhouse.events.unpacking import GZIP, LZ4, ZSTD, too_large
 from trainhouse.scheduler.stream import kafka_auth  # what every reader is made with
@@ -86,6 +88,12 @@ def compressed(data: bytes, kind: int = GZIP) -> bytes:
     pack: Any = {GZIP: gzip.compress, LZ4: codec.cramjam.lz4.compress, ZSTD: codec.cramjam.zstd.compress}[kind]
     made = bytearray(data[:RECORDS_AT] + bytes(pack(data[RECORDS_AT:])))
     struct.pack_into(">h", made, AFTER_CRC, kind)
+    return checked(bytes(made))
+
+
+def checked(data: bytes) -> bytes:
+    """A batch with the length and the checksum that brokers ask for."""
+    made = bytearray(data)
     struct.pack_into(">i", made, 8, len(made) - 12)
     struct.pack_into(">I", made, CRC_AT, calc_crc32c(bytes(made[AFTER_CRC:])))
     return bytes(made)
@@ -105,8 +113,27 @@ def test_a_batch_that_unpacks_to_more_than_a_process_holds_is_one_record_that_no
     assert [(r.offset, r.value) for r in found] == [(6, too_large_told(5, 6, len(bomb))), (7, b"w")] and len(bomb) < 1024**2
     with pytest.raises(InvalidEvent, match="no JSON"):
         decode(found[0].value, found[0].headers)
+    assert first_offset(found[0].value) == 5 and first_offset(found[1].value) is first_offset(None) is None
     large = compressed(batch(0, [(None, bytes(MOST_UNPACKED_BYTES // 2), [])]), kind)
     assert [len(r.value) for r in read(large)] == [MOST_UNPACKED_BYTES // 2]
+
+
+@pytest.mark.parametrize("kind", [GZIP, LZ4, ZSTD])
+def test_a_small_batch_that_is_damaged_is_one_record_that_nobody_can_read(kind: int) -> None:
+    """Brokers check neither the checksum of an lz4 frame's content nor what stands behind gzip's end: such a batch is taken."""
+    sent = compressed(batch(5, [(None, b"v" * 400, [])] * 3), kind)
+    broken = checked(sent[:-3] + bytes(b ^ 0xFF for b in sent[-3:]))
+    found = read(broken + batch(8, [(None, b"w", [])]))
+    assert [(r.offset, r.value) for r in found] == [(7, too_large_told(5, 7, len(broken))), (8, b"w")]
+    with pytest.raises(InvalidEvent):
+        decode(found[0].value, found[0].headers)
+
+
+def test_what_this_process_lacks_sets_no_batch_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = compressed(batch(5, [(None, b"v" * 400, [])]), LZ4)
+    monkeypatch.setattr(codec, "cramjam", None)
+    with pytest.raises(UnsupportedCodecError):
+        read(sent)
 
 
 @pytest.mark.parametrize("kind", [GZIP, LZ4, ZSTD])

@@ -1,9 +1,12 @@
 """A file that is read again when it was changed."""
 
+import errno
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from trainhouse.events import followed
 from trainhouse.events.followed import Followed
 
 
@@ -34,6 +37,24 @@ def test_what_cannot_be_read_leaves_what_was_known(tmp_path: Path, damage: objec
     assert [followed.now() for _ in range(2)] == [1, 1]
     path.write_text("333")
     assert followed.now() == 333
+
+
+def test_what_could_not_be_read_for_a_moment_is_read_without_another_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, too_many, said = tmp_path / "n", [False], list[object]()
+    monkeypatch.setattr(followed, "log_", SimpleNamespace(error=lambda *_, **about: said.append(about)))
+    path.write_text("1")
+
+    def read() -> int:
+        if too_many[0]:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return number(path)
+
+    found = Followed((path,), read)
+    path.write_text("22")
+    too_many[0] = True
+    assert [found.now() for _ in range(3)] == [1, 1, 1] and len(said) == 1
+    too_many[0] = False
+    assert found.now() == 22
 
 
 def test_what_cannot_be_read_at_first_is_an_error(tmp_path: Path) -> None:

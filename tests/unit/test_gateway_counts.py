@@ -74,3 +74,12 @@ def test_the_bounds_of_texts_are_those_of_the_events(model: type[Event]) -> None
     fields = {name: field for name, field in model.model_fields.items() if name in MAX_CHARS}
     bounds = {name: next(each.max_length for each in field.metadata if isinstance(each, MaxLen)) for name, field in fields.items()}
     assert len(bounds) >= 5 and bounds == {name: MAX_CHARS[name] for name in bounds}
+
+
+def test_a_clock_that_is_set_back_keeps_nothing_from_being_told() -> None:
+    """An hour of silence in the audit would be what a thief wishes for."""
+    counts: Counts[int, None] = Counts(per_minute=2, max_kinds=100, stays=False)
+    assert [counts.add(kind, None, NOW_MS) for kind in (1, 2, 2)] == [True, True, False]
+    back_ms = NOW_MS - 60 * MINUTE_MS
+    assert counts.add(3, None, back_ms), "the minute at hand is another one"
+    assert [(kind, counted.count) for kind, counted in counts.due(back_ms)] == [(2, 1)]

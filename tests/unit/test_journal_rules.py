@@ -1,5 +1,9 @@
 """The pure rules of the journal: what counts, how batches are bounded, how poison is found, what a record makes public."""
 
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
 import orjson
 import pytest
 
@@ -16,6 +20,7 @@ from trainhouse.events.journal import (
     record_hash,
 )
 from trainhouse.events.project_topics import status_topic
+from trainhouse.events.set_aside import too_large_told
 from trainhouse.events.topics import CONTROL, DEAD_LETTERS, STATUS
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, bounded, fresh, pending
 from trainhouse.scheduler.core.errors import BrokenInvariant
@@ -24,6 +29,8 @@ from trainhouse.scheduler.core.logtime import TOLERANCE_MS, LogTime
 from trainhouse.scheduler.core.outgoing import outgoing
 from trainhouse.scheduler.core.ownership import Ownership
 from trainhouse.scheduler.replay import LogEntry, verify
+from trainhouse.scheduler.stream.feed import InputFeed
+from trainhouse.scheduler.stream.ports import Entry
 
 MACHINE = CountingMachine()
 LIMITS = Limits()
@@ -98,6 +105,49 @@ def test_inputs_in_the_state_are_dropped_and_a_gap_is_never_skipped() -> None:
     assert [p.offset for p in fresh(folded, waiting(cancel(1), cancel(2), first=1))] == [2]
     with pytest.raises(BrokenInvariant, match="offset 3, but 2 is due"):
         fresh(folded, waiting(cancel(3), first=3))
+
+
+def test_a_batch_that_was_set_aside_leaves_no_gap() -> None:
+    """One record stands for all of a batch: who counts the others as missing would never go on."""
+    folded, _ = step(begin(MACHINE, 0), waiting(cancel(0)))
+    aside = pending(3, too_large_told(1, 3, 99), (), LIMITS)
+    after, record = step(folded, [aside, *waiting(cancel(4), first=4)])
+    assert after.cursor == 4 and [(d.offset, "no JSON" in d.reason) for d in record.decisions if isinstance(d, InputRefused)] == [(3, True)]
+    within, _ = step(begin(MACHINE, 0), waiting(cancel(0), cancel(1)))
+    assert fresh(within, [aside]) == [aside]
+    for missing in (pending(3, too_large_told(2, 3, 99), (), LIMITS), pending(3, too_large_told(1, 3, 99) + b"?", (), LIMITS)):
+        with pytest.raises(BrokenInvariant, match="offset 3, but 1 is due"):
+            fresh(folded, [missing])
+
+
+def test_a_feed_gives_what_stands_for_a_batch_and_what_comes_behind_it() -> None:
+    told = [Entry(0, 0, 0, None, cancel(0)), Entry(0, 3, 0, None, too_large_told(1, 3, 99)), Entry(0, 4, 0, None, cancel(4))]
+
+    class OneTopic:
+        """The part of a log that a feed reads."""
+
+        def __init__(self) -> None:
+            self.at = 0
+
+        async def open_tail(self, topic: str, positions: Mapping[int, int]) -> Any:
+            self.at = positions[0]
+            return self
+
+        async def take(self, max_wait_s: float) -> list[Entry]:
+            return [entry for entry in told if entry.offset >= self.at]
+
+        async def close(self) -> None:
+            pass
+
+    async def taken() -> list[int]:
+        topic: Any = OneTopic()
+        feed, found = InputFeed(topic, CONTROL, 0, Limits(batch_count=1)), [-1]
+        feed.offer(told)
+        while found[-1] < 4:
+            found += [item.offset for item in await feed.take(found[-1], 0.1)]
+        return found
+
+    assert asyncio.run(taken()) == [-1, 0, 3, 4]
 
 
 def test_a_batch_is_bounded_by_count_and_bytes() -> None:

@@ -124,6 +124,19 @@ def test_a_whole_one_that_is_cut_between_two_steps_is_finished(
     machine.go_by_the_files()
 
 
+def test_one_that_is_cut_with_the_last_key_that_is_kept_is_finished_too(machine: Machine) -> None:
+    """Else the one would ask for `retire` first, and `retire` for the other."""
+    for _ in range(rotation.MAX_OF_BEFORE - 1):
+        machine.rotate(servers=(GATEWAY,))
+    with pytest.raises(CutShortError):
+        machine.rotate(machine.steps, (GATEWAY,))
+    assert len(of_before(machine.folder)) == rotation.MAX_OF_BEFORE
+    machine.rotate(servers=(GATEWAY,))
+    assert machine.sound
+    rotation.retire(machine.folder.root, (GATEWAY,), say=lambda _: None)
+    machine.rotate(servers=(GATEWAY,))
+
+
 def test_so_many_keys_of_before_are_kept_and_no_more(machine: Machine) -> None:
     for _ in range(rotation.MAX_OF_BEFORE):
         machine.rotate(servers=(STORE, GATEWAY))

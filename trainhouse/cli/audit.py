@@ -114,13 +114,11 @@ def _span(from_: str | None, to: str | None) -> tuple[int, int] | None:
 
 def _words(found: "Sequence[tuple[str, int, Part]]", span: tuple[int, int]) -> "Iterator[str]":
     """What a person must know of parts: those without a record of the time, and objects that could not be looked at."""
-    from trainhouse.events.envelope import rfc3339
-
     for topic, partition, part in found:
         if part.proved is None:
-            has = "nothing yet" if part.first_ms is None else f"records from {rfc3339(part.first_ms)} to {rfc3339(part.last_ms or 0)}"
+            has = "nothing yet" if part.first_ms is None else f"records from {_time(part.first_ms)} to {_time(part.last_ms or 0)}"
             yield (
-                f"{topic}-{partition}: no record is of {rfc3339(span[0])} to {rfc3339(span[1])}; its archive has {has}, "
+                f"{topic}-{partition}: no record is of {_time(span[0])} to {_time(span[1])}; its archive has {has}, "
                 "and `trainhouse archive` takes what is newer"
             )
         if part.unread:
@@ -175,8 +173,6 @@ def _seals(given: list[str]) -> dict[Place, list[str]]:
 
 
 def _row(topic: str, partition: int, proved: "Proved") -> dict[str, Any]:
-    from trainhouse.events.envelope import rfc3339
-
     return {
         "topic": topic,
         "partition": partition,
@@ -185,7 +181,17 @@ def _row(topic: str, partition: int, proved: "Proved") -> dict[str, Any]:
         "objects": proved.objects,
         "records": proved.records,
         "compared": proved.compared,
-        "first": None if proved.first_ms is None else rfc3339(proved.first_ms),
-        "last": None if proved.last_ms is None else rfc3339(proved.last_ms),
+        "first": None if proved.first_ms is None else _time(proved.first_ms),
+        "last": None if proved.last_ms is None else _time(proved.last_ms),
         "seal": proved.seal,
     }
+
+
+def _time(at_ms: int) -> str:
+    """A record's time; its writer said it, so it may be of no year that there is."""
+    from trainhouse.events.envelope import rfc3339
+
+    try:
+        return rfc3339(at_ms)
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms since 1970"

@@ -91,9 +91,11 @@ class Teller:
         line = encode(envelope_of(event, id=event_id, source=SOURCE, now_ms=event.at_ms)) + b"\n"
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _opened(self._file) as kept:
-            if os.fstat(kept.fileno()).st_size + len(line) > MAX_KEPT_BYTES:
+            size = os.fstat(kept.fileno()).st_size
+            if size + len(line) > MAX_KEPT_BYTES:
                 raise OSError(0, f"{MAX_KEPT_BYTES // 2**20} MiB wait there already, and the brokers do not take them")
-            kept.write(line)
+            # What was cut off there (a full disk) must not make one line with this.
+            kept.write(b"\n" + line if _is_cut(kept, size) else line)
             kept.flush()
             os.fsync(kept.fileno())
 
@@ -133,6 +135,12 @@ def _opened(path: Path) -> Iterator[Any]:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         yield file
+
+
+def _is_cut(kept: Any, size: int) -> bool:
+    """Whether the last line has no end."""
+    kept.seek(max(0, size - 1))
+    return kept.read(1) not in (b"", b"\n")
 
 
 def _read(line: bytes) -> Envelope | None:

@@ -78,7 +78,7 @@ class NodeAudit:
         """Tells of a refusal, or counts it."""
         now_ms = self.clock_ms()
         with self._lock:
-            if now_ms - self._minute_ms >= MINUTE_MS:
+            if not 0 <= now_ms - self._minute_ms < MINUTE_MS:
                 self._minute_ms, self._told = now_ms, 0
             if self._told >= REFUSALS_PER_MINUTE:
                 self._held_since_ms = self._held_since_ms if self._held else now_ms
@@ -92,7 +92,7 @@ class NodeAudit:
         """Tells what was counted; to be called now and then."""
         with self._lock:
             count, since_ms = self._held, self._held_since_ms
-            if not count or not (at_once or now_ms - since_ms >= MINUTE_MS):
+            if not count or (not at_once and 0 <= now_ms - since_ms < MINUTE_MS):
                 return
             self._held = 0
         who = Asker(why="many different ones, counted together")

@@ -6,6 +6,7 @@ Never: ends because brokers or the object store are away.
 """
 
 import queue
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -82,6 +83,11 @@ class Agent:
         self._preparing: Future[None] | None = None
         self._refreshing: Future[int] | None = None
         self._acks: list[AttemptKey] = []
+        self._thread: int | None = None
+
+    def in_loop(self) -> bool:
+        """Whether this is the thread that takes from the inbox."""
+        return threading.get_ident() == self._thread
 
     def figures(self) -> Figures:
         """What the node's figures are made of. From any thread; raises RuntimeError when the loop changed it just then: ask again."""
@@ -96,6 +102,7 @@ class Agent:
 
     def run(self) -> None:
         """Adopts what runs, then serves until ShutdownAsked is done. Blocks."""
+        self._thread = threading.get_ident()
         self._adopt()
         self._p.listener.start()
         self._p.notices.start()

@@ -118,7 +118,8 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     cpus, memory_bytes = this_machine()
     confiner = confiner_of(settings, store, devices, memory_bytes)
     isolation = IsolationTold(folder, node_id, confiner.report)
-    audit = NodeAudit(node_id, bounded(inbox), now_ms)
+    tell = bounded(inbox, lambda: bool(agents) and agents[0].in_loop())
+    audit = NodeAudit(node_id, tell, now_ms)
     secrets = secret_files(settings, audit)
     shipper = Shipper(folder, node_id, outbox, lambda: reports.partition, settings.log_limit_bytes, SpoolCovers(secrets).of)
     starter = RankStarter(
@@ -136,12 +137,12 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     )
     parts = Parts(
         inbox=inbox,
-        listener=Follower(kafka, node_id, settings.pool, bounded(inbox), permission_of(settings), public_key),
+        listener=Follower(kafka, node_id, settings.pool, tell, permission_of(settings), public_key),
         outbox=outbox,
         reports=reports,
         shipper=shipper,
         starter=starter,
-        operations=Operations(starter, bounded(inbox), audit),
+        operations=Operations(starter, tell, audit),
         audit=audit,
         notices=NoticeWatch(notice_sources(settings), inbox.put, settings.notice_deadline_s, now_ms),
         prober=Prober(probe_plan(settings, store, devices), store_environment(store) | store_keys(store), now_ms),
@@ -158,11 +159,14 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     return agents[0], inbox
 
 
-def bounded(inbox: Inbox) -> Callable[[Message], None]:
-    """Puts into the inbox; waits while MAX_INBOX are in it, so that a flood stays with the brokers."""
+def bounded(inbox: Inbox, in_loop: Callable[[], bool]) -> Callable[[Message], None]:
+    """Puts into the inbox; waits while MAX_INBOX are in it, so that a flood stays with the brokers.
+
+    `in_loop`: whether the caller is who empties it, and would wait for itself. What it puts is its answers to what it took out.
+    """
 
     def put(message: Message) -> None:
-        while inbox.qsize() >= MAX_INBOX:
+        while inbox.qsize() >= MAX_INBOX and not in_loop():
             time.sleep(0.01)
         inbox.put(message)
 

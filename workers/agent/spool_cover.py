@@ -85,8 +85,9 @@ class SpoolCover:
         spec = self._allocation.spec
         try:
             self._secrets.kept.add(self._key, self._secrets.values(spec.project, spec.secrets).values())
-        except (NotLaunchable, OSError) as error:
-            log.warning("a finished job's secrets are gone: its metrics and texts are not told", job=str(self._key), reason=str(error))
+        except Exception as error:  # whatever a server answered: else its files would wait for this thread for ever
+            reason = str(error) if isinstance(error, NotLaunchable | OSError) else type(error).__name__
+            log.warning("a finished job's secrets are gone: its metrics and texts are not told", job=str(self._key), reason=reason)
             self._lost = True
 
     def _shows(self, texts: Iterable[str]) -> bool:

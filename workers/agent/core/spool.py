@@ -14,6 +14,8 @@ import orjson
 MAX_LINE_BYTES = 256 * 1024
 MAX_POINTS = 5_000
 MAX_CELLS = 40_000
+# What a session tells has four levels at most; what is deeper cannot be walked through within an interpreter's stack.
+MAX_DEPTH = 32
 
 
 @dataclass
@@ -127,7 +129,8 @@ def _take(cut: SpoolCut, offset: int, value: Any) -> None:
     elif kind == "a":
         cut.pulse = dict(value[1])
     elif kind == "e":
-        cut.events.append(SpoolEvent(offset, str(value[1]), dict(value[2]), value[3] if len(value) > 3 else None))
+        _check_event(value)
+        cut.events.append(SpoolEvent(offset, value[1], dict(value[2]), value[3] if len(value) > 3 else None))
     else:
         raise ValueError(kind)
 
@@ -138,6 +141,18 @@ def _check_point(step: Any, time_ms: Any, values: Any) -> None:
     for value in values.values():
         if type(value) is not float:
             _number(value)
+
+
+def _check_event(value: Any) -> None:
+    if type(value[1]) is not str or type(value[2]) is not dict:
+        raise TypeError('an event is ["e", name, {field: value}, id]')
+    level: list[Any] = [value[2]]
+    for _ in range(MAX_DEPTH):
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [held for each in inner for held in each if isinstance(held, dict | list)]
+        if not level:
+            return
+    raise ValueError(f"fields of an event have {MAX_DEPTH} levels at most")
 
 
 def _number(value: Any) -> float | None:
