@@ -105,6 +105,10 @@ def test_marks_from_before_trim_and_another_stream_is_untouched() -> None:
     [
         (b'"steps":[0,1]', b'"steps":[0]'),
         (b'"steps":[0,1]', b'"steps":[-1,1]'),
+        (b'"steps":[0,1]', b'"steps":[[0],[1]]'),
+        (b'"times_ms":[0,1]', b'"times_ms":[[0],[1]]'),
+        (b'"times_ms":[0,1]', b'"times_ms":1'),
+        (b'"v":[0.0,1.0]', b'"v":[[0.0],[1.0]]'),
         (b'"v":[0.0,1.0]', b'"v":["x",1.0]'),
         (b'"v":[0.0,1.0]', b'"v":[0.0]'),
         (b'"v":[0.0,1.0]', b'"v":{"a":1}'),
