@@ -132,6 +132,16 @@ def test_a_damaged_record_is_a_dead_letter_and_the_rest_goes_on(old: bytes, new:
     assert built.tables["step_metrics"].column("step").to_pylist() == [0, 1]
 
 
+@pytest.mark.parametrize(("old", "new"), [(b'"lines":["0","1"]', b'"lines":{"0":1,"1":1}'), (b'"offsets":[0,1]', b'"offsets":"01"')])
+def test_lines_that_are_no_list_are_damage(old: bytes, new: bytes) -> None:
+    good = records(lines(0, 2), lines(0, 2))
+    assert old in (good[0].value or b"")
+    both = [Record(topics.LOGS, 0, 0, 0, None, (good[0].value or b"").replace(old, new)), good[1]]
+    builder = LogsBuilder(LETTERS)
+    built = builder.build(both, dict.fromkeys(builder.streams(both), 0))
+    assert built.unreadable == 1 and built.tables["logs"].column("line").to_pylist() == ["0", "1"]
+
+
 def test_offsets_that_do_not_ascend_are_damage_only_where_they_matter() -> None:
     event = metrics(0, 3).model_copy(update={"offsets": (2, 1, 0)})
     assert build(event, marks={"j/0/0/metrics": 1}).unreadable == 1
