@@ -4,14 +4,16 @@ Brokers take any bytes as the name of a header, and aiokafka raises on what is n
 record of somebody who may write to one topic would stop for ever whoever reads it (intake, a scheduler, the detector).
 
 Holds: a batch is read as aiokafka reads it; one that it cannot read is read once more, record by record, with the names that are no UTF-8
-replaced. Keys, values and what headers hold are bytes and stay as they are. In place of a batch that is damaged, or would unpack to more
-than a process can hold, there is one record, which says so and which nobody can read, so that it is answered as such.
+replaced. Keys, values and what headers hold are bytes and stay as they are. In place of a batch that would unpack to more than a process
+can hold, or that brokers took and we cannot unpack (bytes behind the end of gzip, checksums that brokers do not look at), there is one
+record, which says so and which nobody can read, so that it is answered as such; where only the rest cannot be read, behind what can.
 Never: passes over a record; sets a batch aside for what this process lacks (memory, a codec).
 """
 
 from collections.abc import Iterator
 from typing import Any
 
+import structlog
 from aiokafka.consumer import fetcher
 from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
 from aiokafka.record.default_records import _DefaultRecordBatchPy, _DefaultRecordPy
@@ -21,6 +23,7 @@ from aiokafka.record.util import decode_varint
 from trainhouse.events.set_aside import too_large_told
 from trainhouse.events.unpacking import too_large
 
+log = structlog.get_logger(__name__)
 _LENGTH = slice(8, 12)
 _OVERHEAD_BYTES = 12
 _CODEC_AT, _CODEC, _RECORDS_AT = 22, 0b111, 61
@@ -74,9 +77,22 @@ class _Batch:
 
     def __iter__(self) -> Iterator[Any]:
         kind = self._data[_CODEC_AT] & _CODEC
-        if kind and too_large(kind, self._data[_RECORDS_AT:]):
-            yield self._set_aside()
-            return
+        first, last = self._batch.base_offset, self._batch.next_offset - 1
+        if not (kind and too_large(kind, self._data[_RECORDS_AT:])):
+            try:
+                for record in self._records():
+                    first = record.offset + 1
+                    yield record
+                return
+            except (MemoryError, UnsupportedCodecError):
+                raise  # of this process, not of the batch
+            except Exception as error:  # what codecs and readers raise on what brokers took: of no common kind
+                log.warning("a batch cannot be read to its end", unread_from=first, last_offset=last, error=repr(error))
+        if first <= last:
+            yield _DefaultRecordPy(last, -1, 0, None, too_large_told(first, last, len(self._data)), [])
+
+    def _records(self) -> Iterator[Any]:
+        """Of a batch that may be unpacked."""
         read = -1
         try:
             for record in self._batch:
@@ -85,18 +101,9 @@ class _Batch:
             return
         except UnicodeDecodeError:
             pass
-        except (MemoryError, UnsupportedCodecError):
-            raise
-        except Exception:  # brokers look less closely than codecs do: not at the checksum of an lz4 frame, nor behind the end of gzip's
-            yield self._set_aside()
-            return
         for record in _Tolerant(bytearray(self._data)):
             if record.offset > read:
                 yield record
-
-    def _set_aside(self) -> _DefaultRecordPy:
-        last = self._batch.next_offset - 1
-        return _DefaultRecordPy(last, -1, 0, None, too_large_told(self._batch.base_offset, last, len(self._data)), [])
 
 
 class _Tolerant(_DefaultRecordBatchPy):  # type: ignore[misc]

@@ -24,8 +24,8 @@ def cut(**texts: str) -> dict[str, Any]:
 
 
 def kept_back(text: str) -> str:
-    """A text without tokens."""
-    return _KEPT_BACK.sub("…", text)
+    """A text without tokens, and without halves of characters: JSON may hold these, an event may not."""
+    return _KEPT_BACK.sub("…", text.encode("utf-8", "replace").decode())
 
 
 def statement_text(statement: str, parameters: Mapping[str, Any] | None = None) -> dict[str, str]:

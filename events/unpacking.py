@@ -8,6 +8,7 @@ Holds: no more than `MOST_UNPACKED_BYTES` are unpacked to find out, and nothing 
 
 import gzip
 import io
+import zlib
 from typing import Any, Final
 
 from aiokafka import codec
@@ -48,6 +49,6 @@ def _gzip_is(data: memoryview) -> bool:
             left = MOST_UNPACKED_BYTES
             while left >= 0 and (part := unpacked.read(min(left + 1, 1024 * 1024))):
                 left -= len(part)
-        except (OSError, EOFError):
+        except (OSError, EOFError, zlib.error):
             return True
     return left < 0

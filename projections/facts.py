@@ -1,7 +1,8 @@
 """Builds the rows of low-volume topics: decode each event, ask each projection of its topic for rows.
 
 Holds: a record that cannot be read, or whose rows do not fit their table, becomes a dead letter and stops nothing; but when many
-records in one batch fail in our own code, ingestion stops: then the fault is ours, and draining the topic would lose it.
+records in one batch fail in our own code, ingestion stops: then the fault is ours, and draining the topic would lose it. A number that its
+column cannot hold is no fault of ours, however often: agents and programs of strangers tell numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from trainhouse.projections.built import Built
 from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.record import Record, Row, RowsFunction
 from trainhouse.projections.rows.dead_letters import letter_row, unreadable_row
-from trainhouse.projections.schema import UNFIT, to_table
+from trainhouse.projections.schema import UNFIT, out_of_range, to_table
 
 MAX_OWN_FAILURES = 100
 DEAD_LETTERS_TABLE = "dead_letters_rows"
@@ -84,14 +85,16 @@ class FactsBuilder:
 
     def _sift(self, name: str, values: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Row]]:
         """Rows that fit, and dead letters for those that do not."""
-        fit, unfit = [], []
+        fit, unfit, own_failures = [], [], 0
+        schema = self._schemas[name]
         for value in values:
             try:
-                to_table([value], self._schemas[name])
+                to_table([value], schema)
                 fit.append(value)
             except UNFIT as error:
                 unfit.append(_unfit_letter(name, value, error))
-        _stop_if_ours(len(unfit))
+                own_failures += not any(out_of_range(value.get(field.name), field.type) for field in schema)
+        _stop_if_ours(own_failures)
         return fit, unfit
 
 

@@ -58,6 +58,8 @@ class _Columns:
             raise Damaged("lines and offsets differ in length")
         if not all(type(line) is str for line in lines) or not all(type(o) is int and 0 <= o < 2**63 for o in offsets):
             raise Damaged("a line is no text or an offset no count")
+        if type(lines) is not list or type(offsets) is not list:
+            raise Damaged("lines or offsets are no list")
         if first >= len(lines):
             return
         self._runs.add(

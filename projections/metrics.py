@@ -78,6 +78,8 @@ class _Columns:
         for name, column in data["metrics"].items():
             new = column[first:] if first else column
             values = np.array(new, dtype=np.float64)
+            if not steps.ndim == times.ndim == values.ndim == 1:
+                raise Damaged("one of its columns has lists in it")
             if None in new:
                 there = np.array([v is not None for v in new])
                 runs.append((name, steps[there], times[there], values[there]))

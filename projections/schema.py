@@ -75,4 +75,18 @@ def to_table(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def out_of_range(value: Any, kind: pa.DataType) -> bool:
+    """Whether a value of a column is, or has in it, a whole number that the column cannot hold: any program may tell any number."""
+    if pa.types.is_map(kind):
+        keys, values = kind.key_type, kind.item_type
+        return any(out_of_range(k, keys) or out_of_range(v, values) for k, v in dict(value or {}).items())
+    if pa.types.is_list(kind):
+        return any(out_of_range(v, kind.value_type) for v in value or ())
+    if type(value) is not int or not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
+        return False
+    unsigned = pa.types.is_unsigned_integer(kind)
+    most = 2 ** (kind.bit_width - (not unsigned))
+    return not (0 if unsigned else -most) <= value < most
+
+
 UNFIT = (ValueError, TypeError, OverflowError, KeyError, pa.ArrowException)

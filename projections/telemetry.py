@@ -24,7 +24,7 @@ class Damaged(Exception):
     """The record is no event of the expected type; the message says why."""
 
 
-DAMAGE = (Damaged, InvalidEvent, ValueError, TypeError, OverflowError, KeyError, AttributeError)
+DAMAGE = (Damaged, InvalidEvent, ValueError, TypeError, OverflowError, LookupError, AttributeError)
 
 
 @dataclass(slots=True)

@@ -156,7 +156,10 @@ class Endpoint:
     async def _tell_on(self) -> None:
         while True:
             await asyncio.sleep(1.0)
-            self._audit.turn()
+            try:
+                self._audit.turn()
+            except Exception:
+                log.exception("what was counted for the audit could not be told; it goes on")
 
     async def _ping(self, _request: web.Request) -> web.Response:
         if self._healthy.is_set():
@@ -268,7 +271,7 @@ def _headers(query_id: str, answer: Answer) -> dict[str, str]:
 
 
 def _error(refused: QueryRefused, query_id: str) -> web.Response:
-    text = str(refused)
+    text = str(refused).encode("utf-8", "replace").decode()  # a head may hold any bytes, and refusals quote from it
     if not text.startswith("Code: "):
         text = f"Code: {refused.code}. DB::Exception: {text}"
     headers = {"X-ClickHouse-Exception-Code": str(refused.code), "X-ClickHouse-Query-Id": query_id, "Content-Type": _TEXT}

@@ -133,9 +133,10 @@ def _without_env(value: bytes) -> bytes:
 def _answered(arrived: Arrived) -> bool:
     """Whether somebody asked something of a pool or project, who waits for an answer under the event's id."""
     try:
-        return split(arrived.value, _headers(arrived))[0].get("type") in _ANSWERED
+        kind = split(arrived.value, _headers(arrived))[0].get("type")
     except InvalidEvent:
         return False
+    return isinstance(kind, str) and kind in _ANSWERED
 
 
 def _rejections(arrived: Arrived, job_id: str, event_id: str, reason: str, now_ms: int) -> list[Outgoing]:

@@ -61,11 +61,14 @@ class _Keys:
 
     def of_job(self, job_id: str, epoch: int | None) -> frozenset[str]:
         job = self._state.jobs.get(job_id)
-        if job is not None and epoch is not None and epoch < job.epoch:
+        if job is None:
+            return frozenset()
+        if job.allotment is None or (epoch is not None and epoch < job.epoch):
             # It ran elsewhere then, and what a node that was away ships now still counts: where, the state says no more.
-            return frozenset(node.public_key for node in self._state.nodes.values() if node.public_key)
-        placements = job.allotment.placements if job is not None and job.allotment is not None else ()
-        return frozenset(key for p in placements if (key := self.of_node(p.node_id)))
+            keys = {self.of_node(node_id) for node_id in (*self._state.nodes, *self.new)}
+        else:
+            keys = {self.of_node(p.node_id) for p in job.allotment.placements}
+        return frozenset(keys - {""})
 
 
 def _one(rules: VettingRules, keys: _Keys, topic: str, entry: Entry, item: Pending) -> Pending:

@@ -184,7 +184,7 @@ def test_operations_gather_every_ranks_answer(settings: KafkaSettings, requests:
             assert message is not None
             request = decode(message.value(), message.headers()).event
             for rank in (0, 1) if request.node_id == "a" else (2,):  # type: ignore[attr-defined]
-                reply = {"request_id": request.request_id, "node_id": "a", "job_id": "j", "attempt": 0, "rank": rank}  # type: ignore[attr-defined]
+                reply = {"request_id": request.request_id, "node_id": request.node_id, "job_id": "j", "attempt": 0, "rank": rank}  # type: ignore[attr-defined]
                 for part in (0, 1):
                     answer = OperationReplied.model_validate({**reply, "part": part, "text": f"{rank}.{part}", "done": part == 1})
                     send(settings, OPERATION_REPLIES, answer, f"{rank}:{part}")

@@ -110,6 +110,12 @@ def test_a_wrong_password_is_told_and_no_password_is_in_it(port: Port) -> None:
     assert "guest-pass-1" not in said and "wrong-pass-9" not in said and "parameters" in said and "c2ln" not in said
 
 
+def test_an_account_whose_name_is_no_text_is_refused_and_told(port: Port) -> None:
+    status, told = port.ask(Account("ana\xff", "guest-pass-1"), "SELECT 1")
+    (refused,) = told
+    assert status == 401 and isinstance(refused, AccessRefused) and refused.reason.startswith("ana?: Authentication failed")
+
+
 def question(text: str) -> Query:
     return Query(text, {}, "TSV", "", "", None)
 

@@ -13,6 +13,7 @@ from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
 from tests.unit.core_world import spec
 from trainhouse.events import (
     AttemptStopped,
+    CheckpointCompleted,
     DeadLetter,
     Event,
     ForgetNodeKey,
@@ -176,6 +177,22 @@ def test_a_nodes_key_admits_no_job_and_ends_none() -> None:
         (refused,) = c.take((admission, key))
         assert refused.forged == "job j" and "j" not in c.folded.state.jobs
     assert c.take((admission, PLATFORM)) == [] and "j" in c.folded.state.jobs
+
+
+def saved(epoch: int, commit: int) -> CheckpointCompleted:
+    of = {"job_id": "j", "attempt": 0, "epoch": epoch, "at_ms": 1, "commit": commit, "step": 1, "uri": "s3://b"}
+    return CheckpointCompleted.model_validate(of | {"bytes_total": 1, "bytes_new": 1})
+
+
+@pytest.mark.parametrize("rules", [STRICT, LAX])
+def test_of_a_job_that_waits_nobody_but_a_node_tells_checkpoints(rules: VettingRules) -> None:
+    of = {"spec_sha256": "0" * 64, "submission_id": "s", "submitted_at_ms": 1}
+    c = Control(rules)
+    c.take((registered("a", A), A), (JobAdmitted.model_validate({"job_id": "j", "spec": spec().model_dump(mode="json")} | of), PLATFORM))
+    for key in (B, None):
+        (refused,) = c.take((saved(0, 2**62), key))
+        assert refused.forged == "job j" and c.folded.state.job("j").last_checkpoint is None
+    assert c.take((saved(0, 1), A)) == [] and c.folded.state.job("j").last_checkpoint is not None
 
 
 def test_what_is_refused_is_journaled_a_dead_letter_and_told_to_people() -> None:

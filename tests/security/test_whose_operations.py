@@ -7,7 +7,21 @@ from typing import Any
 
 import pytest
 
-from trainhouse.events import AskedVia, Envelope, ExecuteCommand, NodeAccess, OperationReplied, RequestedBy, encode, envelope_of, topics
+from trainhouse.client.replies import Answers, keys_of, nodes_of
+from trainhouse.events import (
+    AskedVia,
+    Envelope,
+    ExecuteCommand,
+    NodeAccess,
+    NodeKeyed,
+    NodePlacement,
+    OperationReplied,
+    RequestedBy,
+    encode,
+    envelope_of,
+    topics,
+)
+from trainhouse.events.codec import HEADERS
 from trainhouse.events.keyfiles import kept_key, read_key
 from trainhouse.events.signing import HEADER, InvalidKeyError, SigningKey, signature_of
 from trainhouse.workers.agent.accesses import NodeAudit
@@ -137,3 +151,46 @@ def test_two_signatures_are_none_and_a_wrong_key_never_holds() -> None:
     assert signature_of([header, header]) is None
     assert not replace(signature, public_key="AAAA").holds(topics.OPERATIONS, value)
     assert not replace(signature, public_key=GATEWAY.public_key).holds(topics.OPERATIONS, value)
+
+
+def placed(*nodes: str) -> tuple[NodePlacement, ...]:
+    fields = {"boot_id": "b", "address": "x", "devices": ("0",)}
+    return tuple(NodePlacement.model_validate(fields | {"node_id": n, "first_rank": at}) for at, n in enumerate(nodes))
+
+
+def keyed(node_id: str, key: SigningKey | None, pool: str = "default") -> tuple[bytes, Any]:
+    event = NodeKeyed.model_validate({"node_id": node_id, "pool": pool, "public_key": key.public_key if key else "", "at_ms": 1})
+    return encode(envelope_of(event, id="k", source="s", now_ms=1)), HEADERS
+
+
+def answer(
+    node_id: str, rank: int, key: SigningKey | None, topic: str = topics.OPERATION_REPLIES, request_id: str = "r"
+) -> tuple[bytes, Any]:
+    fields = {"request_id": request_id, "node_id": node_id, "job_id": "j", "attempt": 0, "rank": rank, "part": 0, "text": "t", "done": True}
+    value = encode(envelope_of(OperationReplied.model_validate(fields), id="e", source="s", now_ms=1))
+    return value, HEADERS if key is None else (*HEADERS, key.header(topic, value))
+
+
+def test_only_the_node_of_a_rank_answers_for_it() -> None:
+    """Who has an agent's password reads each request, and may write an answer to it."""
+    a, b = SigningKey.made(), SigningKey.made()
+    keys = keys_of([keyed("a", STRANGER), keyed("a", a), keyed("b", b), keyed("old", b), (b"{", ()), keyed("old", None)])
+    answers = Answers("r", nodes_of(placed("a", "b", "old")), keys)
+
+    def counts(said: tuple[bytes, Any]) -> bool:
+        event = answers.read(*said)
+        assert event is not None
+        return answers.counts(event, *said)
+
+    assert [counts(answer("a", 0, a)), counts(answer("b", 1, b)), counts(answer("old", 2, None))] == [True] * 3
+    for forged in (
+        answer("a", 0, b),
+        answer("a", 0, None),
+        answer("a", 0, STRANGER),
+        answer("b", 0, b),
+        answer("a", 1, a),
+        answer("a", 0, a, topics.CONTROL),
+    ):
+        assert not counts(forged)
+    for other in (answer("a", 0, a, request_id="q"), (b"r {", ()), (None, ())):
+        assert answers.read(*other) is None

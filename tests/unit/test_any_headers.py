@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from trainhouse.events import InvalidEvent, decode
 from trainhouse.events.any_headers import AnyHeaders
 from trainhouse.events.kafka import headers_of
+from trainhouse.events.one_batch import batch_of
 from trainhouse.events.set_aside import first_offset, too_large_told
 from trainhouse.events.topics import MOST_UNPACKED_BYTES
 from trainhouse.events.unpacking import GZIP, LZ4, ZSTD, too_large
@@ -26,6 +28,7 @@ from trainhouse.scheduler.stream import kafka_auth  # what every reader is made 
 assert kafka_auth
 Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 CRC_AT, AFTER_CRC, RECORDS_AT = 17, 21, 61
+SNAPPY = 2
 BAD = "hXXh"
 
 
@@ -86,7 +89,12 @@ def test_all_else_of_a_record_is_as_it_was_sent(batches: list[list[Record]]) -> 
 def compressed(data: bytes, kind: int = GZIP) -> bytes:
     """A batch with its records behind a codec."""
     pack: Any = {GZIP: gzip.compress, LZ4: codec.cramjam.lz4.compress, ZSTD: codec.cramjam.zstd.compress}[kind]
-    made = bytearray(data[:RECORDS_AT] + bytes(pack(data[RECORDS_AT:])))
+    return packed(data, kind, bytes(pack(data[RECORDS_AT:])))
+
+
+def packed(data: bytes, kind: int, records: bytes) -> bytes:
+    """A batch with these bytes for its records, as a codec is said to have made them."""
+    made = bytearray(data[:RECORDS_AT] + records)
     struct.pack_into(">h", made, AFTER_CRC, kind)
     return checked(bytes(made))
 
@@ -116,6 +124,45 @@ def test_a_batch_that_unpacks_to_more_than_a_process_holds_is_one_record_that_no
     assert first_offset(found[0].value) == 5 and first_offset(found[1].value) is first_offset(None) is None
     large = compressed(batch(0, [(None, bytes(MOST_UNPACKED_BYTES // 2), [])]), kind)
     assert [len(r.value) for r in read(large)] == [MOST_UNPACKED_BYTES // 2]
+
+
+def behind_gzip(records: bytes) -> bytes:
+    """Bytes behind the end: Java passes over them, Python does not."""
+    return gzip.compress(records) + b"more"
+
+
+def wrong_checksum(records: bytes) -> bytes:
+    """A frame of lz4 whose last bytes are not the checksum of its content: Kafka does not look at that."""
+    made = bytearray(codec.cramjam.lz4.compress(records))
+    made[-1] ^= 1
+    return bytes(made)
+
+
+def second_head(records: bytes) -> bytes:
+    """Two streams of snappy, one behind the other, as Java reads them."""
+    return bytes(codec.snappy_encode(records[:1]) + codec.snappy_encode(records[1:]))
+
+
+@pytest.mark.parametrize(("kind", "pack"), [(GZIP, behind_gzip), (LZ4, wrong_checksum), (SNAPPY, second_head), (GZIP, bytes)])
+def test_a_batch_that_only_brokers_can_unpack_stops_no_reader(kind: int, pack: Callable[[bytes], bytes]) -> None:
+    plain = batch(5, [(None, b"v", []), (None, b"w", [])])
+    sent = packed(plain, kind, pack(plain[RECORDS_AT:]))
+    found = read(batch(4, [(None, b"u", [])]) + sent + batch(7, [(None, b"x", [])]))
+    told = (6, too_large_told(5, 6, len(sent)))
+    assert [(r.offset, r.value) for r in found] == [(4, b"u"), told, (7, b"x")]
+    alone = batch_of(sent, 5)
+    assert not alone.readable and [(r.offset, r.value) for r in alone.records] == [told]
+
+
+def test_damaged_gzip_of_any_size_is_too_large_to_read() -> None:
+    assert too_large(GZIP, memoryview(gzip.compress(b"")[:10] + b"\xff" * 100_000))
+
+
+def test_records_that_cannot_be_read_are_told_behind_those_that_can() -> None:
+    data = bytearray(batch(0, [(None, b"one", []), (None, b"two", []), (None, b"three", [])]))
+    data[data.index(b"two") - 1] = 0x7F  # a length beyond the record's own
+    struct.pack_into(">I", data, CRC_AT, calc_crc32c(bytes(data[AFTER_CRC:])))
+    assert [(r.offset, r.value) for r in read(bytes(data))] == [(0, b"one"), (2, too_large_told(1, 2, len(data)))]
 
 
 @pytest.mark.parametrize("kind", [GZIP, LZ4, ZSTD])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,8 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainhouse.events import MemberRole, Project
+from trainhouse.events.audit_texts import MAX_TEXT_CHARS, kept_back, statement_text
+from trainhouse.events.counts import WINDOW_MS
+from trainhouse.gateway.auditing import Refusal, RefusalBook
 from trainhouse.gateway.auditor import described
 from trainhouse.gateway.grants import GrantBook, event_of
+from trainhouse.gateway.live import following
 from trainhouse.gateway.targets import MAX_TARGET_CHARS, changed_members, names_in, target_of
 
 LONG = [f"job-{n:03}-{'x' * 100}" for n in range(50)]
@@ -74,6 +80,39 @@ def test_more_ids_than_a_target_holds_are_in_the_events_text() -> None:
     other = book.note(described(asked([("job", name) for name in reversed(LONG)]), {})[1], 5, 3)
     assert other is not None and other.text != whole
     assert event_of(grant, 1, 1, 1, text="SELECT 1").text == "SELECT 1"
+
+
+def test_half_a_character_in_a_body_is_told_as_a_question_mark() -> None:
+    """JSON may hold one, by its number; UTF-8, and so an event, may not."""
+    _, grant = described(asked(), {"in_body": names_in({"run_id": "\ud800x", "experiment_ids": ["\udfff"]})})
+    assert grant.target == "?x,?"
+    books = GrantBook(10), RefusalBook(10)
+    granted = [books[0].note(grant, 5, 1), books[0].note(grant, 5, 2), *books[0].due(WINDOW_MS + 1)]
+    refusal = Refusal(400, grant.action)
+    refused = [books[1].note(refusal, grant.target, kept_back("no run \ud800"), at) for at in (1, 2)] + books[1].due(WINDOW_MS + 1)
+    for told in (granted, refused):
+        assert [event.target for event in told if event is not None] == ["?x,?"] * 2 and told[1] is None
+    assert statement_text("SELECT '\ud800'" + "x" * MAX_TEXT_CHARS)["text"].startswith("SELECT '?'")
+
+
+def test_a_fault_of_the_audit_is_told_and_ends_it_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+
+    def turn(now_ms: int) -> None:
+        turns.append(now_ms)
+        if len(turns) == 1:
+            raise ValueError("a text that no event takes")
+
+    async def tale() -> None:
+        gateway: Any = SimpleNamespace(audit=SimpleNamespace(turn=turn))
+        task = asyncio.create_task(following.Following(gateway)._audit())
+        async with asyncio.timeout(10):
+            while len(turns) < 3:
+                await asyncio.sleep(0)
+        task.cancel()
+
+    monkeypatch.setattr(following, "AUDIT_S", 0.0)
+    asyncio.run(tale())
 
 
 @given(st.binary(max_size=300))

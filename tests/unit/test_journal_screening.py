@@ -57,7 +57,9 @@ def test_a_bad_event_is_kept_and_its_producer_told(change: dict[str, object], to
     assert isinstance(event, JobStatus) and event.state is JobState.REJECTED and told in event.reason
 
 
-@pytest.mark.parametrize("junk", [b"", b"{", b"\xff" * 100, b"[1]", None, b"x" * (MAX_INPUT_BYTES + 1)])
+@pytest.mark.parametrize(
+    "junk", [b"", b"{", b"\xff" * 100, b"[1]", None, b"x" * (MAX_INPUT_BYTES + 1), b'{"type":[]}', b'{"type":{"a":1}}', b'{"type":1}']
+)
 def test_junk_is_kept_with_its_place(junk: bytes | None) -> None:
     (letter,) = screened(junk).outgoing
     found = DeadLetter.of_headers(list(letter.headers))

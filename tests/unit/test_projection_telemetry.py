@@ -105,6 +105,10 @@ def test_marks_from_before_trim_and_another_stream_is_untouched() -> None:
     [
         (b'"steps":[0,1]', b'"steps":[0]'),
         (b'"steps":[0,1]', b'"steps":[-1,1]'),
+        (b'"steps":[0,1]', b'"steps":[[0],[1]]'),
+        (b'"times_ms":[0,1]', b'"times_ms":[[0],[1]]'),
+        (b'"times_ms":[0,1]', b'"times_ms":1'),
+        (b'"v":[0.0,1.0]', b'"v":[[0.0],[1.0]]'),
         (b'"v":[0.0,1.0]', b'"v":["x",1.0]'),
         (b'"v":[0.0,1.0]', b'"v":[0.0]'),
         (b'"v":[0.0,1.0]', b'"v":{"a":1}'),
@@ -126,6 +130,16 @@ def test_a_damaged_record_is_a_dead_letter_and_the_rest_goes_on(old: bytes, new:
     assert built.unreadable == 1
     assert built.tables["dead_letters_rows"].num_rows == 1
     assert built.tables["step_metrics"].column("step").to_pylist() == [0, 1]
+
+
+@pytest.mark.parametrize(("old", "new"), [(b'"lines":["0","1"]', b'"lines":{"0":1,"1":1}'), (b'"offsets":[0,1]', b'"offsets":"01"')])
+def test_lines_that_are_no_list_are_damage(old: bytes, new: bytes) -> None:
+    good = records(lines(0, 2), lines(0, 2))
+    assert old in (good[0].value or b"")
+    both = [Record(topics.LOGS, 0, 0, 0, None, (good[0].value or b"").replace(old, new)), good[1]]
+    builder = LogsBuilder(LETTERS)
+    built = builder.build(both, dict.fromkeys(builder.streams(both), 0))
+    assert built.unreadable == 1 and built.tables["logs"].column("line").to_pylist() == ["0", "1"]
 
 
 def test_offsets_that_do_not_ascend_are_damage_only_where_they_matter() -> None:

@@ -1,6 +1,7 @@
 """Asks the agents of a running job for something, and gathers their answers.
 
-Holds: every rank's answer ends once, or the call raises NoReply naming the ranks that are missing.
+Holds: every rank's answer ends once, or the call raises NoReply naming the ranks that are missing. What another than the rank's node wrote
+is no answer (replies.py).
 """
 
 import getpass
@@ -14,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from trainhouse.client.clock import now_ms
 from trainhouse.client.errors import NoReply, NotReachable
 from trainhouse.client.feed import METADATA_TIMEOUT_S, unreachable
+from trainhouse.client.replies import Answers, Keys, keys_of, nodes_of
 from trainhouse.events import (
     AskedVia,
     DumpStacks,
@@ -22,15 +24,14 @@ from trainhouse.events import (
     NodePlacement,
     OperationReplied,
     RequestedBy,
-    decode,
     envelope_of,
 )
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import EventProducer, consumer, headers_of, watermarks
+from trainhouse.events.kafka import TO_END, EventProducer, consumer, headers_of, partitions_of, read_to_end, watermarks
 from trainhouse.events.keyfiles import read_key
 from trainhouse.events.settings import KafkaSettings, OperationsSettings
 from trainhouse.events.signing import SigningKey
-from trainhouse.events.topics import OPERATION_REPLIES, OPERATIONS
+from trainhouse.events.topics import NODE_KEYS, OPERATION_REPLIES, OPERATIONS
 
 GRACE_S = 5.0  # for the answer to travel
 
@@ -43,7 +44,7 @@ def dump_stacks(settings: KafkaSettings, status: JobStatus, timeout_s: float = 3
         DumpStacks(request_id=request, node_id=p.node_id, job_id=_job(status), expires_at_ms=expires, requested_by=who, host=host())
         for p in status.allocation
     ]
-    yield from _ask(settings, request, asked, {r for p in status.allocation for r in p.ranks}, timeout_s)
+    yield from _ask(settings, request, asked, nodes_of(status.allocation), timeout_s)
 
 
 def execute(
@@ -62,7 +63,7 @@ def execute(
         requested_by=operator(),
         host=host(),
     )
-    yield from _ask(settings, request, [asked], {rank}, timeout_s + GRACE_S)
+    yield from _ask(settings, request, [asked], {rank: str(asked.node_id)}, timeout_s + GRACE_S)
 
 
 def operator() -> RequestedBy:
@@ -90,10 +91,11 @@ def node_of(status: JobStatus, rank: int) -> NodePlacement:
 
 
 def _ask(
-    settings: KafkaSettings, request: str, asked: list[DumpStacks] | list[ExecuteCommand], ranks: set[int], timeout_s: float
+    settings: KafkaSettings, request: str, asked: list[DumpStacks] | list[ExecuteCommand], nodes: dict[int, str], timeout_s: float
 ) -> Iterator[OperationReplied]:
     reader = consumer(settings, log_level=0)
     try:
+        answers = Answers(request, nodes, _keys(settings))
         _assign_to_end(reader)
         producer = EventProducer(settings, log_level=0)
         producer.signing = signing_key()
@@ -101,7 +103,7 @@ def _ask(
             envelope = envelope_of(event, id=f"{request}:{number}", source="trainhouse/client", now_ms=now_ms())
             producer.send(OPERATIONS, envelope, key=str(event.node_id))
         producer.flush()
-        yield from _replies(reader, request, ranks, timeout_s)
+        yield from _replies(reader, answers, timeout_s)
     except (KafkaException, BusUnavailable) as error:
         raise NotReachable(unreachable(settings.bootstrap, error)) from error
     finally:
@@ -117,20 +119,35 @@ def _assign_to_end(reader: Consumer) -> None:
     reader.assign(places)
 
 
-def _replies(reader: Consumer, request: str, ranks: set[int], timeout_s: float) -> Iterator[OperationReplied]:
-    left, deadline = set(ranks), time.monotonic() + timeout_s
+def _keys(settings: KafkaSettings) -> Keys:
+    reader = consumer(settings, log_level=0, **TO_END)
+    try:
+        partitions = partitions_of(reader, NODE_KEYS, METADATA_TIMEOUT_S)
+        return keys_of((message.value(), headers_of(message)) for message in read_to_end(reader, NODE_KEYS, partitions))
+    finally:
+        reader.close()
+
+
+def _replies(reader: Consumer, answers: Answers, timeout_s: float) -> Iterator[OperationReplied]:
+    left, deadline, foreign = set(answers.nodes), time.monotonic() + timeout_s, 0
     while left:
         if time.monotonic() > deadline:
             missing = ", ".join(map(str, sorted(left)))
-            raise NoReply(f"no answer from rank {missing} within {timeout_s:.0f} s: is its node's agent up? See `trainhouse nodes`")
+            more = f" ({foreign} answers were not signed by its node, and do not count)" if foreign else ""
+            raise NoReply(f"no answer from rank {missing} within {timeout_s:.0f} s: is its node's agent up? See `trainhouse nodes`{more}")
         for message in reader.consume(100, timeout=0.2):
-            if message.error() is not None or request.encode() not in (message.value() or b""):
+            if message.error() is not None:
                 continue
-            event = decode(message.value(), headers_of(message)).event
-            if isinstance(event, OperationReplied) and event.request_id == request:
-                yield event
-                if event.done:
-                    left.discard(event.rank)
+            value, headers = message.value() or b"", headers_of(message)
+            event = answers.read(value, headers)
+            if event is None:
+                continue
+            if not answers.counts(event, value, headers):
+                foreign += 1
+                continue
+            yield event
+            if event.done:
+                left.discard(event.rank)
 
 
 def _job(status: JobStatus) -> str:

@@ -1,6 +1,6 @@
 """What runs beside the requests of a gateway: the follower of the bus, the poller of the projections, the audit.
 
-Holds: each runs as long as the app does; a poller that ends by a fault is started again, and the fault is told.
+Holds: each runs as long as the app does; a poller that ends by a fault is started again, the audit goes on, and the fault is told.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ class Following:
     async def _audit(self) -> None:
         while True:
             await asyncio.sleep(AUDIT_S)
-            self._gateway.audit.turn(now_ms())
+            try:
+                self._gateway.audit.turn(now_ms())
+            except Exception:
+                log.exception("what was counted for the audit could not be told; it goes on")
 
     async def _poll(self) -> None:
         gateway = self._gateway
