@@ -26,7 +26,7 @@ from trainhouse.events.attempt import AttemptStopped
 from trainhouse.events.base import Event
 from trainhouse.events.codec import decode
 from trainhouse.events.envelope import envelope_of
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end
+from trainhouse.events.kafka import TO_END, EventProducer, consumer, partitions_of, read_to_end
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.verdict import VerdictLifted
 from trainhouse.projections.alerts.backtest import backtest
@@ -116,7 +116,7 @@ def told(kafka: KafkaSettings, rule: str) -> list[tuple[str, AlertEvent]]:
     """Id and event of each alert of a rule on the topic, in order."""
     reader = consumer(kafka, **TO_END)
     try:
-        found = [decode(m.value(), m.headers()) for m in read_to_end(reader, topics.ALERTS, range(kafka.partitions))]
+        found = [decode(m.value(), m.headers()) for m in read_to_end(reader, topics.ALERTS, partitions_of(reader, topics.ALERTS))]
     finally:
         reader.close()
     return [(str(e.id), e.event) for e in found if isinstance(e.event, AlertEvent) and e.event.rule == rule]

@@ -31,7 +31,7 @@ from trainhouse.events import (
 from trainhouse.events.admin import create_topics
 from trainhouse.events.codec import HEADERS
 from trainhouse.events.dead_letter import DeadLetter
-from trainhouse.events.kafka import consumer, producer_config
+from trainhouse.events.kafka import consumer, partitions_of, producer_config, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import CONTROL, DEAD_LETTERS, JOBS, OPERATION_REPLIES, OPERATIONS, STATUS
 
@@ -45,7 +45,7 @@ def no_code(_: PackedCode) -> CodeArchive:
 
 @pytest.fixture(scope="module")
 def settings(kafka: str) -> KafkaSettings:
-    found = KafkaSettings(bootstrap=kafka, partitions=3)
+    found = KafkaSettings(bootstrap=kafka)
     create_topics(found)
     return found
 
@@ -160,8 +160,7 @@ def test_no_broker_is_said_in_time() -> None:
 def requests(settings: KafkaSettings) -> Iterator[Consumer]:
     """Reads requests from now on, as an agent does."""
     reader = consumer(settings)
-    ends = [TopicPartition(OPERATIONS, n, reader.get_watermark_offsets(TopicPartition(OPERATIONS, n))[1]) for n in range(3)]
-    reader.assign(ends)
+    reader.assign([TopicPartition(OPERATIONS, n, watermarks(reader, OPERATIONS, n)[1]) for n in partitions_of(reader, OPERATIONS)])
     yield reader
     reader.close()
 
