@@ -36,6 +36,8 @@ BEGINNINGS = """async (blocks) => {
 BEYOND_SETTLING_MS = 1500
 OF_JOB = re.compile(rf"/v1/training-jobs/{JOB}$")
 LISTING = re.compile(r"/v1/training-jobs\?")
+# An eighth of the crowd's 10,000, and some of the story's; the list comes in pages of 1,000, which are no end of it.
+ALL_RUNNING = re.compile(r"1,2\d{2}")
 
 
 @pytest.fixture
@@ -90,12 +92,12 @@ def test_a_list_is_shown_when_its_first_page_has_come(page: Page) -> None:
 def test_a_job_that_ended_while_the_list_came_is_not_among_those_that_run(page: Page) -> None:
     figure = page.get_by_text(re.compile(r"^Jobs that hold devices")).first.locator("..")
     page.goto("/")
-    expect(figure).to_contain_text(re.compile(r"1,\d{3}"))
+    expect(figure).to_contain_text(ALL_RUNNING)
     before = figure.inner_text()
     with listing_held(page, {"job_id": "bulk-00004", "name": "ended", "state": "SUCCEEDED", "status_seq": 10**6}):
         page.goto("/")
         page.wait_for_timeout(BEYOND_SETTLING_MS)
-    expect(figure).to_contain_text(re.compile(r"1,\d{3}"))
+    expect(figure).to_contain_text(ALL_RUNNING)
     assert number_in(figure.inner_text()) == number_in(before) - 1
 
 
