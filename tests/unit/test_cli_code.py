@@ -78,6 +78,15 @@ def test_with_git_what_git_would_see(tmp_path: Path) -> None:
     assert b"+print('changed')" in packed.git_diff
 
 
+@pytest.mark.parametrize("place", [".trainhouse", "work/.trainhouse"])
+def test_a_stack_that_was_started_in_a_checkout_gives_no_key_along(tmp_path: Path, place: str) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / place).mkdir(parents=True)
+    (tmp_path / place / "credentials.toml").write_text("x")
+    (tmp_path / "train.py").write_text("x")
+    assert names(pack(tmp_path).archive) == ["train.py"]
+
+
 def test_a_folder_inside_of_a_checkout_packs_itself_alone(tmp_path: Path) -> None:
     fill(tmp_path)
     git(tmp_path, "init", "-q")

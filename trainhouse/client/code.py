@@ -2,7 +2,7 @@
 
 Holds: the same files give the same bytes on every machine (sorted, without times, owners or other noise), so that the same
 code is stored once. In a git checkout, what git would see is packed (tracked, and untracked but not ignored).
-Never: packs more than `limit_bytes`; follows a link out of the folder without saying so.
+Never: packs more than `limit_bytes`; follows a link out of the folder without saying so; packs a stack's own folder, which holds its keys.
 """
 
 import gzip
@@ -20,11 +20,12 @@ from trainhouse.client.errors import CodeTooLarge, CodeUnreadable
 from trainhouse.events import CodeArchive
 
 MAX_CODE_BYTES = 256 * 1024 * 1024
+STACK_FOLDER = ".trainhouse"
 MAX_DIFF_BYTES = 16 * 1024 * 1024
 GIT_TIMEOUT_S = 60.0
 JUNK = frozenset(
     {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
-    | {".tox", ".nox", ".ipynb_checkpoints", ".trainhouse", ".DS_Store", ".idea", ".vscode"}
+    | {".tox", ".nox", ".ipynb_checkpoints", STACK_FOLDER, ".DS_Store", ".idea", ".vscode"}
 )
 
 
@@ -85,6 +86,8 @@ def _paths(folder: Path) -> Iterator[str]:
         yield from _walk(folder, "")
         return
     for name in set(os.fsdecode(listed).split("\0")) - {""}:
+        if STACK_FOLDER in name.split("/"):
+            continue
         path = folder / name
         if path.is_dir() and not path.is_symlink():
             yield from _walk(folder, name.rstrip("/"))
