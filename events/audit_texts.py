@@ -24,8 +24,13 @@ def cut(**texts: str) -> dict[str, Any]:
 
 
 def kept_back(text: str) -> str:
-    """A text without tokens, and without halves of characters: JSON may hold these, an event may not."""
-    return _KEPT_BACK.sub("…", text.encode("utf-8", "replace").decode())
+    """A text without tokens, as an event takes it."""
+    return _KEPT_BACK.sub("…", whole_characters(text))
+
+
+def whole_characters(text: str) -> str:
+    """A text without halves of characters: JSON and heads of requests may hold these, an event and an answer may not."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def statement_text(statement: str, parameters: Mapping[str, Any] | None = None) -> dict[str, str]:
@@ -33,8 +38,7 @@ def statement_text(statement: str, parameters: Mapping[str, Any] | None = None) 
     text = kept_back(statement)
     if parameters:
         text += kept_back("\n-- parameters: " + orjson.dumps(parameters).decode())
-    whole = text.encode("utf-8", "replace")
     if len(text) <= MAX_TEXT_CHARS:
-        return {"text": whole.decode()}
+        return {"text": text}
     half = MAX_TEXT_CHARS // 2  # the beginning alone could be a comment
-    return {"text": f"{text[:half]}…{text[1 - half :]}", "text_sha256": hashlib.sha256(whole).hexdigest()}
+    return {"text": f"{text[:half]}…{text[1 - half :]}", "text_sha256": hashlib.sha256(text.encode()).hexdigest()}

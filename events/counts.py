@@ -18,6 +18,29 @@ Kind = TypeVar("Kind", bound=Hashable)
 First = TypeVar("First")
 
 
+def within(span_ms: int, since_ms: int, now_ms: int) -> bool:
+    """Whether a span is not over yet; it is when the clock was set back behind its begin."""
+    return 0 <= now_ms - since_ms < span_ms
+
+
+class PerMinute:
+    """Lets so many through in each minute. One thread at a time."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._minute_ms = 0
+        self._let = 0
+
+    def may(self, now_ms: int) -> bool:
+        """Whether one more goes through; then it is counted."""
+        if not within(MINUTE_MS, self._minute_ms, now_ms):
+            self._minute_ms, self._let = now_ms, 0
+        if self._let >= self._most:
+            return False
+        self._let += 1
+        return True
+
+
 @dataclass(frozen=True)
 class Count(Generic[First]):
     """What came of one kind and is not told yet. `first`: what the first one said."""
@@ -33,13 +56,11 @@ class Counts(Generic[Kind, First]):
     stays known for another window."""
 
     def __init__(self, per_minute: int, max_kinds: int, *, stays: bool, window_ms: int = WINDOW_MS) -> None:
-        self._per_minute = per_minute
+        self._rate = PerMinute(per_minute)
         self._max_kinds = max_kinds
         self._stays = stays
         self._window_ms = window_ms
         self._counted: dict[Kind, Count[First]] = {}
-        self._minute_ms = 0
-        self._told = 0
 
     @property
     def full(self) -> bool:
@@ -52,7 +73,7 @@ class Counts(Generic[Kind, First]):
     def add(self, kind: Kind, first: First, now_ms: int, size_bytes: int = 0, at_once: bool = True) -> bool:
         """Takes one in; whether it is to be told now, by itself. `at_once` False: it is counted in any case."""
         known = self._counted.get(kind)
-        if known is None and at_once and self._may_tell(now_ms):
+        if known is None and at_once and self._rate.may(now_ms):
             self._counted[kind] = Count(now_ms, first)
             return True
         known = known or Count(now_ms, first)
@@ -63,22 +84,14 @@ class Counts(Generic[Kind, First]):
         """What was counted for long enough; as many as may be told now, the rest later."""
         told = []
         for kind, counted in list(self._counted.items()):
-            if 0 <= now_ms - counted.since_ms < self._window_ms:
+            if within(self._window_ms, counted.since_ms, now_ms):
                 continue
             if counted.count == 0:
                 del self._counted[kind]
-            elif self._may_tell(now_ms):
+            elif self._rate.may(now_ms):
                 told.append((kind, counted))
                 if self._stays:
                     self._counted[kind] = Count(now_ms, counted.first)
                 else:
                     del self._counted[kind]
         return told
-
-    def _may_tell(self, now_ms: int) -> bool:
-        if not 0 <= now_ms - self._minute_ms < MINUTE_MS:
-            self._minute_ms, self._told = now_ms, 0
-        if self._told >= self._per_minute:
-            return False
-        self._told += 1
-        return True

@@ -170,13 +170,8 @@ def watermarks(reader: Consumer, topic: str, partition: int, timeout_s: float = 
                 raise BusUnavailable(f"{topic}-{partition}: its ends are not known: {cause.str()}") from error
             time.sleep(_RETRY_S)
             if cause.code() == KafkaError._UNKNOWN_PARTITION:
-                _list_again(reader, topic, left_s)
-
-
-def _list_again(reader: Consumer, topic: str, timeout_s: float) -> None:
-    """Has the client ask for the topic's partitions: of itself it asks again only minutes later."""
-    with suppress(KafkaException):
-        reader.list_topics(topic, timeout=timeout_s)
+                with suppress(KafkaException):  # of itself the client asks for the topic's partitions again only minutes later
+                    reader.list_topics(topic, timeout=max(0.1, deadline - time.monotonic()))
 
 
 # What is said of a group whose coordinator is being found, has just started, or waits for the end of a transaction.

@@ -6,13 +6,15 @@ nobody again.
 Never: reads a key of its own; changes state.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFailed, LossDiverged, ProgressReported, RankExited
 from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import CheckpointCompleted
-from trainhouse.events.node import NodeHeartbeat, NodeNoticed, NodeProbed, NodeRegistered
+from trainhouse.events.codec import Headers, decode
+from trainhouse.events.errors import InvalidEvent
+from trainhouse.events.node import NodeHeartbeat, NodeKeyed, NodeNoticed, NodeProbed, NodeRegistered
 from trainhouse.events.signing import Signature
 
 BY_AGENTS: tuple[type[Event], ...] = (
@@ -54,6 +56,19 @@ class Known:
 
     nodes: Mapping[str, str]
     of_job: Mapping[str, frozenset[str]]
+
+
+def keys_told(records: Iterable[tuple[bytes | None, Headers]]) -> Iterator[NodeKeyed]:
+    """The keys of nodes that records tell, in their order; what cannot be read tells none."""
+    for value, headers in records:
+        if value is None:
+            continue
+        try:
+            event = decode(value, headers).event
+        except InvalidEvent:
+            continue
+        if isinstance(event, NodeKeyed):
+            yield event
 
 
 def key_that_counts(own: str, elsewhere: Collection[str], signed_by: str) -> str:

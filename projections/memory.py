@@ -19,11 +19,20 @@ class MemoryLog:
         self.records: list[Record] = []
         self.ends: dict[tuple[str, int], int] = {}
 
-    def append(self, topic: str, value: bytes | None, *, key: bytes | None = None, partition: int = 0, timestamp_ms: int = 0) -> Record:
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int = 0,
+        timestamp_ms: int = 0,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+    ) -> Record:
         """One more record; returns it."""
         offset = self.ends.get((topic, partition), 0)
         self.ends[(topic, partition)] = offset + 1
-        record = Record(topic, partition, offset, timestamp_ms, key, value)
+        record = Record(topic, partition, offset, timestamp_ms, key, value, headers)
         self.records.append(record)
         return record
 

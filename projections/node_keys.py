@@ -12,16 +12,14 @@ from bisect import bisect_right
 
 import structlog
 
-from trainhouse.events.archive.log import record_of
-from trainhouse.events.codec import decode
-from trainhouse.events.errors import BusUnavailable, InvalidEvent
+from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import TO_END, read_to_end, watermarks
 from trainhouse.events.node import NodeHeartbeat, NodeKeyed
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.signing import Signature, signature_of
 from trainhouse.events.topics import HEARTBEATS, NODE_KEYS
-from trainhouse.events.vetting import Known, VettingRules, key_that_counts, refusal
-from trainhouse.projections.reader import PATIENCE, projector_consumer
+from trainhouse.events.vetting import Known, VettingRules, key_that_counts, keys_told, refusal
+from trainhouse.projections.reader import PATIENCE, projector_consumer, record_of
 from trainhouse.projections.record import Record
 
 _FOR_EVER_MS = 2**63
@@ -98,14 +96,6 @@ class KafkaNodeKeys(NodeKeys):
         self._reader.close()
 
     def _read(self, start: int) -> None:
-        for message in read_to_end(self._reader, NODE_KEYS, [0], starts={0: start}):
-            record = record_of(message)
-            if record.value is None:
-                continue
-            try:
-                event = decode(record.value, record.headers).event
-            except InvalidEvent as error:
-                log.warning("no key of a node; passed over", offset=record.offset, error=str(error))
-                continue
-            if isinstance(event, NodeKeyed):
-                self.note(event)
+        records = map(record_of, read_to_end(self._reader, NODE_KEYS, [0], starts={0: start}))
+        for event in keys_told((record.value, record.headers) for record in records):
+            self.note(event)

@@ -5,7 +5,7 @@ Holds: what is killed is killed at a real insert; an insert that is cut inside l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from trainhouse.events.telemetry import LogLines, StepMetrics
 from trainhouse.projections.built import Builder
 from trainhouse.projections.clickhouse import EXACT_INSERT, ClickHouse, ConnectClickHouse, connect_embedded
 from trainhouse.projections.facts import FactsBuilder
+from trainhouse.projections.hashes import TableHash, differences
 from trainhouse.projections.lane import Lane, Pace
 from trainhouse.projections.memory import MemoryLog, MemorySource
 from trainhouse.projections.migrate import migrate
@@ -120,19 +121,45 @@ def of_lane(log: MemoryLog, spec: LaneSpec) -> MemoryLog:
     return found
 
 
-def lane_of(name: str, clickhouse: ClickHouse, log: MemoryLog, max_records: int = 4) -> Lane:
+def lane_of(name: str, clickhouse: ClickHouse, log: MemoryLog, max_records: int = 4, keys: NodeKeys | None = None) -> Lane:
     spec = spec_of(name)
-    builder = spec.builder(read_schemas(clickhouse, TABLES), NodeKeys())
+    builder = spec.builder(read_schemas(clickhouse, TABLES), keys or NodeKeys())
     return Lane(name, MemorySource(of_lane(log, spec), max_records), clickhouse, builder, Pace(0, 0))
 
 
-def drain(name: str, clickhouse: ClickHouse, log: MemoryLog, max_records: int = 4) -> None:
+def drain(name: str, clickhouse: ClickHouse, log: MemoryLog, max_records: int = 4, keys: NodeKeys | None = None) -> None:
     """One life of a lane: recovers, then ingests all that is there."""
-    lane = lane_of(name, clickhouse, log, max_records)
+    lane = lane_of(name, clickhouse, log, max_records, keys)
     lane.recover()
     while records := lane._source.poll(0):
         lane.ingest(records)
     lane._positions.settle()
+
+
+def alike_however_cut(
+    folder: Path,
+    live: Callable[[Any, int], None],
+    shown: Callable[[ConnectClickHouse], list[TableHash]],
+    cuts: Iterable[int],
+    how: str,
+    sizes: tuple[int, int],
+) -> None:
+    """A life by any batches gives the same tables, and so does one that ends at an insert and is followed by another.
+
+    `live` takes a connection and how many records are read at once, for the two lives of a cut from `sizes`; `how` is that of `Killing`.
+    """
+    found = []
+    for at_once in (1, 100):
+        with engine_in(folder / f"by-{at_once}") as clickhouse:
+            live(clickhouse, at_once)
+            found.append(shown(clickhouse))
+    for at_insert in cuts:
+        with engine_in(folder / f"cut-{at_insert}") as clickhouse:
+            with pytest.raises(Killed):
+                live(Killing(clickhouse, at_insert, how), sizes[0])
+            live(clickhouse, sizes[1])
+            found.append(shown(clickhouse))
+    assert all(differences(found[0], other) == [] for other in found[1:])
 
 
 def append(log: MemoryLog, topic: str, event: Event, event_id: str) -> None:

@@ -20,6 +20,7 @@ import orjson
 import structlog
 from aiohttp import web
 
+from trainhouse.events.audit_texts import whole_characters
 from trainhouse.projections.endpoint.door import AUTHENTICATION_FAILED, Account, Door
 from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, Answer
 from trainhouse.projections.endpoint.request import GUEST_HEADER, MAX_QUERY_BYTES, Query, pack, read_query
@@ -271,7 +272,7 @@ def _headers(query_id: str, answer: Answer) -> dict[str, str]:
 
 
 def _error(refused: QueryRefused, query_id: str) -> web.Response:
-    text = str(refused).encode("utf-8", "replace").decode()  # a head may hold any bytes, and refusals quote from it
+    text = whole_characters(str(refused))  # refusals quote from heads
     if not text.startswith("Code: "):
         text = f"Code: {refused.code}. DB::Exception: {text}"
     headers = {"X-ClickHouse-Exception-Code": str(refused.code), "X-ClickHouse-Query-Id": query_id, "Content-Type": _TEXT}

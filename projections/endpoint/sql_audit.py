@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, Event
 from trainhouse.events.audit_texts import cut, kept_back, statement_text
-from trainhouse.events.counts import MINUTE_MS, TOGETHER, Count, Counts
+from trainhouse.events.counts import TOGETHER, Count, Counts, PerMinute
 from trainhouse.projections.endpoint.door import Account
 from trainhouse.projections.endpoint.request import Query
 from trainhouse.projections.errors import QueryRefused
@@ -97,7 +97,7 @@ class SqlAudit:
         self._clock_ms = clock_ms
         self._counts: Counts[_Kind, dict[str, str]] = Counts(PER_MINUTE, MAX_KINDS, stays=True, window_ms=WINDOW_MS)
         self._refusals: Counts[tuple[int, str, str], str] = Counts(REFUSALS_PER_MINUTE, MAX_REFUSED_KINDS, stays=False)
-        self._failures_ms = self._failures = 0
+        self._failures = PerMinute(FAILURES_PER_MINUTE)
 
     def began(self, account: Account, address: str, query: Query) -> Asked:
         """A question that is about to run. Raises QueryRefused where it must be told and cannot be."""
@@ -119,7 +119,7 @@ class SqlAudit:
     def ended(self, asked: Asked, ended: Ended, took_s: float) -> None:
         """A question that was answered, refused or broken off."""
         now_ms = self._clock_ms()
-        if not asked.access_id and not asked.counted and ended.status >= 400 and self._may_tell_failure(now_ms):
+        if not asked.access_id and not asked.counted and ended.status >= 400 and self._failures.may(now_ms):
             asked = self._told(asked, now_ms, "it was asked before")
         if asked.access_id:
             about = {"rows": ended.rows, "size_bytes": ended.size_bytes, "took_ms": round(took_s * 1000), "status": ended.status}
@@ -151,12 +151,6 @@ class SqlAudit:
         for refused, count in self._refusals.due(now_ms):
             self._way.offer(_refusal(refused, count, now_ms))
         self._way.turn()
-
-    def _may_tell_failure(self, now_ms: int) -> bool:
-        if not 0 <= now_ms - self._failures_ms < MINUTE_MS:
-            self._failures_ms, self._failures = now_ms, 0
-        self._failures += 1
-        return self._failures <= FAILURES_PER_MINUTE
 
     def _told(self, asked: Asked, now_ms: int, why: str, *, must: bool = False) -> Asked:
         access_id = secrets.token_hex(8)

@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.waiting import until
 from trainhouse.deploy.local.ports import free_port
-from trainhouse.scheduler.core.blame.recorder import told
+from trainhouse.scheduler.core.blame.recorder import Told, told
 from trainhouse.workers.agent.recorder import words_of
 from trainhouse.workers.launcher.ports import RankPaths
 
@@ -42,25 +43,34 @@ while True:
 def test_a_stuck_rank_tells_where_it_is_when_it_is_told_to_end(tmp_path: Path) -> None:
     script = tmp_path / "rank.py"
     script.write_text(SCRIPT)
-    about = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    ranks = [subprocess.Popen([sys.executable, str(script), str(tmp_path)], env=os.environ | about | {"RANK": str(r)}) for r in (0, 1)]
+    about = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    outputs = [tmp_path / f"output-{r}" for r in (0, 1)]
+    ranks = [started(script, about | {"RANK": str(r)}, output) for r, output in enumerate(outputs)]
     paths = RankPaths(tmp_path)
+
+    def state() -> str:
+        return "\n".join(f"rank {r} ({ranks[r].poll()}): {words_of(paths.recorder(r), r)}\n{outputs[r].read_text()}" for r in (0, 1))
+
+    def both_told() -> Told | None:
+        """What the two dumps say together: rank 0 enters its last collective a moment after it says that it is ready, and a dump
+        of that moment has the one before, which rank 1 has done too."""
+        for rank in ranks:
+            rank.send_signal(signal.SIGTERM)
+        words = [words_of(paths.recorder(r), r) for r in (0, 1)]
+        found = told(words)
+        return found if all(words) and found is not None and found.absent == (1,) else None
+
     try:
-        until(lambda: all((tmp_path / f"ready-{r}").exists() for r in (0, 1)), "both ranks are up", 200)
-
-        def both_told() -> bool:
-            for rank in ranks:
-                rank.send_signal(signal.SIGTERM)
-            found = told(words_of(paths.recorder(r), r) for r in (0, 1))
-            return found is not None and found.absent == (1,)
-
-        # Rank 0 is in the collective a moment after it says that it is ready.
-        until(both_told, "the dumps say that rank 1 never came", 60)
+        until(lambda: all((tmp_path / f"ready-{r}").exists() for r in (0, 1)), lambda: f"both ranks are up; {state()}", 200)
+        found = until(both_told, lambda: f"the dumps say that rank 1 never came; {state()}", 60)
         assert all(rank.poll() is None for rank in ranks)
     finally:
         for rank in ranks:
             rank.kill()
             rank.wait()
-    found = told(words_of(paths.recorder(r), r) for r in (0, 1))
-    assert found is not None
     assert "collective 3" in found.sentence and "rank 0 waits for rank 1" in found.sentence and "all_reduce" in found.sentence
+
+
+def started(script: Path, environment: Mapping[str, str], output: Path) -> subprocess.Popen[bytes]:
+    with output.open("wb") as written:
+        return subprocess.Popen([sys.executable, str(script), str(script.parent)], env=environment, stdout=written, stderr=written)

@@ -29,6 +29,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.archive.reading import RECORDED
 from trainhouse.events.commands import masked_command
+from trainhouse.events.counts import MINUTE_MS
 from trainhouse.events.grants import TOPIC, WRITE, allowed
 from trainhouse.events.node_audit import Outcome
 from trainhouse.events.secretnames import SecretName
@@ -40,7 +41,7 @@ from trainhouse.projections.migrate import migrate
 from trainhouse.projections.record import Record
 from trainhouse.projections.registry import FACTS, TABLES
 from trainhouse.projections.schema import read_schemas
-from trainhouse.workers.agent.accesses import MINUTE_MS, REFUSALS_PER_MINUTE, WITHHELD, Asker, NodeAudit
+from trainhouse.workers.agent.accesses import REFUSALS_PER_MINUTE, WITHHELD, Asker, NodeAudit
 from trainhouse.workers.agent.core import AgentState, AttemptKey, LocalAttempt
 from trainhouse.workers.agent.core.state import Running
 from trainhouse.workers.agent.errors import NotLaunchable

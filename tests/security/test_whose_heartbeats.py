@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.projecting import Killed, Killing, engine_in, spec_of
+from tests.projecting import alike_however_cut, drain
 from tests.security.test_whose_nodes import A, B, beat
 from trainhouse.events import NodeHeartbeat, NodeKeyed, encode, envelope_of, topics
 from trainhouse.events.admin import create_topics
@@ -20,13 +20,10 @@ from trainhouse.events.kafka import EventProducer
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.signing import SigningKey
 from trainhouse.projections.clickhouse import ClickHouse, ConnectClickHouse
-from trainhouse.projections.hashes import TableHash, differences, table_hashes
-from trainhouse.projections.lane import Lane, Pace
-from trainhouse.projections.memory import MemoryLog, MemorySource
+from trainhouse.projections.hashes import TableHash, table_hashes
+from trainhouse.projections.memory import MemoryLog
 from trainhouse.projections.node_keys import KafkaNodeKeys, NodeKeys
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import TABLES
-from trainhouse.projections.schema import read_schemas
 
 SHOWN = "SELECT node_id, incarnation FROM node_facts FINAL WHERE fact = 'beat' ORDER BY node_id"
 
@@ -101,18 +98,8 @@ def told() -> MemoryLog:
     log = MemoryLog()
     records = (said("a", A), said("b", B), said("a", B, 200, "thief"), said("b", None, 200, "thief"), said("b", B, 101, "own"))
     for record in records:
-        placed = log.append(record.topic, record.value, key=record.key, timestamp_ms=record.timestamp_ms)
-        log.records[-1] = Record(placed.topic, 0, placed.offset, placed.timestamp_ms, placed.key, placed.value, record.headers)
+        log.append(record.topic, record.value, key=record.key, timestamp_ms=record.timestamp_ms, headers=record.headers)
     return log
-
-
-def drained(clickhouse: ClickHouse, keys: NodeKeys, at_once: int) -> None:
-    builder = spec_of("beats").builder(read_schemas(clickhouse, TABLES), keys)
-    lane = Lane("beats", MemorySource(told(), at_once), clickhouse, builder, Pace(0, 0))
-    lane.recover()
-    while records := lane._source.poll(0):
-        lane.ingest(records)
-    lane.settle()
 
 
 def hashes(clickhouse: ConnectClickHouse) -> list[TableHash]:
@@ -121,19 +108,10 @@ def hashes(clickhouse: ConnectClickHouse) -> list[TableHash]:
 
 
 def test_no_table_shows_one_however_it_is_replayed(tmp_path: Path) -> None:
-    keys, found = known(keyed("a", A), keyed("b", B)), []
-    for at_once in (1, 100):
-        with engine_in(tmp_path / f"by-{at_once}") as clickhouse:
-            drained(clickhouse, keys, at_once)
-            found.append(hashes(clickhouse))
-    for at_insert in (2, 3):
-        with engine_in(tmp_path / f"cut-{at_insert}") as clickhouse:
-            with pytest.raises(Killed):
-                # Of the batch that is cut no key was known yet; its replay knows them.
-                drained(Killing(clickhouse, at_insert, "before"), keys, 5)
-            drained(clickhouse, keys, 5)
-            found.append(hashes(clickhouse))
-    assert all(differences(found[0], other) == [] for other in found[1:])
+    keys, log = known(keyed("a", A), keyed("b", B)), told()
+    alike_however_cut(
+        tmp_path, lambda clickhouse, at_once: drain("beats", clickhouse, log, at_once, keys), hashes, (2, 3), "before", (5, 5)
+    )
 
 
 @pytest.fixture

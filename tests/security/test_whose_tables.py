@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from tests.projecting import Killed, Killing, drain, engine_in, spec_of
+from tests.projecting import alike_however_cut, drain, engine_in, spec_of
 from tests.security.test_whose_nodes import STRICT, A, B, Control, registered, stopped
 from trainhouse.events import AttemptStopped, Event, NodeRegistered, encode, envelope_of, topics
 from trainhouse.events.codec import HEADERS
@@ -16,7 +16,7 @@ from trainhouse.events.signing import SigningKey
 from trainhouse.projections.clickhouse import ConnectClickHouse
 from trainhouse.projections.exporter.bus import FOLLOWED
 from trainhouse.projections.exporter.reading import Reading
-from trainhouse.projections.hashes import TableHash, differences, table_hashes
+from trainhouse.projections.hashes import TableHash, table_hashes
 from trainhouse.projections.memory import MemoryLog
 from trainhouse.projections.node_keys import NodeKeys
 from trainhouse.projections.record import Record
@@ -69,18 +69,7 @@ def shown(clickhouse: ConnectClickHouse) -> list[TableHash]:
 
 
 def test_what_was_refused_is_in_no_table_and_hides_nothing(journal: MemoryLog, tmp_path: Path) -> None:
-    hashes = []
-    for at_once in (1, 100):
-        with engine_in(tmp_path / f"by-{at_once}") as clickhouse:
-            run(clickhouse, journal, at_once)
-            hashes.append(shown(clickhouse))
-    for at_insert in (2, 3, 4):
-        with engine_in(tmp_path / f"cut-{at_insert}") as clickhouse:
-            with pytest.raises(Killed):
-                run(Killing(clickhouse, at_insert, "after"), journal, 2)
-            run(clickhouse, journal, 1)
-            hashes.append(shown(clickhouse))
-    assert all(differences(hashes[0], other) == [] for other in hashes[1:])
+    alike_however_cut(tmp_path, lambda clickhouse, at_once: run(clickhouse, journal, at_once), shown, (2, 3, 4), "after", (2, 1))
 
 
 def test_another_owners_record_of_the_same_seq_is_not_shown(journal: MemoryLog, tmp_path: Path) -> None:

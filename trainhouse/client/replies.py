@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from trainhouse.events import InvalidEvent, NodeKeyed, NodePlacement, OperationReplied, decode
+from trainhouse.events import InvalidEvent, NodePlacement, OperationReplied, decode
 from trainhouse.events.codec import Headers
 from trainhouse.events.signing import signature_of
 from trainhouse.events.topics import OPERATION_REPLIES
+from trainhouse.events.vetting import keys_told
 
 Keys = Mapping[str, frozenset[str]]
 
@@ -54,13 +55,6 @@ def nodes_of(placements: Iterable[NodePlacement]) -> dict[int, str]:
 def keys_of(told: Iterable[tuple[bytes | None, Headers]]) -> Keys:
     """The keys that count, by node, from all that was told of them, the oldest first."""
     found: dict[str, dict[str, str]] = {}
-    for value, headers in told:
-        if value is None:
-            continue
-        try:
-            event = decode(value, headers).event
-        except InvalidEvent:
-            continue
-        if isinstance(event, NodeKeyed):
-            found.setdefault(str(event.node_id), {})[str(event.pool)] = event.public_key
+    for event in keys_told(told):
+        found.setdefault(str(event.node_id), {})[str(event.pool)] = event.public_key
     return {node: frozenset(filter(None, of_pools.values())) for node, of_pools in found.items()}

@@ -15,6 +15,7 @@ from typing import Any
 
 from trainhouse.events import DumpStacks, ExecuteCommand, GangAllocated, NodeAccess
 from trainhouse.events.commands import masked_command
+from trainhouse.events.counts import MINUTE_MS, TOGETHER, PerMinute, within
 from trainhouse.events.node_audit import Outcome
 from trainhouse.workers.launcher.masker import Masker
 
@@ -22,7 +23,6 @@ EXEC, SECRET = "exec", "secret"  # pragma: allowlist secret
 MAX_TEXT_CHARS = 65_536
 MAX_RANKS = 1024
 REFUSALS_PER_MINUTE = 120
-MINUTE_MS = 60_000
 WITHHELD = "not shown: the job's secrets could not be read, so they could not be masked in it"
 
 Tell = Callable[[NodeAccess], None]
@@ -63,8 +63,7 @@ class NodeAudit:
     tell: Tell
     clock_ms: Callable[[], int]
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _minute_ms: int = 0
-    _told: int = 0
+    _rate: PerMinute = field(default_factory=lambda: PerMinute(REFUSALS_PER_MINUTE))
     _held: int = 0
     _held_since_ms: int = 0
 
@@ -78,13 +77,10 @@ class NodeAudit:
         """Tells of a refusal, or counts it."""
         now_ms = self.clock_ms()
         with self._lock:
-            if not 0 <= now_ms - self._minute_ms < MINUTE_MS:
-                self._minute_ms, self._told = now_ms, 0
-            if self._told >= REFUSALS_PER_MINUTE:
+            if not self._rate.may(now_ms):
                 self._held_since_ms = self._held_since_ms if self._held else now_ms
                 self._held += 1
                 return
-            self._told += 1
         self.turn(now_ms, at_once=True)
         self.tell(self._event(Outcome.REFUSED, access, action, who, about, now_ms))
 
@@ -92,10 +88,10 @@ class NodeAudit:
         """Tells what was counted; to be called now and then."""
         with self._lock:
             count, since_ms = self._held, self._held_since_ms
-            if not count or (not at_once and 0 <= now_ms - since_ms < MINUTE_MS):
+            if not count or (not at_once and within(MINUTE_MS, since_ms, now_ms)):
                 return
             self._held = 0
-        who = Asker(why="many different ones, counted together")
+        who = Asker(why=TOGETHER)
         self.tell(self._event(Outcome.REFUSED, "", "many", who, {"count": count, "since_ms": since_ms}, now_ms))
 
     def _event(self, outcome: Outcome, access: str, action: str, who: Asker, about: dict[str, Any], now_ms: int) -> NodeAccess:
