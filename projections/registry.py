@@ -104,6 +104,7 @@ TABLES = (
     "artifacts_rows",
     "audit_rows",
     "node_keys_rows",
+    "node_key_history_rows",
     "tracked_runs_rows",
     "tracked_changes_rows",
     "parameters_rows",

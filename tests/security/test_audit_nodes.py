@@ -224,19 +224,34 @@ def record(topic: str, envelope: Envelope, offset: int, key: SigningKey | None =
 
 def test_the_view_says_whether_the_node_itself_told_it(tmp_path: Path) -> None:
     own, other = SigningKey.made(), SigningKey.made()
-    keyed = NodeKeyed.model_validate({"node_id": "n", "pool": "p", "public_key": own.public_key, "at_ms": 1})
-    records = [record(NODE_KEYS, envelope_of(keyed, id="k", source="s", now_ms=1), 0)]
-    for offset, (key, topic) in enumerate([(own, ""), (other, ""), (None, ""), (own, CONTROL)]):
-        fields = {"at_ms": NOW_MS, "since_ms": NOW_MS, "outcome": "ended", "access": "exec", "action": "ExecuteCommand", "node_id": "n"}
+    signed = [(own, "", NOW_MS), (other, "", NOW_MS), (None, "", NOW_MS), (own, CONTROL, NOW_MS)]
+    found = shown(tmp_path, [(1, own)], signed)
+    assert [row[1] for row in found] == ["node", "another key", "unsigned", "unsigned"]
+    assert found[0][2:] == ("ana", 3, [1], "j", "id")
+
+
+def test_the_view_judges_by_the_key_of_that_time_once_it_was_forgotten(tmp_path: Path) -> None:
+    own, other = SigningKey.made(), SigningKey.made()
+    signed = [(own, "", NOW_MS - 2), (own, "", NOW_MS + 2), (other, "", NOW_MS + 2), (other, "", NOW_MS - 2), (own, "", 0)]
+    found = shown(tmp_path, [(1, own), (NOW_MS, None), (NOW_MS + 1, other)], signed)
+    assert [row[1] for row in found] == ["node", "another key", "node", "node", "another key"]
+
+
+def shown(folder: Path, keys: list[tuple[int, SigningKey | None]], signed: list[tuple[SigningKey | None, str, int]]) -> list[Any]:
+    """What the view says of accesses that a node told: `keys` by time; `signed` by what key, for what topic, at what time."""
+    records = []
+    for offset, (at_ms, known) in enumerate(keys):
+        keyed = NodeKeyed.model_validate({"node_id": "n", "pool": "p", "public_key": known.public_key if known else "", "at_ms": at_ms})
+        records.append(record(NODE_KEYS, envelope_of(keyed, id=f"k{offset}", source="s", now_ms=1), offset))
+    for offset, (key, topic, at_ms) in enumerate(signed):
+        fields = {"at_ms": at_ms, "since_ms": at_ms, "outcome": "ended", "access": "exec", "action": "ExecuteCommand", "node_id": "n"}
         access = NodeAccess.model_validate(fields | {"job_id": "j", "ranks": [1], "exit_code": 3, "sub": "ana", "text": "id"})
         records.append(record(NODE_AUDIT, envelope_of(access, id=f"e{offset}", source="s", now_ms=1), offset, key, topic))
-    clickhouse = connect_embedded(tmp_path / "clickhouse", 1024**3, 2)
+    clickhouse = connect_embedded(folder / "clickhouse", 1024**3, 2)
     try:
         migrate(clickhouse)
         for name, table in FactsBuilder(FACTS, read_schemas(clickhouse, TABLES)).build(records, {}).tables.items():
             clickhouse.insert(name, table, name)
-        found = clickhouse.rows("SELECT event_id, vouched, user, exit_code, ranks, job_id, text FROM audit ORDER BY event_id")
-        assert [row[1] for row in found] == ["node", "another key", "unsigned", "unsigned"]
-        assert found[0][2:] == ("ana", 3, [1], "j", "id")
+        return clickhouse.rows("SELECT event_id, vouched, user, exit_code, ranks, job_id, text FROM audit ORDER BY event_id")
     finally:
         clickhouse.close()

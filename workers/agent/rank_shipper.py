@@ -142,7 +142,7 @@ class RankShipper:
         for found in cut.events:
             told = self.who.told(found, now_ms)
             if told is None:
-                log.warning("a spool holds an event that no rank may tell; passing over it", event_name=found.name, job=self.who.job_id)
+                log.warning("a spool holds an event that no rank may tell; passing over it", offset=found.offset, job=self.who.job_id)
                 continue
             records.append(told)
             if isinstance(told[1], CheckpointCompleted):
