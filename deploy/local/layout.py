@@ -19,7 +19,7 @@ from trainhouse.deploy.local.errors import FolderUnusable
 from trainhouse.deploy.local.ports import LOOPBACK, free_ports
 from trainhouse.deploy.local.runtime import runtime_dir
 from trainhouse.deploy.local.store import StorePorts
-from trainhouse.private_files import write_private
+from trainhouse.private_files import write_once, write_private
 
 BASE_PORT = 19_090
 # Offsets from the base: all ports of a stack, in one place.
@@ -122,12 +122,14 @@ class StackFolder:
         return self.root / name
 
     def make(self) -> None:
-        """Make the folder; FolderUnusable when it can't be made or written. Its files are for their owner alone."""
+        """Make the folder; FolderUnusable when it can't be made or written. Its files are for their owner alone, and where it lies in a
+        checkout, git leaves them out: they hold keys and passwords."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             self.root.chmod(0o700)
             self.logs.mkdir(exist_ok=True)
             self.lock_file.touch(mode=0o600)
+            write_once(self.root / ".gitignore", b"*\n")
         except OSError as error:
             raise FolderUnusable(
                 f"the data folder {self.root} cannot be used: {error.strerror}; name another by `--data-dir DIR` or TRAINHOUSE_DATA_DIR"

@@ -11,6 +11,7 @@ import pytest
 from trainhouse.client import code
 from trainhouse.client.code import pack
 from trainhouse.client.errors import CodeTooLarge, CodeUnreadable
+from trainhouse.deploy.local.layout import StackFolder
 
 
 def names(archive: bytes) -> list[str]:
@@ -76,6 +77,17 @@ def test_with_git_what_git_would_see(tmp_path: Path) -> None:
     assert packed.git_commit == clean.git_commit
     assert packed.git_diff is not None
     assert b"+print('changed')" in packed.git_diff
+
+
+def test_a_stacks_folder_of_any_name_is_neither_packed_nor_committed(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    StackFolder(tmp_path / "mine").make()
+    (tmp_path / "mine/credentials.toml").write_text("x")
+    (tmp_path / "train.py").write_text("x")
+    assert names(pack(tmp_path).archive) == ["train.py"]
+    (tmp_path / "mine/.gitignore").write_text("*\n!shared.md\n")
+    StackFolder(tmp_path / "mine").make()
+    assert "shared.md" in (tmp_path / "mine/.gitignore").read_text(), "what its owner wrote there stays"
 
 
 @pytest.mark.parametrize("place", [".trainhouse", "work/.trainhouse"])
