@@ -19,7 +19,7 @@ from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import EventProducer
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.signing import SigningKey
-from trainhouse.projections.clickhouse import ClickHouse, ConnectClickHouse
+from trainhouse.projections.clickhouse import ConnectClickHouse
 from trainhouse.projections.hashes import TableHash, table_hashes
 from trainhouse.projections.memory import MemoryLog
 from trainhouse.projections.node_keys import KafkaNodeKeys, NodeKeys
