@@ -42,10 +42,12 @@ class BenchStack:
 
 
 @contextmanager
-def bench_stack(slots: int = 2) -> Iterator[BenchStack]:
-    """Starts a stack in a temporary folder on free ports; stops and removes it."""
+def bench_stack(slots: int = 2, **settings: str) -> Iterator[BenchStack]:
+    """Starts a stack in a temporary folder on free ports, with more environment variables; stops and removes it."""
     folder = Path(tempfile.mkdtemp(prefix="trainhouse-bench-"))
-    base = {k: v for k, v in os.environ.items() if not k.startswith("TRAINHOUSE_")} | {"TRAINHOUSE_DATA_DIR": str(folder / "data")}
+    base = (
+        {k: v for k, v in os.environ.items() if not k.startswith("TRAINHOUSE_")} | {"TRAINHOUSE_DATA_DIR": str(folder / "data")} | settings
+    )
     stack = BenchStack(folder / "data", base)
     try:
         stack.trainhouse("up", "--detach", "--ports", "auto", "--slots", str(slots))
