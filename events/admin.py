@@ -1,13 +1,20 @@
 """Creates the topics of the table on a cluster; tells one topic from another of the same name.
 
-Holds: idempotent; an existing topic keeps its partitions (they can never change: a pool's partition is for ever).
+Holds: idempotent; an existing topic keeps its partitions (they can never change: a pool's partition is for ever), and is given the
+settings in `Topic.extra` where it has others, since readers rely on them.
 """
 
 import time
 from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.project_topics import TOPICS_COUNT_AFTER_S, topics_of
@@ -55,6 +62,7 @@ def _create(settings: KafkaSettings, wanted: Sequence[Topic], timeout_s: float) 
         for t in wanted
         if t.name not in existing
     ]
+    _set(admin, [t for t in wanted if t.extra and t.name in existing], timeout_s)
     if not missing:
         return []
     for future in admin.create_topics(missing, operation_timeout=timeout_s).values():
@@ -64,6 +72,34 @@ def _create(settings: KafkaSettings, wanted: Sequence[Topic], timeout_s: float) 
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
     return [t.topic for t in missing]
+
+
+def _set(admin: AdminClient, wanted: Sequence[Topic], timeout_s: float) -> None:
+    """Gives topics that an older version made the settings that readers rely on."""
+    asked = {ConfigResource(ConfigResource.Type.TOPIC, t.name): t.extra for t in wanted}
+    if not asked:
+        return
+    try:
+        found = {resource: future.result(timeout_s) for resource, future in admin.describe_configs(list(asked)).items()}
+        other = [
+            ConfigResource(
+                ConfigResource.Type.TOPIC,
+                resource.name,
+                incremental_configs=[
+                    ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in extra.items()
+                ],
+            )
+            for resource, extra in asked.items()
+            if any(found[resource][name].value != value for name, value in extra.items())
+        ]
+        for future in (admin.incremental_alter_configs(other) if other else {}).values():
+            future.result(timeout_s)
+    except KafkaException as error:
+        raise BusUnavailable(f"the settings of topics could not be made what readers rely on: {error}") from error
+
+
+def _entry(name: str, value: str) -> ConfigEntry:
+    return ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
 
 
 def topic_id(settings: KafkaSettings, topic: str, timeout_s: float = 15.0) -> str:

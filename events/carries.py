@@ -204,6 +204,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         SignatureRefused,
     ),
     topics.METRICS: (StepMetrics,),
+    topics.TRACKED_METRICS: (StepMetrics,),
     topics.TRACKING: (
         ExperimentChanged,
         TrackedRunBegun,
@@ -212,8 +213,8 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         TagsChanged,
         ArtifactLogged,
         InputsLogged,
-        EnvironmentCaptured,
     ),
+    topics.ENVIRONMENTS: (EnvironmentCaptured,),
     topics.CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointRestored, CheckpointPruned),
     topics.LOGS: (LogLines,),
     topics.STATUS: (JobStatus, JobRejected),

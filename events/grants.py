@@ -46,7 +46,7 @@ class Grant:
 # What the projector reads: all that tables and lineage are made of.
 _HISTORY = (
     *(t.JOBS, t.CONTROL, t.DECISIONS, t.ALLOCATIONS, t.POOLS, t.POLICIES, t.PROJECTS, t.HEARTBEATS, t.VERDICTS, t.METRICS, t.TRACKING),
-    t.CHECKPOINTS,
+    *(t.TRACKED_METRICS, t.ENVIRONMENTS, t.CHECKPOINTS),
     *(t.LOGS, t.STATUS, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.AUDIT, t.NODE_AUDIT, t.TOKENS, t.SERVICES),
     *(t.DEAD_LETTERS, t.NODE_KEYS),
 )
@@ -83,17 +83,17 @@ PRINCIPALS: dict[str, Needs] = {
     "gateway": Needs(
         # The journal has a job's spec as it was submitted, to run it again.
         reads=(t.STATUS, t.TOKENS, t.PROJECTS, t.DECISIONS),
-        writes=(t.JOBS, t.TRACKING, t.METRICS, t.AUDIT, t.TOKENS),
+        writes=(t.JOBS, t.TRACKING, t.TRACKED_METRICS, t.AUDIT, t.TOKENS),
         describes=_HISTORY,
         groups=("trainhouse-reader",),
     ),
     "agent": Needs(
         reads=(t.ALLOCATIONS, t.POOLS, t.VERDICTS, t.OPERATIONS, t.NODE_KEYS),
-        writes=(t.CONTROL, t.HEARTBEATS, t.METRICS, t.TRACKING, t.CHECKPOINTS, t.LOGS, t.OPERATION_REPLIES, t.NODE_AUDIT),
+        writes=(t.CONTROL, t.HEARTBEATS, t.METRICS, t.ENVIRONMENTS, t.CHECKPOINTS, t.LOGS, t.OPERATION_REPLIES, t.NODE_AUDIT),
         groups=("trainhouse-reader",),
     ),
     "exporter": Needs(
-        reads=(t.JOBS, t.DECISIONS, t.ALLOCATIONS, t.STATUS, t.CHECKPOINTS, t.TRACKING, t.TRACES),
+        reads=(t.JOBS, t.DECISIONS, t.ALLOCATIONS, t.STATUS, t.CHECKPOINTS, t.TRACKING, t.TRACES, t.NODE_KEYS),
         writes=(t.TRACES,),
         groups=("trainhouse-exporter",),
     ),

@@ -5,6 +5,7 @@ Holds: topics are created from here and nowhere else; auto-creation is off.
 
 from dataclasses import dataclass, field
 
+DEFAULT_DAYS = 90
 HEARTBEAT_DAYS = 3
 DAY_MS = 86_400_000
 MAX_INPUT_BYTES = 256 * 1024
@@ -26,7 +27,9 @@ HEARTBEATS = "trainhouse.heartbeats"
 NODE_KEYS = "trainhouse.node-keys"
 VERDICTS = "trainhouse.verdicts"
 METRICS = "trainhouse.metrics"
+TRACKED_METRICS = "trainhouse.tracked-metrics"
 TRACKING = "trainhouse.tracking"
+ENVIRONMENTS = "trainhouse.environments"
 CHECKPOINTS = "trainhouse.checkpoints"
 LOGS = "trainhouse.logs"
 STATUS = "trainhouse.status"
@@ -44,9 +47,12 @@ TOKENS = "trainhouse.tokens"
 TRACES = "trainhouse.traces"
 SERVICES = "trainhouse.services"
 DEAD_LETTERS = "trainhouse.dead-letters"
+# Where points of jobs and runs are.
+POINT_TOPICS = (METRICS, TRACKED_METRICS)
 
 
-# A journal's entries carry the broker's time, so that an owner whose clock is off finds out.
+# A journal's entries carry the broker's time, so that an owner whose clock is off finds out. So does what ranks tell: nothing can be dated
+# back to when a key counted that was forgotten since.
 LOG_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 
@@ -57,7 +63,7 @@ class Topic:
     name: str
     key: str
     carries: str
-    retention_days: int | None = 90
+    retention_days: int | None = DEFAULT_DAYS
     compacted: bool = False
     max_message_bytes: int = 1024 * 1024
     public: bool = False
@@ -134,23 +140,31 @@ TOPICS: tuple[Topic, ...] = (
         "NodeKeyed: the public key of each node",
         compacted=True,
         single_partition=True,
-        # The keys of before stay for as long as there are heartbeats that they signed: tables that are built anew show those too.
-        extra={"min.compaction.lag.ms": str(HEARTBEAT_DAYS * DAY_MS)},
+        # The keys of before stay for as long as there are records that they signed: tables that are built anew show those too.
+        extra={"min.compaction.lag.ms": str(DEFAULT_DAYS * DAY_MS)},
     ),
     Topic(
         VERDICTS,
         "node or job",
         "the detector's verdicts; NodeRestricted, NodeNoticed, NodeProbed, FailureBlamed",
     ),
-    Topic(METRICS, "job", "StepMetrics, many points in one record", retention_days=3),
+    Topic(METRICS, "job", "StepMetrics of ranks, many points in one record, signed by their node", retention_days=3, extra=LOG_TIME),
+    Topic(TRACKED_METRICS, "job", "StepMetrics that clients log, by the gateway or an import", retention_days=3),
     Topic(
         TRACKING,
         "job, or experiment",
-        "runs that Trainhouse did not schedule, parameters, tags, artifacts, environments",
+        "runs that Trainhouse did not schedule, parameters, tags, artifacts",
         max_message_bytes=2 * 1024 * 1024,
     ),
-    Topic(CHECKPOINTS, "job", "CheckpointStarted, -Completed, -Failed, -Restored, -Pruned"),
-    Topic(LOGS, "job", "LogLines", retention_days=3),
+    Topic(
+        ENVIRONMENTS,
+        "job",
+        "EnvironmentCaptured: where a rank ran, signed by its node",
+        max_message_bytes=2 * 1024 * 1024,
+        extra=LOG_TIME,
+    ),
+    Topic(CHECKPOINTS, "job", "CheckpointStarted, -Completed, -Failed, -Restored, -Pruned, signed by a node of the job", extra=LOG_TIME),
+    Topic(LOGS, "job", "LogLines, signed by their node", retention_days=3, extra=LOG_TIME),
     Topic(
         STATUS,
         "job, or event id of a rejection",

@@ -13,7 +13,8 @@ from trainhouse.events.ids import JobId
 class JobTraced(Event, type="trainhouse.job.traced.v1"):
     """One job that has not ended, as the exporter knows it. Times are milliseconds since 1970.
 
-    `trace_id`, `parent_id`: in hexadecimal, the parent '' where the submission named none. `started_ms`: by node. `told`: the spans of
+    `trace_id`, `parent_id`: in hexadecimal, the parent '' where the submission named none. `started_ms`: by node.
+    `nodes`: those that the attempt was given. `told`: the spans of
     the attempt that were told already. `running`: the attempt has begun and not ended.
     """
 
@@ -30,6 +31,7 @@ class JobTraced(Event, type="trainhouse.job.traced.v1"):
     waits_since_ms: int
     attempt: int = 0
     epoch: int = 0
+    nodes: tuple[str, ...] = ()
     begun_ms: int = 0
     allocated_ms: int = 0
     published_ms: int = 0

@@ -1,13 +1,14 @@
 """The rows of one batch, ready to insert, and how a builder makes them.
 
-Holds: a builder is a pure function of (records, marks): a replay of the same records with the same marks gives the same tables. That of
-heartbeats alone depends on the nodes' keys besides (heartbeats.py says why that does no harm).
+Holds: a builder is a pure function of (records, marks): a replay of the same records with the same marks gives the same tables. Those of
+heartbeats and of what ranks tell depend on the nodes' keys besides: tables collapse repeats by their key, or are counted (repair.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Protocol
 
 import pyarrow as pa
@@ -30,6 +31,9 @@ class Built:
 
 class Builder(Protocol):
     """Turns a batch of records into rows; never raises for what a record holds."""
+
+    def ready(self, records: Sequence[Record], stop: Event) -> bool:
+        """Before a batch is begun: waits until all is known that `build` needs. False where `stop` was set before; the batch waits then."""
 
     def streams(self, records: Sequence[Record]) -> list[str]:
         """The streams whose marks `build` needs; empty where nothing is trimmed."""

@@ -46,6 +46,9 @@ class OnlyTables:
         self._builder = builder
         self._tables = frozenset(tables)
 
+    def ready(self, records: Sequence[Record], stop: Event) -> bool:
+        return self._builder.ready(records, stop)
+
     def streams(self, records: Sequence[Record]) -> list[str]:
         return self._builder.streams(records)
 
@@ -97,6 +100,8 @@ class CatchUpLane:
         while not stop.is_set():
             began_s = time.monotonic()
             records = self._source.poll(0)
+            if records and not self._lane.ready(records, stop):
+                break
             if records:
                 self._lane.ingest(records)
             elif self._source.finished:

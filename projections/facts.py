@@ -8,6 +8,7 @@ column cannot hold is no fault of ours, however often: agents and programs of st
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +33,9 @@ class FactsBuilder:
     def __init__(self, functions: Mapping[str, Sequence[RowsFunction]], schemas: Mapping[str, pa.Schema]) -> None:
         self._functions = functions
         self._schemas = schemas
+
+    def ready(self, records: Sequence[Record], stop: Event) -> bool:
+        return True
 
     def streams(self, records: Sequence[Record]) -> list[str]:
         return []

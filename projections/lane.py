@@ -84,6 +84,8 @@ class Lane:
                 self._positions.settle()
                 continue
             records = self._with_kept(records)
+            if not self.ready(records, stop):
+                break
             self.ingest(records)
             took_s = time.monotonic() - began
             self._meters.ingested(self.name, records, took_s)
@@ -106,6 +108,10 @@ class Lane:
         self._next = dict(standing.next_offsets)
         self._number = standing.next_number
         self._source.start(self._next)
+
+    def ready(self, records: Sequence[Record], stop: Event) -> bool:
+        """Waits until the batch can be built; False where `stop` was set before, and then it is read again after a restart. Blocks."""
+        return self._builder.ready(records, stop)
 
     def ingest(self, records: Sequence[Record]) -> None:
         """Writes one batch."""
@@ -152,7 +158,7 @@ class Lane:
     def _with_kept(self, records: Sequence[Record]) -> list[Record]:
         """What was kept back and what came after it; nothing is kept any more."""
         kept, self._kept, self._kept_marks = self._kept, [], {}
-        return [*kept, *records]
+        return [*kept, *records] if kept else list(records)
 
     def _write(self, batch: Batch, records: Sequence[Record], replay: bool) -> None:
         before = self._marks.for_batch(self._builder.streams(records), batch.number)

@@ -6,16 +6,19 @@ Holds: a line is stored once, however its file was cut.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Event
 
 import numpy as np
 import pyarrow as pa
 
 from trainhouse.events.telemetry import LogLines
+from trainhouse.events.topics import LOGS
 from trainhouse.projections.built import Built
-from trainhouse.projections.metrics import parse_all, tables_of
+from trainhouse.projections.metrics import tables_of
 from trainhouse.projections.record import Record, clamp_ms
 from trainhouse.projections.rows.dead_letters import unreadable_row
-from trainhouse.projections.telemetry import DAMAGE, Cut, Damaged, Runs, first_new
+from trainhouse.projections.senders import Senders
+from trainhouse.projections.telemetry import DAMAGE, Cut, Damaged, Runs, Sifter, first_new
 
 TABLE = "logs"
 
@@ -23,14 +26,18 @@ TABLE = "logs"
 class LogsBuilder:
     """LogLines to rows. `letters` is the Arrow schema of the dead letters' table."""
 
-    def __init__(self, letters: pa.Schema) -> None:
+    def __init__(self, letters: pa.Schema, senders: Senders) -> None:
         self._letters = letters
+        self._sifter = Sifter(LogLines.event_type, LOGS, senders)
+
+    def ready(self, records: Sequence[Record], stop: Event) -> bool:
+        return self._sifter.ready(records, stop)
 
     def streams(self, records: Sequence[Record]) -> list[str]:
-        return [c.stream for c in parse_all(records, LogLines.event_type)[0]]
+        return [c.stream for c in self._sifter.sifted(records)[0]]
 
     def build(self, records: Sequence[Record], marks: dict[str, int]) -> Built:
-        cuts, letters = parse_all(records, LogLines.event_type)
+        cuts, letters = self._sifter.take(records)
         columns = _Columns()
         after = dict(marks)
         for cut in cuts:

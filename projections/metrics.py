@@ -6,6 +6,7 @@ Holds: a value is stored once, however its spool was cut; None means no value an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trainhouse.events.telemetry import StepMetrics
+from trainhouse.events.topics import METRICS
 from trainhouse.projections import seconds
 from trainhouse.projections.built import Built
 from trainhouse.projections.facts import DEAD_LETTERS_TABLE
 from trainhouse.projections.record import MAX_TIME_MS, Record, Row
 from trainhouse.projections.rows.dead_letters import unreadable_row
 from trainhouse.projections.schema import to_table
-from trainhouse.projections.telemetry import DAMAGE, Cut, Damaged, Runs, first_new, parse
+from trainhouse.projections.senders import Senders
+from trainhouse.projections.telemetry import DAMAGE, Cut, Damaged, Runs, Sifter, first_new
 
 TABLE = "step_metrics"
 Array = npt.NDArray[Any]
@@ -28,18 +31,18 @@ Array = npt.NDArray[Any]
 class MetricsBuilder:
     """StepMetrics to rows. `letters` is the Arrow schema of the dead letters' table."""
 
-    def __init__(self, letters: pa.Schema) -> None:
+    def __init__(self, letters: pa.Schema, senders: Senders) -> None:
         self._letters = letters
-        self._parsed: tuple[int, list[Cut], list[Row]] | None = None
+        self._sifter = Sifter(StepMetrics.event_type, METRICS, senders)
+
+    def ready(self, records: Sequence[Record], stop: Event) -> bool:
+        return self._sifter.ready(records, stop)
 
     def streams(self, records: Sequence[Record]) -> list[str]:
-        cuts, letters = parse_all(records, StepMetrics.event_type)
-        self._parsed = (id(records), cuts, letters)
-        return [c.stream for c in cuts]
+        return [c.stream for c in self._sifter.sifted(records)[0]]
 
     def build(self, records: Sequence[Record], marks: dict[str, int]) -> Built:
-        known, self._parsed = self._parsed, None
-        cuts, letters = known[1:] if known and known[0] == id(records) else parse_all(records, StepMetrics.event_type)
+        cuts, letters = self._sifter.take(records)
         columns = _Columns()
         after = dict(marks)
         for cut in cuts:
@@ -60,7 +63,7 @@ class _Columns:
     """Rows so far: one run for each metric of each record."""
 
     def __init__(self) -> None:
-        self._runs = Runs(("job_id", "metric", "epoch", "attempt", "rank", "node_id", "partition", "offset"))
+        self._runs = Runs(("job_id", "metric", "epoch", "attempt", "rank", "node_id", "topic", "partition", "offset"))
         self._steps: list[Array] = []
         self._times: list[Array] = []
         self._values: list[Array] = []
@@ -98,6 +101,7 @@ class _Columns:
                 data["attempt"],
                 data["rank"],
                 data["node_id"],
+                record.topic,
                 record.partition,
                 record.offset,
             )
@@ -120,22 +124,11 @@ class _Columns:
                 "time": pa.array(np.concatenate(self._times), type=pa.timestamp("ms", tz="UTC")),
                 "value": pa.array(np.concatenate(self._values)),
                 "node_id": runs.text("node_id"),
+                "source_topic": runs.text("topic"),
                 "source_partition": runs.number("partition", np.uint32),
                 "source_offset": runs.number("offset", np.uint64),
             }
         )
-
-
-def parse_all(records: Sequence[Record], event_type: str) -> tuple[list[Cut], list[Row]]:
-    """All records as cuts, and dead letters for those that are damaged."""
-    cuts: list[Cut] = []
-    letters: list[Row] = []
-    for record in records:
-        try:
-            cuts.append(parse(record, event_type))
-        except DAMAGE as error:
-            letters.append(unreadable_row(record, f"{type(error).__name__}: {error}"))
-    return cuts, letters
 
 
 def tables_of(name: str, table: pa.Table | None, letters: list[Row], schema: pa.Schema) -> dict[str, pa.Table]:

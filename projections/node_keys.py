@@ -13,13 +13,13 @@ from bisect import bisect_right
 import structlog
 
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, read_to_end, watermarks
+from trainhouse.events.kafka import TO_END, consumer, read_to_end, watermarks
 from trainhouse.events.node import NodeHeartbeat, NodeKeyed
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.signing import Signature, signature_of
 from trainhouse.events.topics import HEARTBEATS, NODE_KEYS
 from trainhouse.events.vetting import Known, VettingRules, key_that_counts, keys_told, refusal
-from trainhouse.projections.reader import PATIENCE, projector_consumer, record_of
+from trainhouse.projections.reader import PATIENCE, PROJECTOR_GROUP, record_of
 from trainhouse.projections.record import Record
 
 _FOR_EVER_MS = 2**63
@@ -31,6 +31,7 @@ class NodeKeys:
     """What is known of nodes' keys. `required`: a node that has none must sign all the same."""
 
     def __init__(self, required: bool = False) -> None:
+        self.required = required
         self._rules = VettingRules(required)
         # By node and pool, by time: from then on that key was the node's; an empty one was none.
         self._keys: dict[str, dict[str, list[tuple[int, str]]]] = {}
@@ -54,6 +55,15 @@ class NodeKeys:
             return self._refusal(beat, record, signature, before)
         return why
 
+    def keys_of(self, node_id: str, at_ms: int) -> frozenset[str]:
+        """The keys that the node has now, or had at that time, in any pool."""
+        times = self._keys.get(node_id, {}).values()
+        return frozenset(key for one in list(times) for at in (_FOR_EVER_MS, at_ms) if (key := _at(one, at)))
+
+    def nodes_of(self, public_key: str, at_ms: int) -> frozenset[str]:
+        """The nodes whose key this is now, or was at that time."""
+        return frozenset(node_id for node_id in list(self._keys) if public_key in self.keys_of(node_id, at_ms))
+
     def _refusal(self, beat: NodeHeartbeat, record: Record, signature: Signature | None, key: str) -> str:
         return refusal(self._rules, Known({beat.node_id: key}, {}), HEARTBEATS, record.value or b"", signature, beat)
 
@@ -72,9 +82,9 @@ def _at(times: list[tuple[int, str]], at_ms: int) -> str:
 class KafkaNodeKeys(NodeKeys):
     """The keys on the brokers' topic. May be shared by threads."""
 
-    def __init__(self, kafka: KafkaSettings, required: bool = False) -> None:
+    def __init__(self, kafka: KafkaSettings, required: bool = False, group: str = PROJECTOR_GROUP) -> None:
         super().__init__(required)
-        self._reader = projector_consumer(kafka, **(PATIENCE | TO_END))
+        self._reader = consumer(kafka, group=group, **(PATIENCE | TO_END))
         self._lock = threading.Lock()
         self._end = -1
 

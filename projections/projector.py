@@ -35,9 +35,12 @@ from trainhouse.projections.lane import Lane, Pace
 from trainhouse.projections.meters import LaneLag, LaneMeters, QueryMeters
 from trainhouse.projections.migrate import migrate
 from trainhouse.projections.node_keys import KafkaNodeKeys
+from trainhouse.projections.placements import LANE as DECISIONS_LANE
+from trainhouse.projections.placements import KafkaPlacements
 from trainhouse.projections.reader import KafkaSource
 from trainhouse.projections.registry import LANES, TABLES
 from trainhouse.projections.schema import read_schemas
+from trainhouse.projections.senders import Senders
 from trainhouse.projections.settings import ClickHouseSettings, ProjectorSettings
 from trainhouse.projections.threads import LaneThreads
 
@@ -95,16 +98,20 @@ def run(
         if not projector.server:
             port = stack.enter_context(_endpoint(projector, door_of(projector, clickhouse), writer, healthy, queries, kafka))
         keys = stack.enter_context(contextlib.closing(KafkaNodeKeys(kafka, projector.signatures == "required")))
+        made: dict[str, Lane] = {}
+        placements = stack.enter_context(contextlib.closing(KafkaPlacements(kafka, connect(), lambda: made[DECISIONS_LANE].next_offsets)))
+        senders = stack.enter_context(contextlib.closing(Senders(keys, placements)))
         lanes = LaneThreads(stop)
         stack.callback(lanes.join)
         for spec in LANES:
             source = KafkaSource(kafka, spec.topics, projector.batch_max_records, projector.batch_max_bytes, archive)
             linger_ms = projector.beats_linger_ms if spec.periodic else projector.batch_linger_ms
             pace = Pace(linger_ms / 1000, max(linger_ms, projector.batch_max_linger_ms) / 1000)
-            lane = Lane(spec.name, source, connect(), spec.builder(schemas, keys), pace, meters, spec.quiet_s)
+            lane = Lane(spec.name, source, connect(), spec.builder(schemas, keys, senders), pace, meters, spec.quiet_s)
             for missing in plan(writer, spec.name, spec.tables):
                 history = KafkaHistory(kafka, missing.ends, projector.batch_max_records, projector.batch_max_bytes, archive)
-                lanes.add(CatchUpLane(missing, history, connect(), spec.builder(schemas, keys)))
+                lanes.add(CatchUpLane(missing, history, connect(), spec.builder(schemas, keys, senders)))
+            made[spec.name] = lane
             behind.follow(spec.name, lambda source=source, lane=lane: source.lag_records(lane.next_offsets))  # type: ignore[misc]
             lanes.add(lane)
         _warm_up()

@@ -26,6 +26,7 @@ from trainhouse.projections.messages import good_messages
 from trainhouse.projections.positions import Range
 from trainhouse.projections.record import Record
 
+PROJECTOR_GROUP = "trainhouse-projector"
 PREFETCH_KIB = 16 * 1024
 CHUNK = 1000
 HEAR_S = 2.0
@@ -173,7 +174,7 @@ class KafkaSource:
 
 def projector_consumer(settings: KafkaSettings, **more: object) -> Consumer:
     """A consumer of the group that the projector's account on the brokers may name."""
-    return consumer(settings, group="trainhouse-projector", **more)
+    return consumer(settings, group=PROJECTOR_GROUP, **more)
 
 
 def record_of(message: Message) -> Record:

@@ -9,6 +9,7 @@ Never: opens the folder that serves, but to see that nobody holds it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -26,9 +27,12 @@ from trainhouse.projections.history import History, KafkaHistory, ends_of
 from trainhouse.projections.lane import Lane, Pace
 from trainhouse.projections.migrate import migrate
 from trainhouse.projections.node_keys import KafkaNodeKeys
+from trainhouse.projections.placements import LANE as DECISIONS_LANE
+from trainhouse.projections.placements import KafkaPlacements
 from trainhouse.projections.reader import KafkaSource
 from trainhouse.projections.registry import LANES, TABLES, LaneSpec
 from trainhouse.projections.schema import read_schemas
+from trainhouse.projections.senders import Senders
 from trainhouse.projections.settings import ProjectorSettings
 
 
@@ -44,36 +48,48 @@ class Rebuilt:
 def rebuild(
     kafka: KafkaSettings, projector: ProjectorSettings, folder: Path, stop: threading.Event, archive: ArchiveStore | None = None
 ) -> Rebuilt:
-    """Reads all topics up to their present ends into the engine in `folder`. Blocks. Raises ProjectionError, EventError."""
+    """Reads all topics up to their present ends into the engine in `folder`. Blocks. Raises ProjectionError, EventError.
+
+    Sets `stop` where a lane fails, so that no other one waits for it.
+    """
 
     def connect() -> ClickHouse:
         return connect_embedded(folder, projector.memory_bytes, projector.merge_threads)
 
-    writer = connect()
-    keys = KafkaNodeKeys(kafka, projector.signatures == "required")
-    try:
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(contextlib.closing(connect()))
+        keys = stack.enter_context(contextlib.closing(KafkaNodeKeys(kafka, projector.signatures == "required")))
         migrate(writer)
         schemas = read_schemas(writer, TABLES)
+        made: dict[str, Lane] = {}
+        placements = stack.enter_context(contextlib.closing(KafkaPlacements(kafka, connect(), lambda: made[DECISIONS_LANE].next_offsets)))
+        senders = stack.enter_context(contextlib.closing(Senders(keys, placements)))
 
-        def fill(spec: LaneSpec) -> int:
+        def lane_of(spec: LaneSpec) -> tuple[Lane, History]:
             reader = KafkaSource(kafka, spec.topics, 1, 1)
             ends = ends_of(reader)
             reader.close()
             source = KafkaHistory(kafka, ends, projector.batch_max_records, projector.batch_max_bytes, archive)
-            return fill_lane(Lane(spec.name, source, connect(), spec.builder(schemas, keys), Pace(0, 0)), source, stop)
+            made[spec.name] = Lane(spec.name, source, connect(), spec.builder(schemas, keys, senders), Pace(0, 0))
+            return made[spec.name], source
+
+        def fill(one: tuple[Lane, History]) -> int:
+            try:
+                return fill_lane(*one, stop)
+            except Exception:
+                stop.set()  # or those that wait for this one would wait for ever
+                raise
 
         for spec in LANES:
             plan(writer, spec.name, spec.tables)
         began_s = time.monotonic()
+        lanes = [lane_of(spec) for spec in LANES]
         with ThreadPoolExecutor(len(LANES)) as threads:
-            records = sum(threads.map(fill, LANES))
+            records = sum(threads.map(fill, lanes))
         elapsed_s = time.monotonic() - began_s
         if stop.is_set():
             raise ProjectionError(f"the rebuild was interrupted; the next one into {folder} goes on from there")
         return Rebuilt(records, elapsed_s, table_hashes(writer))
-    finally:
-        keys.close()
-        writer.close()
 
 
 def fill_lane(lane: Lane, source: History, stop: threading.Event) -> int:
@@ -82,6 +98,8 @@ def fill_lane(lane: Lane, source: History, stop: threading.Event) -> int:
         lane.recover()
         while not stop.is_set():
             records = source.poll(0)
+            if records and not lane.ready(records, stop):
+                break
             if records:
                 lane.ingest(records)
             elif source.finished:

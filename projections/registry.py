@@ -20,6 +20,7 @@ from trainhouse.projections.journal import JournalBuilder
 from trainhouse.projections.loglines import LogsBuilder
 from trainhouse.projections.metrics import MetricsBuilder
 from trainhouse.projections.node_keys import NodeKeys
+from trainhouse.projections.of_ranks import OfRanksBuilder
 from trainhouse.projections.record import RowsFunction
 from trainhouse.projections.reports import ReportsBuilder
 from trainhouse.projections.rows import (
@@ -37,6 +38,7 @@ from trainhouse.projections.rows import (
     minutes,
     node_keys,
     nodes,
+    placements,
     pools,
     projects,
     ranks,
@@ -46,12 +48,12 @@ from trainhouse.projections.rows import (
     tracking,
     verdicts,
 )
+from trainhouse.projections.senders import Senders
 
 FACTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.STATUS: (jobs.rows, story.rows),
     topics.JOBS: (story.rows,),
     topics.ALLOCATIONS: (attempts.rows, ranks.rows, lineage.rows, tracking.rows, story.rows),
-    topics.CHECKPOINTS: (checkpoints.rows, lineage.rows, story.rows),
     topics.VERDICTS: (nodes.rows, pools.rows, verdicts.rows, story.rows),
     topics.ALERTS: (alerts.rows,),
     topics.POOLS: (pools.rows,),
@@ -67,12 +69,19 @@ FACTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.TOKENS: (audit.rows,),
     topics.DEAD_LETTERS: (),
 }
+# What ranks tell beside points and lines: read where a node of the job signed it (senders.py).
+OF_RANKS: dict[str, tuple[RowsFunction, ...]] = {
+    topics.CHECKPOINTS: (checkpoints.rows, lineage.rows, story.rows),
+    topics.ENVIRONMENTS: (tracking.rows, lineage.rows, story.rows),
+}
 # What was said on control, as far as the scheduler took it: read from its journal (reports.py).
 REPORTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.CONTROL: (attempts.rows, ranks.rows, nodes.rows, devices.rows, checkpoints.rows, lineage.rows, specs.rows, story.rows)
 }
 BEATS: dict[str, tuple[RowsFunction, ...]] = {topics.HEARTBEATS: (ranks.rows, nodes.rows, minutes.rows, beats.rows, devices.rows)}
-DECISIONS: dict[str, tuple[RowsFunction, ...]] = {topics.DECISIONS: (decisions.rows, jobs.history, lineage.rows, devices.rows, specs.rows)}
+DECISIONS: dict[str, tuple[RowsFunction, ...]] = {
+    topics.DECISIONS: (decisions.rows, placements.rows, jobs.history, lineage.rows, devices.rows, specs.rows)
+}
 
 # Every table whose rows a lane makes by its schema: all that lanes write to but the seconds of metrics (seconds.py). Those in APPENDED are
 # counted after a replay; the others collapse repeats by their key.
@@ -100,6 +109,7 @@ TABLES = (
     "device_minutes_rows",
     "closed_devices_rows",
     "decisions_rows",
+    placements.TABLE,
     "lineage_rows",
     "artifacts_rows",
     "audit_rows",
@@ -125,7 +135,7 @@ APPENDED = frozenset({"step_metrics", "logs"})
 @dataclass(frozen=True)
 class LaneSpec:
     """A lane: its topics, the tables that it may write (beside dead letters), and how its builder is made from the tables' schemas
-    and the nodes' keys.
+    the nodes' keys, and who may tell what of a rank.
 
     `periodic`: every node tells the same things each second or so. Written one by one they would cost as many parts as all else, and be
     no fresher, so they gather longer. `quiet_s`: how long records that make no row may be kept back (lane.py); for topics alone whose
@@ -135,25 +145,27 @@ class LaneSpec:
     name: str
     topics: tuple[str, ...]
     tables: frozenset[str]
-    builder: Callable[[Mapping[str, pa.Schema], NodeKeys], Builder]
+    builder: Callable[[Mapping[str, pa.Schema], NodeKeys, Senders], Builder]
     periodic: bool = False
     quiet_s: float = 0.0
 
 
-OF_DECISIONS = frozenset({"decisions_rows", "statuses_rows", "lineage_rows", "closed_devices_rows", "job_specs_rows"})
+OF_DECISIONS = frozenset({"decisions_rows", placements.TABLE, "statuses_rows", "lineage_rows", "closed_devices_rows", "job_specs_rows"})
 OF_METRICS = frozenset({"step_metrics", seconds.TABLE})
 _BEATS_ALONE = frozenset({"device_minutes_rows", "node_minutes_rows", "attempt_minutes_rows", "attempt_beats_rows"})
 OF_BEATS = _BEATS_ALONE | {"rank_facts", "node_facts", "device_facts"}
 OF_REPORTS = frozenset(
     {"attempt_facts", "rank_facts", "node_facts", "device_facts", "checkpoint_facts", "lineage_rows", "job_specs_rows", "events_rows"}
 )
-OF_FACTS = frozenset(TABLES) - APPENDED - _BEATS_ALONE - {"decisions_rows", "closed_devices_rows", "device_facts"}
+OF_FACTS = frozenset(TABLES) - APPENDED - _BEATS_ALONE - {"decisions_rows", placements.TABLE, "closed_devices_rows", "device_facts"}
+TABLES_OF_RANKS = frozenset({"checkpoint_facts", "lineage_rows", "events_rows", "job_environments_rows"})
 
 LANES: tuple[LaneSpec, ...] = (
-    LaneSpec("facts", tuple(FACTS), OF_FACTS, lambda schemas, _: FactsBuilder(FACTS, schemas)),
-    LaneSpec("beats", tuple(BEATS), OF_BEATS, lambda schemas, keys: HeartbeatsBuilder(BEATS, schemas, keys), periodic=True),
-    LaneSpec("decisions", tuple(DECISIONS), OF_DECISIONS, lambda schemas, _: JournalBuilder(DECISIONS, schemas), quiet_s=5.0),
-    LaneSpec("reports", tuple(DECISIONS), OF_REPORTS, lambda schemas, _: ReportsBuilder(REPORTS, schemas), quiet_s=5.0),
-    LaneSpec("metrics", (topics.METRICS,), OF_METRICS, lambda schemas, _: MetricsBuilder(schemas[DEAD_LETTERS_TABLE])),
-    LaneSpec("logs", (topics.LOGS,), frozenset({"logs"}), lambda schemas, _: LogsBuilder(schemas[DEAD_LETTERS_TABLE])),
+    LaneSpec("facts", tuple(FACTS), OF_FACTS, lambda schemas, *_: FactsBuilder(FACTS, schemas)),
+    LaneSpec("beats", tuple(BEATS), OF_BEATS, lambda schemas, keys, _: HeartbeatsBuilder(BEATS, schemas, keys), periodic=True),
+    LaneSpec("decisions", tuple(DECISIONS), OF_DECISIONS, lambda schemas, *_: JournalBuilder(DECISIONS, schemas), quiet_s=5.0),
+    LaneSpec("reports", tuple(DECISIONS), OF_REPORTS, lambda schemas, *_: ReportsBuilder(REPORTS, schemas), quiet_s=5.0),
+    LaneSpec("ranks", tuple(OF_RANKS), TABLES_OF_RANKS, lambda schemas, _, senders: OfRanksBuilder(OF_RANKS, schemas, senders)),
+    LaneSpec("metrics", topics.POINT_TOPICS, OF_METRICS, lambda schemas, _, senders: MetricsBuilder(schemas[DEAD_LETTERS_TABLE], senders)),
+    LaneSpec("logs", (topics.LOGS,), frozenset({"logs"}), lambda schemas, _, senders: LogsBuilder(schemas[DEAD_LETTERS_TABLE], senders)),
 )

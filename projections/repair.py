@@ -12,6 +12,7 @@ import pyarrow as pa
 from trainhouse.projections.clickhouse import ClickHouse
 from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.positions import Batch, Range
+from trainhouse.projections.rollups import POINTS
 
 MAX_ROUNDS = 3
 
@@ -23,7 +24,7 @@ def make_whole(clickhouse: ClickHouse, table: str, rows: pa.Table, batch: Batch)
         if found == rows.num_rows:
             return round_number > 0
         for r in batch.ranges:
-            clickhouse.command(f"ALTER TABLE {table} DELETE WHERE {_where(r)} SETTINGS mutations_sync = 2")
+            clickhouse.command(f"ALTER TABLE {table} DELETE WHERE {_where(table, r)} SETTINGS mutations_sync = 2")
         # A fresh token: the old one may be noted already. It is derived from what was found, so that two rounds differ.
         clickhouse.insert(table, rows, batch.token(f"{table}:repair-{round_number}-{found}-{_parts(clickhouse)}"))
     found = _count(clickhouse, table, batch)
@@ -33,12 +34,14 @@ def make_whole(clickhouse: ClickHouse, table: str, rows: pa.Table, batch: Batch)
 
 
 def _count(clickhouse: ClickHouse, table: str, batch: Batch) -> int:
-    where = " OR ".join(f"({_where(r)})" for r in batch.ranges)
+    where = " OR ".join(f"({_where(table, r)})" for r in batch.ranges)
     return int(clickhouse.rows(f"SELECT count() FROM {table} WHERE {where}")[0][0])
 
 
-def _where(r: Range) -> str:
-    return f"source_partition = {r.partition} AND source_offset >= {r.start} AND source_offset < {r.end}"
+def _where(table: str, r: Range) -> str:
+    # Of one table alone the rows are of several topics.
+    topic = f"source_topic = '{r.topic}' AND " if table == POINTS else ""
+    return f"{topic}source_partition = {r.partition} AND source_offset >= {r.start} AND source_offset < {r.end}"
 
 
 def _parts(clickhouse: ClickHouse) -> str:

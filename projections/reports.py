@@ -10,6 +10,7 @@ Never: reads control; judges a signature.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from threading import Event
 from typing import Any
 
 import orjson
@@ -29,6 +30,10 @@ class ReportsBuilder:
 
     def __init__(self, functions: Mapping[str, Sequence[RowsFunction]], schemas: Mapping[str, pa.Schema]) -> None:
         self._facts = FactsBuilder(functions, schemas)
+
+    def ready(self, records: Sequence[Record], stop: Event) -> bool:
+        """At once."""
+        return True
 
     def streams(self, records: Sequence[Record]) -> list[str]:
         """As a JournalBuilder's."""

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Event
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 import pyarrow as pa
+import structlog
 
 from trainhouse.events.codec import split
 from trainhouse.events.errors import InvalidEvent
-from trainhouse.projections.record import Record
+from trainhouse.projections.placements import Attempt
+from trainhouse.projections.record import Record, Row
+from trainhouse.projections.rows.dead_letters import unreadable_row
+from trainhouse.projections.senders import Claim, Senders
+
+log = structlog.get_logger(__name__)
 
 
 class Damaged(Exception):
@@ -73,6 +80,61 @@ def first_new(cut: Cut, mark: int) -> int:
     if at.size and bool(np.any(at[1:] < at[:-1])):
         raise Damaged("offsets do not ascend")
     return int(np.searchsorted(at, mark))
+
+
+class Sifter:
+    """Parses the records of a batch, once, and tells apart what counts; those of `judged` (a topic) by who sent them too."""
+
+    def __init__(self, event_type: str, judged: str, senders: Senders) -> None:
+        self._event_type = event_type
+        self._judged = judged
+        self._senders = senders
+        self._batch: Sequence[Record] | None = None
+        self._cuts: list[Cut] = []
+        self._letters: list[Row] = []
+        self._counted: tuple[list[Cut], list[Row]] | None = None
+
+    def ready(self, records: Sequence[Record], stop: Event) -> bool:
+        """Waits until it is known who may have sent the records; False where `stop` was set before. Blocks; raises BusUnavailable."""
+        self._parse(records)
+        return self._senders.known([_claim(cut) for cut in self._cuts if cut.record.topic == self._judged], stop)
+
+    def sifted(self, records: Sequence[Record]) -> tuple[list[Cut], list[Row]]:
+        """What counts, and dead letters for the rest. Blocks; raises BusUnavailable."""
+        self._parse(records)
+        if self._counted is None:
+            claims = [_claim(cut) for cut in self._cuts if cut.record.topic == self._judged]
+            refused = {id(c.record): why for c, why in zip(claims, self._senders.refusals(claims), strict=True) if why}
+            if refused:
+                log.warning(
+                    "records of others than a job's nodes became dead letters", count=len(refused), first=next(iter(refused.values()))
+                )
+            cuts = [cut for cut in self._cuts if id(cut.record) not in refused]
+            bad = [cut for cut in self._cuts if id(cut.record) in refused]
+            letters = [unreadable_row(cut.record, refused[id(cut.record)], cut.data["job_id"]) for cut in bad]
+            self._counted = (cuts, self._letters + letters)
+        return self._counted
+
+    def take(self, records: Sequence[Record]) -> tuple[list[Cut], list[Row]]:
+        """The same, and keeps nothing of the batch."""
+        found = self.sifted(records)
+        self._batch, self._cuts, self._letters, self._counted = None, [], [], None
+        return found
+
+    def _parse(self, records: Sequence[Record]) -> None:
+        if self._batch is records:
+            return
+        self._batch, self._cuts, self._letters, self._counted = records, [], [], None
+        for record in records:
+            try:
+                self._cuts.append(parse(record, self._event_type))
+            except DAMAGE as error:
+                self._letters.append(unreadable_row(record, f"{type(error).__name__}: {error}"))
+
+
+def _claim(cut: Cut) -> Claim:
+    data = cut.data
+    return Claim(cut.record, Attempt(data["job_id"], data["epoch"], data["attempt"]), data["node_id"])
 
 
 class Runs:

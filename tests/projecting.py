@@ -31,6 +31,7 @@ from trainhouse.projections.node_keys import NodeKeys
 from trainhouse.projections.record import Record
 from trainhouse.projections.registry import LANES, REPORTS, TABLES, LaneSpec
 from trainhouse.projections.schema import read_schemas
+from trainhouse.projections.senders import senders_of
 
 NOW = 1_800_000_000_000
 CURVES: Mapping[str, Callable[[int], float]] = {"loss": lambda step: 1 / (step + 1), "lr": lambda step: 0.1}
@@ -98,7 +99,7 @@ def spec_of(name: str) -> LaneSpec:
 
 def builders(schemas: Mapping[str, pa.Schema]) -> dict[str, Builder]:
     """What makes rows of each topic; of control as if the scheduler had taken all that stands there."""
-    found = {topic: lane.builder(schemas, NodeKeys()) for lane in LANES if lane.name != "reports" for topic in lane.topics}
+    found = {topic: lane.builder(schemas, NodeKeys(), senders_of()) for lane in LANES if lane.name != "reports" for topic in lane.topics}
     return found | {topics.CONTROL: FactsBuilder(REPORTS, schemas)}
 
 
@@ -123,7 +124,7 @@ def of_lane(log: MemoryLog, spec: LaneSpec) -> MemoryLog:
 
 def lane_of(name: str, clickhouse: ClickHouse, log: MemoryLog, max_records: int = 4, keys: NodeKeys | None = None) -> Lane:
     spec = spec_of(name)
-    builder = spec.builder(read_schemas(clickhouse, TABLES), keys or NodeKeys())
+    builder = spec.builder(read_schemas(clickhouse, TABLES), keys or NodeKeys(), senders_of(keys))
     return Lane(name, MemorySource(of_lane(log, spec), max_records), clickhouse, builder, Pace(0, 0))
 
 

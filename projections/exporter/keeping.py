@@ -18,10 +18,14 @@ LINGER_MS = 60_000
 
 @dataclass(frozen=True)
 class Seen:
-    """One event, and when its record was written, in milliseconds since 1970."""
+    """One event, and when its record was written, in milliseconds since 1970.
+
+    `signers`: the nodes whose key signed the record; None where that does not matter.
+    """
 
     envelope: Envelope
     at_ms: int
+    signers: frozenset[str] | None = None
 
     @property
     def time_ms(self) -> int:

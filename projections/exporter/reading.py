@@ -1,7 +1,8 @@
 """Which events the records of the followed topics hold.
 
 Holds: what agents and intake say on control is taken from the scheduler's journal, which has what counted; a report whose signature was
-refused is in neither traces nor lineage. Of two records of one seq only the first is read; across a restart the second may be read
+refused is in neither traces nor lineage. Completed checkpoints stand there too; of the topic of checkpoints only what an attempt began from
+is read, with the nodes that signed it. Of two records of one seq only the first is read; across a restart the second may be read
 too, which says nothing new: its inputs stood in the first one, or stand in a later one again.
 """
 
@@ -9,25 +10,28 @@ from collections.abc import Iterator
 
 from confluent_kafka import Message
 
-from trainhouse.events.checkpoint import CheckpointCompleted
+from trainhouse.events.checkpoint import CheckpointRestored
 from trainhouse.events.codec import HEADERS, decode
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.journal import InvalidRecord, record_head
 from trainhouse.events.kafka import headers_of
-from trainhouse.events.topics import DECISIONS
+from trainhouse.events.signing import signature_of
+from trainhouse.events.topics import CHECKPOINTS, DECISIONS
 from trainhouse.projections.exporter.keeping import Seen
+from trainhouse.projections.node_keys import NodeKeys
 from trainhouse.projections.reports import input_bytes, taken_inputs
 
 
 class Reading:
     """The events of records, in the order of each partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: NodeKeys | None = None) -> None:
+        self._keys = keys or NodeKeys()
         self._seq: dict[int, int] = {}
 
     def seen_in(self, message: Message) -> list[Seen]:
-        """The events of one record; none of what cannot be read: intake, the scheduler and the projector say so."""
+        """The events of one record; none of what cannot be read: intake, the scheduler and the projector say so. Raises BusUnavailable."""
         value = message.value()
         if value is None:
             return []
@@ -35,9 +39,22 @@ class Reading:
         if message.topic() == DECISIONS:
             return [Seen(envelope, at_ms) for envelope in self._taken(message.partition() or 0, value)]
         try:
-            return [Seen(decode(value, headers_of(message)), at_ms)]
+            envelope = decode(value, headers_of(message))
         except InvalidEvent:
             return []
+        if message.topic() != CHECKPOINTS:
+            return [Seen(envelope, at_ms)]
+        return [Seen(envelope, at_ms, self._signers(message, value))] if isinstance(envelope.event, CheckpointRestored) else []
+
+    def _signers(self, message: Message, value: bytes) -> frozenset[str] | None:
+        """The nodes whose key signed a record. Where signatures are not required, who signed nothing is believed: agents of before."""
+        signature = signature_of(headers_of(message))
+        if signature is None:
+            return frozenset() if self._keys.required else None
+        if not signature.holds(message.topic() or "", value):
+            return frozenset()
+        self._keys.follow()
+        return self._keys.nodes_of(signature.public_key, message.timestamp()[1])
 
     def _taken(self, partition: int, value: bytes) -> Iterator[Envelope]:
         try:
@@ -52,5 +69,4 @@ class Reading:
                 envelope = decode(input_bytes(item), HEADERS)
             except InvalidEvent:
                 continue
-            if not isinstance(envelope.event, CheckpointCompleted):  # a copy; its home is the topic of checkpoints
-                yield envelope
+            yield envelope

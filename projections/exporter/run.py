@@ -17,7 +17,7 @@ from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.metering import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.ending import on_signal
-from trainhouse.projections.exporter.bus import ExporterBus
+from trainhouse.projections.exporter.bus import GROUP, ExporterBus
 from trainhouse.projections.exporter.keeping import Kept
 from trainhouse.projections.exporter.meters import ExporterMeters
 from trainhouse.projections.exporter.reading import Reading
@@ -25,6 +25,7 @@ from trainhouse.projections.exporter.senders import Sender, Untaken, senders
 from trainhouse.projections.exporter.settings import ExporterSettings
 from trainhouse.projections.exporter.settling import Settling
 from trainhouse.projections.exporter.telling import Told, tell
+from trainhouse.projections.node_keys import KafkaNodeKeys, NodeKeys
 
 WAIT_S = 0.5
 RETRY_S = 1.0
@@ -41,13 +42,20 @@ class Exporter:
     """The exporter at work; `turn` is called again and again."""
 
     def __init__(
-        self, bus: ExporterBus, peers: list[Sender], kept: Kept, settling: Settling, stop: threading.Event, meters: ExporterMeters
+        self,
+        bus: ExporterBus,
+        peers: list[Sender],
+        kept: Kept,
+        settling: Settling,
+        stop: threading.Event,
+        meters: ExporterMeters,
+        keys: NodeKeys | None = None,
     ) -> None:
         self._bus = bus
         self._peers = peers
         self._kept = kept
         self._settling = settling
-        self._reading = Reading()
+        self._reading = Reading(keys)
         self._stop = stop
         self._meters = meters
         self._committed_s = 0.0
@@ -56,7 +64,8 @@ class Exporter:
         """Reads, tells, remembers, commits. Blocks until the peers took it, or until it is stopped."""
         for message in self._bus.poll(WAIT_S):
             place = (message.topic() or "", message.partition() or 0)
-            self._settling.add(place, message.offset() or 0, self._reading.seen_in(message))
+            seen_in = patiently(partial(self._reading.seen_in, message), self._stop, self._meters)
+            self._settling.add(place, message.offset() or 0, seen_in)
         told = Told()
         for seen in self._settling.take(clock_ms()):
             tell(self._kept, seen, told)
@@ -107,12 +116,13 @@ def main(kafka: KafkaSettings, settings: ExporterSettings) -> int:
     meters = ExporterMeters(registry)
     serving = serve(registry)
     bus, peers = ExporterBus(kafka), senders(settings, meters)
+    keys = KafkaNodeKeys(kafka, settings.signatures == "required", GROUP)
     try:
         remembered, starts = patiently(lambda: bus.open(settings.from_beginning), stop, meters)
         kept, settling = Kept(remembered), Settling(round(settings.settle_s * 1000), starts)
         patiently(lambda: bus.commit(starts), stop, meters)
         log.info("telling", traces=settings.otlp_endpoint, lineage=settings.openlineage_url, jobs=len(kept.jobs))
-        exporter = Exporter(bus, peers, kept, settling, stop, meters)
+        exporter = Exporter(bus, peers, kept, settling, stop, meters, keys)
         while not stop.is_set():
             exporter.turn(lambda: time.time_ns() // 1_000_000)
     except Stopped:
@@ -120,6 +130,7 @@ def main(kafka: KafkaSettings, settings: ExporterSettings) -> int:
     finally:
         for peer in peers:
             peer.close()
+        keys.close()
         bus.close()
         if serving is not None:
             serving.close()

@@ -3,7 +3,7 @@
 Holds: without an address it tells nobody and refuses to run.
 """
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -23,6 +23,9 @@ class ExporterSettings(TomlSection):
     openlineage_path: str = "api/v1/lineage"
     openlineage_token: SecretStr | None = None
     namespace: str = Field("trainhouse", min_length=1, description="of jobs in lineage, and `service.namespace` of traces")
+    signatures: Literal["accepted", "required"] = Field(
+        "accepted", description="of nodes, on what their ranks begin from; as [scheduler] signatures says"
+    )
     timeout_s: float = Field(10.0, gt=0, le=300)
     from_beginning: bool = Field(False, description="a first start tells of everything that the topics still hold")
     settle_s: float = Field(

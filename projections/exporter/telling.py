@@ -79,6 +79,7 @@ def _allocated(job: JobTraced, seen: Seen, event: GangAllocated, told: Told) -> 
         update={
             "attempt": int(event.attempt),
             "epoch": int(event.epoch),
+            "nodes": tuple(str(part.node_id) for part in event.placements),
             "begun_ms": job.waits_since_ms if again else job.submitted_ms,
             "allocated_ms": seen.time_ms,
             "published_ms": seen.at_ms,
@@ -109,6 +110,8 @@ def _started(job: JobTraced, seen: Seen, event: AttemptStarted, told: Told) -> J
 def _restored(job: JobTraced, seen: Seen, event: CheckpointRestored, told: Told) -> JobTraced:
     if int(event.epoch) != job.epoch or "restore" in job.told:
         return job
+    if seen.signers is not None and not seen.signers.intersection(job.nodes):
+        return job  # anybody's word who may write to the topic
     told.runs.append(_run(job, event.at_ms, Verb.RUNNING, inputs=(dataset_of(event.uri),)))
     attributes: Attributes = {"trainhouse.commit": event.commit, "trainhouse.step": event.step}
     begin_ms = event.at_ms - (round(event.restore_s * 1000) if isfinite(event.restore_s) else 0)

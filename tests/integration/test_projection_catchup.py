@@ -26,6 +26,7 @@ from trainhouse.projections.node_keys import NodeKeys
 from trainhouse.projections.rebuild import fill_lane, swap
 from trainhouse.projections.registry import LANES, TABLES
 from trainhouse.projections.schema import read_schemas
+from trainhouse.projections.senders import senders_of
 from trainhouse.projections.settings import ProjectorSettings
 from trainhouse.projections.threads import LaneThreads
 
@@ -65,7 +66,7 @@ def tell(log: MemoryLog, begin: int, end: int) -> None:
 def live(clickhouse: ClickHouse, log: MemoryLog, name: str, tables: Iterable[str] | None = None, records: int = 1000) -> None:
     """One life of a lane, as the version of the program that knows `tables` has it (None: ours); ends after some records."""
     spec = spec_of(name)
-    builder = spec.builder(read_schemas(clickhouse, TABLES), NodeKeys())
+    builder = spec.builder(read_schemas(clickhouse, TABLES), NodeKeys(), senders_of())
     known = spec.tables if tables is None else frozenset(tables)
     open_ones = plan(clickhouse, name, known)
     lane = Lane(name, MemorySource(of_lane(log, spec), 3), clickhouse, OnlyTables(builder, known), Pace(0, 0))
@@ -87,7 +88,9 @@ def rebuilt(folder: Path, log: MemoryLog) -> list[TableHash]:
         for spec in LANES:
             mine = of_lane(log, spec)
             source = MemoryHistory(mine, {p: e for p, e in mine.ends.items() if p[0] in spec.topics}, 50)
-            fill_lane(Lane(spec.name, source, Kept(made._client), spec.builder(schemas, NodeKeys()), Pace(0, 0)), source, Flag())
+            fill_lane(
+                Lane(spec.name, source, Kept(made._client), spec.builder(schemas, NodeKeys(), senders_of()), Pace(0, 0)), source, Flag()
+            )
         return table_hashes(made)
 
 
@@ -158,7 +161,7 @@ def test_nobody_ingests_points_of_an_hour_that_a_replay_makes_anew(clickhouse: C
     tell(log, 0, 8)
     live(clickhouse, log, "metrics", (), records=4)
     spec = spec_of("metrics")
-    builders = [spec.builder(read_schemas(clickhouse, TABLES), NodeKeys()) for _ in range(2)]
+    builders = [spec.builder(read_schemas(clickhouse, TABLES), NodeKeys(), senders_of()) for _ in range(2)]
     (missing,) = plan(clickhouse, "metrics", spec.tables)
     history = MemoryHistory(of_lane(log, spec), missing.ends, 2)
     cut = CatchUpLane(missing, history, Killing(clickhouse, 2, "after"), builders[0])

@@ -106,7 +106,7 @@ def test_no_text_of_a_session_carries_a_secret(tmp_path: Path, files: SecretFile
     assert FIRST not in "".join(capfd.readouterr())
     points = [d["metrics"] for d in data(node.producer, "trainhouse.metrics")]
     assert {name for point in points for name in point} == {"loss", "lr/***", "***"} and sum(len(p["loss"]) for p in points) == 3
-    (first, *_) = data(node.producer, "trainhouse.tracking")
+    (first, *_) = data(node.producer, "trainhouse.environments")
     assert first["git_remote"] == "https://***@git.example/x" and first["git_diff"] == "+a\n+token = ***\n"
 
 

@@ -27,6 +27,7 @@ from trainhouse.projections.node_keys import NodeKeys
 from trainhouse.projections.reader import KafkaSource
 from trainhouse.projections.registry import TABLES
 from trainhouse.projections.schema import read_schemas
+from trainhouse.projections.senders import senders_of
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 BOMB = bytes(200 * MIB)
@@ -56,7 +57,7 @@ def one_life(broker: KafkaSettings, clickhouse: ClickHouse, until: int) -> None:
         "metrics",
         KafkaSource(broker, spec.topics, 2, MIB),
         clickhouse,
-        spec.builder(read_schemas(clickhouse, TABLES), NodeKeys()),
+        spec.builder(read_schemas(clickhouse, TABLES), NodeKeys(), senders_of()),
         Pace(0, 0),
     )
     try:

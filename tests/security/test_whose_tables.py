@@ -9,8 +9,10 @@ import pytest
 from confluent_kafka import Message
 
 from tests.projecting import alike_however_cut, drain, engine_in, spec_of
+from tests.security.test_whose_heartbeats import keyed, known
 from tests.security.test_whose_nodes import STRICT, A, B, Control, registered, stopped
-from trainhouse.events import AttemptStopped, Event, NodeRegistered, encode, envelope_of, topics
+from tests.security.test_whose_telemetry import checkpoint
+from trainhouse.events import AttemptStopped, CheckpointRestored, Event, NodeRegistered, encode, envelope_of, topics
 from trainhouse.events.codec import HEADERS
 from trainhouse.events.signing import SigningKey
 from trainhouse.projections.clickhouse import ConnectClickHouse
@@ -22,6 +24,7 @@ from trainhouse.projections.node_keys import NodeKeys
 from trainhouse.projections.record import Record
 from trainhouse.projections.registry import TABLES
 from trainhouse.projections.schema import read_schemas
+from trainhouse.projections.senders import senders_of
 
 NODES = "SELECT node_id, address FROM node_facts FINAL WHERE fact = 'registered' ORDER BY node_id"
 STOPS = "SELECT node_id, source_topic, source_offset FROM attempt_facts FINAL WHERE fact = 'stopped' ORDER BY node_id"
@@ -81,7 +84,7 @@ def test_another_owners_record_of_the_same_seq_is_not_shown(journal: MemoryLog, 
 
 def test_control_itself_makes_no_rows(tmp_path: Path) -> None:
     with engine_in(tmp_path / "clickhouse") as clickhouse:
-        built = spec_of("facts").builder(read_schemas(clickhouse, TABLES), NodeKeys()).build(told()[1].records, {})
+        built = spec_of("facts").builder(read_schemas(clickhouse, TABLES), NodeKeys(), senders_of()).build(told()[1].records, {})
         assert built.tables == {} and topics.CONTROL not in spec_of("facts").topics
 
 
@@ -101,3 +104,28 @@ def test_traces_and_lineage_are_told_what_the_scheduler_took(journal: MemoryLog)
     assert again == [[]] * len(again), "another owner's records of the same seqs"
     junk = [Record(topics.DECISIONS, 0, 99, 0, None, value) for value in (None, b"", b"{}", b'{"seq": 77, "inputs": [], "decisions": []}')]
     assert [seen(topics.DECISIONS, record) for record in junk] == [[]] * 4
+
+
+def restored(epoch: int = 1) -> CheckpointRestored:
+    about = {"job_id": "j", "attempt": 0, "epoch": epoch, "commit": 1, "step": 1, "uri": "s3://x", "restore_s": 1.0, "at_ms": 1}
+    return CheckpointRestored.model_validate(about)
+
+
+@pytest.mark.parametrize(
+    ("key", "required", "signers"),
+    [(A, True, {"a"}), (B, True, {"b"}), (None, True, set()), (None, False, None), (SigningKey.made(), False, set())],
+)
+def test_what_an_attempt_began_from_is_told_with_the_nodes_that_signed_it(
+    key: SigningKey | None, required: bool, signers: set[str] | None
+) -> None:
+    value = encode(envelope_of(restored(), id="r", source="s", now_ms=1))
+    headers = [*HEADERS, *([] if key is None else [key.header(topics.CHECKPOINTS, value)])]
+    reading = Reading(known(keyed("a", A), keyed("b", B), required=required))
+    made = Message(topic=topics.CHECKPOINTS, partition=0, offset=0, value=value, timestamp=(1, 50), headers=headers)
+    (found,) = reading.seen_in(made)
+    assert found.signers == signers
+    forged = Message(topic=topics.CHECKPOINTS, partition=0, offset=1, value=value + b" ", timestamp=(1, 50), headers=headers)
+    assert [seen.signers for seen in reading.seen_in(forged)] == [None if key is None and not required else set()]
+    completed = encode(envelope_of(checkpoint(1), id="c", source="s", now_ms=1))
+    copy = Message(topic=topics.CHECKPOINTS, partition=0, offset=2, value=completed, timestamp=(1, 50), headers=list(HEADERS))
+    assert reading.seen_in(copy) == [], "the journal has it"

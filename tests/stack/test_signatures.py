@@ -15,20 +15,25 @@ from trainhouse.deploy.local.client_config import part_config
 from trainhouse.deploy.local.layout import StackFolder, read_toml
 from trainhouse.events import (
     AttemptStopped,
+    CheckpointStarted,
     Event,
     ExecuteCommand,
     JobAdmitted,
     JobSpec,
     JobState,
     JobStatus,
+    LogLines,
     OperationReplied,
     SignatureRefused,
+    StepMetrics,
     decode,
     envelope_of,
     topics,
 )
 from trainhouse.events.kafka import TO_END, EventProducer, consumer, partitions_of, read_to_end
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.signing import SigningKey
+from trainhouse.events.tracking import EnvironmentCaptured
 
 BEGUN = (JobState.INITIALIZING, JobState.RUNNING)
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -65,9 +70,12 @@ def begun(stack: LiveStack, job: str) -> JobStatus:
     return until(look, f"job {job} has not begun")
 
 
-def send(kafka: KafkaSettings, topic: str, event: Event, *, partition: int | None = None, key: str = "") -> str:
-    """Without a signature; the event's id."""
+def send(
+    kafka: KafkaSettings, topic: str, event: Event, *, partition: int | None = None, key: str = "", signing: SigningKey | None = None
+) -> str:
+    """Without a signature where no key is given; the event's id."""
     name, producer = f"forged-{secrets.token_hex(4)}", EventProducer(kafka)
+    producer.signing = signing
     envelope = envelope_of(event, id=name, source="somebody", now_ms=now_ms())
     if partition is None:
         producer.send(topic, envelope, key=key)
@@ -119,6 +127,35 @@ def test_agents_obey_no_request_that_nobody_signed(stack: LiveStack, tmp_path: P
     assert reply.done and "it is not signed" in reply.text and not mark.exists()
     # By the same account, signed with the key of the person whose stack this is.
     assert stack.run("exec", job, "--rank", "0", "--", "echo", "signed").out.strip() == "signed"
+    stack.ok("cancel", job, "--wait")
+
+
+def test_who_has_an_agents_password_tells_no_point_of_a_job(stack: LiveStack) -> None:
+    """What a job's node says of it is shown, whatever others said before; what they said is a dead letter with the reason."""
+    job = stack.ok("submit", "--no-code", "--", "python", "-c", "import time; print('own', flush=True); time.sleep(600)").strip()
+    status = begun(stack, job)
+    (at,) = status.allocation
+    whose = {"job_id": job, "attempt": status.attempt, "epoch": status.epoch}
+    named = whose | {"rank": 0, "node_id": at.node_id, "start": 0, "end": 2**40, "offsets": (0,)}
+    forged: list[tuple[str, Event]] = [
+        (topics.METRICS, StepMetrics.model_validate(named | {"steps": (1,), "times_ms": (now_ms(),), "metrics": {"forged": (1.0,)}})),
+        (topics.LOGS, LogLines.model_validate(named | {"stream": "stdout", "lines": ("forged",), "read_at_ms": now_ms()})),
+        (topics.CHECKPOINTS, CheckpointStarted.model_validate(whose | {"step": 1, "reason": "forged", "at_ms": now_ms()})),
+        (topics.ENVIRONMENTS, EnvironmentCaptured.model_validate(whose | {"rank": 0, "host": "forged", "at_ms": now_ms()})),
+    ]
+    agent = of_part(stack, "agent")
+    for topic, event in forged:
+        send(agent, topic, event, key=job)
+        send(agent, topic, event, key=job, signing=SigningKey.made())
+    letters = f"SELECT topic, reason FROM dead_letters WHERE job_id = '{job}'"
+    until(lambda: len(stack.rows(letters)) == 2 * len(forged), lambda: stack.rows(letters))
+    assert {row["topic"] for row in stack.rows(letters)} == {topic for topic, _ in forged}
+    assert all("not signed" in row["reason"] or "another key" in row["reason"] for row in stack.rows(letters))
+    lines = f"SELECT DISTINCT line FROM logs WHERE job_id = '{job}'"
+    until(lambda: stack.rows(lines) == [{"line": "own"}], lambda: stack.rows(lines))
+    hidden = {"step_metrics": "metric = 'forged'", "checkpoint_facts": "reason = 'forged'", "job_environments_rows": "host = 'forged'"}
+    for table, where in hidden.items():
+        assert not stack.rows(f"SELECT 1 FROM {table} WHERE job_id = '{job}' AND {where}")
     stack.ok("cancel", job, "--wait")
 
 

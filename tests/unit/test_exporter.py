@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -190,6 +191,16 @@ def test_lineage_names_data_code_and_checkpoints_and_is_what_the_library_takes()
     assert {e.run.runId for e in events} == {run_id_of("j", 1)} and {e.job.name for e in events} == {"nlp.gpt"}
     assert [str(e.eventType.value) for e in events if e.eventType] == ["START", "RUNNING", "RUNNING", "COMPLETE"]
     assert (dataset_of("/data/x").namespace, dataset_of("file:///data/x").name) == ("file", "/data/x")
+
+
+@pytest.mark.parametrize(("signers", "told_of_it"), [(None, True), ({"n0"}, True), ({"thief"}, False), (set(), False)])
+def test_what_an_attempt_began_from_is_believed_of_its_own_nodes_alone(signers: set[str] | None, told_of_it: bool) -> None:
+    about = of_attempt(1, at_ms=2_300, commit=0, step=9, uri="s3://b/j/commits/0", restore_s=0.1)
+    began = replace(seen(2_301, CheckpointRestored.model_validate(about)), signers=None if signers is None else frozenset(signers))
+    first, *others = attempt(2_000)
+    told = told_of([*beginning(), first, began, *others])
+    assert (dataset_of("s3://b/j/commits/0") in [d for run in told.runs for d in run.inputs]) is told_of_it
+    assert ("restore" in [s.name for s in told.spans]) is told_of_it
 
 
 @pytest.mark.parametrize("uri", ["s3://[corpus/wiki", "https://a]b/", "s3://b\u2100/x"])

@@ -11,10 +11,11 @@ import pytest
 from trainhouse.client.tensorboard import TensorBoardImport
 from trainhouse.events import Event, StepMetrics, envelope_of
 from trainhouse.events.codec import encode
-from trainhouse.events.topics import METRICS
+from trainhouse.events.topics import TRACKED_METRICS
 from trainhouse.events.tracking import ParametersLogged, TrackedRunBegun, TrackedRunChanged
 from trainhouse.projections.metrics import MetricsBuilder
 from trainhouse.projections.record import Record
+from trainhouse.projections.senders import senders_of
 
 writers = pytest.importorskip("torch.utils.tensorboard")
 
@@ -29,11 +30,11 @@ class Topics:
 
     def send(self, topic: str, event: Event, event_id: str) -> None:
         self.events.append(event)
-        if topic != METRICS:
+        if topic != TRACKED_METRICS:
             return
         value = encode(envelope_of(event, id=event_id, source="test", now_ms=0))
         record = Record(topic, 0, len(self.events), 0, b"k", value)
-        builder = MetricsBuilder(pa.schema([]))
+        builder = MetricsBuilder(pa.schema([]), senders_of())
         before = {stream: self._marks.get(stream, 0) for stream in builder.streams([record])}
         built = builder.build([record], before)
         assert not built.unreadable

@@ -19,6 +19,7 @@ from trainhouse.gateway.mlflow.points import records_of_request
 from trainhouse.gateway.mlflow.shapes import files_at, number
 from trainhouse.projections.metrics import MetricsBuilder
 from trainhouse.projections.record import Record
+from trainhouse.projections.senders import senders_of
 
 METRICS = st.lists(
     st.builds(
@@ -39,7 +40,7 @@ def ingested(records: list[StepMetrics]) -> list[tuple[str, int, float]]:
     for n, event in enumerate(records):
         value = encode(envelope_of(event, id=f"e{n}", source="test", now_ms=0))
         record = Record("trainhouse.metrics", 0, n, 0, b"k", value)
-        builder = MetricsBuilder(pa.schema([]))
+        builder = MetricsBuilder(pa.schema([]), senders_of())
         before = {s: marks.get(s, 0) for s in builder.streams([record])}
         built = builder.build([record], before)
         marks |= built.marks

@@ -18,6 +18,7 @@ from trainhouse.projections.built import Built
 from trainhouse.projections.loglines import LogsBuilder
 from trainhouse.projections.metrics import MetricsBuilder
 from trainhouse.projections.record import Record
+from trainhouse.projections.senders import senders_of
 
 LETTERS = pa.schema(
     [
@@ -55,7 +56,7 @@ def records(*events: StepMetrics | LogLines) -> list[Record]:
 
 def build(*events: StepMetrics | LogLines, marks: dict[str, int] | None = None) -> Built:
     given_records = records(*events)
-    builder = MetricsBuilder(LETTERS) if isinstance(events[0], StepMetrics) else LogsBuilder(LETTERS)
+    builder = MetricsBuilder(LETTERS, senders_of()) if isinstance(events[0], StepMetrics) else LogsBuilder(LETTERS, senders_of())
     before = dict.fromkeys(builder.streams(given_records), 0) | (marks or {})
     return builder.build(given_records, before)
 
@@ -124,7 +125,7 @@ def test_a_damaged_record_is_a_dead_letter_and_the_rest_goes_on(old: bytes, new:
     good = records(metrics(0, 2), metrics(0, 2))
     assert old in (good[0].value or b"")
     bad = Record(topics.METRICS, 0, 0, 0, None, (good[0].value or b"").replace(old, new))
-    builder = MetricsBuilder(LETTERS)
+    builder = MetricsBuilder(LETTERS, senders_of())
     both = [bad, good[1]]
     built = builder.build(both, dict.fromkeys(builder.streams(both), 0))
     assert built.unreadable == 1
@@ -137,7 +138,7 @@ def test_lines_that_are_no_list_are_damage(old: bytes, new: bytes) -> None:
     good = records(lines(0, 2), lines(0, 2))
     assert old in (good[0].value or b"")
     both = [Record(topics.LOGS, 0, 0, 0, None, (good[0].value or b"").replace(old, new)), good[1]]
-    builder = LogsBuilder(LETTERS)
+    builder = LogsBuilder(LETTERS, senders_of())
     built = builder.build(both, dict.fromkeys(builder.streams(both), 0))
     assert built.unreadable == 1 and built.tables["logs"].column("line").to_pylist() == ["0", "1"]
 

@@ -12,7 +12,7 @@ from tests.waiting import until
 from trainhouse.events import JobId, NodeId
 from trainhouse.events.ids import AttemptNumber, Epoch
 from trainhouse.events.spec import CodeArchive
-from trainhouse.events.topics import TRACKING
+from trainhouse.events.topics import ENVIRONMENTS
 from trainhouse.events.tracking import EnvironmentCaptured
 from trainhouse.workers.agent.core.spool import cut_spool
 from trainhouse.workers.agent.core.telemetry import RankIdentity
@@ -109,7 +109,9 @@ def test_it_goes_by_the_spool_and_the_agent_reads_it(tmp_path: Path) -> None:
     told = WHO.told(cut.events[0], 5)
     assert told is not None
     topic, event, event_id = told
-    assert topic == TRACKING and isinstance(event, EnvironmentCaptured) and event.packages["numpy"] and (event.epoch, event.rank) == (2, 0)
+    assert (
+        topic == ENVIRONMENTS and isinstance(event, EnvironmentCaptured) and event.packages["numpy"] and (event.epoch, event.rank) == (2, 0)
+    )
     assert event_id == "j:2:0:spool:0"
 
 

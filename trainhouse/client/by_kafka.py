@@ -57,7 +57,7 @@ from trainhouse.events.jobids import RANDOM_BITS, job_id_of
 from trainhouse.events.kafka import EventProducer
 from trainhouse.events.sensitive import refusal
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import JOBS, METRICS
+from trainhouse.events.topics import JOBS, POINT_TOPICS
 
 if TYPE_CHECKING:
     import pyarrow
@@ -200,7 +200,7 @@ class ByKafka:
 
     def metrics(self, job_id: str, names: Sequence[str]) -> "pyarrow.Table":
         """From the tables, when they have what the brokers have now."""
-        reached(self.kafka, self.sql, METRICS)
+        reached(self.kafka, self.sql, *POINT_TOPICS)
         return table_of([self.sql.raw(metrics_query(job_id, names), "ArrowStream")])
 
     def last_metrics(self, job_id: str) -> list[Row]:

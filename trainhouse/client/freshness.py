@@ -5,6 +5,7 @@ Holds: a wait is bounded; one that ends too early is a warning of Python's loggi
 
 import logging
 import time
+from collections.abc import Iterable
 
 from trainhouse.client.errors import ClientError
 from trainhouse.client.feed import METADATA_TIMEOUT_S, QUIET
@@ -17,19 +18,20 @@ WAIT_S = 10.0
 LOOK_S = 0.05
 log = logging.getLogger(__name__)
 _HELD = """
-SELECT partition, max(if(done = 1, to_offset, from_offset)) AS held FROM positions FINAL
-WHERE topic = {topic:String} AND lane IN ('facts', 'metrics') GROUP BY partition
+SELECT topic, partition, max(if(done = 1, to_offset, from_offset)) AS held FROM positions FINAL
+WHERE has(splitByChar(',', {topics:String}), topic) AND lane IN ('facts', 'ranks', 'metrics') GROUP BY topic, partition
 """
 
 
-def reached(kafka: KafkaSettings, sql: Sql, topic: str, wait_s: float = WAIT_S) -> None:
-    """Waits until the tables hold all that a topic holds now. Blocks."""
+def reached(kafka: KafkaSettings, sql: Sql, *topics: str, wait_s: float = WAIT_S) -> None:
+    """Waits until the tables hold all that these topics hold now. Blocks."""
     deadline = time.monotonic() + wait_s
     try:
-        missing = _ends(kafka, topic)
+        missing = _ends(kafka, topics)
         while missing:
-            held = {int(partition): int(offset) for partition, offset in sql.table(_HELD, {"topic": topic}).rows}
-            missing = {partition: end for partition, end in missing.items() if held.get(partition, 0) < end}
+            rows = sql.table(_HELD, {"topics": ",".join(topics)}).rows
+            held = {(str(topic), int(partition)): int(offset) for topic, partition, offset in rows}
+            missing = {place: end for place, end in missing.items() if held.get(place, 0) < end}
             if missing and time.monotonic() > deadline:
                 log.warning("the tables are more than %g s behind: what was told last may be missing", wait_s)
                 return
@@ -38,10 +40,11 @@ def reached(kafka: KafkaSettings, sql: Sql, topic: str, wait_s: float = WAIT_S) 
         log.warning("it is not known whether the tables hold all that was told: %s", error)
 
 
-def _ends(kafka: KafkaSettings, topic: str) -> dict[int, int]:
+def _ends(kafka: KafkaSettings, topics: Iterable[str]) -> dict[tuple[str, int], int]:
     reader = consumer(kafka, **QUIET)
     try:
-        ends = {n: watermarks(reader, topic, n, METADATA_TIMEOUT_S)[1] for n in partitions_of(reader, topic, METADATA_TIMEOUT_S)}
+        places = [(topic, n) for topic in topics for n in partitions_of(reader, topic, METADATA_TIMEOUT_S)]
+        ends = {place: watermarks(reader, *place, METADATA_TIMEOUT_S)[1] for place in places}
     finally:
         reader.close()
-    return {partition: end for partition, end in ends.items() if end > 0}
+    return {place: end for place, end in ends.items() if end > 0}

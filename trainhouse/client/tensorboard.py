@@ -22,7 +22,7 @@ from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import EventProducer
 from trainhouse.events.points import Point, records_of
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import METRICS, TRACKING
+from trainhouse.events.topics import TRACKED_METRICS, TRACKING
 from trainhouse.events.tracking import ParametersLogged, TagsChanged, TrackedRunBegun, TrackedRunChanged, experiment_id_of, project_of
 
 SOURCE = "trainhouse/tensorboard"
@@ -127,7 +127,7 @@ class TensorBoardImport:
         if not run.begun:
             self._begin(run, piece[0].time_ms)
         for record in records_of(run.job_id, piece, file.stream, first=file.points):
-            self._send(METRICS, record, f"{run.job_id}:0:0:{record.stream}:{record.start}")
+            self._send(TRACKED_METRICS, record, f"{run.job_id}:0:0:{record.stream}:{record.start}")
         file.points += len(piece)
         found.points += len(piece)
         run.last_ms = max(run.last_ms, *(p.time_ms for p in piece))

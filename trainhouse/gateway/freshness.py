@@ -64,8 +64,8 @@ class Freshness:
 
 
 _POSITIONS = """
-SELECT topic, partition, if(done = 1, to_offset, from_offset) AS held FROM positions FINAL
-WHERE topic IN {topics:Array(String)} AND lane IN ('facts', 'metrics')
+SELECT topic, partition, max(if(done = 1, to_offset, from_offset)) AS held FROM positions FINAL
+WHERE topic IN {topics:Array(String)} AND lane IN ('facts', 'ranks', 'metrics') GROUP BY topic, partition
 """
 
 

@@ -16,11 +16,20 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from trainhouse.events import Envelope, encode
 from trainhouse.events.codec import HEADERS
 from trainhouse.events.signing import SigningKey
-from trainhouse.events.topics import CONTROL, HEARTBEATS, NODE_AUDIT, OPERATION_REPLIES
+from trainhouse.events.topics import (
+    CHECKPOINTS,
+    CONTROL,
+    ENVIRONMENTS,
+    HEARTBEATS,
+    LOGS,
+    METRICS,
+    NODE_AUDIT,
+    OPERATION_REPLIES,
+)
 
 RETRY_S = 1.0
-# What is acted on: nobody else may say it in this node's name. Lines and points are many, and only read.
-SIGNED = frozenset({CONTROL, HEARTBEATS, OPERATION_REPLIES, NODE_AUDIT})
+# All that agents write: every agent may write to these topics, so a record counts by its signature.
+SIGNED = frozenset({CONTROL, HEARTBEATS, METRICS, LOGS, CHECKPOINTS, ENVIRONMENTS, OPERATION_REPLIES, NODE_AUDIT})
 MAX_BYTES = 24 * 1024 * 1024
 # What no repetition makes acceptable: the record is dropped, loudly.
 HOPELESS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD})

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from trainhouse.events import Event, JobId
-from trainhouse.events.topics import METRICS, TRACKING
+from trainhouse.events.topics import TRACKED_METRICS, TRACKING
 from trainhouse.events.tracking import DatasetUsed, InputsLogged, ParametersLogged, TagsChanged
 from trainhouse.gateway.context import now_ms
 from trainhouse.gateway.mlflow import bodies
@@ -84,7 +84,7 @@ async def _points(desk: Desk, row: Row, metrics: Sequence[bodies.Metric]) -> Non
     """One record after the other is acked; see `points` for why."""
     for record in records_of_request(row["job_id"], metrics, row["epoch"], row["attempt"]):
         event_id = f"{record.job_id}:{int(record.epoch)}:0:{record.stream}:{record.start}"
-        await desk.bus.send(METRICS, record, event_id)
+        await desk.bus.send(TRACKED_METRICS, record, event_id)
 
 
 def _tags(run_id: str, tags: Sequence[bodies.Tag]) -> Event:

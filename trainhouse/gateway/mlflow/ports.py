@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.events.topics import METRICS, TRACKING
+from trainhouse.events.topics import POINT_TOPICS, TRACKING
 from trainhouse.gateway.freshness import Freshness
 
 if TYPE_CHECKING:
     from trainhouse.checkpointing.s3 import S3ObjectStore
 
-EVERYTHING = (TRACKING, METRICS)
+EVERYTHING = (TRACKING, *POINT_TOPICS)
 
 
 @dataclass

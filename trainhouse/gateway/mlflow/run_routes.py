@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from trainhouse.events import JobId
-from trainhouse.events.topics import METRICS
+from trainhouse.events.topics import POINT_TOPICS
 from trainhouse.events.tracking import TagsChanged, TrackedRunBegun, TrackedRunChanged
 from trainhouse.gateway.context import now_ms
 from trainhouse.gateway.mlflow import bodies, shapes
@@ -106,7 +106,7 @@ async def _mark(desk: Desk, run_id: str, deleted: bool) -> Json:
 async def get(desk: Reading, run_id: Text = "", run_uuid: Text = "") -> Json:
     """A run with its last metrics, its parameters and tags."""
     row = await desk.run(run_id or run_uuid)
-    await desk.fresh(METRICS)
+    await desk.fresh(*POINT_TOPICS)
     return {"run": (await whole(desk, [row]))[0]}
 
 
@@ -134,7 +134,7 @@ async def history(
     """Every point of a metric, oldest first, a page at a time; a point that came twice is one."""
     row = await desk.run(run_id or run_uuid)
     begin = read_token(page_token)
-    await desk.fresh(METRICS)
+    await desk.fresh(*POINT_TOPICS)
     values = {"id": row["job_id"], "key": metric_key, "limit": max_results + 1, "begin": begin}
     rows = await desk.reader.rows(_HISTORY, values)
     answer: Json = {"metrics": [shapes.metric(r) for r in rows[:max_results]]}

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from trainhouse.events.envelope import from_rfc3339
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.topics import METRICS
+from trainhouse.events.topics import POINT_TOPICS
 from trainhouse.gateway import cursors
 from trainhouse.gateway.after import After
 from trainhouse.gateway.answers import Json
@@ -135,7 +135,7 @@ def grows(job: Row, at_ms: int) -> bool:
 async def _caught_up(request: Request) -> None:
     """What the brokers hold is to be in the answer; where that takes too long, the answer is what there is."""
     try:
-        await freshness_of(request).reached(METRICS)
+        await freshness_of(request).reached(*POINT_TOPICS)
     except BusUnavailable as error:
         log.warning("points are answered as far as they are known", error=str(error))
 

@@ -25,7 +25,7 @@ from trainhouse.events import (
     ProgressReported,
     StepMetrics,
 )
-from trainhouse.events.topics import CHECKPOINTS, CONTROL, TRACKING
+from trainhouse.events.topics import CHECKPOINTS, CONTROL, ENVIRONMENTS
 from trainhouse.events.tracking import EnvironmentCaptured
 from trainhouse.workers.agent.core.loglines import LogCut
 from trainhouse.workers.agent.core.spool import MetricsBatch, SpoolEvent
@@ -34,7 +34,7 @@ from trainhouse.workers.agent.core.spool import MetricsBatch, SpoolEvent
 MAY_TELL: dict[str, tuple[type[Event], ...]] = {
     CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointRestored, CheckpointPruned),
     CONTROL: (LossDiverged,),
-    TRACKING: (EnvironmentCaptured,),
+    ENVIRONMENTS: (EnvironmentCaptured,),
 }
 _BY_NAME = {model.__name__: (topic, model) for topic, models in MAY_TELL.items() for model in models}
 MAX_EVENT_ID_CHARS = 512
