@@ -106,7 +106,7 @@ def _of_job(rules: VettingRules, known: Known, topic: str, value: bytes, signatu
     keys = known.of_job.get(job_id, frozenset())
     if signature is None:
         return f"the nodes of job {job_id} sign what they say, and this is not signed" if keys or rules.required else ""
-    if keys and signature.public_key not in keys:
+    if (keys or rules.required) and signature.public_key not in keys:
         return f"{FORGED}a node that job {job_id} runs on"
     return "" if signature.holds(topic, value) else f"{FORGED}a node of job {job_id}: it does not hold"
 

@@ -16,7 +16,9 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from trainhouse.events.checkpoint import CheckpointCompleted
 from trainhouse.events.codec import HEADERS
+from trainhouse.events.decisions import CheckpointNoted
 from trainhouse.events.journal import InputRefused, InvalidRecord, record_head
 from trainhouse.events.topics import CONTROL
 from trainhouse.projections.built import Built
@@ -61,11 +63,20 @@ def _inputs(record: Record, counting: Counting) -> Iterator[Record]:
 
 
 def taken_inputs(head: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The inputs of a journal record that its owner took from control: neither its own ones, nor what it refused."""
+    """The inputs of a journal record that its owner took from control: neither its own ones, nor what it refused.
+
+    Of completed checkpoints only those that it noted: of a job that it has forgotten it does not know whose word counts. What its nodes
+    tell of older ones stands on the topic of checkpoints.
+    """
     refused = {d["data"]["offset"] for d in head["decisions"] if d["type"] == InputRefused.event_type}
+    notes = [d["data"] for d in head["decisions"] if d["type"] == CheckpointNoted.event_type]
+    noted = {(d["job_id"], d["checkpoint"]["commit"]) for d in notes}
     for item in head["inputs"]:
         # Without an offset it is the owner's own; without an event it was refused.
-        if item["offset"] is not None and "event" in item and item["offset"] not in refused:
+        if item["offset"] is None or "event" not in item or item["offset"] in refused:
+            continue
+        event = item["event"]
+        if event["type"] != CheckpointCompleted.event_type or (event["data"]["job_id"], event["data"]["commit"]) in noted:
             yield item
 
 

@@ -16,8 +16,11 @@ import pytest
 from tests import spooled
 from trainhouse.events import topics
 from trainhouse.events.base import Event
+from trainhouse.events.checkpoint import CheckpointCompleted
 from trainhouse.events.codec import decode, encode
+from trainhouse.events.decisions import CheckpointNoted
 from trainhouse.events.envelope import envelope_of
+from trainhouse.events.job import LastCheckpoint
 from trainhouse.events.journal import JournaledInput, JournalRecord
 from trainhouse.events.telemetry import LogLines, StepMetrics
 from trainhouse.projections.built import Builder
@@ -106,7 +109,11 @@ def builders(schemas: Mapping[str, pa.Schema]) -> dict[str, Builder]:
 def journaled(control: Record, seq: int) -> bytes:
     """The journal record of a scheduler that took one record of control."""
     told = JournaledInput(control.offset, decode(control.value, control.headers))
-    return JournalRecord(seq, "o", control.timestamp_ms, control.offset, (told,), (), 0, 1, 1, "0" * 64).encode()
+    event, noted = told.envelope.event if told.envelope else None, ()
+    if isinstance(event, CheckpointCompleted):
+        last = LastCheckpoint(commit=event.commit, step=event.step, uri=event.uri, completed_at_ms=event.at_ms)
+        noted = (CheckpointNoted(job_id=event.job_id, checkpoint=last),)
+    return JournalRecord(seq, "o", control.timestamp_ms, control.offset, (told,), noted, 0, 1, 1, "0" * 64).encode()
 
 
 def of_lane(log: MemoryLog, spec: LaneSpec) -> MemoryLog:

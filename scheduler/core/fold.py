@@ -179,7 +179,9 @@ def _allocated(state: ScheduleState, now_ms: int, d: GangAllocated) -> None:
         state.put_node(node.model_copy(update={"holds": holds}), now_ms)
     state.drop_claim(d.job_id)
     state.drop_reservation(d.job_id)
-    _change(state, now_ms, d.job_id, phase=Scheduled(), epoch=d.epoch, allotment=allotment, allocated_at_ms=now_ms, reason="")
+    ran_on = tuple(sorted({*state.job(d.job_id).ran_on, *(p.node_id for p in d.placements)}))
+    begun = {"epoch": d.epoch, "allotment": allotment, "allocated_at_ms": now_ms, "ran_on": ran_on}
+    _change(state, now_ms, d.job_id, phase=Scheduled(), reason="", **begun)
 
 
 def _part_started(state: ScheduleState, now_ms: int, d: PartStarted) -> None:

@@ -34,7 +34,8 @@ class Job(Model):
     `queued_at_ms`, `waits_since_ms` and `saved_at_ms` are times of the journal: no clock of an outsider or an agent decides anything.
     `expected_ms`: the remaining run time that was expected from history when it began to wait; None: nothing was known.
     `commits`: its newest checkpoints, oldest first; `past`: its last failures. The next attempt goes to `prefer_nodes` if it can, keeps
-    away from `avoid_nodes` if it can, and begins from no newer commit than `restore_at_most`.
+    away from `avoid_nodes` if it can, and begins from no newer commit than `restore_at_most`. `ran_on`: all nodes that its
+    attempts were given, by name; they tell of checkpoints also when the attempt is over.
     """
 
     job_id: JobId
@@ -66,6 +67,7 @@ class Job(Model):
     prefer_nodes: tuple[NodeId, ...] = ()
     avoid_nodes: tuple[NodeId, ...] = ()
     restore_at_most: int | None = None
+    ran_on: tuple[NodeId, ...] = ()
 
     @property
     def pool(self) -> PoolName:

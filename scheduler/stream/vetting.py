@@ -5,7 +5,7 @@ Holds: what is refused goes on as an input that cannot be read, so the journal s
 Never: drops an input.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from trainhouse.events import ForgetNodeKey, NodeRegistered
@@ -53,22 +53,28 @@ class _Keys:
 
     def speaks_for(self, node_id: str, signed_by: str) -> str:
         """The key that counts for a node's name, wherever it has one."""
-        own = self.of_node(node_id)
-        if own:
-            return own
-        found = (other.nodes.get(node_id) for other in self._others)
-        return key_that_counts(own, {node.public_key for node in found if node is not None and node.public_key}, signed_by)
+        return key_that_counts(self.of_node(node_id), self._elsewhere(node_id), signed_by)
 
     def of_job(self, job_id: str, epoch: int | None) -> frozenset[str]:
+        """The keys that speak for a job: of the nodes that it runs on, or ran on where an attempt is over; else of any node."""
         job = self._state.jobs.get(job_id)
-        if job is None:
-            return frozenset()
-        if job.allotment is None or (epoch is not None and epoch < job.epoch):
-            # It ran elsewhere then, and what a node that was away ships now still counts: where, the state says no more.
-            keys = {self.of_node(node_id) for node_id in (*self._state.nodes, *self.new)}
+        nodes: Iterable[str]
+        if job is not None and job.allotment is not None and (epoch is None or epoch >= job.epoch):
+            nodes = [p.node_id for p in job.allotment.placements]
+        elif job is not None and job.ran_on:
+            nodes = job.ran_on  # a node that was away ships only now what it had
         else:
-            keys = {self.of_node(p.node_id) for p in job.allotment.placements}
-        return frozenset(keys - {""})
+            nodes = {name for state in (self._state, *self._others) for name in state.nodes} | self.new.keys()
+        return frozenset(key for node_id in nodes for key in self._keys_of(node_id))
+
+    def _keys_of(self, node_id: str) -> set[str]:
+        own = self.of_node(node_id)
+        return {own} if own else self._elsewhere(node_id)
+
+    def _elsewhere(self, node_id: str) -> set[str]:
+        """The keys of that name in other partitions."""
+        found = (other.nodes.get(node_id) for other in self._others)
+        return {node.public_key for node in found if node is not None and node.public_key}
 
 
 def _one(rules: VettingRules, keys: _Keys, topic: str, entry: Entry, item: Pending) -> Pending:

@@ -195,6 +195,30 @@ def test_of_a_job_that_waits_nobody_but_a_node_tells_checkpoints(rules: VettingR
     assert c.take((saved(0, 1), A)) == [] and c.folded.state.job("j").last_checkpoint is not None
 
 
+@pytest.mark.parametrize("rules", [STRICT, LAX])
+def test_of_an_attempt_that_is_over_only_nodes_that_the_job_ran_on_tell_checkpoints(rules: VettingRules) -> None:
+    of = {"spec_sha256": "0" * 64, "submission_id": "s", "submitted_at_ms": 1}
+    c = Control(rules)
+    admitted = JobAdmitted.model_validate({"job_id": "j", "spec": spec().model_dump(mode="json")} | of)
+    c.take((registered("a", A), A), (registered("b", B), B), (admitted, PLATFORM))
+    state = c.folded.state
+    state.put_job(state.job("j").model_copy(update={"ran_on": ("a",), "epoch": 1}), 1)
+    (refused,) = c.take((saved(0, 2**62), B))
+    assert refused.forged == "job j" and "a node that job j runs on" in refused.reason
+    assert c.take((saved(0, 1), A)) == [] and c.folded.state.job("j").last_checkpoint is not None
+
+
+@pytest.mark.parametrize("rules", [STRICT, LAX])
+def test_of_a_job_that_is_over_no_key_tells_checkpoints_that_is_no_nodes(rules: VettingRules) -> None:
+    c, elsewhere = Control(rules), Control(rules)
+    c.take((registered("a", A), A))
+    elsewhere.take((registered("b", B), B))
+    c.others = [elsewhere]
+    (refused,) = c.take((saved(1, 5), SigningKey.made()))
+    assert refused.forged == "job j"
+    assert c.take((saved(1, 5), A), (saved(1, 6), B)) == [], "a node that was away, in whichever partition it is now"
+
+
 def test_what_is_refused_is_journaled_a_dead_letter_and_told_to_people() -> None:
     c = Control(STRICT)
     c.take((registered("a", A), A))

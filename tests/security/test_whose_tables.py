@@ -12,7 +12,7 @@ from tests.projecting import alike_however_cut, drain, engine_in, spec_of
 from tests.security.test_whose_heartbeats import keyed, known
 from tests.security.test_whose_nodes import STRICT, A, B, Control, registered, stopped
 from tests.security.test_whose_telemetry import checkpoint
-from trainhouse.events import AttemptStopped, CheckpointRestored, Event, NodeRegistered, encode, envelope_of, topics
+from trainhouse.events import AttemptStopped, CheckpointCompleted, CheckpointRestored, Event, NodeRegistered, encode, envelope_of, topics
 from trainhouse.events.codec import HEADERS
 from trainhouse.events.signing import SigningKey
 from trainhouse.projections.clickhouse import ConnectClickHouse
@@ -129,3 +129,21 @@ def test_what_an_attempt_began_from_is_told_with_the_nodes_that_signed_it(
     completed = encode(envelope_of(checkpoint(1), id="c", source="s", now_ms=1))
     copy = Message(topic=topics.CHECKPOINTS, partition=0, offset=2, value=completed, timestamp=(1, 50), headers=list(HEADERS))
     assert reading.seen_in(copy) == [], "the journal has it"
+
+
+def test_checkpoints_of_a_job_that_the_scheduler_does_not_know_are_no_rows_by_its_journal(journal: MemoryLog, tmp_path: Path) -> None:
+    """A node may sign for itself alone: what it says of another's job that is over is in the journal, and counts for nothing."""
+    c = Control(STRICT)
+    assert c.take((at("b", B, "own"), B)) == []
+    log = MemoryLog()
+    log.append(topics.DECISIONS, c.record.encode())
+    assert c.take((checkpoint(9, job_id="over"), B)) == [], "the scheduler cannot tell"
+    log.append(topics.DECISIONS, c.record.encode())
+    with engine_in(tmp_path / "clickhouse") as clickhouse:
+        drain("reports", clickhouse, log)
+        assert clickhouse.rows("SELECT count() FROM checkpoint_facts") == [(0,)]
+    assert not [e for r in log.records for e in Reading().seen_in(message(r)) if isinstance(e.envelope.event, CheckpointCompleted)]
+
+
+def message(record: Record) -> Message:
+    return Message(topic=record.topic, partition=0, offset=record.offset, value=record.value, timestamp=(1, 5), headers=list(HEADERS))

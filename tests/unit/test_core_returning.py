@@ -200,3 +200,12 @@ def test_an_elastic_gang_restarts_smaller_when_a_node_is_lost_and_grows_back() -
     d.feed(*(started(again, n) for n in ("a", "b")))
     tally = d.state.jobs["j"].tally
     assert (tally.failures, tally.losses) == (0, 1)
+
+
+def test_a_job_remembers_all_nodes_that_its_attempts_were_given() -> None:
+    d = fleet("a", "b")
+    gang = running(d, "j")
+    (first,) = nodes_of(gang)
+    d.feed(lost(registered(first)), wait_ms=1)
+    again = going(d, "j")
+    assert nodes_of(again) != [first] and d.state.job("j").ran_on == ("a", "b")

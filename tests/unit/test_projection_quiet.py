@@ -47,6 +47,9 @@ class Inserts:
 class Counting:
     """Makes a row of `row` alone; its mark counts all records, and what is built says from which mark on."""
 
+    def ready(self, records: Sequence[Record], stop: Event) -> bool:
+        return True
+
     def streams(self, records: Sequence[Record]) -> list[str]:
         return [TOPIC]
 
