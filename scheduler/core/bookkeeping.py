@@ -60,6 +60,7 @@ def running_of(job: Job, allotment: Allotment, shape: Shape, placement: Placemen
         ends_ms=expected_end_ms(entry, sum(len(p.devices) for p in allotment.placements), began_ms),
         saved_ms=began_ms if saved_ms is None else max(began_ms, saved_ms),
         leaving_ms=_leaving_ms(job) if placement else began_ms,
+        finishing=bool(allotment.clean_ranks or allotment.ended),
     )
 
 

@@ -209,3 +209,20 @@ def test_a_job_remembers_all_nodes_that_its_attempts_were_given() -> None:
     d.feed(lost(registered(first)), wait_ms=1)
     again = going(d, "j")
     assert nodes_of(again) != [first] and d.state.job("j").ran_on == ("a", "b")
+
+
+def test_a_gang_whose_ranks_are_done_one_by_one_is_not_grown_again() -> None:
+    d = fleet("a", "b", "c", elastic={"enabled": True, "grow_after_s": 1})
+    gang = running(d, "j", gang={"ranks": 6, "min_ranks": 2})
+    assert len(nodes_of(gang)) == 3
+    for rank in range(4):
+        d.feed(exited(gang, rank))
+        d.tick(5_000)
+    first, second, _ = gang.placements
+    d.feed(stopped(gang, first.node_id), stopped(gang, second.node_id))
+    d.tick(5_000)
+    d.feed(exited(gang, 4), exited(gang, 5))
+    d.tick(5_000)
+    d.feed(*gone(gang))
+    assert d.status("j").state is JobState.SUCCEEDED and d.all(GangAllocated, job_id="j") == [gang]
+    assert not d.all(CheckpointRequested) and not d.all(DevicesClaimed), "it was to begin again, larger"

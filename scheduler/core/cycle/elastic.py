@@ -47,7 +47,7 @@ def _may_grow(book: Book, running: Running, pool: str, now_ms: int) -> bool:
     job, shape = running.job, running.job.shape
     if shape.pool != pool or not shape.elastic or running.ranks + shape.group > shape.ranks:
         return False
-    if running.leaving_ms is not None or not job.preemptible or job.job_id in book.claims:
+    if running.leaving_ms is not None or running.finishing or not job.preemptible or job.job_id in book.claims:
         return False
     return now_ms - running.started_ms >= milliseconds(book.policy(pool).elastic.grow_after_s)
 

@@ -29,9 +29,10 @@ class Resized:
 
 
 def above_minimum(victim: Victim) -> int:
-    """The ranks that an elastic gang can give up; 0 for any other."""
-    shape = victim.running.job.shape
-    return victim.running.ranks - shape.min_ranks if shape.elastic else 0
+    """The ranks that an elastic gang can give up; 0 for any other, and where some ranks are done."""
+    running = victim.running
+    shape = running.job.shape
+    return running.ranks - shape.min_ranks if shape.elastic and not running.finishing else 0
 
 
 def by_price(victims: Sequence[Victim]) -> list[Victim]:
