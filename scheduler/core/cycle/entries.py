@@ -39,8 +39,8 @@ class Waiting:
 class Running:
     """A job with devices. `ends_ms`: expected. What stopping it now would lose began at `saved_ms` (its last checkpoint, or its start).
 
-    `leaving_ms`: it was asked to leave, and its devices come free by then; None: it stays. `finishing`: some of its ranks are done, so it is neither
-    smaller than it was nor worth a restart at another size. `ran_ms`: run time of earlier attempts.
+    `leaving_ms`: it was asked to leave, and its devices come free by then; None: it stays. `finishing`: some of its ranks are done; then it
+    is not made to begin again at another size. `ran_ms`: run time of earlier attempts.
     """
 
     job: Waiting
