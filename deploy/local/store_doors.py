@@ -1,7 +1,7 @@
 """What closes every port of the S3 server but its S3 port: keys and a certificate that its own roles alone hold.
 
-Holds: gRPC of all roles, and HTTP of filer and master, want a client certificate whose key is in a file for its owner alone; the volume
-server wants a token signed with a key of its own for every read, write and delete.  All of it is made anew at each `up`.
+Holds: gRPC of all roles, and HTTP of all but S3, want a client certificate whose key is in a file for its owner alone; the volume server
+wants a token besides, signed with a key of its own, for every read, write and delete. All of it is made anew at each `up`.
 Never: a door of its own for the S3 port, whose keys are in `StoreKeys`.
 """
 
@@ -11,6 +11,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import tomli_w
@@ -24,8 +25,8 @@ from trainhouse.private_files import write_private
 
 SIGNED = (("jwt", "signing"), ("jwt", "signing", "read"), ("jwt", "filer_signing"), ("jwt", "filer_signing", "read"))
 ROLES = ("master", "volume", "filer", "s3")
-# The roles whose HTTP no other role speaks: it wants a certificate, which its own clients would not have.
-UNUSED_HTTP = ("master", "filer")
+# The roles that answer HTTP on ports of their own.
+HTTP_ROLES = ("master", "filer", "volume")
 CERTIFICATE_DAYS = 3650
 CLOCK_SLACK_DAYS = 2
 KEY_BYTES = 40
@@ -55,7 +56,7 @@ def _settings(certificate: str, key: str) -> dict[str, object]:
         "access": {"ui": False},
         "filer": {"expose_directory_metadata": {"enabled": False}},
         "grpc": {"ca": certificate, "client": pair, **dict.fromkeys(ROLES, pair)},
-        "https": {role: {**pair, "ca": certificate} for role in UNUSED_HTTP},
+        "https": {role: {**pair, "ca": certificate} for role in HTTP_ROLES} | {"client": {"enabled": True, **pair, "ca": certificate}},
     }
     for path in SIGNED:
         table = found
@@ -79,7 +80,7 @@ def _self_signed() -> tuple[bytes, bytes]:
         .not_valid_before(now - timedelta(days=CLOCK_SLACK_DAYS))
         .not_valid_after(now + timedelta(days=CERTIFICATE_DAYS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM

@@ -105,7 +105,9 @@ class ReadPool:
     def _passed(self, connection: Connection, sql: str, parameters: Mapping[str, str], database: str) -> Passed:
         passed = self._verdicts.get(sql, database)
         if passed is None:
-            passed = self.gate.check(sql, lambda question, values: _text(connection, question, values), parameters, database)
+            passed = self.gate.check(
+                sql, lambda question, values: _text(connection, question, values), parameters, database, self._verdicts.shapes
+            )
             self._verdicts.keep(sql, database, passed)
         return passed
 

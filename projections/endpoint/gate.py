@@ -13,6 +13,7 @@ import itertools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from trainhouse.projections.endpoint.allowed import SYSTEM_DATABASES, Known, allowed
 from trainhouse.projections.endpoint.tree import Node, nodes
@@ -39,6 +40,7 @@ _PARTS = frozenset(
     | {"ColumnsTransformerList", "ColumnsApplyTransformer", "ColumnsExceptTransformer", "ColumnsReplaceTransformer"}
     | {"ColumnsReplaceTransformer::Replacement", "Lambda", "DataType", "QueryParameter", "Collation", "ExpressionElement"}
 )
+_LITERALS = frozenset({"text", "number"})
 # Words before a bracket that are no calls, in what the tree does not show.
 _NO_CALLS = frozenset({"IN", "AND", "OR", "NOT", "WHERE", "LIKE", "ILIKE", "BETWEEN", "THEN", "WHEN", "ELSE"})
 NO_SETTINGS = "SETTINGS are not offered here: the limits are the endpoint's; leave the clause out"
@@ -54,6 +56,16 @@ class Passed:
     body: str
     format: str | None
     words: tuple[Word, ...]
+
+
+class Shapes(Protocol):
+    """The shapes of statements that passed lately, by database."""
+
+    def has(self, shape: str, database: str) -> bool:
+        """Whether it passed."""
+
+    def keep(self, shape: str, database: str) -> None:
+        """It passed."""
 
 
 Ask = Callable[[str, Mapping[str, str]], str]
@@ -77,16 +89,36 @@ def parsing(passed: Passed) -> str:
     return f"EXPLAIN AST {passed.body}"
 
 
+def shape_of(passed: Passed) -> str | None:
+    """A SELECT without the values of its literals; None where a verdict depends on them, or the whole is judged by its words.
+
+    Literals are told by the engine's own spelling. Of what its parser says nothing is judged by a literal's value but the structure that
+    values() may begin with.
+    """
+    texts = [word.text for word in passed.words]
+    if texts[0] not in ("SELECT", "WITH") or any(text.lower() == "values" for text in texts):
+        return None
+    return "\0".join(f"{word.kind}:{'' if word.kind in _LITERALS else word.text}" for word in passed.words)
+
+
 @dataclass(frozen=True)
 class Gate:
     """`known`: what the engine knows and may not be named."""
 
     known: Known
 
-    def check(self, text: str, ask: Ask, values: Mapping[str, str], database: str = "") -> Passed:
-        """The statement as it may run. Blocks on the engine. Raises QueryRefused with the reason when it may not."""
+    def check(self, text: str, ask: Ask, values: Mapping[str, str], database: str = "", shapes: Shapes | None = None) -> Passed:
+        """The statement as it may run. Blocks on the engine. Raises QueryRefused with the reason when it may not.
+
+        `shapes`: what passed before, so that a statement that differs from one of them in its literals alone is not parsed again.
+        """
         passed = self.spelled(ask(spelling(text), {}), database)
+        shape = None if shapes is None else shape_of(passed)
+        if shapes is not None and shape is not None and shapes.has(shape, database):
+            return passed
         self.parsed(passed, ask(parsing(passed), values))
+        if shapes is not None and shape is not None:
+            shapes.keep(shape, database)
         return passed
 
     def spelled(self, statement: str, database: str = "") -> Passed:

@@ -14,6 +14,7 @@ BENCHES = (
     "freshness",
     "ingest",
     "secured_ingest",
+    "signed_telemetry",
     "rebuild",
     "questions",
     "placements",

@@ -1,7 +1,7 @@
 """SQL through both walls against the bare engine: the same questions, the same rows, one after the other.
 
-`walls` is a guest's question in the process of guests, over the socket, with its verdict known and without; `bare` is the engine's own
-connection in this process, which asks nobody.
+`walls` is a guest's question in the process of guests, over the socket: a text that was asked before, one that differs in a literal, and
+one that differs in more. `bare` is the engine's own connection in this process, which asks nobody.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ def _measure(folder: Path, guests: GuestProcess) -> None:
     def bare(_: int) -> None:
         connection.query(known, "JSONCompact").bytes()
 
-    figures: dict[str, list[float]] = {"bare": [], "walls": [], "walls_unknown_text": []}
+    figures: dict[str, list[float]] = {"bare": [], "walls": [], "walls_other_literals": [], "walls_other_shape": []}
     asked: dict[str, Callable[[int], object]] = {
         "bare": bare,
         "walls": lambda _: guests.query(known, "JSONCompact", {}),
-        "walls_unknown_text": lambda n: guests.query(f"{known} -- {n}", "JSONCompact", {}),
+        "walls_other_literals": lambda n: guests.query(known.replace("LIMIT 10", f"LIMIT {10 + n}"), "JSONCompact", {}),
+        "walls_other_shape": lambda n: guests.query(known.replace("AS points", f"AS points_{n}"), "JSONCompact", {}),
     }
     # By turns, so that whatever else the machine does falls on all of them.
     for n in range(TIMES + WARM):
@@ -73,14 +74,14 @@ def _measure(folder: Path, guests: GuestProcess) -> None:
     connection.close()
     p50 = {name: statistics.median(times) for name, times in figures.items()}
     p99 = {name: statistics.quantiles(times, n=100)[98] for name, times in figures.items()}
-    more = p50["walls_unknown_text"] - p50["bare"]
+    more = {name: round(p50[name] - p50["bare"], 2) for name in p50 if name != "bare"}
     report.line(
         "sql_walls",
         questions=TIMES,
         rows=ROWS,
         p50_ms={name: round(value, 2) for name, value in p50.items()},
         p99_ms={name: round(value, 2) for name, value in p99.items()},
-        more_p50_ms={"walls": round(p50["walls"] - p50["bare"], 2), "walls_unknown_text": round(more, 2)},
+        more_p50_ms=more,
         aim_ms=LIMIT_MS,
-        met=more <= LIMIT_MS,
+        met={name: value <= LIMIT_MS for name, value in more.items()},
     )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.sql_fuzz import LIMITS, MEMORY, Range, bare, fuzz, shooting_range
 from trainhouse.projections.clickhouse import embedded_options
-from trainhouse.projections.endpoint.engine import ReadPool
+from trainhouse.projections.endpoint.engine import ReadPool, _text
+from trainhouse.projections.endpoint.verdicts import KeptShapes
 from trainhouse.projections.errors import QueryRefused
 
 READS = [
@@ -127,3 +128,51 @@ def test_two_thousand_texts_of_the_grammar_do_nothing(at: Range) -> None:
 
 def test_the_grammar_has_teeth(at: Range) -> None:
     assert bare(at, seed=12, texts=150) > 0
+
+
+def asked(pool: ReadPool, shapes: KeptShapes, text: str, database: str = "") -> int:
+    """How many questions the engine was asked for a verdict of a statement that passes."""
+    questions: list[str] = []
+    connection = pool._idle.get()
+
+    def ask(question: str, values: Mapping[str, str]) -> str:
+        questions.append(question)
+        return _text(connection, question, values)
+
+    try:
+        pool.gate.check(text, ask, {}, database, shapes)
+    finally:
+        pool._idle.put(connection)
+    return len(questions)
+
+
+def test_a_statement_that_differs_in_literals_alone_is_not_parsed_again(pool: ReadPool) -> None:
+    shapes = KeptShapes()
+    assert asked(pool, shapes, "SELECT n, 'a' FROM points WHERE n = 1 LIMIT 3") == 2
+    assert asked(pool, shapes, "select n , 'it''s; x' FROM points -- x\n where n = 0x7 limit 9") == 1
+    for other in (
+        "SELECT n, 5 FROM points WHERE n = 1 LIMIT 3",
+        "SELECT n, 'a' FROM points WHERE n > 1 LIMIT 3",
+        "SELECT n, 'a' FROM points WHERE n = -1 LIMIT 3",
+        "SELECT n, 'a' FROM other WHERE n = 1 LIMIT 3",
+        "SELECT n, length('a') FROM points WHERE n = 1 LIMIT 3",
+    ):
+        assert asked(pool, shapes, other) == 2, other
+    assert asked(pool, shapes, "SELECT n, 'a' FROM points WHERE n = 1 LIMIT 3", "system") == 2, "another database"
+
+
+@pytest.mark.parametrize("text", ["SELECT * FROM values('a String', ('{}'))", "SHOW TABLES LIKE '{}'", "EXPLAIN SELECT '{}'"])
+def test_where_a_verdict_may_depend_on_literals_each_text_is_parsed(pool: ReadPool, text: str) -> None:
+    shapes = KeptShapes()
+    assert [asked(pool, shapes, text.format(n)) for n in range(3)] == [2, 2, 2]
+
+
+def test_what_is_refused_is_refused_again_in_each_shape(pool: ReadPool, at: Range) -> None:
+    """Harmless first, so that a shape is kept wherever one is; then the same with a literal that does harm."""
+    for attack in READS:
+        for path in ("x", "y", at.targets.file):
+            with pytest.raises(QueryRefused):
+                pool.query(attack.format(file=path), "TSV", {})
+    assert pool.query("SELECT * FROM values('a String', ('x'))", "TSV", {}).body == b"x\n"
+    with pytest.raises(QueryRefused, match="plain values"):
+        pool.query(f"SELECT * FROM values('a String ALIAS file(''{at.targets.file}'')', ('x'))", "TSV", {})

@@ -63,6 +63,8 @@ VOLUME = [
     ("GET", "/admin/assign_volume?volume=9"),
     ("GET", "/admin/volume/delete?volume={vid}"),
     ("GET", "/stats/counter"),
+    ("GET", "/status"),
+    ("POST", "/status"),
 ]
 S3 = [
     ("GET", "/"),

@@ -98,9 +98,7 @@ def _request(client: httpx.Client, target: Target, port: int, method: str, path:
     except httpx.HTTPError as error:
         return Outcome("machine", "ports", tried, type(error).__name__)
     # A process's own figures: numbers by the names of topics and operations, nothing of a project.
-    # The volume server's page tells anybody where its disk is and how full, whatever the method: SECURITY.md says so, of this page alone.
-    beginnings = (b"# HELP", b'{"DiskStatuses"') if path == "/status" else (b"# HELP",)
-    figures = answer.content.startswith(beginnings) and target.canary.encode() not in answer.content
+    figures = answer.content.startswith(b"# HELP") and target.canary.encode() not in answer.content
     taken = method in ("PUT", "POST", "DELETE") and answer.status_code in (200, 201, 202, 204) and not figures
     given = method == "GET" and answer.status_code == 200 and b"trainhouse" in answer.content and not figures
     leak = f"{answer.content[:160]!r}" if taken or given else ""
