@@ -165,7 +165,7 @@ def test_edges_and_artifacts_are_there_once_with_their_project(clickhouse: Conne
             job_id="j", path=f"m{n // 2}.pt", uri=f"s3://b/{n}", sha256="a" * 64, size_bytes=n, deleted=deleted, at_ms=NOW
         )
         append(log, topics.TRACKING, stored, f"a{n}")
-    for name in ("facts", "decisions"):
+    for name in ("facts", "ranks", "decisions"):
         drain(name, clickhouse, log)
     found = clickhouse.rows(
         "SELECT from_id, to_id, kind, project FROM lineage_edges WHERE NOT startsWith(from_id, 'environment:') ORDER BY ALL"

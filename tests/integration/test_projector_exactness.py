@@ -143,7 +143,7 @@ def test_a_damaged_record_is_told_and_stops_nothing(clickhouse: ConnectClickHous
         log.append(topics.LOGS, value)
         log.append(topics.CHECKPOINTS, value)
     log.append(topics.METRICS, good)
-    for name in ("metrics", "logs", "facts"):
+    for name in ("metrics", "logs", "ranks"):
         drain(name, clickhouse, log, 5)
     assert steps_of(clickhouse) == [0, 1]
     told = dict(clickhouse.rows("SELECT topic, count() FROM dead_letters WHERE reason != '' GROUP BY topic"))
@@ -167,7 +167,7 @@ def test_a_repeated_commit_is_one_checkpoint(clickhouse: ConnectClickHouse) -> N
     append(log, topics.CHECKPOINTS, first, "job:commit:3")
     append(log, topics.CHECKPOINTS, first.model_copy(update={"epoch": 1, "attempt": 1, "at_ms": NOW + 5}), "job:commit:3")
     append(log, topics.CONTROL, first, "job:commit:3")
-    drain("facts", clickhouse, log, 1)
+    drain("ranks", clickhouse, log, 1)
     assert clickhouse.rows("SELECT commit, step, epoch, state FROM checkpoints") == [(3, 30, 0, "COMPLETED")]
     assert clickhouse.rows("SELECT count() FROM events") == [(1,)]
 

@@ -25,7 +25,7 @@ from trainhouse.events.node import AttemptHeartbeat, Device, DeviceHealth, NodeH
 from trainhouse.events.spec import CodeArchive, DataReference, JobSpec, Runtime
 from trainhouse.events.tracking import ArtifactLogged, DatasetUsed, EnvironmentCaptured, InputsLogged
 from trainhouse.projections.record import Record, RowsFunction
-from trainhouse.projections.registry import BEATS, DECISIONS, FACTS, LANES, REPORTS
+from trainhouse.projections.registry import BEATS, DECISIONS, FACTS, LANES, OF_RANKS, REPORTS
 from trainhouse.projections.rows import artifacts, audit, decisions, devices, jobs, lineage
 
 NOW = 1_800_000_000_000
@@ -173,7 +173,9 @@ def test_what_was_asked_of_the_gateway_is_a_row_of_the_audit(event: Event, told:
     assert told.items() <= row.items()
 
 
-@pytest.mark.parametrize(("lane", "functions"), [("facts", FACTS), ("beats", BEATS), ("decisions", DECISIONS), ("reports", REPORTS)])
+@pytest.mark.parametrize(
+    ("lane", "functions"), [("facts", FACTS), ("ranks", OF_RANKS), ("beats", BEATS), ("decisions", DECISIONS), ("reports", REPORTS)]
+)
 def test_a_lane_writes_only_tables_that_it_says_so_of(lane: str, functions: dict[str, tuple[RowsFunction, ...]]) -> None:
     spec = next(s for s in LANES if s.name == lane)
     samples = Path(trainhouse.events.__file__).parent / "contract" / "samples"
