@@ -104,11 +104,12 @@ SELECT concat('bulk-', leftPad(toString((number % 40) * 8 + 4), 5, '0')), 1, 0, 
     if(f = 'allocated', arrayMap(i -> concat(node, ':gpu', toString(i)), range({per} - number % 3)), []), 8
 FROM numbers({nodes}) ARRAY JOIN ['allocated', 'started'] AS f WHERE number % 3 != 0"""
 
+# An hour and a minute: in the last minute of an hour, sixty of them would be one hour alone.
 _HOURS = """
 INSERT INTO node_minutes_rows (minute, node_id, pool, devices, devices_held, utilization, last_at)
 SELECT toStartOfMinute(now64(3)) - m * 60, concat('node-', leftPad(toString(number), 4, '0')), if(number % 4 = 0, 'h100', 'a100'), {per},
     {per}, map(toUInt32(10), 55. + (number * 7 + m) % 40), toStartOfMinute(now64(3)) - m * 60
-FROM numbers({nodes}) ARRAY JOIN range(0, 60) AS m"""
+FROM numbers({nodes}) ARRAY JOIN range(0, 61) AS m"""
 
 _LONG = """
 INSERT INTO step_metrics (job_id, metric, epoch, attempt, rank, step, time, value, node_id)
