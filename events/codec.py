@@ -12,6 +12,7 @@ import orjson
 from pydantic import ValidationError
 
 from trainhouse.events.base import Event, event_class
+from trainhouse.events.bounds import read_stored
 from trainhouse.events.envelope import Envelope, Order, from_rfc3339, rfc3339
 from trainhouse.events.errors import InvalidEvent, UnknownEventType
 from trainhouse.events.explain import explain_validation
@@ -76,8 +77,11 @@ def split(value: bytes | None, headers: Headers = None) -> tuple[dict[str, Any],
     return parsed, data
 
 
-def decode_parts(attributes: Mapping[str, Any], data: Any) -> Envelope:
-    """An envelope from split attributes and data. Raises InvalidEvent, with job and event id where they can be read."""
+def decode_parts(attributes: Mapping[str, Any], data: Any, *, stored: bool = False) -> Envelope:
+    """An envelope from split attributes and data. Raises InvalidEvent, with job and event id where they can be read.
+
+    `stored`: it counts already (a journal holds it), so what was allowed then is read, whatever is refused by now.
+    """
     job_id = data.get("job_id") if isinstance(data, dict) else None
     event_id = attributes.get("id")
     hints = {
@@ -87,7 +91,7 @@ def decode_parts(attributes: Mapping[str, Any], data: Any) -> Envelope:
     try:
         type_string = _attributes_are_whole(attributes)
         type_string, data = UPCASTERS.lift(type_string, data)
-        event = _event(event_class(type_string), data)
+        event = _event(event_class(type_string), data, stored)
         return Envelope(
             id=EventId.parse(attributes["id"]),
             source=attributes["source"],
@@ -109,9 +113,9 @@ def decode_parts(attributes: Mapping[str, Any], data: Any) -> Envelope:
         raise InvalidEvent(f"attributes of the CloudEvent: {error}", **hints) from error
 
 
-def _event(cls: type[Event], data: Any) -> Event:
+def _event(cls: type[Event], data: Any, stored: bool) -> Event:
     try:
-        return cls.model_validate(data, extra="forbid" if cls.public_input else "ignore")
+        return cls.model_validate(data, extra="forbid") if cls.public_input and not stored else read_stored(cls, data, "ignore")
     except ValidationError as error:
         raise InvalidEvent(f"{cls.event_type}: {explain_validation(error, cls)}") from error
 

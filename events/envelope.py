@@ -6,10 +6,14 @@ event came by, as intake says it, None for what operators and the gateway sent: 
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from trainhouse.events.base import Event
+from trainhouse.events.bounds import time_within
 from trainhouse.events.ids import EventId
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -79,12 +83,15 @@ def envelope_of(
 
 def rfc3339(time_ms: int) -> str:
     """Milliseconds since 1970 as RFC 3339 text in UTC."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def from_rfc3339(text: str) -> int:
-    """RFC 3339 text as milliseconds since 1970; raises ValueError. Text without an offset is taken as UTC."""
+    """RFC 3339 text as milliseconds since 1970. Text without an offset is taken as UTC.
+
+    Raises ValueError for what is no such text, InvalidEvent for a time that could not be written again.
+    """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    return time_within(round((moment - EPOCH) // timedelta(microseconds=1) / 1000))

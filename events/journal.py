@@ -14,6 +14,7 @@ import orjson
 from pydantic import Field
 
 from trainhouse.events.base import Event, event_class
+from trainhouse.events.bounds import read_stored
 from trainhouse.events.codec import decode_parts, encode
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.errors import EventError, InvalidEvent
@@ -27,12 +28,17 @@ class ClockTicked(Event, type="trainhouse.clock.ticked.v1"):
 
 
 class InputRefused(Event, type="trainhouse.input.refused.v1"):
-    """The input at `offset` cannot be handled; every reader of the journal skips it."""
+    """The input at `offset` cannot be handled; every reader of the journal skips it.
+
+    `job_id` and `refused_type` are what could be read of it, empty where nothing could.
+    """
 
     offset: int = Field(ge=0)
     reason: str = Field(max_length=MAX_REASON_CHARS)
     event_id: str = ""
     forged: str = Field("", max_length=256, description="in whose name it came, where its signature was refused")
+    job_id: str = ""
+    refused_type: str = ""
 
 
 class PlacementFrozen(Event, type="trainhouse.placement.frozen.v1"):
@@ -94,7 +100,7 @@ class JournalRecord:
                 now_ms=int(head["now_ms"]),
                 cursor=int(head["cursor"]),
                 inputs=tuple(_read_input(i) for i in head["inputs"]),
-                decisions=tuple(event_class(d["type"]).model_validate(d["data"], extra="ignore") for d in head["decisions"]),
+                decisions=tuple(read_stored(event_class(d["type"]), d["data"], "ignore") for d in head["decisions"]),
                 published_up_to=int(head["published_up_to"]),
                 decide_version=int(head["decide_version"]),
                 fold_version=int(head["fold_version"]),
@@ -179,4 +185,4 @@ def _read_input(item: dict[str, Any]) -> JournaledInput:
         return JournaledInput(item["offset"], None, base64.b64decode(item["raw"]))
     attributes = dict(item["event"])
     data = attributes.pop("data", None)
-    return JournaledInput(item["offset"], decode_parts(attributes, data))
+    return JournaledInput(item["offset"], decode_parts(attributes, data, stored=True))

@@ -11,6 +11,7 @@ from typing import Final
 from pydantic import Field, field_validator
 
 from trainhouse.events.base import Event, Model
+from trainhouse.events.bounds import MOST_COUNT
 from trainhouse.events.spec import Label, is_absent
 
 EVERY_OTHER: Final = "*"
@@ -87,7 +88,7 @@ class ChangeProject(Event, type="trainhouse.project.change.v1", public_input=Tru
     """
 
     project: Project
-    replaces: int | None = Field(None, ge=0)
+    replaces: int | None = Field(None, ge=0, le=MOST_COUNT)
     text: str = Field("", max_length=MAX_TEXT_CHARS)
     user: str = Field("unknown", max_length=128)
     reason: str = Field("", max_length=1024)

@@ -11,6 +11,7 @@ import orjson
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from trainhouse.events.base import Model
+from trainhouse.events.bounds import MOST_BYTES, MOST_COUNT, MOST_DURATION_S
 from trainhouse.events.ids import PoolName
 from trainhouse.events.secretnames import PATTERN as SECRET_PATTERN
 from trainhouse.events.secretnames import variable_of
@@ -111,7 +112,7 @@ class CodeArchive(Model):
 
     uri: str
     sha256: Sha256
-    size_bytes: int = Field(0, ge=0)
+    size_bytes: int = Field(0, ge=0, le=MOST_BYTES)
     git_commit: str | None = None
     git_diff_uri: str | None = None
     git_dirty: bool = False
@@ -127,10 +128,10 @@ class DataReference(Model):
 class CheckpointPolicy(Model):
     """When the session saves, and what is kept. Without `every_*` the session chooses within the bounds."""
 
-    every_steps: int | None = Field(None, ge=1)
-    every_s: float | None = Field(None, gt=0)
-    min_interval_s: float = Field(30.0, gt=0)
-    max_interval_s: float = Field(1800.0, gt=0)
+    every_steps: int | None = Field(None, ge=1, le=MOST_COUNT)
+    every_s: float | None = Field(None, gt=0, le=MOST_DURATION_S)
+    min_interval_s: float = Field(30.0, gt=0, le=MOST_DURATION_S)
+    max_interval_s: float = Field(1800.0, gt=0, le=MOST_DURATION_S)
     keep_last: int = Field(3, ge=1, le=1000)
 
 
@@ -138,7 +139,7 @@ class Limits(Model):
     """Bounds of a job: how often it may restart, how long it may run, how long it may take to stop."""
 
     restarts: int = Field(3, ge=0, le=1000)
-    run_time_s: float | None = Field(None, gt=0)
+    run_time_s: float | None = Field(None, gt=0, le=MOST_DURATION_S)
     grace_s: float = Field(15.0, ge=0, le=3600)
 
 
@@ -158,7 +159,7 @@ class Divergence(Model):
     """
 
     action: OnDivergence = OnDivergence.HALT
-    explode_factor: float | None = Field(None, gt=1)
+    explode_factor: float | None = Field(None, gt=1, le=MOST_COUNT)
     checkpoints: int = Field(1, ge=1, le=1000)
     rollbacks: int = Field(1, ge=1, le=1000)
 

@@ -1,30 +1,31 @@
 """Builds the rows of low-volume topics: decode each event, ask each projection of its topic for rows.
 
-Holds: a record that cannot be read, or whose rows do not fit their table, becomes a dead letter and stops nothing; but when many
-records in one batch fail in our own code, ingestion stops: then the fault is ours, and draining the topic would lose it. A number that its
-column cannot hold is no fault of ours, however often: agents and programs of strangers tell numbers.
+Holds: a record that cannot be read, or whose rows do not fit their table, becomes a dead letter and stops nothing, whoever's fault it is:
+the topic or the archive still has it, so a rebuild by a program without the fault has its rows. A fault of our own is logged as such, by
+topic and kind; a number that its column cannot hold is none: agents and programs of strangers tell numbers.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from threading import Event
 from typing import Any
 
 import pyarrow as pa
+import structlog
 
 from trainhouse.events import topics
 from trainhouse.events.codec import decode
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.projections.built import Built
-from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.record import Record, Row, RowsFunction
 from trainhouse.projections.rows.dead_letters import letter_row, unreadable_row
 from trainhouse.projections.schema import UNFIT, out_of_range, to_table
 
-MAX_OWN_FAILURES = 100
 DEAD_LETTERS_TABLE = "dead_letters_rows"
+log_ = structlog.get_logger(__name__)
 
 
 class FactsBuilder:
@@ -43,7 +44,7 @@ class FactsBuilder:
     def build(self, records: Sequence[Record], marks: dict[str, int]) -> Built:
         rows: dict[str, list[dict[str, Any]]] = {}
         letters: list[Row] = []
-        own_failures = 0
+        faults: Counter[tuple[str, str]] = Counter()
         for record in records:
             try:
                 found = self._rows(record)
@@ -53,10 +54,10 @@ class FactsBuilder:
             except UNFIT as error:
                 found = []
                 letters.append(unreadable_row(record, f"no row fits it: {type(error).__name__}: {error}"))
-                own_failures += 1
+                faults[record.topic, type(error).__name__] += 1
             for row in found:
                 rows.setdefault(row.table, []).append(row.values)
-        _stop_if_ours(own_failures)
+        _say(faults)
         return self._tables(rows, letters)
 
     def _rows(self, record: Record) -> list[Row]:
@@ -89,7 +90,8 @@ class FactsBuilder:
 
     def _sift(self, name: str, values: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Row]]:
         """Rows that fit, and dead letters for those that do not."""
-        fit, unfit, own_failures = [], [], 0
+        fit, unfit = [], []
+        faults: Counter[tuple[str, str]] = Counter()
         schema = self._schemas[name]
         for value in values:
             try:
@@ -97,8 +99,9 @@ class FactsBuilder:
                 fit.append(value)
             except UNFIT as error:
                 unfit.append(_unfit_letter(name, value, error))
-                own_failures += not any(out_of_range(value.get(field.name), field.type) for field in schema)
-        _stop_if_ours(own_failures)
+                if not any(out_of_range(value.get(field.name), field.type) for field in schema):
+                    faults[str(value.get("source_topic", "")), type(error).__name__] += 1
+        _say(faults)
         return fit, unfit
 
 
@@ -109,6 +112,12 @@ def _unfit_letter(table: str, value: dict[str, Any], error: Exception) -> Row:
     return unreadable_row(record, f"its row does not fit table {table}: {error}", str(value.get("job_id", "")))
 
 
-def _stop_if_ours(failures: int) -> None:
-    if failures > MAX_OWN_FAILURES:
-        raise ProjectionError(f"{failures} records of one batch failed in the projections themselves; this is a fault of the program")
+def _say(faults: Counter[tuple[str, str]]) -> None:
+    for (topic, kind), count in sorted(faults.items()):
+        log_.critical(
+            "records were set aside because the projections failed on them, a fault of the program: "
+            "update it, then `trainhouse projections rebuild`",
+            topic=topic,
+            error=kind,
+            records=count,
+        )

@@ -20,8 +20,9 @@ from trainhouse.events.journal import (
     PlacementFrozen,
 )
 from trainhouse.events.set_aside import first_offset
-from trainhouse.events.topics import MAX_INPUT_BYTES, MAX_JOURNAL_RECORD_BYTES
+from trainhouse.events.topics import CONTROL, MAX_INPUT_BYTES, MAX_JOURNAL_RECORD_BYTES
 from trainhouse.scheduler.core.errors import BrokenInvariant, SchedulingFailed
+from trainhouse.scheduler.core.gate import written
 from trainhouse.scheduler.core.journal import Folded, readable
 from trainhouse.scheduler.core.machine import Machine
 
@@ -46,7 +47,7 @@ class Limits:
 class Pending:
     """An input that waits. `refusal` says why it cannot even be read; `forged`: in whose name it came without their signature.
 
-    `first`: where it stands for a whole batch that was not unpacked, the first offset of that.
+    `first`: where it stands for a whole batch that was not unpacked, the first offset of that. `value`: its bytes as they came.
     """
 
     offset: int
@@ -55,6 +56,7 @@ class Pending:
     refusal: str = ""
     forged: str = ""
     first: int | None = None
+    value: bytes | None = None
 
     def follows(self, offset: int) -> bool:
         """Whether nothing is missing between that offset and this."""
@@ -66,12 +68,12 @@ def pending(offset: int, value: bytes | None, headers: Headers, limits: Limits) 
     size = len(value or b"")
     if size > limits.input_bytes:
         reason = f"the input has {size} bytes; at most {limits.input_bytes} are allowed"
-        return Pending(offset, size, JournaledInput(offset, None, value), reason)
+        return Pending(offset, size, JournaledInput(offset, None, value), reason, value=value)
     try:
-        return Pending(offset, size, JournaledInput(offset, decode(value, headers)))
+        return Pending(offset, size, JournaledInput(offset, decode(value, headers)), value=value)
     except InvalidEvent as error:
         unread = JournaledInput(offset, None, value or b"")
-        return Pending(offset, size, unread, str(error)[:MAX_REASON_CHARS] or "unreadable", first=first_offset(value))
+        return Pending(offset, size, unread, str(error)[:MAX_REASON_CHARS] or "unreadable", first=first_offset(value), value=value)
 
 
 def fresh(folded: Folded[S], waiting: Sequence[Pending]) -> list[Pending]:
@@ -107,6 +109,7 @@ class Proposer(Generic[S]):
     machine: Machine[S]
     owner: str
     limits: Limits = Limits()
+    input_topic: str = CONTROL
 
     def claim(self, folded: Folded[S], published_up_to: int) -> JournalRecord:
         """An empty record that says who owns the partition. Time stands still in it, and the machine never sees it."""
@@ -133,14 +136,12 @@ class Proposer(Generic[S]):
         while True:
             try:
                 record = self._decided(folded, now_ms, batch, published_up_to, tick)
-                size = len(record.encode())
-                if size <= self.limits.record_bytes:
-                    return record
-                error: Exception = ValueError(f"its decisions make a journal record of {size} bytes")
+                written(self.machine, self.input_topic, folded.partition, record, self.limits.record_bytes)
+                return record
             except SchedulingFailed as failed:
                 return self._frozen(folded, now_ms, failed, published_up_to)
             except Exception as raised:
-                error = raised
+                error: Exception = raised
             if not batch:
                 return self._frozen(folded, now_ms, error, published_up_to)
             if tick:
@@ -157,23 +158,27 @@ class Proposer(Generic[S]):
         inputs = readable(items)
         refusals = [InputRefused(offset=p.offset, reason=p.refusal, forged=p.forged) for p in batch if p.refusal]
         decisions = self.machine.decide(folded.state, now_ms, inputs) if inputs else []
-        # Effects depend on the record alone: what makes them raise must not reach the journal.
-        self.machine.effects(folded.seq + 1, now_ms, inputs, decisions)
         return self._record(folded, now_ms, items, (*decisions, *refusals), published_up_to)
 
     def _refused(self, folded: Folded[S], now_ms: int, poison: Pending, error: Exception, published_up_to: int) -> JournalRecord:
-        envelope = poison.item.envelope
-        reason = f"handling it failed: {type(error).__name__}: {error}"[:MAX_REASON_CHARS]
-        event_id = str(envelope.id) if envelope else ""
-        refusal = InputRefused(offset=poison.offset, reason=poison.refusal or reason, event_id=event_id, forged=poison.forged)
-        return self._record(folded, now_ms, (poison.item,), (refusal,), published_up_to)
+        """As the bytes that came: what its envelope would be written as may be the very thing that cannot be read."""
+        event = poison.item.envelope.event if poison.item.envelope else None
+        refusal = InputRefused(
+            offset=poison.offset,
+            reason=poison.refusal or _told("handling it failed", error),
+            event_id=str(poison.item.envelope.id) if poison.item.envelope else "",
+            forged=poison.forged,
+            job_id=str(getattr(event, "job_id", None) or ""),
+            refused_type=event.event_type if event is not None else "",
+        )
+        raw = JournaledInput(poison.offset, None, poison.value or b"")
+        return self._record(folded, now_ms, (raw,), (refusal,), published_up_to)
 
     def _frozen(self, folded: Folded[S], now_ms: int, error: Exception, published_up_to: int) -> JournalRecord:
         if folded.frozen_version == self.machine.decide_version:
             # It raises although placement is frozen: time stands still for the machine, inputs go on, until other code decides.
             return self.claim(folded, published_up_to)
-        reason = f"{type(error).__name__}: {error}"[:MAX_REASON_CHARS]
-        freeze = PlacementFrozen(reason=reason, decide_version=self.machine.decide_version)
+        freeze = PlacementFrozen(reason=_told("", error), decide_version=self.machine.decide_version)
         return self._record(folded, now_ms, (), (freeze,), published_up_to)
 
     def _record(
@@ -197,6 +202,12 @@ class Proposer(Generic[S]):
             fold_version=self.machine.fold_version,
             previous_hash=folded.last_hash,
         )
+
+
+def _told(what: str, error: Exception) -> str:
+    """An error as a reason that can be written: no lone surrogate, and not too long."""
+    text = f"{what}: {type(error).__name__}: {error}" if what else f"{type(error).__name__}: {error}"
+    return text.encode("utf-8", "replace").decode()[:MAX_REASON_CHARS]
 
 
 def _tick(folded: Folded[S], now_ms: int) -> Envelope:

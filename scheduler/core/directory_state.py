@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from trainhouse.events import CancelJob, ChangeJob, EventId, JobId, JobSpec, ProjectApplied
+from trainhouse.events.bounds import read_stored
 from trainhouse.events.secretnames import SecretName
 from trainhouse.scheduler.core.bucket import Bucket
 from trainhouse.scheduler.core.fingerprint import entry_of, same_project, value_of
@@ -174,10 +175,10 @@ def load_directory(data: bytes) -> DirectoryState:
     state.jobs = {j: bytes.fromhex(entry) for j, entry in raw["jobs"].items()}
     for h in raw["held"]:
         kind = CancelJob if h["kind"] == CancelJob.event_type else ChangeJob
-        held = Held(EventId(h["event_id"]), JobId(h["job_id"]), h["since_ms"], kind.model_validate(h["request"]), h.get("project"))
+        held = Held(EventId(h["event_id"]), JobId(h["job_id"]), h["since_ms"], read_stored(kind, h["request"]), h.get("project"))
         state.hold(h["digest"], held)
     for applied in raw.get("projects", {}).values():
-        state.put_project(ProjectApplied.model_validate(applied))
+        state.put_project(read_stored(ProjectApplied, applied))
     state.buckets = {name: Bucket(level, at_ms) for name, (level, at_ms) in raw.get("buckets", {}).items()}
     state.seen = {bytes.fromhex(d): None for d in raw["seen"]}
     state.secrets = {SecretName(project, name): tuple(grants) for project, name, grants in raw.get("secrets", ())}

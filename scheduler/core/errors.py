@@ -13,6 +13,10 @@ class SchedulingFailed(SchedulerError):
     """Placement itself raised, whatever the inputs were: it is journaled and placement freezes."""
 
 
+class NotWritable(SchedulerError):
+    """A journal record that could not be written, read back or published as it is: it is not appended."""
+
+
 class RecordTooLarge(SchedulerError):
     """The brokers refuse a journal record for its size: halve the batch."""
 

@@ -8,7 +8,7 @@ Never: sends.
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from trainhouse.events import DeadLetter, JobState, JobStatus, NodeId, Order, SignatureRefused, envelope_of
+from trainhouse.events import DeadLetter, EventId, JobId, JobState, JobStatus, NodeId, Order, SignatureRefused, envelope_of
 from trainhouse.events.codec import HEADERS, encode
 from trainhouse.events.journal import InputRefused, JournaledInput, JournalRecord
 from trainhouse.events.project_topics import may_have_topics, status_topic
@@ -74,8 +74,8 @@ def set_aside(letter: DeadLetter, value: bytes | None) -> Outgoing:
 
 def _dead_letter(refusal: InputRefused, source: JournaledInput, topic: str, partition: int) -> Outgoing:
     value = source.raw if source.envelope is None else encode(source.envelope)
-    job_id = getattr(source.envelope.event, "job_id", None) if source.envelope else None
-    letter = DeadLetter(topic, partition, refusal.offset, refusal.reason, str(job_id or ""), refusal.event_id)
+    job_id, _ = _about(refusal, source)
+    letter = DeadLetter(topic, partition, refusal.offset, refusal.reason, job_id, refusal.event_id)
     return set_aside(letter, value)
 
 
@@ -100,20 +100,24 @@ def signature_refused(claimed: str, reason: str, topic: str, partition: int, off
     return SignatureRefused(node_id=node_id, claimed=claimed, reason=reason, topic=topic, partition=partition, offset=offset, at_ms=now_ms)
 
 
+def _about(refusal: InputRefused, source: JournaledInput) -> tuple[str, str]:
+    """The job and the type of what was refused, empty where neither could be read. Older records hold it as an envelope."""
+    if source.envelope is None:
+        return refusal.job_id, refusal.refused_type
+    return str(getattr(source.envelope.event, "job_id", None) or ""), source.envelope.type
+
+
 def _review(refusal: InputRefused, source: JournaledInput, now_ms: int) -> list[Effect]:
     """Our own code failed on a readable input about a job: its user is told, under the event's id so that no status is overwritten."""
-    if source.envelope is None:
+    job_id, kind = _about(refusal, source)
+    if not job_id or not refusal.event_id:
         return []
-    job_id = getattr(source.envelope.event, "job_id", None)
-    if job_id is None:
-        return []
-    event_id = str(source.envelope.id)
     status = JobStatus(
-        job_id=job_id,
+        job_id=JobId(job_id),
         status_seq=0,
         state=JobState.NEEDS_REVIEW,
-        reason=f"{source.envelope.type} was set aside: {refusal.reason}; it is in {DEAD_LETTERS}",
-        submission_id=source.envelope.id,
+        reason=f"{kind} was set aside: {refusal.reason}; it is in {DEAD_LETTERS}",
+        submission_id=EventId(refusal.event_id),
         updated_at_ms=now_ms,
     )
-    return [Effect(STATUS, event_id, status, f"refused:{event_id}"[:512])]
+    return [Effect(STATUS, refusal.event_id, status, f"refused:{refusal.event_id}"[:512])]

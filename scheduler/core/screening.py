@@ -5,8 +5,8 @@ event's id; nothing disappears. Stateless: repeats are the directory's business.
 Never: trusts an outsider's `order` or `project`; raises InvalidEvent; passes on a secret in a spec's `env`.
 """
 
-from collections import deque
-from dataclasses import dataclass, field, replace
+import traceback
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from trainhouse.events import (
@@ -36,8 +36,6 @@ from trainhouse.scheduler.core.vouching import told_id, vouched
 SOURCE = "trainhouse/intake"
 # Somebody waits for an answer under the event's id, though it is about no job.
 _ANSWERED = frozenset({ChangeProject.event_type, *(cls.event_type for cls in get_args(PoolRequest))})
-OWN_FAILURES = 200
-OWN_FAILURES_WINDOW_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +62,10 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """What to send for one record. `own_failure`: our code raised; the input may be fine."""
+    """What to send for one record. `own_failure`: what our own code raised, and where; the input may be fine. Empty: nothing."""
 
     outgoing: tuple[Outgoing, ...]
-    own_failure: bool = False
+    own_failure: str = ""
 
 
 def screen(arrived: Arrived, admission_partitions: int, now_ms: int) -> Screened:
@@ -76,9 +74,28 @@ def screen(arrived: Arrived, admission_partitions: int, now_ms: int) -> Screened
         return Screened(tuple(_admit(arrived, admission_partitions, now_ms)))
     except InvalidEvent as invalid:
         return Screened(_reject(arrived, invalid, now_ms))
-    except Exception as error:  # our own bug: told apart, so that a burst of them stops the consumer
-        failure = InvalidEvent(f"trainhouse failed to read it: {type(error).__name__}: {error}")
-        return Screened(_reject(arrived, failure, now_ms), own_failure=True)
+    except Exception as error:  # our own bug: told apart, so that operators see it
+        failure = InvalidEvent(f"trainhouse failed to read it: {type(error).__name__}: {error}", **_names(arrived))
+        return Screened(_reject(arrived, failure, now_ms), own_failure=_kind(error))
+
+
+def _names(arrived: Arrived) -> dict[str, str | None]:
+    """Job and event id of what our own code failed on, where they can be read: whoever sent it is told."""
+    try:
+        attributes, data = split(arrived.value, _headers(arrived))
+    except InvalidEvent:
+        return {}
+    job_id, event_id = data.get("job_id") if isinstance(data, dict) else None, attributes.get("id")
+    return {
+        "job_id": job_id if isinstance(job_id, str) else None,
+        "event_id": event_id if isinstance(event_id, str) else None,
+    }
+
+
+def _kind(error: Exception) -> str:
+    """Which fault it is: faults alike raise the same in the same line."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {last.name}, {last.filename.rpartition('/')[2]}:{last.lineno}"
 
 
 def _admit(arrived: Arrived, admission_partitions: int, now_ms: int) -> list[Outgoing]:
@@ -165,19 +182,3 @@ def _headers(arrived: Arrived) -> Headers:
 def _hints(envelope: Envelope) -> dict[str, str | None]:
     job_id = getattr(envelope.event, "job_id", None)
     return {"job_id": str(job_id) if job_id is not None else None, "event_id": str(envelope.id)}
-
-
-@dataclass(slots=True)
-class BurstGuard:
-    """Counts own failures in a sliding window; beyond the limit the consumer must stop instead of draining its topic."""
-
-    limit: int = OWN_FAILURES
-    window_s: float = OWN_FAILURES_WINDOW_S
-    _at_s: deque[float] = field(default_factory=deque)
-
-    def exceeded(self, failures: int, now_s: float) -> bool:
-        """Notes `failures` at `now_s` of any steady clock; True when there are more than `limit` in the window."""
-        self._at_s.extend([now_s] * min(failures, self.limit + 1))
-        while self._at_s and self._at_s[0] <= now_s - self.window_s:
-            self._at_s.popleft()
-        return len(self._at_s) > self.limit

@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 
 from trainhouse.events import Model, PoolName, SchedulingPolicy
+from trainhouse.events.bounds import read_stored
 from trainhouse.events.pool import DevicesClaimed, StartReserved
 from trainhouse.scheduler.core.cluster.mix import Mix, Usual
 from trainhouse.scheduler.core.cycle.book import Book
@@ -71,14 +72,14 @@ def load_schedule(data: bytes) -> ScheduleState:
         state.pools[pool["name"]] = Pool(**(pool | {"name": PoolName(pool["name"])}))
     state.tokens = {p: (seq, ordinal) for p, seq, ordinal in raw["tokens"]}
     for node in raw["nodes"]:
-        state.put_node(Node.model_validate(node), 0)
+        state.put_node(read_stored(Node, node), 0)
     _load_book(state.book, raw["book"])
     for job in raw["jobs"]:
-        state.restore_job(Job.model_validate(job))
+        state.restore_job(read_stored(Job, job))
     for claim in raw["claims"]:
-        state.put_claim(DevicesClaimed.model_validate(claim))
+        state.put_claim(read_stored(DevicesClaimed, claim))
     for held in raw["reservations"]:
-        state.put_reservation(StartReserved.model_validate(held))
+        state.put_reservation(read_stored(StartReserved, held))
     state.book.marks.restore(raw["book"]["marks"])
     for name in state.book.pools():
         # A look lets those in whose retry may start; it comes again only for those that rest longer.
@@ -102,7 +103,7 @@ def _dump_book(book: Book) -> dict[str, Any]:
 
 def _load_book(book: Book, raw: dict[str, Any]) -> None:
     for pool, policy in sorted(raw["policies"].items()):
-        book.set_policy(pool, SchedulingPolicy.model_validate(policy), 0)
+        book.set_policy(pool, read_stored(SchedulingPolicy, policy), 0)
     book.usage.restore(tuple(row) for row in raw["usage"])
     book.estimates = Estimates.from_rows(raw["estimates"])
     book.moves_ms = tuple(raw["moves_ms"])

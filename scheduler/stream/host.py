@@ -212,7 +212,7 @@ class JournalHost(Generic[S]):
             self._settings.journal,
             self.followers[partition],
             self.feeds[partition],
-            Proposer(self._machine, self._settings.owner, self._settings.limits),
+            Proposer(self._machine, self._settings.owner, self._settings.limits, self._settings.input_topic),
             self._clock,
             transactional=self._settings.transactional,
             pace=self._settings.pace,

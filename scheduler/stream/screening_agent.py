@@ -1,18 +1,18 @@
 """The shell of intake's first stage: batches of the public topic in, admissions and dead letters out, acked before Faust may commit.
 
 Holds: never raises into Faust (it would ack the batch all the same): a batch is out, or the process crashes and reads it again.
-When our own code fails too often it stops taking instead of draining the topic into dead letters.
+What our own code fails on is set aside like everything that cannot be read, and its sender is told; all others are served meanwhile. Each
+kind of such a fault is logged once in REMIND_S of each topic, with how often it came.
 """
 
 import asyncio
-from typing import NoReturn
 
 import structlog
 
 from trainhouse.events.topics import ADMISSION, DEAD_LETTERS, JOBS
 from trainhouse.scheduler.core.errors import LogUnavailable, SchedulerError
 from trainhouse.scheduler.core.outgoing import Outgoing
-from trainhouse.scheduler.core.screening import Arrived, BurstGuard, screen
+from trainhouse.scheduler.core.screening import Arrived, Screened, screen
 from trainhouse.scheduler.stream.meters import ScreeningMeters
 from trainhouse.scheduler.stream.ports import Clock, Entry, Log, Publisher
 from trainhouse.scheduler.stream.process import crash
@@ -21,16 +21,17 @@ from trainhouse.scheduler.stream.project_statuses import ProjectStatuses
 GIVE_UP_S = 60.0
 RETRY_S = 0.3
 REMIND_S = 30.0
+MOST_FAULTS = 1_000
 log_ = structlog.get_logger(__name__)
 
 
 class ScreeningAgent:
     """Screens batches. One plain publisher, replaced when it fails. `handled`: the last offset that is out, by partition."""
 
-    def __init__(self, log: Log, clock: Clock, guard: BurstGuard | None = None, meters: ScreeningMeters | None = None) -> None:
+    def __init__(self, log: Log, clock: Clock, meters: ScreeningMeters | None = None) -> None:
         self._log = log
         self._clock = clock
-        self._guard = guard or BurstGuard()
+        self._faults: dict[tuple[str, str], tuple[float, int]] = {}
         self._publisher: Publisher | None = None
         self._projects = ProjectStatuses(log, clock)
         self._admission_partitions = 0
@@ -54,12 +55,11 @@ class ScreeningAgent:
         if not self._admission_partitions:
             self._admission_partitions = len(await self._log.partitions(ADMISSION))
         screened = [screen(_arrived(topic, e), self._admission_partitions, self._clock.now_ms()) for e in entries]
-        if self._guard.exceeded(sum(s.own_failure for s in screened), self._clock.steady_s()):
-            await self._stand_still()
+        self._say(topic, screened)
         await self._send([o for s in screened for o in s.outgoing])
         self.meters.screened.inc(len(entries))
         self.meters.dead.inc(sum(o.topic == DEAD_LETTERS for s in screened for o in s.outgoing))
-        self.meters.own_failures.inc(sum(s.own_failure for s in screened))
+        self.meters.own_failures.inc(sum(bool(s.own_failure) for s in screened))
 
     async def _send(self, batch: list[Outgoing]) -> None:
         give_up_s = self._clock.steady_s() + GIVE_UP_S
@@ -79,14 +79,22 @@ class ScreeningAgent:
                     raise SchedulerError(f"intake could not pass a batch on in {GIVE_UP_S:.0f} s: {error}") from error
             await asyncio.sleep(RETRY_S)
 
-    async def _stand_still(self) -> NoReturn:
-        while True:
+    def _say(self, topic: str, screened: list[Screened]) -> None:
+        now_s = self._clock.steady_s()
+        for kind in (s.own_failure for s in screened if s.own_failure):
+            said_s, since = self._faults.get((topic, kind), (float("-inf"), 0))
+            if now_s - said_s < REMIND_S:
+                self._faults[topic, kind] = (said_s, since + 1)
+                continue
+            if len(self._faults) >= MOST_FAULTS:
+                self._faults.clear()
+            self._faults[topic, kind] = (now_s, 0)
             log_.critical(
-                "intake stopped taking: its own code failed too often, nothing more is turned into dead letters; fix it and restart",
-                limit=self._guard.limit,
-                window_s=self._guard.window_s,
+                "intake's own code failed on records, which are dead letters now, a fault of the program: update it and have them sent again",
+                topic=topic,
+                error=kind,
+                records=since + 1,
             )
-            await asyncio.sleep(REMIND_S)
 
 
 def _arrived(topic: str, entry: Entry) -> Arrived:

@@ -1,12 +1,19 @@
 """Intake's first stage: what an outsider's bytes become."""
 
+import asyncio
+
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
-from trainhouse.events import DeadLetter, JobState, JobStatus, NodeId, NodeSuspected, PoolCreated, PoolName, decode, encode, envelope_of
+from tests.journal_fakes import FakeBroker, FakeLog, Faults
+from trainhouse.events import DeadLetter, Envelope, JobState, JobStatus, NodeId, NodeSuspected, PoolCreated, PoolName, decode, encode, envelope_of
 from trainhouse.events.topics import ADMISSION, DEAD_LETTERS, JOBS, MAX_INPUT_BYTES, STATUS
 from trainhouse.scheduler.core import screening
-from trainhouse.scheduler.core.screening import Arrived, BurstGuard, Screened, screen
+from trainhouse.scheduler.core.screening import Arrived, Screened, screen
+from trainhouse.scheduler.stream.clock import SystemClock
+from trainhouse.scheduler.stream.ports import Entry
+from trainhouse.scheduler.stream.screening_agent import ScreeningAgent
 
 LINE = {
     "specversion": "1.0",
@@ -81,10 +88,26 @@ def test_our_own_failure_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.own_failure and found.outgoing[0].topic == DEAD_LETTERS
 
 
-def test_a_burst_of_own_failures_is_bounded() -> None:
-    guard = BurstGuard(limit=3, window_s=10)
-    assert not guard.exceeded(3, 0.0)
-    assert guard.exceeded(1, 9.0)
-    assert not guard.exceeded(0, 30.0)
-    assert not any(guard.exceeded(0, t) for t in (31.0, 40.0))
-    assert guard.exceeded(1_000_000, 41.0)
+def test_what_our_own_code_fails_on_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than 200 failures once stopped intake for everybody, and again after each restart."""
+
+    def broken(envelope: Envelope, project: str | None) -> Envelope:
+        if envelope.id.startswith("bad"):
+            raise ZeroDivisionError("our bug")
+        return envelope
+
+    monkeypatch.setattr(screening, "vouched", broken)
+    broker = FakeBroker()
+    lines = [orjson.dumps(LINE | {"id": f"{'bad' if n % 4 else 'good'}-{n}"}) for n in range(400)]
+
+    async def taken() -> None:
+        agent = ScreeningAgent(FakeLog(broker, Faults(delay_s=0)), SystemClock())
+        for first in range(0, 400, 50):
+            await agent.take({0: [Entry(0, first + n, 1, None, line) for n, line in enumerate(lines[first : first + 50])]})
+
+    with capture_logs() as said:
+        asyncio.run(taken())
+    count = {topic: len(broker.committed(topic, 0)) for topic in (ADMISSION, DEAD_LETTERS, STATUS)}
+    assert count == {ADMISSION: 100, DEAD_LETTERS: 300, STATUS: 300}, "each is answered"
+    faults = [line["error"] for line in said if line["log_level"] == "critical"]
+    assert len(faults) == 1 and faults[0].startswith("ZeroDivisionError in broken")
