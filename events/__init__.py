@@ -36,6 +36,7 @@ from trainhouse.events.gang import (
     GangAllocated,
     GangReleased,
     NodeDesiredState,
+    NodeOrders,
     NodePlacement,
 )
 from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, EventId, JobId, NodeId, PoolName
@@ -183,6 +184,7 @@ __all__ = [
     "Model",
     "NodeAccess",
     "NodeDesiredState",
+    "NodeOrders",
     "NodeHeartbeat",
     "NodeId",
     "NodeKeyed",

@@ -35,7 +35,7 @@ from trainhouse.events.decisions import (
     TrustChanged,
 )
 from trainhouse.events.explained import JobExplained
-from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState
+from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeOrders
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobStatus, JobSubmitted, PoolCreated
 from trainhouse.events.journal import ClockTicked, InputRefused, PlacementFrozen
 from trainhouse.events.node import (
@@ -177,12 +177,13 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         GangReleased,
         CheckpointRequested,
         NodeDesiredState,
+        NodeOrders,
         NodeProbeAsked,
         FailureBlamed,
         JobStatus,
     ),
     topics.ALERTS: (PlacementFrozen, AlertFired, AlertResolved),
-    topics.ALLOCATIONS: (GangAllocated, GangReleased, CheckpointRequested, NodeDesiredState, NodeProbeAsked),
+    topics.ALLOCATIONS: (GangAllocated, GangReleased, CheckpointRequested, NodeDesiredState, NodeOrders, NodeProbeAsked),
     topics.POOLS: (PoolCreated,),
     topics.POLICIES: (PolicyApplied, ChangeRefused),
     topics.PROJECTS: (ProjectApplied,),

@@ -7,7 +7,8 @@ from pydantic import Field
 
 from trainhouse.events.base import Event, Model
 from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, JobId, NodeId, PoolName
-from trainhouse.events.spec import JobSpec
+from trainhouse.events.node import AttemptRef
+from trainhouse.events.spec import JobSpec, is_absent
 
 
 class NodePlacement(Model):
@@ -75,10 +76,24 @@ class CheckpointRequested(Event, type="trainhouse.checkpoint.requested.v1"):
 
 
 class NodeDesiredState(Event, type="trainhouse.node.desired-state.v1"):
-    """The answer to a registration: all that this node is to run. What it runs beyond that must stop."""
+    """The answer to a registration: all that this node is to run. What it runs beyond that must stop.
+
+    `keeps`: attempts that it is to run too, whose orders are too large to stand here together; they follow as NodeOrders.
+    """
 
     node_id: NodeId
     boot_id: str
     incarnation: str
     pool: PoolName
     allocations: tuple[GangAllocated, ...] = ()
+    keeps: tuple[AttemptRef, ...] = Field((), exclude_if=is_absent)
+
+
+class NodeOrders(Event, type="trainhouse.node.orders.v1"):
+    """Orders of attempts that a NodeDesiredState only named. They stop nothing."""
+
+    node_id: NodeId
+    boot_id: str
+    incarnation: str
+    pool: PoolName
+    allocations: tuple[GangAllocated, ...]

@@ -18,6 +18,7 @@ from trainhouse.events.bounds import read_stored
 from trainhouse.events.codec import decode_parts, encode
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.errors import EventError, InvalidEvent
+from trainhouse.events.spec import is_absent
 
 NO_HASH = "0" * 64
 MAX_REASON_CHARS = 2048
@@ -37,8 +38,8 @@ class InputRefused(Event, type="trainhouse.input.refused.v1"):
     reason: str = Field(max_length=MAX_REASON_CHARS)
     event_id: str = ""
     forged: str = Field("", max_length=256, description="in whose name it came, where its signature was refused")
-    job_id: str = ""
-    refused_type: str = ""
+    job_id: str = Field("", exclude_if=is_absent)
+    refused_type: str = Field("", exclude_if=is_absent)
 
 
 class PlacementFrozen(Event, type="trainhouse.placement.frozen.v1"):

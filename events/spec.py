@@ -25,7 +25,7 @@ Scalar = bool | int | float | str | None
 
 def is_absent(value: object) -> bool:
     """Whether a field that came later says nothing: it is then written as if it did not exist, and old journals replay byte for byte."""
-    return value is None or value == ""
+    return value is None or value == "" or value == ()
 
 
 class Resources(Model):

@@ -112,7 +112,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         ALLOCATIONS,
         "pool",
-        "GangAllocated, GangReleased, CheckpointRequested, NodeDesiredState",
+        "GangAllocated, GangReleased, CheckpointRequested, NodeDesiredState, NodeOrders",
         retention_days=7,
         max_message_bytes=4 * 1024 * 1024,
     ),

@@ -174,8 +174,9 @@ def load_directory(data: bytes) -> DirectoryState:
         state.put_pool(pool, partition)
     state.jobs = {j: bytes.fromhex(entry) for j, entry in raw["jobs"].items()}
     for h in raw["held"]:
-        kind = CancelJob if h["kind"] == CancelJob.event_type else ChangeJob
-        held = Held(EventId(h["event_id"]), JobId(h["job_id"]), h["since_ms"], read_stored(kind, h["request"]), h.get("project"))
+        cancels = h["kind"] == CancelJob.event_type
+        request = read_stored(CancelJob, h["request"]) if cancels else read_stored(ChangeJob, h["request"])
+        held = Held(EventId(h["event_id"]), JobId(h["job_id"]), h["since_ms"], request, h.get("project"))
         state.hold(h["digest"], held)
     for applied in raw.get("projects", {}).values():
         state.put_project(read_stored(ProjectApplied, applied))

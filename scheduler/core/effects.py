@@ -17,6 +17,7 @@ from trainhouse.events import (
     NodeDesiredState,
     NodeKeyed,
     NodeNoticed,
+    NodeOrders,
     NodeProbeAsked,
     NodeProbed,
     NodeRestricted,
@@ -45,6 +46,8 @@ def effects_of(seq: int, now_ms: int, decisions: Iterable[Event]) -> Iterator[Ef
                 yield _order(decision, decision.pool, f"{decision.job_id}:save:{decision.epoch}:{seq}")
             case NodeDesiredState():
                 yield _order(decision, decision.pool, f"{decision.node_id}:desired:{decision.incarnation}:{seq}")
+            case NodeOrders():
+                yield _order(decision, decision.pool, f"{decision.node_id}:orders:{decision.incarnation}:{seq}")
             case NodeProbeAsked():
                 yield _order(decision, decision.pool, f"{decision.node_id}:probe:{decision.probe}:{seq}")
             case PoolCreated():

@@ -4,8 +4,11 @@ Holds: a device is given again only after its node said that nothing of the old 
 without it. A node that only was silent, and comes back with its ranks alive, still holds their devices.
 """
 
-from trainhouse.events import Epoch, GangAllocated, JobId, NodeDesiredState, NodeLost, NodeRegistered
+from typing import Final
+
+from trainhouse.events import Epoch, GangAllocated, JobId, NodeDesiredState, NodeLost, NodeOrders, NodeRegistered
 from trainhouse.events.decisions import DevicesFreed, Hold, NodeGivenUp, NodeJoined, TrustChanged
+from trainhouse.events.node import AttemptRef
 from trainhouse.events.phases import PartEnd, StopCause, StopKind, Stopping
 from trainhouse.scheduler.core import probes
 from trainhouse.scheduler.core.draft import Draft
@@ -14,6 +17,9 @@ from trainhouse.scheduler.core.leaving import holder_of
 from trainhouse.scheduler.core.life import end_part, stop
 from trainhouse.scheduler.core.records import Job, Node, NodeHealth
 from trainhouse.scheduler.core.trust import is_ours
+
+# Of what stands in one record; the topic takes four times as much.
+MOST_ORDERS_BYTES: Final = 1024 * 1024
 
 
 def on_registered(draft: Draft, event: NodeRegistered) -> None:
@@ -83,20 +89,57 @@ def _store_moved(draft: Draft, job: Job, event: NodeRegistered) -> bool:
 
 
 def desired_state(draft: Draft, event: NodeRegistered) -> NodeDesiredState:
-    """All attempts that a node is to run now, whole orders."""
+    """All attempts that a node is to run now: whole orders, or their names where together they are too large for one record."""
     node = draft.state.node(event.node_id)
     allocations = []
     for hold in node.holds:
         job = holder_of(draft, node.node_id, hold)
         if job is not None and not isinstance(job.phase, Stopping):
             allocations.append(order_of(job))
+    whole = sum(_size(a) for a in allocations) <= MOST_ORDERS_BYTES
     return NodeDesiredState(
         node_id=node.node_id,
         boot_id=node.boot_id,
         incarnation=node.incarnation,
         pool=node.pool,
-        allocations=tuple(allocations),
+        allocations=tuple(allocations) if whole else (),
+        keeps=() if whole else tuple(AttemptRef(job_id=a.job_id, attempt=a.attempt, epoch=a.epoch) for a in allocations),
     )
+
+
+def give_orders(draft: Draft) -> None:
+    """At a tick: the next orders that a desired state only named, as many as one record holds for all nodes together."""
+    room = MOST_ORDERS_BYTES
+    for node_id in sorted(draft.state.ordering):
+        node, orders = draft.state.node(node_id), list[GangAllocated]()
+        for ref in node.orders_due:
+            hold = node.hold_of(ref.job_id, ref.epoch)
+            job = holder_of(draft, node_id, hold) if hold is not None else None
+            if job is None or isinstance(job.phase, Stopping):
+                continue
+            order = order_of(job)
+            size = _size(order)
+            if size > room and room < MOST_ORDERS_BYTES:
+                room = 0
+                break
+            room -= size
+            orders.append(order)
+        if orders or room > 0:
+            draft.emit(
+                NodeOrders(
+                    node_id=node.node_id,
+                    boot_id=node.boot_id,
+                    incarnation=node.incarnation,
+                    pool=node.pool,
+                    allocations=tuple(orders),
+                )
+            )
+        if room <= 0:
+            return
+
+
+def _size(order: GangAllocated) -> int:
+    return len(order.model_dump_json())
 
 
 def order_of(job: Job) -> GangAllocated:

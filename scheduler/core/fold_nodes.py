@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from trainhouse.events import Event, NodeKeyed, NodeNoticed
+from trainhouse.events import Event, NodeDesiredState, NodeKeyed, NodeNoticed, NodeOrders
 from trainhouse.events.decisions import DevicesFreed, NodeGivenUp, NodeJoined, TrustChanged
 from trainhouse.events.pool import NodeRestricted
 from trainhouse.scheduler.core.records import Node, NodeHealth
@@ -36,6 +36,17 @@ def _joined(state: ScheduleState, now_ms: int, d: NodeJoined) -> None:
     state.put_node(joined, now_ms)
 
 
+def _desired(state: ScheduleState, now_ms: int, d: NodeDesiredState) -> None:
+    state.put_node(state.node(d.node_id).model_copy(update={"orders_due": d.keeps}), now_ms)
+
+
+def _ordered(state: ScheduleState, now_ms: int, d: NodeOrders) -> None:
+    node, out = state.node(d.node_id), {(a.job_id, a.epoch) for a in d.allocations}
+    # An attempt that is over meanwhile stands before those that went out: orders are given in their order.
+    last = max((n for n, r in enumerate(node.orders_due) if (r.job_id, r.epoch) in out), default=len(node.orders_due) - 1)
+    state.put_node(node.model_copy(update={"orders_due": node.orders_due[last + 1 :]}), now_ms)
+
+
 def _given_up(state: ScheduleState, now_ms: int, d: NodeGivenUp) -> None:
     state.put_node(state.node(d.node_id).model_copy(update={"health": NodeHealth.LOST}), now_ms)
 
@@ -60,6 +71,8 @@ def _restricted(state: ScheduleState, now_ms: int, d: NodeRestricted) -> None:
 NODE_STEPS: Final[dict[type[Event], Callable[[ScheduleState, int, Any], None]]] = {
     DevicesFreed: _freed,
     NodeJoined: _joined,
+    NodeDesiredState: _desired,
+    NodeOrders: _ordered,
     NodeGivenUp: _given_up,
     NodeKeyed: _keyed,
     NodeNoticed: _noticed,

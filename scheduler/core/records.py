@@ -24,7 +24,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.decisions import Hold
 from trainhouse.events.evidence import JobFailure, Trust
-from trainhouse.events.node import NodeIsolation
+from trainhouse.events.node import AttemptRef, NodeIsolation
 from trainhouse.events.phases import Allotment, Pending, Phase, Progress, Tally
 
 
@@ -90,6 +90,7 @@ class Node(Model):
     """A node as it registered last, what holds its devices, what it is closed for, and what is held against it.
 
     `index` is its place in the order of joining. `notice`: it goes away; another start of its agent knows nothing of that any more.
+    `orders_due`: attempts that its desired state only named, whose orders go out at the next ticks.
     """
 
     node_id: NodeId
@@ -112,6 +113,7 @@ class Node(Model):
     notice: NodeNoticed | None = None
     trust: Trust = Trust()
     public_key: str = ""
+    orders_due: tuple[AttemptRef, ...] = ()
 
     def hold_of(self, job_id: str, epoch: int) -> Hold | None:
         """What one attempt holds here, if anything."""

@@ -71,8 +71,8 @@ class ScheduleMachine:
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
-    decide_version = 6
-    fold_version = 4
+    decide_version = 7
+    fold_version = 5
 
     def __init__(self, cycle: Cycle = run_cycle) -> None:
         self._cycle = cycle

@@ -67,6 +67,7 @@ class ScheduleState:
     nodes_of_pool: dict[str, tuple[str, ...]] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     probing: dict[str, int] = field(default_factory=dict)  # nodes whose self test is due, and when
+    ordering: dict[str, None] = field(default_factory=dict)  # nodes that wait for orders which their desired state only named
 
     def fork(self) -> "ScheduleState":
         """A copy to decide on: changing one leaves the other as it was. Cost: one shallow copy of each table."""
@@ -83,6 +84,7 @@ class ScheduleState:
             nodes_of_pool=dict(self.nodes_of_pool),
             names=list(self.names),
             probing=dict(self.probing),
+            ordering=dict(self.ordering),
         )
 
     def job(self, job_id: str) -> Job:
@@ -214,6 +216,10 @@ class ScheduleState:
             self.probing[node.node_id] = node.trust.probe.due_ms
         else:
             self.probing.pop(node.node_id, None)
+        if node.orders_due:
+            self.ordering[node.node_id] = None
+        else:
+            self.ordering.pop(node.node_id, None)
         if old is None:
             self.names.append(node.node_id)
         told_anew = old is None or not is_of_same_registration(old, node)

@@ -8,7 +8,7 @@ from typing import Final
 
 from trainhouse.events import NodePlacement
 from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Running, StopCause, StopKind, Stopping
-from trainhouse.scheduler.core import probes
+from trainhouse.scheduler.core import fleet, probes
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.due import EXIT_REPORT_MS, QUIET_START_MS
 from trainhouse.scheduler.core.evidence import note_unexplained
@@ -27,6 +27,7 @@ def on_tick(draft: Draft) -> None:
     for job_id in [j for j in due if _is_due(draft.state.jobs[j], now_ms)]:
         _handle(draft, draft.state.jobs[job_id])
     probes.on_due(draft)
+    fleet.give_orders(draft)
 
 
 def _is_due(job: Job, now_ms: int) -> bool:

@@ -90,7 +90,8 @@ class ScreeningAgent:
                 self._faults.clear()
             self._faults[topic, kind] = (now_s, 0)
             log_.critical(
-                "intake's own code failed on records, which are dead letters now, a fault of the program: update it and have them sent again",
+                "intake's own code failed on records, which are dead letters now: a fault of the program. "
+                "Update it, and have them sent again",
                 topic=topic,
                 error=kind,
                 records=since + 1,

@@ -17,11 +17,13 @@ from trainhouse.events import (
     LaunchFailed,
     NodeDesiredState,
     NodeLost,
+    NodeOrders,
     NodePlacement,
     Order,
     RankExited,
     Resources,
 )
+from trainhouse.events.node import AttemptRef
 from trainhouse.workers.agent.core import (
     Action,
     AgentInput,
@@ -295,6 +297,20 @@ def test_a_placement_of_an_earlier_boot_is_refused() -> None:
     node = Node()
     node.command(gang(boot="boot-0"))
     assert not node.launched and len(node.of(LaunchFailed)) == 1 and len(node.of(AttemptStopped)) == 1
+
+
+def test_attempts_that_a_desired_state_only_names_go_on_and_their_orders_start_what_is_missing() -> None:
+    node = Node()
+    node.command(gang("runs"))
+    node.launch_ends()
+    keeps = [AttemptRef(job_id=job, attempt=0, epoch=0) for job in ("runs", "new")]
+    node.command(desired().model_copy(update={"keeps": tuple(keeps)}))
+    assert {k.job_id for k in node.state.attempts} == {"runs"} and not node.killed
+    orders = (gang("runs"), gang("new", devices=("d7",)))
+    told = NodeOrders(node_id="n1", boot_id="boot-1", incarnation="inc-1", pool="default", allocations=orders)
+    assert node.command(told.model_copy(update={"incarnation": "inc-0"})) == []
+    node.command(told)
+    assert {k.job_id for k in node.state.attempts} == {"runs", "new"}
 
 
 def test_the_desired_state_stops_what_is_not_in_it_and_starts_what_is_missing() -> None:

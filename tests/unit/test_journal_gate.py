@@ -7,15 +7,28 @@ import orjson
 import pytest
 
 from tests.journal_support import CountingMachine, Counts, cancel
-from tests.unit.core_world import admitted, registered, spec
-from trainhouse.events import CancelJob, Event, InvalidEvent, JobId, JobState, JobStatus, JobSubmitted, envelope_of
+from tests.unit.core_world import Driver, admitted, registered, spec
+from trainhouse.events import (
+    CancelJob,
+    Envelope,
+    Event,
+    GangAllocated,
+    InvalidEvent,
+    JobId,
+    JobState,
+    JobStatus,
+    JobSubmitted,
+    NodeDesiredState,
+    NodeOrders,
+    envelope_of,
+)
 from trainhouse.events.bounds import MOST_DURATION_S
 from trainhouse.events.codec import decode, encode
 from trainhouse.events.decisions import JobProgressed
 from trainhouse.events.journal import InputRefused, JournalRecord, PlacementFrozen
 from trainhouse.events.phases import Progress
 from trainhouse.events.pool import StartReserved
-from trainhouse.events.topics import CONTROL, DEAD_LETTERS, STATUS
+from trainhouse.events.topics import ALLOCATIONS, CONTROL, DEAD_LETTERS, STATUS
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, pending
 from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
 from trainhouse.scheduler.core.machine import Effect, Input
@@ -73,6 +86,7 @@ def fed(machine: Any, values: Sequence[bytes], limits: Limits | None = None) -> 
     return folded, records
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer")
 @pytest.mark.parametrize(
     ("of", "why"),
     [
@@ -172,3 +186,66 @@ def test_effects_are_held_to_the_size_of_their_topic_at_ticks_too() -> None:
     record = Proposer(machine, "me").propose(begin(machine, 0), 1, [], 0, tick=True)
     assert record is not None and isinstance(record.decisions[0], PlacementFrozen)
     assert "trainhouse.job.status.v1 for trainhouse.status has" in record.decisions[0].reason
+
+
+def test_a_node_with_much_to_run_is_told_all_of_it_in_records_that_its_topic_takes() -> None:
+    """24 jobs of 240 KB each: one desired state of 5.8 MB was refused by its topic for ever."""
+    env = {f"V{n}": "x" * 2_400 for n in range(100)}
+    machine = ScheduleMachine()
+    folded = begin(machine, 0)
+    events: list[Event] = [registered("n1", slots=24), *[admitted(f"j{n:02}", env=env) for n in range(24)]]
+    told: list[Event] = []
+
+    def turn(new: Sequence[Event], now_ms: int) -> None:
+        nonlocal folded
+        first = folded.cursor + 1
+        waiting = [
+            pending(first + n, encode(envelope_of(e, id=f"e{first + n}", source="test", now_ms=0)), (), Limits()) for n, e in enumerate(new)
+        ]
+        while True:
+            record = Proposer(machine, "me").propose(folded, now_ms, waiting, 0, tick=True)
+            assert record is not None
+            assert not [d for d in record.decisions if isinstance(d, PlacementFrozen | InputRefused)]
+            folded, _ = fold_bytes(machine, folded, record.encode())
+            told.extend(decode(o.value, o.headers).event for o in outgoing(machine, CONTROL, 0, record) if o.topic == ALLOCATIONS)
+            if folded.cursor == first + len(new) - 1:
+                return
+
+    turn(events, 1_000)
+    while sum(isinstance(e, GangAllocated) for e in told) < 24:
+        turn([], folded.now_ms + 1_000)
+    running = [{"job_id": f"j{n:02}", "attempt": 1, "epoch": 1} for n in range(24)]
+    told.clear()
+    turn([registered("n1", slots=24, incarnation="inc-2", running=running)], folded.now_ms + 1)
+    for _ in range(8):
+        turn([], folded.now_ms + 1_000)
+    desired = [e for e in told if isinstance(e, NodeDesiredState)]
+    orders = [a.job_id for e in told if isinstance(e, NodeOrders) for a in e.allocations]
+    assert len(desired) == 1 and not desired[0].allocations
+    assert [r.job_id for r in desired[0].keeps] == orders == sorted(f"j{n:02}" for n in range(24)), "each once, in order"
+    assert all(e.incarnation == "inc-2" for e in told if isinstance(e, NodeOrders))
+    assert not folded.state.ordering and machine.load(machine.dump(folded.state)).ordering == {}
+
+
+def test_what_is_still_due_to_a_node_is_in_the_snapshot() -> None:
+    driver = Driver()
+    env = {f"V{n}": "x" * 2_400 for n in range(100)}
+    driver.feed(registered("n1", slots=8), *[admitted(f"j{n}", env=env) for n in range(8)])
+    running = [{"job_id": f"j{n}", "attempt": 1, "epoch": 1} for n in range(8)]
+    again = registered("n1", slots=8, incarnation="inc-2", running=running)
+    driver.state = driver.machine.fold(
+        driver.state, driver.now_ms, [], driver.machine.decide(driver.state, driver.now_ms, [Input(0, driver_envelope(again))])
+    )
+    assert len(driver.state.node("n1").orders_due) == 8
+    restored = driver.machine.load(driver.machine.dump(driver.state))
+    assert restored.ordering == {"n1": None} and restored.node("n1") == driver.state.node("n1")
+    # One of them ends before its order went out.
+    driver.feed(CancelJob(job_id=JobId("j0")))
+    for _ in range(4):
+        driver.feed(wait_ms=1_000)
+    orders = [a.job_id for d in driver.decisions if isinstance(d, NodeOrders) for a in d.allocations]
+    assert orders == [f"j{n}" for n in range(1, 8)] and not driver.state.ordering
+
+
+def driver_envelope(event: Event) -> Envelope:
+    return decode(encode(envelope_of(event, id="again", source="test", now_ms=0)))

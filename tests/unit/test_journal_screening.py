@@ -7,7 +7,19 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.journal_fakes import FakeBroker, FakeLog, Faults
-from trainhouse.events import DeadLetter, Envelope, JobState, JobStatus, NodeId, NodeSuspected, PoolCreated, PoolName, decode, encode, envelope_of
+from trainhouse.events import (
+    DeadLetter,
+    Envelope,
+    JobState,
+    JobStatus,
+    NodeId,
+    NodeSuspected,
+    PoolCreated,
+    PoolName,
+    decode,
+    encode,
+    envelope_of,
+)
 from trainhouse.events.topics import ADMISSION, DEAD_LETTERS, JOBS, MAX_INPUT_BYTES, STATUS
 from trainhouse.scheduler.core import screening
 from trainhouse.scheduler.core.screening import Arrived, Screened, screen

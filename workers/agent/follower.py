@@ -22,6 +22,7 @@ from trainhouse.events import (
     NodeDesiredState,
     NodeKeyed,
     NodeLost,
+    NodeOrders,
     NodeProbeAsked,
     PoolCreated,
     decode,
@@ -164,7 +165,7 @@ class Follower:
             )
             return
         event = envelope.event
-        if isinstance(event, GangAllocated | GangReleased | CheckpointRequested | NodeDesiredState | NodeProbeAsked):
+        if isinstance(event, GangAllocated | GangReleased | CheckpointRequested | NodeDesiredState | NodeOrders | NodeProbeAsked):
             self._tell(Command(event, envelope.order))
         elif (isinstance(event, NodeLost) and event.node_id == self._node_id) or (
             isinstance(event, NodeKeyed) and self._own_key.told(event)

@@ -18,6 +18,7 @@ from trainhouse.events import (
     GangReleased,
     NodeDesiredState,
     NodeLost,
+    NodeOrders,
     NodeProbeAsked,
     Order,
 )
@@ -190,7 +191,7 @@ class Fleet:
                 named = (p.node_id for p in event.placements)
             case GangReleased() | CheckpointRequested():
                 named = event.node_ids
-            case NodeDesiredState() | NodeLost() | NodeProbeAsked():
+            case NodeDesiredState() | NodeOrders() | NodeLost() | NodeProbeAsked():
                 named = (event.node_id,)
             case _:
                 return []

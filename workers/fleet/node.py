@@ -6,7 +6,7 @@ new boot id and finds its old attempts' folders without their processes.
 
 import signal
 
-from trainhouse.events import DumpStacks, Event, ExecuteCommand, NodeDesiredState, OperationReplied
+from trainhouse.events import DumpStacks, Event, ExecuteCommand, NodeDesiredState, NodeOrders, OperationReplied
 from trainhouse.workers.agent.core import (
     AskCheckpoint,
     AttemptKey,
@@ -252,7 +252,7 @@ class EmulatedNode:
 
 def _jobs_in(event: Event) -> set[str]:
     """Jobs that a command speaks of."""
-    if isinstance(event, NodeDesiredState):
+    if isinstance(event, NodeDesiredState | NodeOrders):
         return {str(a.job_id) for a in event.allocations}
     job_id = getattr(event, "job_id", None)
     return {str(job_id)} if job_id is not None else set()

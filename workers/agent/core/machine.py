@@ -8,7 +8,16 @@ Never: raises on a command that makes no sense here; it drops it.
 
 from dataclasses import replace
 
-from trainhouse.events import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeKeyed, NodeLost, NodeProbeAsked
+from trainhouse.events import (
+    CheckpointRequested,
+    GangAllocated,
+    GangReleased,
+    NodeDesiredState,
+    NodeKeyed,
+    NodeLost,
+    NodeOrders,
+    NodeProbeAsked,
+)
 from trainhouse.workers.agent.core.actions import Action, AskCheckpoint, Finish, Probe, Register
 from trainhouse.workers.agent.core.going import noticed, see_off, shutdown_asked, withdrawn
 from trainhouse.workers.agent.core.inputs import (
@@ -144,6 +153,9 @@ def _command(turn: Turn, command: Command) -> None:
             if attempt is not None and isinstance(attempt.phase, Running):
                 turn.put(replace(attempt, asked=attempt.asked or event.then_stop), attempt.phase)
                 turn.do(AskCheckpoint(attempt.key, event))
+        case NodeOrders() if (event.node_id, event.boot_id, event.incarnation) == (me.node_id, me.boot_id, me.incarnation):
+            for allocation in event.allocations:
+                _allocated(turn, allocation)
         case NodeDesiredState() if (event.node_id, event.boot_id, event.incarnation) == (me.node_id, me.boot_id, me.incarnation):
             _desired(turn, event)
         case NodeProbeAsked() if (event.node_id, event.boot_id) == (me.node_id, me.boot_id) and not turn.state.shutting_down:
@@ -196,7 +208,7 @@ def _released(turn: Turn, event: GangReleased) -> None:
 
 
 def _desired(turn: Turn, event: NodeDesiredState) -> None:
-    wanted = {AttemptKey(a.job_id, int(a.epoch)) for a in event.allocations}
+    wanted = {AttemptKey(a.job_id, int(a.epoch)) for a in event.allocations} | {AttemptKey(k.job_id, int(k.epoch)) for k in event.keeps}
     for attempt in list(turn.state.attempts.values()):
         if attempt.key not in wanted:
             turn.stop(attempt, Stop("not among what this node is to run", round(attempt.allocation.spec.limits.grace_s * 1000)))
