@@ -5,13 +5,15 @@ An input by the user `poison` makes `decide` raise; by `jam` makes scheduling ra
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
 from trainhouse.events import CancelJob, Event, JobId, JobState, JobStatus, envelope_of
 from trainhouse.events.codec import encode
-from trainhouse.events.journal import PlacementFrozen
+from trainhouse.events.journal import JournalRecord, PlacementFrozen
 from trainhouse.events.topics import STATUS
+from trainhouse.scheduler.core.batch import Proposer
 from trainhouse.scheduler.core.errors import SchedulingFailed
 from trainhouse.scheduler.core.machine import Effect, Input
 
@@ -77,3 +79,10 @@ def cancel(number: int, *, jobs: int = 5, user: str = "somebody", reason: str = 
     """Input number `number`, for one of `jobs` jobs."""
     event = CancelJob(job_id=JobId(f"job{number % jobs}"), reason=reason or f"input-{number}", user=user)
     return encode(envelope_of(event, id=f"input-{number}", source="test", now_ms=0))
+
+
+def proposed(proposer: Proposer[Any], *args: Any, **named: Any) -> JournalRecord:
+    """The record that is proposed; there must be one."""
+    found = proposer.propose(*args, **named)
+    assert found is not None
+    return found.record

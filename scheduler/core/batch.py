@@ -22,7 +22,7 @@ from trainhouse.events.journal import (
 from trainhouse.events.set_aside import first_offset
 from trainhouse.events.topics import CONTROL, MAX_INPUT_BYTES, MAX_JOURNAL_RECORD_BYTES
 from trainhouse.scheduler.core.errors import BrokenInvariant, SchedulingFailed
-from trainhouse.scheduler.core.gate import written
+from trainhouse.scheduler.core.gate import Written, written
 from trainhouse.scheduler.core.journal import Folded, readable
 from trainhouse.scheduler.core.machine import Machine
 
@@ -111,9 +111,9 @@ class Proposer(Generic[S]):
     limits: Limits = Limits()
     input_topic: str = CONTROL
 
-    def claim(self, folded: Folded[S], published_up_to: int) -> JournalRecord:
+    def claim(self, folded: Folded[S], published_up_to: int) -> Written:
         """An empty record that says who owns the partition. Time stands still in it, and the machine never sees it."""
-        return self._record(folded, folded.now_ms, (), (), published_up_to)
+        return self._written(folded, self._record(folded, folded.now_ms, (), (), published_up_to))
 
     def propose(
         self,
@@ -124,7 +124,7 @@ class Proposer(Generic[S]):
         *,
         tick: bool,
         limits: Limits | None = None,
-    ) -> JournalRecord | None:
+    ) -> Written | None:
         """The next record, or None when nothing waits. It may hold a prefix of `waiting` only.
 
         Raises BrokenInvariant on a gap.
@@ -136,8 +136,7 @@ class Proposer(Generic[S]):
         while True:
             try:
                 record = self._decided(folded, now_ms, batch, published_up_to, tick)
-                written(self.machine, self.input_topic, folded.partition, record, self.limits.record_bytes)
-                return record
+                return self._written(folded, record)
             except SchedulingFailed as failed:
                 return self._frozen(folded, now_ms, failed, published_up_to)
             except Exception as raised:
@@ -151,6 +150,9 @@ class Proposer(Generic[S]):
             else:
                 return self._refused(folded, now_ms, batch[0], error, published_up_to)
 
+    def _written(self, folded: Folded[S], record: JournalRecord) -> Written:
+        return written(self.machine, self.input_topic, folded.partition, record, self.limits.record_bytes)
+
     def _decided(self, folded: Folded[S], now_ms: int, batch: Sequence[Pending], published_up_to: int, tick: bool) -> JournalRecord:
         items = tuple(p.item for p in batch)
         if tick:
@@ -160,7 +162,7 @@ class Proposer(Generic[S]):
         decisions = self.machine.decide(folded.state, now_ms, inputs) if inputs else []
         return self._record(folded, now_ms, items, (*decisions, *refusals), published_up_to)
 
-    def _refused(self, folded: Folded[S], now_ms: int, poison: Pending, error: Exception, published_up_to: int) -> JournalRecord:
+    def _refused(self, folded: Folded[S], now_ms: int, poison: Pending, error: Exception, published_up_to: int) -> Written:
         """As the bytes that came: what its envelope would be written as may be the very thing that cannot be read."""
         event = poison.item.envelope.event if poison.item.envelope else None
         refusal = InputRefused(
@@ -172,14 +174,14 @@ class Proposer(Generic[S]):
             refused_type=event.event_type if event is not None else "",
         )
         raw = JournaledInput(poison.offset, None, poison.value or b"")
-        return self._record(folded, now_ms, (raw,), (refusal,), published_up_to)
+        return self._written(folded, self._record(folded, now_ms, (raw,), (refusal,), published_up_to))
 
-    def _frozen(self, folded: Folded[S], now_ms: int, error: Exception, published_up_to: int) -> JournalRecord:
+    def _frozen(self, folded: Folded[S], now_ms: int, error: Exception, published_up_to: int) -> Written:
         if folded.frozen_version == self.machine.decide_version:
             # It raises although placement is frozen: time stands still for the machine, inputs go on, until other code decides.
             return self.claim(folded, published_up_to)
         freeze = PlacementFrozen(reason=_told("", error), decide_version=self.machine.decide_version)
-        return self._record(folded, now_ms, (), (freeze,), published_up_to)
+        return self._written(folded, self._record(folded, now_ms, (), (freeze,), published_up_to))
 
     def _record(
         self,

@@ -6,6 +6,7 @@ Never: changes a record; lets a failure of any kind pass as another error than N
 """
 
 import re
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -25,7 +26,16 @@ _MANY_DIGITS: Final = re.compile(rb"[0-9]{19}")
 _INT64: Final = range(-(2**63), 2**63)
 
 
-def written(machine: Machine[S], input_topic: str, partition: int, record: JournalRecord, most_bytes: int) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A record with its bytes, and what it makes public: as each reader makes them of the bytes, so its writer need not do it again."""
+
+    record: JournalRecord
+    value: bytes
+    published: list[Outgoing]
+
+
+def written(machine: Machine[S], input_topic: str, partition: int, record: JournalRecord, most_bytes: int) -> Written:
     """The record's bytes, once it is known that every reader can take them. Raises NotWritable, which says what of it cannot be."""
     try:
         value = record.encode()
@@ -47,7 +57,7 @@ def written(machine: Machine[S], input_topic: str, partition: int, record: Journ
         raise NotWritable(f"what it makes public cannot be written: {type(error).__name__}: {error}") from error
     for out in published:
         _hold_size(out)
-    return value
+    return Written(read, value, published)
 
 
 def _hold_integers(value: bytes) -> None:

@@ -59,12 +59,17 @@ def counts(folded: Folded[S], value: bytes | None) -> bool:
     return seq == folded.seq + 1
 
 
-def fold_bytes(machine: Machine[S], folded: Folded[S], value: bytes | None) -> tuple[Folded[S], JournalRecord | None]:
-    """The state after one entry of the log, and its record if it counted (None: ignored). The old state must not be used again."""
-    if value is None or not counts(folded, value):
+def fold_bytes(
+    machine: Machine[S], folded: Folded[S], value: bytes | None, read: JournalRecord | None = None
+) -> tuple[Folded[S], JournalRecord | None]:
+    """The state after one entry of the log, and its record if it counted (None: ignored). The old state must not be used again.
+
+    `read`: what these very bytes were read as before.
+    """
+    if value is None or not (counts(folded, value) if read is None else read.seq == folded.seq + 1):
         return folded, None
     try:
-        record = JournalRecord.decode(value)
+        record = read or JournalRecord.decode(value)
     except InvalidRecord as error:
         raise BrokenInvariant(f"after {folded.where}: {error}") from error
     if record.previous_hash != folded.last_hash:

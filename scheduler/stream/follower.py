@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from trainhouse.events.journal import JournalRecord
 from trainhouse.events.topics import STATUS
+from trainhouse.scheduler.core.gate import Written
 from trainhouse.scheduler.core.journal import Folded, fold_bytes
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.core.outgoing import Outgoing, outgoing
@@ -49,6 +50,7 @@ class Follower(Generic[S]):
         self.own_seq = 0
         self._clock = clock
         self._changed: asyncio.Future[None] | None = None
+        self._own: Written | None = None
 
     @property
     def partition(self) -> int:
@@ -56,20 +58,26 @@ class Follower(Generic[S]):
 
     def take(self, entry: Entry) -> JournalRecord | None:
         """Folds one entry of the log; its record if it counted. Raises BrokenInvariant."""
-        self.folded, record = fold_bytes(self.machine, self.folded, entry.value)
+        own, self._own = (self._own, None) if self._own is not None and self._own.value == entry.value else (None, self._own)
+        self.folded, record = fold_bytes(self.machine, self.folded, entry.value, own.record if own is not None else None)
         self.position = entry.offset + 1
         if record is not None and entry.value is not None:
             self.last_offset = entry.offset
-            self.hold(record, entry.value)
+            self.hold(record, entry.value, own.published if own is not None else None)
             if record.owner == self.ownership.owner:
                 self.own_seq = record.seq
             self.ownership.on_record(record.owner, self._clock.steady_s())
         self.wake()
         return record
 
-    def hold(self, record: JournalRecord, value: bytes) -> None:
+    def expect(self, own: Written) -> None:
+        """This process appends these bytes now: it has read them already."""
+        self._own = own
+
+    def hold(self, record: JournalRecord, value: bytes, effects: list[Outgoing] | None = None) -> None:
         """Keeps a folded record's effects until they are out, and lets go of those that are."""
-        effects = outgoing(self.machine, self.input_topic, self.partition, record)
+        if effects is None:
+            effects = outgoing(self.machine, self.input_topic, self.partition, record)
         if effects and record.seq > self.folded.published_up_to:
             self.unpublished.append(Unpublished(record.seq, effects, value))
         while self.unpublished and self.unpublished[0].seq <= self.folded.published_up_to:

@@ -13,10 +13,10 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from trainhouse.events.journal import JournalRecord
 from trainhouse.events.topics import MAX_JOURNAL_RECORD_BYTES
 from trainhouse.scheduler.core.batch import Pending, Proposer
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge
+from trainhouse.scheduler.core.gate import Written
 from trainhouse.scheduler.core.logtime import LogTime
 from trainhouse.scheduler.stream.cancelling import ended, still_wanted
 from trainhouse.scheduler.stream.feed import InputFeed
@@ -121,9 +121,9 @@ class Owner(Generic[S]):
         while self._decides():
             still_wanted()
             self.rounds += 1
-            record = self._proposer.claim(self._follower.folded, 0)
-            await self._append(record)
-            if self._follower.own_seq >= record.seq:
+            claim = self._proposer.claim(self._follower.folded, 0)
+            await self._append(claim)
+            if self._follower.own_seq >= claim.record.seq:
                 return True
         return False
 
@@ -142,9 +142,10 @@ class Owner(Generic[S]):
         published = self._publishing.advance() if self._publishing else 0
         now_ms = self._time.now_ms(self._clock.now_ms(), self._clock.steady_s())
         began_s = self._clock.steady_s()
-        record = self._proposer.propose(folded, now_ms, waiting, published, tick=tick, limits=self._limits)
-        if record is None:
+        proposed = self._proposer.propose(folded, now_ms, waiting, published, tick=tick, limits=self._limits)
+        if proposed is None:
             return
+        record = proposed.record
         self._meters.proposed(record, self._clock.steady_s() - began_s)
         if tick:
             self._ticked_at_s = now_s
@@ -152,7 +153,7 @@ class Owner(Generic[S]):
         # What came in is acted on at a tick alone: a proposal that had to leave its tick out must not wait for an idle one.
         self._owes_tick = bool(record.inputs) and all(i.offset is not None for i in record.inputs)
         with self._meters.append.time():
-            await self._append(record)
+            await self._append(proposed)
         if self._after_record is not None:
             await self._after_record(self._follower)
 
@@ -161,10 +162,11 @@ class Owner(Generic[S]):
         pause_s = self._busy_pause_s if self._owes_tick else self._pace.idle_tick_s
         return max(0.001, self._ticked_at_s + pause_s - self._clock.steady_s() + 0.001)
 
-    async def _append(self, record: JournalRecord) -> None:
+    async def _append(self, proposed: Written) -> None:
         """Returns when the record's seq is folded, by whoever it was, or when the brokers failed; both are safe to decide after."""
-        sent_at_s = self._clock.steady_s()
-        sending = asyncio.ensure_future(self._log.append(self._journal, self._follower.partition, record.encode()))
+        record, sent_at_s = proposed.record, self._clock.steady_s()
+        self._follower.expect(proposed)
+        sending = asyncio.ensure_future(self._log.append(self._journal, self._follower.partition, proposed.value))
         sending.add_done_callback(lambda _: self._follower.wake())
         try:
             await self._follower.until(lambda: self._follower.folded.seq >= record.seq or _failed(sending), self._pace.fold_timeout_s)

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.journal_fakes import MemoryStore
-from tests.journal_support import CountingMachine, Counts, cancel
+from tests.journal_support import CountingMachine, Counts, cancel, proposed
 from trainhouse.events.admin import create_topics
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import DEAD_LETTERS, MAX_JOURNAL_RECORD_BYTES, STATUS
@@ -163,7 +163,8 @@ def test_competing_records_for_one_seq_have_one_winner(bench: Any) -> None:
     async def case(b: Bench) -> None:
         inputs = [pending(0, cancel(0), (), Limits()), pending(1, cancel(1), (), Limits())]
         records = [
-            Proposer(b.machine, name).propose(begin(b.machine, 0), 1, inputs[:count], 0, tick=False) for name, count in (("a", 1), ("b", 2))
+            proposed(Proposer(b.machine, name), begin(b.machine, 0), 1, inputs[:count], 0, tick=False)
+            for name, count in (("a", 1), ("b", 2))
         ]
         logs = [b.log, KafkaLog(b.settings)]
         placed = await asyncio.gather(*(log.append(b.journal, 0, r.encode()) for log, r in zip(logs, records, strict=True) if r))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
+from tests.journal_support import proposed
 from tests.unit.core_world import spec
 from trainhouse.events import (
     AttemptStopped,
@@ -81,8 +82,8 @@ class Control:
             entries.append(Entry(0, self.offset, 1, b"k", value, (*HEADERS, *signed)))
         read = [pending(e.offset, e.value, e.headers, Limits()) for e in entries]
         waiting = vetted(self.rules, topics.CONTROL, self.folded.state, entries, read, [c.folded.state for c in self.others])
-        record = Proposer(self.machine, "o").propose(self.folded, 1, waiting, 0, tick=False)
-        assert record is not None and len(record.inputs) == len(entries)
+        record = proposed(Proposer(self.machine, "o"), self.folded, 1, waiting, 0, tick=False)
+        assert len(record.inputs) == len(entries)
         self.record = JournalRecord.decode(record.encode())
         self.folded, _ = fold_bytes(self.machine, self.folded, record.encode())
         return [d for d in self.record.decisions if isinstance(d, InputRefused)]

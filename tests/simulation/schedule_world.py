@@ -122,9 +122,9 @@ class World:
         self._record(self._waiting, tick=True)
 
     def _record(self, batch: list[Pending], *, tick: bool) -> None:
-        record = self.proposer.propose(self.folded, self.now_ms, batch, 0, tick=tick)
-        assert record is not None
-        value = record.encode()
+        proposed = self.proposer.propose(self.folded, self.now_ms, batch, 0, tick=tick)
+        assert proposed is not None
+        value = proposed.value
         self.journal.append(value)
         self.folded, counted = fold_bytes(self.machine, self.folded, value)
         assert counted is not None

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.journal_support import CountingMachine, Counts, cancel
+from tests.journal_support import CountingMachine, Counts, cancel, proposed
 from tests.unit.core_world import Driver, admitted, registered, spec
 from trainhouse.events import (
     CancelJob,
@@ -77,8 +77,7 @@ def fed(machine: Any, values: Sequence[bytes], limits: Limits | None = None) -> 
     waiting: list[Pending] = [pending(n, v, (), limits) for n, v in enumerate(values)]
     folded, records = begin(machine, 0), []
     while folded.cursor < len(values) - 1:
-        record = Proposer(machine, "me", limits).propose(folded, 1000, waiting, 0, tick=False)
-        assert record is not None
+        record = proposed(Proposer(machine, "me", limits), folded, 1000, waiting, 0, tick=False)
         folded, counted = fold_bytes(machine, folded, record.encode())
         assert counted is not None and counted.encode() == record.encode()
         records.append(record)
@@ -158,8 +157,7 @@ def test_promises_behind_a_run_time_without_end_can_be_read() -> None:
         envelope = envelope_of(event, id=f"e{n}", source="test", now_ms=0)
         waiting.append(Pending(n, 1, pending(n, encode(envelope), (), Limits()).item))
     for now_ms in range(20_000, 60_000, 5_000):
-        record = Proposer(machine, "me").propose(folded, now_ms, waiting, 0, tick=True)
-        assert record is not None
+        record = proposed(Proposer(machine, "me"), folded, now_ms, waiting, 0, tick=True)
         folded, _ = fold_bytes(machine, folded, record.encode())
         assert not [d for d in record.decisions if isinstance(d, PlacementFrozen | InputRefused)]
         promised += [d for d in record.decisions if isinstance(d, StartReserved)]
@@ -183,8 +181,8 @@ def test_effects_are_held_to_the_size_of_their_topic_at_ticks_too() -> None:
             return [Effect(STATUS, "j", told, "e")] if any(i.offset is None for i in inputs) else []
 
     machine = Loud()
-    record = Proposer(machine, "me").propose(begin(machine, 0), 1, [], 0, tick=True)
-    assert record is not None and isinstance(record.decisions[0], PlacementFrozen)
+    record = proposed(Proposer(machine, "me"), begin(machine, 0), 1, [], 0, tick=True)
+    assert isinstance(record.decisions[0], PlacementFrozen)
     assert "trainhouse.job.status.v1 for trainhouse.status has" in record.decisions[0].reason
 
 
@@ -203,8 +201,7 @@ def test_a_node_with_much_to_run_is_told_all_of_it_in_records_that_its_topic_tak
             pending(first + n, encode(envelope_of(e, id=f"e{first + n}", source="test", now_ms=0)), (), Limits()) for n, e in enumerate(new)
         ]
         while True:
-            record = Proposer(machine, "me").propose(folded, now_ms, waiting, 0, tick=True)
-            assert record is not None
+            record = proposed(Proposer(machine, "me"), folded, now_ms, waiting, 0, tick=True)
             assert not [d for d in record.decisions if isinstance(d, PlacementFrozen | InputRefused)]
             folded, _ = fold_bytes(machine, folded, record.encode())
             told.extend(decode(o.value, o.headers).event for o in outgoing(machine, CONTROL, 0, record) if o.topic == ALLOCATIONS)

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.journal_support import PROJECT, CountingMachine, Counts, cancel
+from tests.journal_support import PROJECT, CountingMachine, Counts, cancel, proposed
 from trainhouse.events import DeadLetter
 from trainhouse.events.journal import (
     NO_HASH,
@@ -42,8 +42,7 @@ def waiting(*values: bytes, first: int = 0) -> list[Pending]:
 
 
 def step(folded: Folded[Counts], inputs: list[Pending], now_ms: int = 1000, tick: bool = False) -> tuple[Folded[Counts], JournalRecord]:
-    record = Proposer(MACHINE, "me").propose(folded, now_ms, inputs, 0, tick=tick)
-    assert record is not None
+    record = proposed(Proposer(MACHINE, "me"), folded, now_ms, inputs, 0, tick=tick)
     after, counted = fold_bytes(MACHINE, folded, record.encode())
     assert counted == record, "a record must come back from its bytes as it was"
     return after, record
@@ -62,15 +61,16 @@ def test_only_the_next_seq_counts() -> None:
     folded, first = step(begin(MACHINE, 0), waiting(cancel(0)))
     again, counted = fold_bytes(MACHINE, folded, first.encode())
     assert counted is None and again is folded
-    ahead = Proposer(MACHINE, "other").propose(step(folded, waiting(cancel(1), first=1))[0], 1, waiting(cancel(2), first=2), 0, tick=False)
-    assert ahead is not None and fold_bytes(MACHINE, folded, ahead.encode())[1] is None
+    ahead = proposed(
+        Proposer(MACHINE, "other"), step(folded, waiting(cancel(1), first=1))[0], 1, waiting(cancel(2), first=2), 0, tick=False
+    )
+    assert fold_bytes(MACHINE, folded, ahead.encode())[1] is None
 
 
 def test_the_first_of_two_competing_records_wins_for_everybody() -> None:
     start = waiting(cancel(0), cancel(1))
-    mine = Proposer(MACHINE, "a").propose(begin(MACHINE, 0), 5, start[:1], 0, tick=False)
-    other = Proposer(MACHINE, "b").propose(begin(MACHINE, 0), 5, start, 0, tick=False)
-    assert mine is not None and other is not None
+    mine = proposed(Proposer(MACHINE, "a"), begin(MACHINE, 0), 5, start[:1], 0, tick=False)
+    other = proposed(Proposer(MACHINE, "b"), begin(MACHINE, 0), 5, start, 0, tick=False)
     for order in ((mine, other), (other, mine)):
         folded = begin(MACHINE, 0)
         for record in order:
@@ -200,11 +200,10 @@ def test_a_machine_that_cannot_bear_time_still_takes_inputs() -> None:
     machine = BrokenClockwork()
     proposer, folded = Proposer(machine, "me"), begin(machine, 0)
     for n in range(3):
-        record = proposer.propose(folded, n, waiting(cancel(n), first=n), 0, tick=True)
-        assert record is not None and not any(isinstance(d, InputRefused) for d in record.decisions)
+        record = proposed(proposer, folded, n, waiting(cancel(n), first=n), 0, tick=True)
+        assert not any(isinstance(d, InputRefused) for d in record.decisions)
         folded, _ = fold_bytes(machine, folded, record.encode())
-        idle = proposer.propose(folded, n, [], 0, tick=True)
-        assert idle is not None
+        idle = proposed(proposer, folded, n, [], 0, tick=True)
         folded, _ = fold_bytes(machine, folded, idle.encode())
     assert sum(folded.state.counts.values()) == 3 and folded.state.frozen
 
@@ -215,8 +214,7 @@ def test_a_record_over_the_limit_halves_its_batch_and_a_lone_giant_is_refused() 
     inputs = waiting(*[cancel(n, user="big", reason="r" * 200) for n in range(8)], cancel(8, user="big", reason="r" * 1000))
     folded, sizes = begin(MACHINE, 0), []
     while folded.cursor < 8:
-        record = proposer.propose(folded, 1, inputs, 0, tick=False)
-        assert record is not None
+        record = proposed(proposer, folded, 1, inputs, 0, tick=False)
         sizes.append(len(record.inputs))
         assert len(record.encode()) <= limits.record_bytes
         folded, _ = fold_bytes(MACHINE, folded, record.encode())

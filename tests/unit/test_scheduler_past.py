@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.journal_support import CountingMachine, Counts, cancel
+from tests.journal_support import CountingMachine, Counts, cancel, proposed
 from trainhouse.scheduler.core.batch import Limits, Proposer, pending
 from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
 from trainhouse.scheduler.past import NoSuchMoment, past
@@ -21,8 +21,7 @@ def journal(times_ms: list[int], partition: int = 0) -> tuple[list[LogEntry], li
     for n, now_ms in enumerate(times_ms):
         inputs = [pending(n, cancel(n), (), Limits())]
         for owner in ("me", "late"):
-            record = Proposer(MACHINE, owner).propose(folded, now_ms + (1 if owner == "late" else 0), inputs, 0, tick=False)
-            assert record is not None
+            record = proposed(Proposer(MACHINE, owner), folded, now_ms + (1 if owner == "late" else 0), inputs, 0, tick=False)
             entries.append(LogEntry(partition, len(entries), record.encode()))
         folded, _ = fold_bytes(MACHINE, folded, entries[-2].value)
         after.append((now_ms, dict(folded.state.counts)))
@@ -74,10 +73,9 @@ def test_partitions_are_folded_apart_to_the_same_moment() -> None:
 
 
 def test_a_claim_before_all_time_is_no_moment() -> None:
-    claim = Proposer(MACHINE, "me").claim(begin(MACHINE, 0), 0)
+    claim = Proposer(MACHINE, "me").claim(begin(MACHINE, 0), 0).record
     folded, _ = fold_bytes(MACHINE, begin(MACHINE, 0), claim.encode())
-    record = Proposer(MACHINE, "me").propose(folded, 50, [pending(0, cancel(0), (), Limits())], 0, tick=False)
-    assert record is not None
+    record = proposed(Proposer(MACHINE, "me"), folded, 50, [pending(0, cancel(0), (), Limits())], 0, tick=False)
     entries = [LogEntry(0, 0, claim.encode()), LogEntry(0, 1, record.encode())]
     with pytest.raises(NoSuchMoment) as early:
         past(entries, MACHINE, 49)
