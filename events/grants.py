@@ -57,7 +57,7 @@ _FUTURE = (t.DATASETS, t.MODELS, t.STUDIES)
 PRINCIPALS: dict[str, Needs] = {
     "intake": Needs(
         reads=(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.PROJECTS),
-        writes=(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.CONTROL, t.PROJECTS, t.STATUS, f"{STATUS_PREFIX}{ANY}", t.DEAD_LETTERS),
+        writes=(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.CONTROL, t.PROJECTS, t.STATUS, f"{STATUS_PREFIX}{ANY}", t.ALERTS, t.DEAD_LETTERS),
         groups=("trainhouse-intake", "trainhouse-intake-projects"),
     ),
     "scheduler": Needs(

@@ -91,7 +91,7 @@ def _dump_book(book: Book) -> dict[str, Any]:
     """What of the book does not follow from the records: policies, past use, learned run times, moves, and what was looked at."""
     return {
         "policies": {str(pool): _plain(policy) for pool, policy in sorted(book.policies.items())},
-        "usage": book.usage.rows(),
+        "usage": [(pool, team, resource, *map(_wide, track)) for pool, team, resource, *track in book.usage.rows()],
         "estimates": book.estimates.rows(),
         "moves_ms": book.moves_ms,
         "mix": _dump_mix(book.cluster.mix),
@@ -104,11 +104,16 @@ def _dump_book(book: Book) -> dict[str, Any]:
 def _load_book(book: Book, raw: dict[str, Any]) -> None:
     for pool, policy in sorted(raw["policies"].items()):
         book.set_policy(pool, read_stored(SchedulingPolicy, policy), 0)
-    book.usage.restore(tuple(row) for row in raw["usage"])
+    book.usage.restore((pool, team, resource, *map(int, track)) for pool, team, resource, *track in raw["usage"])
     book.estimates = Estimates.from_rows(raw["estimates"])
     book.moves_ms = tuple(raw["moves_ms"])
     book.cluster.mix = _load_mix(raw["mix"])
     book.bounds.restore(raw.get("bounds", ()))
+
+
+def _wide(number: int) -> int | str:
+    """As text where JSON has no integer for it: bytes of memory x milliseconds of a day are beyond 64 bits for a single job."""
+    return number if -(2**63) <= number < 2**63 else str(number)
 
 
 def _dump_mix(mix: Mix) -> list[Any]:

@@ -4,11 +4,13 @@ Holds: a snapshot is used only if it belongs to this very topic (its id), its by
 holds the record that it includes last; otherwise SnapshotMismatch: the process refuses to append rather than fork history. Only where
 the object alone is missing, damaged or of another fold, the journal is folded from its beginning: from its archive, where the log was
 trimmed.
+A snapshot that cannot be made is an alert, and the owner goes on: the journal is the truth.
 Never: deletes the log.
 """
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -18,8 +20,11 @@ from typing import Any, Generic, TypeVar
 import orjson
 import structlog
 
+from trainhouse.events.alert import AlertFired, AlertResolved, Severity
+from trainhouse.events.codec import encode
+from trainhouse.events.envelope import envelope_of
 from trainhouse.events.journal import JournalRecord, SnapshotPointer, record_hash
-from trainhouse.events.topics import SNAPSHOTS
+from trainhouse.events.topics import ALERTS, SNAPSHOTS
 from trainhouse.scheduler.core.errors import LogUnavailable, SnapshotMismatch
 from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
 from trainhouse.scheduler.core.machine import Machine
@@ -65,6 +70,7 @@ class Snapshots(Generic[S]):
         self._archive = archive
         self._taken: dict[int, int] = {}
         self._saving: set[int] = set()
+        self._failing: dict[int, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def recover(self, partition: int) -> Recovered[S]:
@@ -117,8 +123,13 @@ class Snapshots(Generic[S]):
         if partition in self._saving or seq - self._taken.get(partition, 0) < self._every_records:
             return
         self._saving.add(partition)
-        state = self._machine.dump(follower.folded.state)
-        task = asyncio.create_task(self._save(follower.folded, follower.last_offset, state, dump(follower, state)))
+        try:
+            state = self._machine.dump(follower.folded.state)
+            blob = dump(follower, state)
+        except Exception as error:
+            task = asyncio.create_task(self._failed(follower.folded, error))
+        else:
+            task = asyncio.create_task(self._save(follower.folded, follower.last_offset, state, blob))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -142,10 +153,46 @@ class Snapshots(Generic[S]):
             await self._log.send(SNAPSHOTS, pointer.key, pointer.encode())
             log_.info("snapshot taken", journal=self._journal, partition=folded.partition, seq=folded.seq, bytes=len(blob))
         except Exception as error:  # whatever the store raises: a snapshot is an optimization, the journal is the truth
-            log_.warning("snapshot failed", journal=self._journal, partition=folded.partition, error=repr(error))
+            await self._failed(folded, error)
+        else:
+            await self._alert(folded, None)
         finally:
             self._taken[folded.partition] = folded.seq
             self._saving.discard(folded.partition)
+
+    async def _failed(self, folded: Folded[S], error: Exception) -> None:
+        log_.error("snapshot failed", journal=self._journal, partition=folded.partition, error=repr(error))
+        self._taken[folded.partition] = folded.seq
+        self._saving.discard(folded.partition)
+        await self._alert(folded, error)
+
+    async def _alert(self, folded: Folded[S], error: Exception | None) -> None:
+        """Says once that snapshots of a partition fail, and once that they work again."""
+        partition, failing = folded.partition, self._failing.get(folded.partition)
+        if (error is None) == (failing is None):
+            return
+        since_ms = folded.now_ms if failing is None else failing
+        key = f"{self._journal}-{partition}"
+        why = f"no snapshot of {key} could be made: {error!r}"[:1500]
+        how = "nothing is lost, but the next start reads the journal from the last one; mend what is named"
+        told = {
+            "rule": "snapshot-failed",
+            "key": key,
+            "severity": Severity.WARNING,
+            "summary": f"{why}; {how}" if error is not None else f"snapshots of {key} work again",
+            "since_ms": since_ms,
+            "at_ms": folded.now_ms,
+        }
+        event = (AlertFired if error is not None else AlertResolved).model_validate(told)
+        name = f"snapshot-failed:{key}:{folded.seq}"
+        with contextlib.suppress(LogUnavailable):
+            await self._log.send(
+                ALERTS, event.rule.encode(), encode(envelope_of(event, id=name, source="trainhouse/snapshots", now_ms=folded.now_ms))
+            )
+            if error is not None:
+                self._failing[partition] = since_ms
+            else:
+                del self._failing[partition]
 
     async def _belongs(self, pointer: SnapshotPointer, start: int, end: int) -> None:
         where = f"the snapshot of {pointer.journal}-{pointer.partition} at seq {pointer.seq}"

@@ -19,6 +19,7 @@ BENCHES = (
     "questions",
     "placements",
     "decision_batch",
+    "journal_gate",
     "philly",
     "fragmentation",
     "fleet",

@@ -8,7 +8,9 @@ import pytest
 
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from tests.journal_support import CountingMachine, Counts, cancel
-from trainhouse.events.topics import CONTROL, DECISIONS, SNAPSHOTS, STATUS
+from trainhouse.events import decode
+from trainhouse.events.alert import AlertFired, AlertResolved
+from trainhouse.events.topics import ALERTS, CONTROL, DECISIONS, SNAPSHOTS, STATUS
 from trainhouse.scheduler.core.errors import SnapshotMismatch
 from trainhouse.scheduler.stream.host import HostSettings, JournalHost
 from trainhouse.scheduler.stream.snapshots import Snapshots
@@ -178,6 +180,35 @@ def test_effects_that_were_not_out_are_published_by_who_recovers_from_the_archiv
         assert len(broker.committed(STATUS, 0)) == INPUTS
 
     run_virtually(run())
+
+
+def test_a_state_that_cannot_be_dumped_is_an_alert_and_the_owner_goes_on() -> None:
+    """It crashed at each own record, for days."""
+
+    class Undumpable(CountingMachine):
+        def dump(self, state: Counts) -> bytes:
+            if sum(state.counts.values()) < INPUTS // 2:
+                raise TypeError("Integer exceeds 64-bit range")
+            return super().dump(state)
+
+    async def story() -> tuple[FakeBroker, MemoryStore]:
+        broker, store = FakeBroker(), MemoryStore()
+        only = host(broker, store, "only", Undumpable())
+        task = asyncio.create_task(only.run())
+        for number in range(INPUTS):
+            broker.land(CONTROL, 0, b"k", cancel(number))
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(10)
+        assert not task.done() and sum(only.followers[0].folded.state.counts.values()) == INPUTS
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return broker, store
+
+    broker, store = run_virtually(story())
+    told = [decode(e.value).event for e in broker.committed(ALERTS, 0)]
+    assert [type(e) for e in told] == [AlertFired, AlertResolved], "once each, however often it failed"
+    assert isinstance(told[0], AlertFired) and "64-bit" in told[0].summary and told[0].key == f"{DECISIONS}-0"
+    assert store
 
 
 def test_a_log_that_lost_its_beginning_without_any_snapshot_is_refused() -> None:
