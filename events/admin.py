@@ -94,12 +94,8 @@ def _set(admin: AdminClient, wanted: Sequence[Topic], timeout_s: float) -> None:
         ]
         for future in (admin.incremental_alter_configs(other) if other else {}).values():
             future.result(timeout_s)
-    except KafkaException as error:
+    except (KafkaException, TimeoutError) as error:
         raise BusUnavailable(f"the settings of topics could not be made what readers rely on: {error}") from error
-
-
-def _entry(name: str, value: str) -> ConfigEntry:
-    return ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
 
 
 def topic_id(settings: KafkaSettings, topic: str, timeout_s: float = 15.0) -> str:

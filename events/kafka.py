@@ -219,12 +219,14 @@ def read_to_end(
     starts: Mapping[int, int] | None = None,
     *,
     whole: bool = False,
+    reached: dict[int, int] | None = None,
 ) -> Iterable[Message]:
     """Yields what the partitions hold now, from their beginnings (or `starts`) to their ends as of the call. Blocks on the brokers.
 
     Make `reader` by `consumer(settings, **TO_END)`: where a partition ends with a transaction's marker, which is never delivered,
     only the brokers' notice tells that it was read. Raises BusUnavailable after `timeout_s` of silence. `whole`: before anything is read,
-    raises RecordsGone where a partition begins later than at its start (at 0 where none is given).
+    raises RecordsGone where a partition begins later than at its start (at 0 where none is given). `reached` is told the offset at which
+    the reading of each partition ended: below its end as long as a transaction there is open.
     """
     ends: dict[int, int] = {}
     assigned = []
@@ -247,6 +249,8 @@ def read_to_end(
             error = message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
                 ends.pop(message.partition() or 0, None)
+                if reached is not None:
+                    reached[message.partition() or 0] = message.offset() or 0
                 continue
             if error is not None:
                 raise BusUnavailable(f"reading {topic}: {error.str()}")

@@ -141,7 +141,7 @@ TOPICS: tuple[Topic, ...] = (
         compacted=True,
         single_partition=True,
         # The keys of before stay for as long as there are records that they signed: tables that are built anew show those too.
-        extra={"min.compaction.lag.ms": str(DEFAULT_DAYS * DAY_MS)},
+        extra={"min.compaction.lag.ms": str(DEFAULT_DAYS * DAY_MS)} | LOG_TIME,
     ),
     Topic(
         VERDICTS,

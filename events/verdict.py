@@ -11,6 +11,7 @@ from pydantic import Field
 from trainhouse.events.base import Event
 from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, JobId, NodeId, PoolName
 from trainhouse.events.node import RankActivity
+from trainhouse.events.spec import is_absent
 
 MAX_EVIDENCE_CHARS = 4096
 
@@ -34,9 +35,11 @@ class GangVerdict(Verdict):
 class GangHung(GangVerdict, type="trainhouse.gang.hung.v1"):
     """No step for longer than the gang's own rhythm explains. `ranks` are those that fell silent first, as far as can be told.
 
-    `activity`: what the rank that made no step for longest said it was at, if all of them still show life.
+    `activity`: what the rank that made no step for longest said it was at, if all of them still show life. `node_id`: the node whose
+    heartbeats say so; it counts where the gang has ranks on it.
     """
 
+    node_id: NodeId | None = Field(None, exclude_if=is_absent)
     ranks: tuple[int, ...] = ()
     step: int | None = None
     silent_s: float

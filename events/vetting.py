@@ -6,7 +6,7 @@ nobody again.
 Never: reads a key of its own; changes state.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFailed, LossDiverged, ProgressReported, RankExited
@@ -30,6 +30,7 @@ BY_AGENTS: tuple[type[Event], ...] = (
     LossDiverged,
     CheckpointCompleted,
 )
+_NONE: frozenset[str] = frozenset()
 FORGED = "the signature is not that of "
 
 
@@ -50,12 +51,16 @@ class VettingRules:
         return self.more_platform_keys | ({self.platform_key} if self.platform_key else set())
 
 
+# Keys that may be too many to list: false where there is none.
+KeySet = Container[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The keys that count: of nodes, and of the nodes that a job runs on now."""
+    """The keys that count: of nodes, and of the nodes that a job runs on now; `of_job` has no entry where none counts."""
 
     nodes: Mapping[str, str]
-    of_job: Mapping[str, frozenset[str]]
+    of_job: Mapping[str, KeySet]
 
 
 def keys_told(records: Iterable[tuple[bytes | None, Headers]]) -> Iterator[NodeKeyed]:
@@ -103,7 +108,7 @@ def refusal(rules: VettingRules, known: Known, topic: str, value: bytes, signatu
 
 def _of_job(rules: VettingRules, known: Known, topic: str, value: bytes, signature: Signature | None, job_id: str) -> str:
     """What names a job and no node must come from a node that the job runs on."""
-    keys = known.of_job.get(job_id, frozenset())
+    keys: KeySet = known.of_job.get(job_id) or _NONE
     if signature is None:
         return f"the nodes of job {job_id} sign what they say, and this is not signed" if keys or rules.required else ""
     if (keys or rules.required) and signature.public_key not in keys:

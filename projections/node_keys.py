@@ -24,6 +24,8 @@ from trainhouse.projections.record import Record
 
 _FOR_EVER_MS = 2**63
 _LOOK_TIMEOUT_S = 5.0
+_RETRY_S = 0.05
+_MOST_PAUSE_S = 1.0
 log = structlog.get_logger(__name__)
 
 
@@ -36,15 +38,20 @@ class NodeKeys:
         # By node and pool, by time: from then on that key was the node's; an empty one was none.
         self._keys: dict[str, dict[str, list[tuple[int, str]]]] = {}
 
-    def note(self, event: NodeKeyed) -> None:
-        """From now on this counts too."""
-        times = self._keys.setdefault(event.node_id, {}).setdefault(event.pool, [])
-        if (event.at_ms, event.public_key) not in times:
-            times.append((event.at_ms, event.public_key))
-            times.sort(key=lambda each: each[0])
+    def note(self, event: NodeKeyed, at_ms: int | None = None) -> None:
+        """From that time on this counts too: the brokers', where it is known, since they date what is signed as well."""
+        pools = self._keys.setdefault(event.node_id, {})
+        times, new = pools.get(event.pool, []), (event.at_ms if at_ms is None else at_ms, event.public_key)
+        if new not in times and _at(times, new[0]) != event.public_key:
+            # Replaced as a whole: others look at the list meanwhile.
+            pools[event.pool] = sorted([*times, new], key=lambda each: each[0])
 
     def follow(self) -> None:
         """Notes what was said since the last call, where these keys are followed somewhere."""
+
+    def current(self, stop: threading.Event) -> bool:
+        """Waits until all is known that was said before the call; False where `stop` was set before."""
+        return not stop.is_set()
 
     def why_not_theirs(self, beat: NodeHeartbeat, record: Record) -> str:
         """Why the heartbeat in this record is not the node's that it names; empty where it is."""
@@ -90,22 +97,39 @@ class KafkaNodeKeys(NodeKeys):
 
     def follow(self) -> None:
         """Notes what stands on the topic as of the call. Blocks; raises BusUnavailable where none of it was read ever."""
-        with self._lock:
+        try:
+            self._catch_up()
+        except BusUnavailable as error:
+            if self._end < 0:
+                raise
+            log.warning("nodes' keys are not read now; what is known of them counts on", error=str(error))
+
+    def current(self, stop: threading.Event) -> bool:
+        """Waits as long as the brokers are away, or hold back what a transaction has not committed. Blocks."""
+        pause_s = _RETRY_S
+        while not stop.is_set():
             try:
-                _, end = watermarks(self._reader, NODE_KEYS, 0, _LOOK_TIMEOUT_S)
-                if end != self._end:
-                    self._read(max(0, self._end))
-                    self._end = end
+                if self._catch_up():
+                    return True
             except BusUnavailable as error:
-                if self._end < 0:
-                    raise
-                log.warning("nodes' keys are not read now; what is known of them counts on", error=str(error))
+                log.warning("nodes' keys are not read now; what they sign waits", error=str(error))
+            stop.wait(pause_s)
+            pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+        return False
 
     def close(self) -> None:
         """Leaves."""
         self._reader.close()
 
-    def _read(self, start: int) -> None:
-        records = map(record_of, read_to_end(self._reader, NODE_KEYS, [0], starts={0: start}))
-        for event in keys_told((record.value, record.headers) for record in records):
-            self.note(event)
+    def _catch_up(self) -> bool:
+        """Reads what is there; whether that was all, to the end as of the call."""
+        with self._lock:
+            _, end = watermarks(self._reader, NODE_KEYS, 0, _LOOK_TIMEOUT_S)
+            if end != self._end:
+                reached = {0: end}
+                for message in read_to_end(self._reader, NODE_KEYS, [0], starts={0: max(0, self._end)}, reached=reached):
+                    record = record_of(message)
+                    for event in keys_told([(record.value, record.headers)]):
+                        self.note(event, record.timestamp_ms)
+                self._end = reached[0]
+            return self._end >= end

@@ -15,6 +15,7 @@ from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.codec import decode
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.errors import InvalidEvent
+from trainhouse.events.topics import CHECKPOINTS
 from trainhouse.projections.built import Built
 from trainhouse.projections.facts import FactsBuilder
 from trainhouse.projections.placements import Attempt
@@ -62,6 +63,7 @@ def _claims(records: Sequence[Record]) -> list[Claim]:
             attempt = Attempt(str(event.job_id), int(event.epoch), int(event.attempt))
         except (InvalidEvent, AttributeError):
             continue
+        # Of a checkpoint no node is named; what else names none is no node's.
         node_id = getattr(event, "node_id", None)
-        found.append(Claim(record, attempt, None if node_id is None else str(node_id)))
+        found.append(Claim(record, attempt, None if record.topic == CHECKPOINTS else str(node_id or "")))
     return found

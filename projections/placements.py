@@ -6,12 +6,16 @@ the scheduler allocated it, so an attempt that is missing then was never allocat
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from threading import Event
 
+import structlog
+
+from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import partitions_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import DECISIONS
@@ -21,10 +25,12 @@ from trainhouse.projections.rows.placements import TABLE
 
 MOST_JOBS = 20_000
 LOOK_S = 0.02
+MOST_PAUSE_S = 0.5
 ANSWER_S = 30.0
 LANE = "decisions"
 
 Offsets = Mapping[tuple[str, int], int]
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -61,12 +67,13 @@ class Placements:
     def known(self, attempts: Collection[Attempt], stop: Event, later: bool = False) -> bool:
         """Waits until it is known which nodes these were given, if any; with `later` also all later attempts of their jobs.
 
-        False where `stop` was set before. Blocks; raises BusUnavailable.
+        False where `stop` was set before. Blocks, also as long as the brokers are away.
         """
         missing = set(attempts) if later else self._look(attempts)
         if not missing:
             return True
-        ends = self._ends()
+        ends = self._ends_known(stop)
+        pause_s = LOOK_S
         while not stop.is_set():
             passed = self._passed()  # before the look: what it says is in the table then
             if passed is not None and all(passed.get(place, 0) >= end for place, end in ends.items()):
@@ -75,16 +82,29 @@ class Placements:
                 return True
             if not later and not (missing := self._look(missing)):
                 return True
-            stop.wait(LOOK_S)
+            stop.wait(pause_s)
+            pause_s = min(1.5 * pause_s, MOST_PAUSE_S)
         return False
+
+    def _ends_known(self, stop: Event) -> Offsets:
+        """Where the journal ends, as soon as the brokers say so; nothing is begun meanwhile, so waiting harms nothing."""
+        while not stop.is_set():
+            try:
+                return self._ends()
+            except BusUnavailable as error:
+                log.warning("where the journal ends is not known now; what ranks tell waits", error=str(error))
+                stop.wait(MOST_PAUSE_S)
+        return {}
 
     def nodes(self, attempt: Attempt) -> frozenset[str]:
         """The nodes of one attempt, as far as `known` found them; none for an attempt that was never allocated."""
         return self._of(attempt.job_id).get(attempt, frozenset())
 
-    def nodes_since(self, job_id: str, epoch: int) -> frozenset[str]:
-        """The nodes of that epoch's attempt and of all later ones."""
-        return frozenset().union(*(nodes for attempt, nodes in self._of(job_id).items() if attempt.epoch >= epoch))
+    def nodes_since(self, attempt: Attempt) -> frozenset[str]:
+        """The nodes of that attempt and of all later ones of its job; none where it was never allocated."""
+        if attempt not in self._of(attempt.job_id):
+            return frozenset()
+        return frozenset().union(*(nodes for later, nodes in self._of(attempt.job_id).items() if later.epoch >= attempt.epoch))
 
     def _of(self, job_id: str) -> dict[Attempt, frozenset[str]]:
         with self._lock:
@@ -104,7 +124,7 @@ class Placements:
     def _read(self, jobs: Collection[str]) -> None:
         found: dict[str, dict[Attempt, set[str]]] = {job_id: {} for job_id in jobs}
         for attempt, node_id in self._rows(sorted(jobs)):
-            found[attempt.job_id].setdefault(attempt, set()).add(node_id)
+            found[attempt.job_id].setdefault(attempt, set()).add(sys.intern(node_id))
         for job_id, attempts in found.items():
             self._jobs[job_id] = {attempt: frozenset(nodes) for attempt, nodes in attempts.items()}
             self._jobs.move_to_end(job_id)
@@ -113,9 +133,14 @@ class Placements:
 
 
 class KafkaPlacements(Placements):
-    """The table, and the journal on the brokers. `position`: how far the lane of decisions is, by topic and partition."""
+    """The table, and the journal on the brokers.
 
-    def __init__(self, kafka: KafkaSettings, clickhouse: ClickHouse, position: Callable[[], Offsets]) -> None:
+    `position`: how far the lane of decisions is, by topic and partition. `ends`: where that lane ends, if it does not go on for ever.
+    """
+
+    def __init__(
+        self, kafka: KafkaSettings, clickhouse: ClickHouse, position: Callable[[], Offsets], ends: Callable[[], Offsets] | None = None
+    ) -> None:
         self._clickhouse = clickhouse
         self._consumer = projector_consumer(kafka, **PATIENCE)
         self._asking = threading.Lock()
@@ -131,7 +156,7 @@ class KafkaPlacements(Placements):
                 self._whole = self._whole or bool(clickhouse.rows(_WHOLE, {"lane": LANE, "name": TABLE}))
             return position() if self._whole else None
 
-        super().__init__(rows, self._journal_ends, passed)
+        super().__init__(rows, ends or self._journal_ends, passed)
 
     def close(self) -> None:
         """Leaves the brokers and the table."""

@@ -23,7 +23,7 @@ from trainhouse.projections.catchup import plan
 from trainhouse.projections.clickhouse import ClickHouse, connect_embedded
 from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.hashes import TableHash, table_hashes
-from trainhouse.projections.history import History, KafkaHistory, ends_of
+from trainhouse.projections.history import History, KafkaHistory, Place, ends_of
 from trainhouse.projections.lane import Lane, Pace
 from trainhouse.projections.migrate import migrate
 from trainhouse.projections.node_keys import KafkaNodeKeys
@@ -62,14 +62,16 @@ def rebuild(
         migrate(writer)
         schemas = read_schemas(writer, TABLES)
         made: dict[str, Lane] = {}
-        placements = stack.enter_context(contextlib.closing(KafkaPlacements(kafka, connect(), lambda: made[DECISIONS_LANE].next_offsets)))
+        ends = _ends_of_lanes(kafka)
+        placements = stack.enter_context(
+            contextlib.closing(
+                KafkaPlacements(kafka, connect(), lambda: made[DECISIONS_LANE].next_offsets, lambda: ends[DECISIONS_LANE]),
+            )
+        )
         senders = stack.enter_context(contextlib.closing(Senders(keys, placements)))
 
         def lane_of(spec: LaneSpec) -> tuple[Lane, History]:
-            reader = KafkaSource(kafka, spec.topics, 1, 1)
-            ends = ends_of(reader)
-            reader.close()
-            source = KafkaHistory(kafka, ends, projector.batch_max_records, projector.batch_max_bytes, archive)
+            source = KafkaHistory(kafka, ends[spec.name], projector.batch_max_records, projector.batch_max_bytes, archive)
             made[spec.name] = Lane(spec.name, source, connect(), spec.builder(schemas, keys, senders), Pace(0, 0))
             return made[spec.name], source
 
@@ -81,7 +83,8 @@ def rebuild(
                 raise
 
         for spec in LANES:
-            plan(writer, spec.name, spec.tables)
+            if plan(writer, spec.name, spec.tables):
+                raise ProjectionError(f"another version began a rebuild into {folder}; remove that folder, and rebuild again")
         began_s = time.monotonic()
         lanes = [lane_of(spec) for spec in LANES]
         with ThreadPoolExecutor(len(LANES)) as threads:
@@ -90,6 +93,16 @@ def rebuild(
         if stop.is_set():
             raise ProjectionError(f"the rebuild was interrupted; the next one into {folder} goes on from there")
         return Rebuilt(records, elapsed_s, table_hashes(writer))
+
+
+def _ends_of_lanes(kafka: KafkaSettings) -> dict[str, dict[Place, int]]:
+    """Up to where each lane reads. The journal's ends are asked last: of all that the others read it has the attempts."""
+    found = {}
+    for spec in sorted(LANES, key=lambda spec: spec.name == DECISIONS_LANE):
+        reader = KafkaSource(kafka, spec.topics, 1, 1)
+        found[spec.name] = ends_of(reader)
+        reader.close()
+    return found
 
 
 def fill_lane(lane: Lane, source: History, stop: threading.Event) -> int:

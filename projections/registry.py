@@ -162,9 +162,11 @@ TABLES_OF_RANKS = frozenset({"checkpoint_facts", "lineage_rows", "events_rows", 
 
 LANES: tuple[LaneSpec, ...] = (
     LaneSpec("facts", tuple(FACTS), OF_FACTS, lambda schemas, *_: FactsBuilder(FACTS, schemas)),
-    LaneSpec("beats", tuple(BEATS), OF_BEATS, lambda schemas, keys, _: HeartbeatsBuilder(BEATS, schemas, keys), periodic=True),
+    LaneSpec(
+        "beats", tuple(BEATS), OF_BEATS, lambda schemas, keys, senders: HeartbeatsBuilder(BEATS, schemas, keys, senders), periodic=True
+    ),
     LaneSpec("decisions", tuple(DECISIONS), OF_DECISIONS, lambda schemas, *_: JournalBuilder(DECISIONS, schemas), quiet_s=5.0),
-    LaneSpec("reports", tuple(DECISIONS), OF_REPORTS, lambda schemas, *_: ReportsBuilder(REPORTS, schemas), quiet_s=5.0),
+    LaneSpec("reports", tuple(DECISIONS), OF_REPORTS, lambda schemas, _, senders: ReportsBuilder(REPORTS, schemas, senders), quiet_s=5.0),
     LaneSpec("ranks", tuple(OF_RANKS), TABLES_OF_RANKS, lambda schemas, _, senders: OfRanksBuilder(OF_RANKS, schemas, senders)),
     LaneSpec("metrics", topics.POINT_TOPICS, OF_METRICS, lambda schemas, _, senders: MetricsBuilder(schemas[DEAD_LETTERS_TABLE], senders)),
     LaneSpec("logs", (topics.LOGS,), frozenset({"logs"}), lambda schemas, _, senders: LogsBuilder(schemas[DEAD_LETTERS_TABLE], senders)),

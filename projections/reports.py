@@ -9,7 +9,8 @@ Never: reads control; judges a signature.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event
 from typing import Any
 
@@ -21,21 +22,33 @@ from trainhouse.events.codec import HEADERS
 from trainhouse.events.decisions import CheckpointNoted
 from trainhouse.events.journal import InputRefused, InvalidRecord, record_head
 from trainhouse.events.topics import CONTROL
+from trainhouse.events.vetting import BY_AGENTS
 from trainhouse.projections.built import Built
 from trainhouse.projections.facts import FactsBuilder
 from trainhouse.projections.journal import Counting
+from trainhouse.projections.placements import Attempt
 from trainhouse.projections.record import Record, RowsFunction
+from trainhouse.projections.senders import Senders
+
+_BY_NODES = frozenset(cls.event_type for cls in BY_AGENTS if {"job_id", "epoch", "attempt", "node_id"} <= cls.model_fields.keys())
 
 
 class ReportsBuilder:
-    """FactsBuilder over the inputs of journal records. Streams and marks are those of the journal."""
+    """FactsBuilder over the inputs of journal records. Streams and marks are those of the journal.
 
-    def __init__(self, functions: Mapping[str, Sequence[RowsFunction]], schemas: Mapping[str, pa.Schema]) -> None:
+    Where nodes must sign what they say, what one says of an attempt that it was not given makes no row.
+    """
+
+    def __init__(self, functions: Mapping[str, Sequence[RowsFunction]], schemas: Mapping[str, pa.Schema], senders: Senders) -> None:
         self._facts = FactsBuilder(functions, schemas)
+        self._senders = senders
 
     def ready(self, records: Sequence[Record], stop: Event) -> bool:
-        """At once."""
-        return True
+        """Waits until it is known which nodes the attempts were given; False where `stop` was set before. Blocks."""
+        if not self._senders.required:
+            return True
+        told = [of for record in records for item in _taken(record) if (of := _node_of(item)) is not None]
+        return self._senders.known_attempts({attempt for attempt, _ in told}, stop)
 
     def streams(self, records: Sequence[Record]) -> list[str]:
         """As a JournalBuilder's."""
@@ -44,11 +57,32 @@ class ReportsBuilder:
     def build(self, records: Sequence[Record], marks: dict[str, int]) -> Built:
         """The rows of the inputs, in their order."""
         counting = Counting(marks)
-        built = self._facts.build([told for record in records for told in _inputs(record, counting)], {})
+        inputs = [told for record in records for told in _inputs(record, counting, self._counts)]
+        built = self._facts.build(inputs, {})
         return Built(built.tables, counting.marks, built.unreadable, tuple(counting.gaps))
 
+    def _counts(self, item: Mapping[str, Any]) -> bool:
+        of = _node_of(item) if self._senders.required else None
+        return of is None or self._senders.has(*of)
 
-def _inputs(record: Record, counting: Counting) -> Iterator[Record]:
+
+def _taken(record: Record) -> Iterator[Mapping[str, Any]]:
+    """The same whether the record counts or not."""
+    if record.value is not None:
+        with contextlib.suppress(InvalidRecord):
+            yield from taken_inputs(record_head(record.value))
+
+
+def _node_of(item: Mapping[str, Any]) -> tuple[Attempt, str] | None:
+    """The attempt that a node's report is about, and the node; None for what is no such report."""
+    event = item["event"]
+    if event["type"] not in _BY_NODES:
+        return None
+    data = event["data"]
+    return Attempt(data["job_id"], data["epoch"], data["attempt"]), data["node_id"]
+
+
+def _inputs(record: Record, counting: Counting, wanted: Callable[[Mapping[str, Any]], bool]) -> Iterator[Record]:
     """The records of control that a journal record took; none where it does not count."""
     if record.value is None:
         return
@@ -58,7 +92,7 @@ def _inputs(record: Record, counting: Counting) -> Iterator[Record]:
         return  # the lane of decisions says so
     if not counting.counts(record, head["seq"]):
         return
-    for item in taken_inputs(head):
+    for item in filter(wanted, taken_inputs(head)):
         yield Record(CONTROL, record.partition, item["offset"], int(head["now_ms"]), None, input_bytes(item), HEADERS)
 
 

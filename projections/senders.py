@@ -48,13 +48,29 @@ class Senders:
         self._threads.shutdown()
 
     def known(self, claims: Collection[Claim], stop: Event) -> bool:
-        """Waits until all is known by which these are judged; False where `stop` was set before. Blocks; raises BusUnavailable.
+        """Waits until all is known by which these are judged; False where `stop` was set before. Blocks.
 
         Before a batch's intent is written: by the time that it is replayed, no lane may wait for another one.
         """
-        judged = [c for c in claims if self._is_judged(c.record)]
+        signed = [c for c in claims if signature_of(c.record.headers) is not None]
+        if signed and not self._keys.current(stop):
+            return False
+        judged = [c for c in signed if self._has_a_nodes_key(c)]
         named, unnamed = ({c.attempt for c in judged if (c.node_id is not None) is named} for named in (True, False))
         return self._placements.known(named, stop) and self._placements.known(unnamed, stop, later=True)
+
+    @property
+    def required(self) -> bool:
+        """Whether nodes must sign what they say."""
+        return self._keys.required
+
+    def known_attempts(self, attempts: Collection[Attempt], stop: Event) -> bool:
+        """Waits until it is known which nodes these were given; False where `stop` was set before. Blocks."""
+        return self._placements.known(attempts, stop)
+
+    def has(self, attempt: Attempt, node_id: str) -> bool:
+        """Whether the attempt was given the node, as far as `known_attempts` found."""
+        return node_id in self._placements.nodes(attempt)
 
     def refusals(self, claims: Sequence[Claim]) -> list[str]:
         """Why each does not count, in their order; empty where it does. Blocks; raises BusUnavailable where keys were never read."""
@@ -66,8 +82,14 @@ class Senders:
         parts = [claims[at : at + _FEW] for at in range(0, len(claims), _FEW)]
         return [why for part in self._threads.map(lambda part: [self._refusal(c) for c in part], parts) for why in part]
 
-    def _is_judged(self, record: Record) -> bool:
-        return self._keys.required or signature_of(record.headers) is not None
+    def _has_a_nodes_key(self, claim: Claim) -> bool:
+        """Whether its key is one of the node's that it names, or of any; without one it is refused, whatever attempts there are."""
+        signature, at_ms = signature_of(claim.record.headers), claim.record.timestamp_ms
+        if signature is None:
+            return False
+        if claim.node_id is None:
+            return bool(self._keys.nodes_of(signature.public_key, at_ms))
+        return signature.public_key in self._keys.keys_of(claim.node_id, at_ms)
 
     def _refusal(self, claim: Claim) -> str:
         record, attempt = claim.record, claim.attempt
@@ -75,6 +97,8 @@ class Senders:
         signature = signature_of(record.headers)
         if signature is None:
             return f"{whose} signs what it says, and this is not signed" if self._keys.required else ""
+        if not self._has_a_nodes_key(claim):
+            return f"the signature is not that of {whose}: another key made it"
         nodes = self._nodes(claim)
         if not nodes:
             which = f"attempt {attempt.number} of job {attempt.job_id} (epoch {attempt.epoch})"
@@ -86,7 +110,7 @@ class Senders:
     def _nodes(self, claim: Claim) -> Collection[str]:
         """The nodes of which one must have signed."""
         if claim.node_id is None:
-            return self._placements.nodes_since(claim.attempt.job_id, claim.attempt.epoch)
+            return self._placements.nodes_since(claim.attempt)
         return [claim.node_id] if claim.node_id in self._placements.nodes(claim.attempt) else []
 
 

@@ -19,6 +19,7 @@ import structlog
 
 from trainhouse.events.codec import split
 from trainhouse.events.errors import InvalidEvent
+from trainhouse.events.ids import Name
 from trainhouse.projections.placements import Attempt
 from trainhouse.projections.record import Record, Row
 from trainhouse.projections.rows.dead_letters import unreadable_row
@@ -54,8 +55,8 @@ def parse(record: Record, event_type: str) -> Cut:
     if whole.get("type") != event_type:
         raise Damaged(f"type {whole.get('type')!r} does not belong on this topic; expected {event_type}")
     for name in ("job_id", "node_id"):
-        if not isinstance(data[name], str):
-            raise Damaged(f"{name} is no text")
+        if not isinstance(data[name], str) or not Name.pattern.match(data[name]):
+            raise Damaged(f"{name} is no id")
     for name in ("attempt", "epoch", "rank"):
         if type(data[name]) is not int or not 0 <= data[name] < 2**32:
             raise Damaged(f"{name} is no count")

@@ -100,17 +100,23 @@ def _allocated(job: JobTraced, seen: Seen, event: GangAllocated, told: Told) -> 
 
 def _started(job: JobTraced, seen: Seen, event: AttemptStarted, told: Told) -> JobTraced:
     node = str(event.node_id)
-    if int(event.epoch) != job.epoch or node in job.started_ms:
+    if int(event.epoch) != job.epoch or node in job.started_ms or not _has(job, node):
         return job
     attributes: Attributes = {"trainhouse.node_id": node, "trainhouse.warm": event.warm}
     started = {**job.started_ms, node: event.started_at_ms}
     return _span(job, told, f"launch:{node}", "launch", job.published_ms, event.started_at_ms, attributes, started_ms=started)
 
 
+def _has(job: JobTraced, node_id: str) -> bool:
+    """Whether the attempt was given the node. Of a job that an older version kept none is known."""
+    return not job.nodes or node_id in job.nodes
+
+
 def _restored(job: JobTraced, seen: Seen, event: CheckpointRestored, told: Told) -> JobTraced:
     if int(event.epoch) != job.epoch or "restore" in job.told:
         return job
-    if seen.signers is not None and not seen.signers.intersection(job.nodes):
+    # Of a job that an older version kept no nodes are known.
+    if seen.signers is not None and job.nodes and not seen.signers.intersection(job.nodes):
         return job  # anybody's word who may write to the topic
     told.runs.append(_run(job, event.at_ms, Verb.RUNNING, inputs=(dataset_of(event.uri),)))
     attributes: Attributes = {"trainhouse.commit": event.commit, "trainhouse.step": event.step}
@@ -119,7 +125,7 @@ def _restored(job: JobTraced, seen: Seen, event: CheckpointRestored, told: Told)
 
 
 def _progressed(job: JobTraced, seen: Seen, event: ProgressReported, told: Told) -> JobTraced:
-    if int(event.epoch) != job.epoch or START in job.told or event.step <= (job.restored_step or 0):
+    if int(event.epoch) != job.epoch or START in job.told or event.step <= (job.restored_step or 0) or not _has(job, event.node_id):
         return job
     since_ms = max(job.started_ms.values(), default=job.published_ms)
     job = _span(job, told, "first-step", "first step", since_ms, event.at_ms, {"trainhouse.step": event.step})

@@ -122,9 +122,11 @@ def on_progress(draft: Draft, report: ProgressReported) -> None:
 
 
 def on_checkpoint(draft: Draft, report: CheckpointCompleted) -> None:
-    """Notes a newer commit, of whatever epoch: it stands in the job's chain. A job that saved before its release is released."""
+    """Notes a newer commit, of any epoch that there was: it stands in the job's chain. A job that saved before its release is released."""
     job = draft.live(report.job_id)
-    if job is None or (job.last_checkpoint is not None and report.commit <= job.last_checkpoint.commit):
+    if job is None or job.epoch == 0 or report.epoch > job.epoch:
+        return
+    if job.last_checkpoint is not None and report.commit <= job.last_checkpoint.commit:
         return
     noted = LastCheckpoint(commit=report.commit, step=report.step, uri=report.uri, completed_at_ms=report.at_ms)
     # One that began within the bound saved: from here on its own line is what counts.

@@ -67,6 +67,7 @@ class ScheduleState:
     nodes_of_pool: dict[str, tuple[str, ...]] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     probing: dict[str, int] = field(default_factory=dict)  # nodes whose self test is due, and when
+    nodes_by_key: dict[str, frozenset[str]] = field(default_factory=dict)  # by public key
     ordering: dict[str, None] = field(default_factory=dict)  # nodes that wait for orders which their desired state only named
 
     def fork(self) -> "ScheduleState":
@@ -85,6 +86,7 @@ class ScheduleState:
             names=list(self.names),
             probing=dict(self.probing),
             ordering=dict(self.ordering),
+            nodes_by_key=dict(self.nodes_by_key),
         )
 
     def job(self, job_id: str) -> Job:
@@ -211,6 +213,7 @@ class ScheduleState:
         old = self.nodes.get(node.node_id)
         if old is None or old.pool != node.pool:
             self._index_pool(old, node)
+        self._index_key(old.public_key if old is not None else "", node)
         self.nodes[node.node_id] = node
         if node.trust.probe is not None:
             self.probing[node.node_id] = node.trust.probe.due_ms
@@ -231,6 +234,16 @@ class ScheduleState:
         self.book.marks.change(str(node.pool))
         if old is not None and told_anew and positions(old) != positions(node):
             self._find_again(node, now_ms)
+
+    def _index_key(self, before: str, node: Node) -> None:
+        if before == node.public_key:
+            return
+        if before and (others := self.nodes_by_key.get(before, frozenset()) - {node.node_id}):
+            self.nodes_by_key[before] = others
+        elif before:
+            self.nodes_by_key.pop(before, None)
+        if node.public_key:
+            self.nodes_by_key[node.public_key] = self.nodes_by_key.get(node.public_key, frozenset()) | {node.node_id}
 
     def _index_pool(self, old: Node | None, node: Node) -> None:
         if old is not None:

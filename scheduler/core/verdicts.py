@@ -27,6 +27,8 @@ def on_hung(draft: Draft, event: GangHung) -> None:
     job = draft.live(event.job_id)
     if job is None or job.allotment is None or job.allotment.epoch != event.epoch or isinstance(job.phase, Stopping):
         return
+    if event.node_id is not None and not any(p.node_id == event.node_id for p in job.allotment.placements):
+        return  # a node tells of a gang that it was never given
     if not isinstance(job.phase, Checkpointing):
         note_hung(draft, job, event)
     stop(draft, draft.state.job(job.job_id), StopCause(kind=StopKind.HUNG, reason=_hung_reason(event)))

@@ -5,13 +5,13 @@ Holds: what is refused goes on as an input that cannot be read, so the journal s
 Never: drops an input.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from trainhouse.events import ForgetNodeKey, NodeRegistered
 from trainhouse.events.journal import MAX_REASON_CHARS, JournaledInput
 from trainhouse.events.signing import signature_of
-from trainhouse.events.vetting import Known, VettingRules, key_that_counts, refusal
+from trainhouse.events.vetting import KeySet, Known, VettingRules, key_that_counts, refusal
 from trainhouse.scheduler.core.batch import Pending
 from trainhouse.scheduler.core.state import ScheduleState
 from trainhouse.scheduler.stream.ports import Entry
@@ -55,17 +55,26 @@ class _Keys:
         """The key that counts for a node's name, wherever it has one."""
         return key_that_counts(self.of_node(node_id), self._elsewhere(node_id), signed_by)
 
-    def of_job(self, job_id: str, epoch: int | None) -> frozenset[str]:
+    def of_job(self, job_id: str, epoch: int | None) -> KeySet:
         """The keys that speak for a job: of the nodes that it runs on, or ran on where an attempt is over; else of any node."""
         job = self._state.jobs.get(job_id)
-        nodes: Iterable[str]
+        nodes: Sequence[str]
         if job is not None and job.allotment is not None and (epoch is None or epoch >= job.epoch):
             nodes = [p.node_id for p in job.allotment.placements]
         elif job is not None and job.ran_on:
             nodes = job.ran_on  # a node that was away ships only now what it had
         else:
-            nodes = {name for state in (self._state, *self._others) for name in state.nodes} | self.new.keys()
+            return _OfAnyNode(self)
         return frozenset(key for node_id in nodes for key in self._keys_of(node_id))
+
+    def is_any_nodes(self, key: str) -> bool:
+        """Whether the key is that of any node, in any partition. Costs the same however many nodes there are."""
+        nodes = {node_id for state in (self._state, *self._others) for node_id in state.nodes_by_key.get(key, ())}
+        return key in self.new.values() or any(key in self._keys_of(node_id) for node_id in nodes)
+
+    def any_has_one(self) -> bool:
+        """Whether any node has a key."""
+        return any(self.new.values()) or any(state.nodes_by_key for state in (self._state, *self._others))
 
     def _keys_of(self, node_id: str) -> set[str]:
         own = self.of_node(node_id)
@@ -75,6 +84,19 @@ class _Keys:
         """The keys of that name in other partitions."""
         found = (other.nodes.get(node_id) for other in self._others)
         return {node.public_key for node in found if node is not None and node.public_key}
+
+
+class _OfAnyNode:
+    """The keys of all nodes, which nobody lists."""
+
+    def __init__(self, keys: _Keys) -> None:
+        self._keys = keys
+
+    def __bool__(self) -> bool:
+        return self._keys.any_has_one()
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._keys.is_any_nodes(key)
 
 
 def _one(rules: VettingRules, keys: _Keys, topic: str, entry: Entry, item: Pending) -> Pending:

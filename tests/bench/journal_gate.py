@@ -55,7 +55,14 @@ class Stage:
         state, found = self.folded.state, list[Event]()
         for job_id in self.random.sample(sorted(state.active), count):
             job = state.jobs[job_id]
-            told = {"pool": "default", "job_id": job_id, "attempt": job.attempt, "epoch": job.epoch, "rank": 0, "step": self.random.randrange(10**6)}
+            told = {
+                "pool": "default",
+                "job_id": job_id,
+                "attempt": job.attempt,
+                "epoch": job.epoch,
+                "rank": 0,
+                "step": self.random.randrange(10**6),
+            }
             node = job.allotment.placements[0].node_id if job.allotment is not None else "n0000"
             found.append(ProgressReported.model_validate(told | {"node_id": node, "loss": self.random.random(), "at_ms": self.now_ms}))
         if self.random.random() < 0.1:

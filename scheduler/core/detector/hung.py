@@ -53,6 +53,7 @@ def _say(look: Look, beat: AttemptHeartbeat, judged: Judged) -> None:
     p99_s = None if rank.step_time_p99_ms is None else rank.step_time_p99_ms / 1000
     event = GangHung(
         **look.of_gang(beat),
+        node_id=look.node.node_id,
         ranks=named,
         step=progress.step,
         silent_s=progress.still_ms / 1000,
