@@ -55,7 +55,7 @@ def parse(record: Record, event_type: str) -> Cut:
     if whole.get("type") != event_type:
         raise Damaged(f"type {whole.get('type')!r} does not belong on this topic; expected {event_type}")
     for name in ("job_id", "node_id"):
-        if not isinstance(data[name], str) or not Name.pattern.match(data[name]):
+        if not isinstance(data[name], str) or not Name.pattern.fullmatch(data[name]):
             raise Damaged(f"{name} is no id")
     for name in ("attempt", "epoch", "rank"):
         if type(data[name]) is not int or not 0 <= data[name] < 2**32:

@@ -13,20 +13,37 @@ import pytest
 from tests.projecting import alike_however_cut, engine_in, spec_of
 from tests.security.test_whose_heartbeats import keyed, known
 from tests.security.test_whose_nodes import A, B
-from trainhouse.events import CheckpointCompleted, CheckpointStarted, Event, LogLines, StepMetrics, encode, envelope_of, topics
+from trainhouse.events import (
+    CheckpointCompleted,
+    CheckpointStarted,
+    Envelope,
+    Event,
+    LogLines,
+    NodeHeartbeat,
+    RankExited,
+    StepMetrics,
+    encode,
+    envelope_of,
+    topics,
+)
 from trainhouse.events.codec import HEADERS
+from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.grants import WRITE, allowed
+from trainhouse.events.journal import NO_HASH, JournaledInput, JournalRecord
 from trainhouse.events.signing import SigningKey
 from trainhouse.events.tracking import EnvironmentCaptured, TagsChanged
 from trainhouse.projections.clickhouse import ConnectClickHouse
 from trainhouse.projections.hashes import TableHash, table_hashes
+from trainhouse.projections.heartbeats import HeartbeatsBuilder
 from trainhouse.projections.lane import Lane, Pace
 from trainhouse.projections.memory import MemoryLog, MemorySource
 from trainhouse.projections.node_keys import NodeKeys
 from trainhouse.projections.placements import Attempt, Placements
+from trainhouse.projections.record import Record, Row
 from trainhouse.projections.registry import TABLES
+from trainhouse.projections.reports import ReportsBuilder
 from trainhouse.projections.schema import read_schemas
-from trainhouse.projections.senders import Senders
+from trainhouse.projections.senders import Claim, Senders
 from trainhouse.workers.agent.outbox import SIGNED
 
 AT_MS = 100
@@ -269,6 +286,141 @@ def test_what_is_known_is_not_asked_again_but_for_attempts_that_came_later() -> 
         assert journal.placements.known([Attempt("j", 1, 0)], Flag())
     assert journal.asked == 1
     journal.given += [(Attempt("j", 2, 1), "b")]
-    assert journal.placements.nodes_since("j", 1) == {"a"}
+    assert journal.placements.nodes_since(Attempt("j", 1, 0)) == {"a"}
     assert journal.placements.known([Attempt("j", 1, 0)], Flag(), later=True)
-    assert journal.placements.nodes_since("j", 1) == {"a", "b"} and journal.placements.nodes_since("j", 2) == {"b"}
+    assert journal.placements.nodes_since(Attempt("j", 1, 0)) == {"a", "b"} and journal.placements.nodes_since(Attempt("j", 2, 1)) == {"b"}
+
+
+class Asked(Placements):
+    """Keeps what was asked of the table."""
+
+    def __init__(self) -> None:
+        self.jobs: list[str] = []
+
+        def rows(jobs: Collection[str]) -> list[tuple[Attempt, str]]:
+            self.jobs += jobs
+            return [pair for pair in GIVEN if pair[0].job_id in jobs]
+
+        super().__init__(rows)
+
+
+def test_what_no_nodes_key_signed_asks_nothing_of_the_table_and_long_names_are_no_ids(tmp_path: Path) -> None:
+    """Names of jobs that nobody signed stayed in memory, each up to a megabyte."""
+    bus, asked = Bus(), Asked()
+    long = "j" * 200_000
+    for key, whose in ((None, of(job_id="none")), (SigningKey.made(), of(job_id="strange")), (B, of(job_id="anothers"))):
+        bus.say(topics.METRICS, points(0, 666.0, whose), key)
+    for job_id in (long, "x\n", ""):
+        event = points(0, 666.0, of()).model_copy(update={"job_id": job_id})
+        bus.say(topics.METRICS, event, A)
+    bus.say(topics.METRICS, points(0, 0.0, of()), A)
+    with engine_in(tmp_path / "clickhouse") as clickhouse:
+        project(clickhouse, bus, given=asked)
+        assert set(asked.jobs) == {"j"} and all(len(name) < 200 for name in asked._jobs)
+        assert clickhouse.rows("SELECT value FROM step_metrics") == [(0.0,)]
+        assert clickhouse.rows("SELECT count(), max(length(job_id)) FROM dead_letters_rows FINAL WHERE length(reason) < 300") == [(6, 8)]
+
+
+def test_an_environment_names_its_node_and_a_checkpoint_an_attempt_that_there_was(tmp_path: Path) -> None:
+    bus = Bus()
+    nameless = environment(of(), "forged").model_copy(update={"node_id": None})
+    bus.say(topics.ENVIRONMENTS, nameless, B)
+    bus.say(topics.ENVIRONMENTS, nameless, A)
+    bus.say(topics.CHECKPOINTS, checkpoint(9).model_copy(update={"attempt": 77}), B)
+    bus.say(topics.CHECKPOINTS, checkpoint(9).model_copy(update={"epoch": 0}), B)
+    bus.say(topics.CHECKPOINTS, checkpoint(1), B)
+    with engine_in(tmp_path / "clickhouse") as clickhouse:
+        project(clickhouse, bus)
+        assert clickhouse.rows("SELECT count() FROM job_environments_rows") == [(0,)]
+        assert clickhouse.rows("SELECT commit FROM checkpoint_facts FINAL") == [(1,)]
+
+
+def beat_of(node_id: str, *attempts: tuple[str, int, int]) -> NodeHeartbeat:
+    told = [{"job_id": j, "epoch": e, "attempt": a, "ranks": []} for j, e, a in attempts]
+    about = {"node_id": node_id, "boot_id": "b", "incarnation": "i", "pool": "default", "sequence": 1, "at_ms": 2**40, "interval_s": 1.0}
+    return NodeHeartbeat.model_validate(about | {"attempts": told})
+
+
+def test_a_heartbeat_shows_no_attempt_that_its_node_was_not_given() -> None:
+    """A beat with a time far ahead hid all that the attempt's own node said."""
+    bus = Bus()
+    bus.say(topics.HEARTBEATS, beat_of("b", ("j", 1, 0), ("j", 2, 1), ("gone", 1, 0)), B)
+    keys = known(keyed("a", A), keyed("b", B), required=True)
+    builder = HeartbeatsBuilder({}, {}, keys, Senders(keys, placements()))
+    (record,) = bus.log.records
+    for waited in (True, False):
+        if waited:
+            assert builder.ready([record], Flag())
+        (envelope,) = builder.envelopes(record)
+        beat = envelope.event
+        assert isinstance(beat, NodeHeartbeat) and [(a.job_id, a.epoch) for a in beat.attempts] == [("j", 2)]
+
+
+def test_what_a_node_reports_of_an_attempt_that_it_was_not_given_makes_no_row() -> None:
+    """The scheduler passes over it, and its journal has it among what it took."""
+    exited = {"job_id": "j", "attempt": 0, "epoch": 1, "pool": "default", "rank": 0, "exit_code": 137, "exited_at_ms": 1}
+    told = [RankExited.model_validate(exited | {"node_id": node_id, "reason": node_id}) for node_id in ("b", "a", "zz")]
+    inputs = tuple(JournaledInput(n, envelope_of(e, id=f"e{n}", source="s", now_ms=1)) for n, e in enumerate(told))
+    record = JournalRecord(1, "o", 1, 2, inputs, (), 0, 7, 5, NO_HASH)
+    seen: list[str] = []
+
+    def rows(envelope: Envelope, record: Record) -> list[Row]:
+        assert isinstance(envelope.event, RankExited)
+        seen.append(envelope.event.node_id)
+        return []
+
+    for required, counts in ((True, ["a"]), (False, ["b", "a", "zz"])):
+        seen.clear()
+        builder = ReportsBuilder({topics.CONTROL: [rows]}, {}, Senders(known(required=required), placements()))
+        records = [Record(topics.DECISIONS, 0, 0, 1, None, record.encode())]
+        assert builder.ready(records, Flag())
+        builder.build(records, dict.fromkeys(builder.streams(records), 0))
+        assert seen == counts
+
+
+def test_keys_that_cannot_be_read_now_are_waited_for() -> None:
+    """A record that a new key signed was refused for good, when the brokers were slow for some seconds."""
+
+    class Late(NodeKeys):
+        asked = 0
+
+        def current(self, stop: threading.Event) -> bool:
+            self.asked += 1
+            self.note(keyed("a", A))
+            return not stop.is_set()
+
+    keys, bus, stop = Late(required=True), Bus(), Flag()
+    senders = Senders(keys, placements())
+    bus.say(topics.METRICS, points(0, 0.0, of()), A)
+    claims = [Claim(bus.log.records[0], Attempt("j", 1, 0), "a")]
+    assert senders.known(claims, stop) and keys.asked == 1
+    assert senders.refusals(claims) == [""]
+    stop.set()
+    assert not senders.known(claims, stop)
+
+
+def test_the_lane_waits_while_the_brokers_do_not_say_where_the_journal_ends() -> None:
+    answers = iter([BusUnavailable("away"), BusUnavailable("away"), {}])
+
+    def ends() -> dict[tuple[str, int], int]:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    given = Placements(lambda _: GIVEN[:1], ends)
+    assert given.known([Attempt("j", 1, 0)], Flag(), later=True)
+    assert next(answers, None) is None
+
+
+def test_a_key_is_noted_without_a_moment_in_which_there_is_none() -> None:
+    """Other threads look at the list while it grows."""
+    keys = known(keyed("a", A, 10))
+    before = keys._keys["a"]["default"]
+    keys.note(keyed("a", B, 20))
+    assert before == [(10, A.public_key)], "replaced, not changed"
+    for at_ms in range(30, 90):
+        keys.note(keyed("a", B, at_ms))
+    assert len(keys._keys["a"]["default"]) == 2, "a node that says its key again adds nothing"
+    keys.note(keyed("a", A, 15), 40)
+    assert keys.keys_of("a", 41) == {A.public_key} and keys.keys_of("a", 25) == {A.public_key, B.public_key}

@@ -74,6 +74,17 @@ def test_a_gang_that_hangs_before_it_said_a_word_starts_again_too(begun: bool) -
     assert d.last(GangAllocated).epoch == 2 and d.last(FailureBlamed).rule == "hung-together"
 
 
+def test_a_hang_counts_where_the_gang_has_ranks_on_the_node_that_says_so() -> None:
+    """Any node's heartbeats may list any attempt: those of one that was never given it ended the job."""
+    d = fleet("a", "zz")
+    gang = running(d, "j", ranks=2)
+    own = nodes_of(gang)[0]
+    d.feed(hung(gang, node_id="zz" if own == "a" else "a"))
+    assert d.status("j").state is JobState.RUNNING and not d.all(GangReleased)
+    d.feed(hung(gang, node_id=own))
+    assert "the gang hung" in d.status("j").reason and d.all(GangReleased)
+
+
 def test_a_gang_that_hangs_again_before_its_next_checkpoint_uses_up_its_restarts() -> None:
     d = fleet("a")
     running(d, "j", ranks=2, limits={"restarts": 1})

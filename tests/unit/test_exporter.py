@@ -278,13 +278,27 @@ def test_events_of_several_partitions_come_in_the_order_of_time_and_offsets_wait
     assert [s.at_ms for s in waiting.take(0)] == [9_000, 9_001] and len(waiting) == 2
 
 
+def test_what_a_node_says_of_an_attempt_that_it_was_not_given_is_in_no_trace() -> None:
+    """A node's own key, of a name that was free, told launches and first steps of anybody's job."""
+    forged = [
+        seen(2_010, AttemptStarted.model_validate(of_attempt(1, node_id="zz", pool="p", started_at_ms=1, warm=True))),
+        seen(2_020, ProgressReported.model_validate(of_attempt(1, node_id="zz", pool="p", rank=0, step=9, at_ms=2))),
+    ]
+    first = attempt(2_000)
+    told, true = told_of([*beginning(), *first[:2], *forged, *first[2:]]), told_of([*beginning(), *first])
+    assert [(s.name, s.attributes, s.start_ms, s.end_ms) for s in told.spans] == [
+        (s.name, s.attributes, s.start_ms, s.end_ms) for s in true.spans
+    ]
+
+
 @pytest.mark.parametrize("wrong_ms", [-315_619_200_000, -62_135_647_200_000, 2**60])
 def test_a_time_that_is_none_stops_neither_traces_nor_lineage(wrong_ms: int) -> None:
     """Anybody's submission says when it was: a time before 1970, or after all calendars, is told as near as a peer can take it."""
     submitted = seen(1_000, JobSubmitted(job_id="j", spec=SPEC), time_ms=wrong_ms)  # type: ignore[arg-type]
-    started = AttemptStarted.model_validate(of_attempt(1, node_id="n9", pool="p", started_at_ms=wrong_ms, warm=True))
+    started = AttemptStarted.model_validate(of_attempt(1, node_id="n1", pool="p", started_at_ms=wrong_ms, warm=True))
     end = status(5_000, JobState.FAILED, 1, finished_at_ms=wrong_ms)
-    told = told_of([submitted, *beginning()[1:], *attempt(2_000), seen(2_400, started), end])
+    first = attempt(2_000)
+    told = told_of([submitted, *beginning()[1:], *first[:3], seen(2_130, started), *first[4:], end])
     assert wrong_ms in {ms for span in told.spans for ms in (span.start_ms, span.end_ms)}
     sent = encode_spans([as_readable(span, Resource({})) for span in told.spans])
     assert len(sent.resource_spans[0].scope_spans[0].spans) == len(told.spans) > 0
