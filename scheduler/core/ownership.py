@@ -37,6 +37,11 @@ class Ownership:
         self.assigned = self.standing_in = False
         self.heard_at_s = now_s
 
+    def on_given_up(self, now_s: float) -> None:
+        """It could not publish for long: another process has its turn, and this one tries again where none takes it."""
+        self.on_fenced(now_s)
+        self.heard_at_s = now_s + self.takeover_s
+
     def decides(self, now_s: float) -> bool:
         """Whether to decide now; becomes a stand-in when the journal has been silent for too long."""
         if not self.assigned and not self.standing_in and now_s - self.heard_at_s >= self.takeover_s:

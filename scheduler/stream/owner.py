@@ -109,7 +109,9 @@ class Owner(Generic[S]):
                 still_wanted()
                 self.rounds += 1
                 if task.done():
+                    # Whatever ended it: without a publisher this is no reign, also if the group has given the partition back meanwhile.
                     task.result()
+                    break
                 await self._step()
         finally:
             self._publishing = None

@@ -2,7 +2,7 @@
 
 Holds: opening a publisher fences the one before it; only then is the journal read to its end, and only from there is published;
 with transactions, how far was published is committed with the effects themselves, so none is published twice, whoever died when;
-a publisher stops at its first failed send and is never used again. `done` moves after acks only. What is acted on goes out at once,
+a publisher stops at its first failed send and is never used again; one that is refused for longer than `takeover_s` gives its partition up. `done` moves after acks only. What is acted on goes out at once,
 statuses alone within `LINGER_S`.
 Never: sends an effect of a record that did not count, or every one of a flood of refused signatures.
 """
@@ -41,6 +41,7 @@ class Publishing(Generic[S]):
         self._transactional_id = f"{journal}-{follower.partition}" if transactional else None
         self._projects = ProjectStatuses(log, clock)
         self._told = ToldRefusals()
+        self._refused_since_s: float | None = None
         self.done: int | None = None
 
     async def run(self) -> None:
@@ -57,10 +58,21 @@ class Publishing(Generic[S]):
                 return
             except LogUnavailable as error:
                 log_.warning("publisher failed", journal=self._journal, partition=self._follower.partition, error=str(error))
+                if self._refused_for_long():
+                    log_.error("publisher refused for too long; another process may decide", journal=self._journal, partition=self._follower.partition)
+                    self._follower.ownership.on_given_up(self._clock.steady_s())
+                    self._follower.wake()
+                    return
             await asyncio.sleep(RETRY_S)
             still_wanted()
             # A new publisher fences others, so ownership is proven again first.
             await self._follower.until(lambda seen=seen: self._follower.own_seq > seen)  # type: ignore[misc]
+
+    def _refused_for_long(self) -> bool:
+        now_s = self._clock.steady_s()
+        if self._refused_since_s is None:
+            self._refused_since_s = now_s
+        return now_s - self._refused_since_s > self._follower.ownership.takeover_s
 
     def advance(self) -> int:
         """How far everything is out, records without effects included."""
@@ -81,6 +93,8 @@ class Publishing(Generic[S]):
             self.done = max(self._follower.folded.published_up_to, await publisher.mark())
             while True:
                 still_wanted()
+                if not self._waits():
+                    self._refused_since_s = None
                 await self._follower.until(self._waits)
                 await self._follower.until(self._urgent, LINGER_S)
                 await self._publish_batch(publisher)
@@ -117,4 +131,4 @@ class Publishing(Generic[S]):
             wanted = [out for out in batch if not out.alike or self._told.next(out.alike, now_s)]
             kept = await self._projects.keep(wanted)
             await self._projects.sent(kept, publisher.send(kept, mark=last))
-            self.done = last
+            self.done, self._refused_since_s = last, None

@@ -32,15 +32,18 @@ from trainhouse.events.grants import WRITE, allowed
 from trainhouse.events.journal import NO_HASH, JournaledInput, JournalRecord
 from trainhouse.events.signing import SigningKey
 from trainhouse.events.tracking import EnvironmentCaptured, TagsChanged
-from trainhouse.projections.clickhouse import ConnectClickHouse
+from trainhouse.projections.catchup import plan
+from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded
 from trainhouse.projections.hashes import TableHash, table_hashes
 from trainhouse.projections.heartbeats import HeartbeatsBuilder
 from trainhouse.projections.lane import Lane, Pace
 from trainhouse.projections.memory import MemoryLog, MemorySource
+from trainhouse.projections.migrate import migrate, migrations
 from trainhouse.projections.node_keys import NodeKeys
 from trainhouse.projections.placements import Attempt, Placements
+from trainhouse.projections.positions import Batch, Positions, Range
 from trainhouse.projections.record import Record, Row
-from trainhouse.projections.registry import TABLES
+from trainhouse.projections.registry import TABLES, TABLES_OF_RANKS
 from trainhouse.projections.reports import ReportsBuilder
 from trainhouse.projections.schema import read_schemas
 from trainhouse.projections.senders import Claim, Senders
@@ -424,3 +427,21 @@ def test_a_key_is_noted_without_a_moment_in_which_there_is_none() -> None:
     assert len(keys._keys["a"]["default"]) == 2, "a node that says its key again adds nothing"
     keys.note(keyed("a", A, 15), 40)
     assert keys.keys_of("a", 41) == {A.public_key} and keys.keys_of("a", 25) == {A.public_key, B.public_key}
+
+
+def test_an_update_goes_on_where_the_lane_of_facts_stood_and_refuses_nothing_that_is_in_the_tables(tmp_path: Path) -> None:
+    files = migrations()
+    clickhouse = connect_embedded(tmp_path / "clickhouse", 1024**3, 2)
+    try:
+        migrate(clickhouse, [m for m in files if m.number < 48])
+        facts = Positions(clickhouse, "facts")
+        facts.begin(Batch("facts", 7, (Range(topics.CHECKPOINTS, 0, 5, 9), Range(topics.STATUS, 0, 1, 2))))
+        facts.complete(Batch("facts", 7, (Range(topics.CHECKPOINTS, 0, 5, 9), Range(topics.STATUS, 0, 1, 2))))
+        facts.begin(Batch("facts", 8, (Range(topics.CHECKPOINTS, 1, 3, 4),)))  # cut: these rows may be missing
+        for _ in range(2):
+            assert migrate(clickhouse, files) in (["ranks_begin"], [])
+            standing = Positions(clickhouse, "ranks").load()
+            assert standing.next_offsets == {(topics.CHECKPOINTS, 0): 9, (topics.CHECKPOINTS, 1): 3} and standing.pending is None
+        assert plan(clickhouse, "ranks", TABLES_OF_RANKS) == []
+    finally:
+        clickhouse.close()
