@@ -59,7 +59,11 @@ class Publishing(Generic[S]):
             except LogUnavailable as error:
                 log_.warning("publisher failed", journal=self._journal, partition=self._follower.partition, error=str(error))
                 if self._refused_for_long():
-                    log_.error("publisher refused for too long; another process may decide", journal=self._journal, partition=self._follower.partition)
+                    log_.error(
+                        "publisher refused for too long; another process may decide",
+                        journal=self._journal,
+                        partition=self._follower.partition,
+                    )
                     self._follower.ownership.on_given_up(self._clock.steady_s())
                     self._follower.wake()
                     return
