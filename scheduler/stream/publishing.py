@@ -2,8 +2,8 @@
 
 Holds: opening a publisher fences the one before it; only then is the journal read to its end, and only from there is published;
 with transactions, how far was published is committed with the effects themselves, so none is published twice, whoever died when;
-a publisher stops at its first failed send and is never used again; one that is refused for longer than `takeover_s` gives its partition up. `done` moves after acks only. What is acted on goes out at once,
-statuses alone within `LINGER_S`.
+a publisher stops at its first failed send and is never used again; one that is refused for longer than `takeover_s` gives its partition
+up. `done` moves after acks only. What is acted on goes out at once, statuses alone within `LINGER_S`.
 Never: sends an effect of a record that did not count, or every one of a flood of refused signatures.
 """
 
