@@ -1,0 +1,145 @@
+"""Events made from their JSON Schemas, with values at and beyond every edge: what an outsider, an agent or a rank may send.
+
+Holds: ids and names come from a few, so that events speak of the same jobs and nodes; half of all values are ordinary ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import orjson
+from hypothesis import strategies as st
+
+from trainhouse.events import schemas
+from trainhouse.events.base import Event
+
+JOBS, NODES = ("j", "k"), ("n1", "n2")
+NAMED = {
+    "job_id": JOBS,
+    "node_id": NODES,
+    "pool": ("default", "other"),
+    "project": ("default", "lm"),
+    "boot_id": ("boot-1", "boot-2"),
+    "incarnation": ("inc-1", "inc-2"),
+    "attempt": (0, 1),
+    "epoch": (0, 1, 2),
+    "rank": (0, 1),
+    "device_id": ("n1-0", "n1-1", "n2-0"),
+    "type": ("cpu", "h100"),
+}
+INTEGERS = (0, 1, 2, 60, 10**6, -1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), 10**17, 253_402_300_800_000)
+NUMBERS = (0, 1, 0.5, 60.0, -1.0, 1e15, 1.9e16, 1e300, -1e300, 5e-324, 1.7976931348623157e308, "NaN", "Infinity", "-Infinity")
+TEXTS = (
+    "", "x", "default", "\x00", "a\x00b", "\n", "x\n", "\u2028", "é" * 40, "𝕏" * 20, "9999-12-31T23:59:59.9999Z",
+    "NaN", "1e300", "{", "x" * 2_000, "' OR 1", "../..", "%s%n", "\x7f", "\ufeff",
+)  # fmt: skip
+TIMES = (
+    "2026-11-22T10:00:00Z",
+    "9999-12-31T23:59:59.999Z",
+    "9999-12-31T23:59:59.9999Z",
+    "0001-01-01T00:00:00Z",
+    "0001-01-01T00:00:00+14:00",
+)
+MOST_ITEMS = 3
+MOST_DEPTH = 7
+
+
+def data_of(event: type[Event]) -> st.SearchStrategy[Any]:
+    """Data of one event type, as JSON values."""
+    schema = schemas.json_schemas()[event.event_type]
+    return _value(schema, schema.get("$defs", {}), "", 0)
+
+
+@st.composite
+def records(draw: st.DrawFn, events: Sequence[type[Event]]) -> bytes:
+    """A record's value: an event of one of the types in an envelope that may be odd too."""
+    event = draw(st.sampled_from(list(events)))
+    head: dict[str, Any] = {
+        "specversion": "1.0",
+        "id": draw(st.sampled_from([f"e{n}" for n in range(40)])),
+        "source": "extremes",
+        "type": event.event_type,
+        "data": draw(data_of(event)),
+    }
+    if draw(st.booleans()):
+        head["time"] = draw(st.sampled_from(TIMES))
+    if draw(st.integers(0, 9)) == 0:
+        head[draw(st.sampled_from(["id", "order", "traceparent", "project", "subject", "time"]))] = draw(st.sampled_from(TEXTS))
+    return orjson.dumps(head)
+
+
+def _value(schema: dict[str, Any], defs: dict[str, Any], name: str, depth: int) -> st.SearchStrategy[Any]:
+    if "$ref" in schema:
+        return _value(defs[schema["$ref"].rpartition("/")[2]], defs, name, depth)
+    if "const" in schema:
+        return st.just(schema["const"])
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"])
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            return st.one_of([_value(one, defs, name, depth) for one in schema[key]])
+    if "allOf" in schema:
+        return _value(schema["allOf"][0], defs, name, depth)
+    if name in NAMED and schema.get("type") in ("string", "integer"):
+        return st.sampled_from(NAMED[name])
+    match schema.get("type"):
+        case "integer":
+            return st.one_of(_within(schema, int), _within(schema, int), st.sampled_from(INTEGERS))
+        case "number":
+            return st.one_of(_within(schema, float), _within(schema, float), st.sampled_from(NUMBERS))
+        case "boolean":
+            return st.booleans()
+        case "string":
+            return _text(schema, name)
+        case "array":
+            return _array(schema, defs, name, depth)
+        case "object":
+            return _object(schema, defs, depth)
+        case "null":
+            return st.none()
+    return st.sampled_from([None, 1, "x"])
+
+
+def _within(schema: dict[str, Any], kind: type) -> st.SearchStrategy[Any]:
+    low = schema.get("minimum", schema.get("exclusiveMinimum", 0))
+    high = schema.get("maximum", schema.get("exclusiveMaximum", low + 1_000))
+    return st.sampled_from([kind(low), kind(low) + 1, kind(min(high, low + 100)), kind(high)])
+
+
+def _text(schema: dict[str, Any], name: str) -> st.SearchStrategy[str]:
+    pattern = schema.get("pattern")
+    ordinary = [
+        t for t in ("x", "default", "j", "a" * 64, "sha256:" + "a" * 64, "n1-0", "PATH") if pattern is None or re.search(pattern, t)
+    ]
+    short = [t for t in ordinary if len(t) >= schema.get("minLength", 0)] or ["x"]
+    return st.one_of(st.sampled_from(short), st.sampled_from(short), st.sampled_from(TEXTS))
+
+
+def _array(schema: dict[str, Any], defs: dict[str, Any], name: str, depth: int) -> st.SearchStrategy[list[Any]]:
+    least = schema.get("minItems", 0)
+    if "prefixItems" in schema:
+        return st.tuples(*[_value(one, defs, name, depth + 1) for one in schema["prefixItems"]]).map(list)
+    if depth > MOST_DEPTH:
+        return st.just([])
+    return st.lists(_value(schema.get("items", {}), defs, name, depth + 1), min_size=least, max_size=max(least, MOST_ITEMS))
+
+
+def _object(schema: dict[str, Any], defs: dict[str, Any], depth: int) -> st.SearchStrategy[dict[str, Any]]:
+    required = set(schema.get("required", ()))
+    parts = dict(_parts(schema, defs, required, depth))
+    made = st.fixed_dictionaries(
+        {name: value for name, value in parts.items() if name in required},
+        optional={name: value for name, value in parts.items() if name not in required},
+    )
+    more = schema.get("additionalProperties")
+    if not parts and isinstance(more, dict) and depth <= MOST_DEPTH:
+        return st.dictionaries(st.sampled_from(["a", "B", "x", "", "\x00", "lr"]), _value(more, defs, "", depth + 1), max_size=MOST_ITEMS)
+    return made
+
+
+def _parts(schema: dict[str, Any], defs: dict[str, Any], required: set[str], depth: int) -> Iterator[tuple[str, st.SearchStrategy[Any]]]:
+    for name, part in schema.get("properties", {}).items():
+        if depth <= MOST_DEPTH or name in required:
+            yield name, _value(part, defs, name, depth + 1)

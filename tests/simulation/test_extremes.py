@@ -1,0 +1,127 @@
+"""Whatever anybody sends: nothing stops, nothing loops, and all of it is answered.
+
+Each input is an event made from its JSON Schema, with values at and beyond every edge (tests/extremes.py), among ordinary ones.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.extremes import records
+from tests.unit.core_world import admitted, registered
+from trainhouse.events import NodeHeartbeat, decode, encode, envelope_of
+from trainhouse.events.carries import TOPIC_EVENTS
+from trainhouse.events.errors import InvalidEvent
+from trainhouse.events.journal import InputRefused, JournalRecord, PlacementFrozen
+from trainhouse.events.topics import ADMISSION, CONTROL, DIRECTORY, JOBS
+from trainhouse.scheduler.core.batch import Limits, Proposer, pending
+from trainhouse.scheduler.core.detector.machine import DetectorMachine
+from trainhouse.scheduler.core.directory import DirectoryMachine
+from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
+from trainhouse.scheduler.core.outgoing import outgoing
+from trainhouse.scheduler.core.schedule import ScheduleMachine
+from trainhouse.scheduler.core.screening import Arrived, screen
+
+LIMITS = Limits()
+EXAMPLES = int(os.environ.get("TRAINHOUSE_TEST_EXTREMES", "60"))
+FEW = settings(
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize="TRAINHOUSE_TEST_EXTREMES" not in os.environ
+)
+
+
+class Partition:
+    """One partition of a machine, fed and folded as its owner does."""
+
+    def __init__(self, machine: Any, input_topic: str) -> None:
+        self.machine, self.topic = machine, input_topic
+        self.folded: Folded[Any] = begin(machine, 0)
+        self.now_ms = 1_000_000
+        self.records: list[JournalRecord] = []
+
+    def take(self, values: list[bytes], tick: bool = True) -> list[str]:
+        """Everything of these is in the journal afterwards; why some were refused."""
+        first = self.folded.cursor + 1
+        waiting = [pending(first + n, value, (), LIMITS) for n, value in enumerate(values)]
+        last, rounds, told = first + len(values) - 1, 0, list[str]()
+        while self.folded.cursor < last or not rounds:
+            rounds += 1
+            assert rounds < 4 * len(values) + 4, "it does not come to an end"
+            self.now_ms += 1_000
+            made = Proposer(self.machine, "o", LIMITS, self.topic).propose(self.folded, self.now_ms, waiting, 0, tick=tick)
+            if made is None:
+                continue
+            self.folded, counted = fold_bytes(self.machine, self.folded, made.value)
+            assert counted is not None
+            self.records.append(counted)
+            frozen = [d.reason for d in counted.decisions if isinstance(d, PlacementFrozen)]
+            assert not frozen, frozen
+            told += [d.reason for d in counted.decisions if isinstance(d, InputRefused)]
+            for out in outgoing(self.machine, self.topic, 0, counted):
+                if out.headers and out.headers[0][0] == "content-type":
+                    decode(out.value, out.headers)
+        state = self.machine.dump(self.folded.state)
+        assert self.machine.dump(self.machine.load(state)) == state
+        return told
+
+
+@FEW
+@given(st.lists(records(TOPIC_EVENTS[JOBS]), min_size=1, max_size=6))
+def test_intake_answers_everything_and_its_directory_goes_on(values: list[bytes]) -> None:
+    directory = Partition(DirectoryMachine(control_partitions=4), ADMISSION)
+    control = Partition(ScheduleMachine(), CONTROL)
+    control.take([encode(envelope_of(registered("n1"), id="r1", source="s", now_ms=1))])
+    for n, value in enumerate(values):
+        screened = screen(Arrived(0, n, 1_000, value), 1, 2_000)
+        assert screened.outgoing and not screened.own_failure, screened.own_failure
+        refused = directory.take([out.value for out in screened.outgoing if out.topic == ADMISSION])
+        assert not refused, refused
+    passed = [o.value for r in directory.records for o in outgoing(directory.machine, ADMISSION, 0, r) if o.topic == CONTROL]
+    if passed:
+        refused = control.take(passed)
+        assert not refused, refused
+    for _ in range(4):
+        control.now_ms += 20_000
+        control.take([])
+
+
+@FEW
+@given(st.lists(records(TOPIC_EVENTS[CONTROL]), min_size=1, max_size=8))
+def test_the_scheduler_goes_on_whatever_agents_and_the_detector_say(values: list[bytes]) -> None:
+    control = Partition(ScheduleMachine(), CONTROL)
+    ordinary = [registered("n1"), registered("n2", slots=1), admitted("j", ranks=2), admitted("waits", ranks=2, limits={"run_time_s": 60})]
+    control.take([encode(envelope_of(e, id=f"o{n}", source="s", now_ms=1)) for n, e in enumerate(ordinary)])
+    control.take(values, tick=False)
+    for _ in range(4):
+        control.now_ms += 20_000
+        control.take([])
+    again = encode(envelope_of(registered("n3"), id="later", source="s", now_ms=1))
+    assert not control.take([again]) and "n3" in control.folded.state.nodes
+
+
+@FEW
+@given(st.lists(records([NodeHeartbeat]), min_size=1, max_size=8))
+def test_the_detector_judges_or_passes_over_any_heartbeat(values: list[bytes]) -> None:
+    machine = DetectorMachine()
+    state, now_ms, said = machine.begin({}), 1_800_000_000_000, []
+    for value in values:
+        try:
+            beat = decode(value).event
+        except InvalidEvent:
+            continue
+        assert isinstance(beat, NodeHeartbeat)
+        said += machine.heard(state, beat, now_ms)
+        now_ms += 1_000
+        said += machine.tick(state, now_ms, True)
+    for _ in range(30):
+        now_ms += 1_000
+        said += machine.tick(state, now_ms, True)
+    for one in said:
+        value = encode(envelope_of(one.event, id=one.name, source="s", now_ms=now_ms))
+        assert decode(value).event == one.event or b"null" in value
+        # What is said of it goes to the scheduler.
+        control = Partition(ScheduleMachine(), DIRECTORY)
+        control.take([encode(envelope_of(registered("n1"), id="r", source="s", now_ms=1)), value])
