@@ -1,52 +1,28 @@
 """Which checkpoints a restore may choose from, best first.
 
 Holds: a job's own chain first, from the newest backwards, without what a claim passed over; then what `resume_from` names. A named
-commit or step stands alone: if it is damaged, nothing else of that job is taken in its place.
+commit or step, or the best one, stands alone: if it is damaged, nothing else of that job is taken in its place.
 """
 
-import re
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from trainhouse.checkpointing.commits import commit_key, entries_newest_first, not_passed_over
 from trainhouse.checkpointing.errors import Damaged, InvalidState, NoCheckpoint
 from trainhouse.checkpointing.manifest import Manifest
 from trainhouse.checkpointing.objects import ObjectStore
 from trainhouse.checkpointing.reports import DamagedCheckpoint
+from trainhouse.events.resume import ResumeFrom, parse_resume_from
 
-_URI = re.compile(r"^[a-z0-9]+://(?:[^/]+/)?jobs/(?P<job>[^/]+)/commits/(?P<commit>\d+)$")
-_SHORT = re.compile(r"^(?P<job>[^/]+)(?:/(?:(?:step/)?(?P<step>\d+)|commit/(?P<commit>\d+)))?$")
-
-
-@dataclass(frozen=True)
-class ResumeFrom:
-    """Another job's checkpoint: its newest healthy one, or exactly the one of this step or commit."""
-
-    job_id: str
-    step: int | None = None
-    commit: int | None = None
-
-    def __str__(self) -> str:
-        at = "" if self.exact is False else f"/step/{self.step}" if self.step is not None else f"/commit/{self.commit}"
-        return f"{self.job_id}{at}"
-
-    @property
-    def exact(self) -> bool:
-        """Whether one checkpoint is named, not the newest healthy one."""
-        return self.step is not None or self.commit is not None
+LOSS = "loss"
 
 
-def parse_resume_from(text: str, objects: ObjectStore) -> ResumeFrom:
-    """`JOB`, `JOB/STEP`, `JOB/step/STEP`, `JOB/commit/N` or a checkpoint's URI in this store. Raises InvalidState that says so."""
-    uri = _URI.match(text)
-    if uri is not None and objects.uri(commit_key(uri["job"], int(uri["commit"]))) != text:
-        raise InvalidState(f"resume_from {text!r} is in another store than ours ({objects.address}); copy it here, or name one of ours")
-    found = uri or _SHORT.match(text)
-    if found is None:
-        raise InvalidState(f"resume_from {text!r}: write JOB, JOB/STEP, JOB/commit/N, or the uri of a checkpoint")
-    parts = found.groupdict()
-    step, commit = parts.get("step"), parts.get("commit")
-    return ResumeFrom(parts["job"], int(step) if step else None, int(commit) if commit else None)
+def resume_from_of(text: str) -> ResumeFrom:
+    """What `resume_from` names. Raises InvalidState that says what to write."""
+    try:
+        return parse_resume_from(text)
+    except ValueError as error:
+        raise InvalidState(str(error)) from error
 
 
 class Candidates:
@@ -72,8 +48,9 @@ class Candidates:
         wanted = self._resume_from
         if wanted is None or (wanted.job_id == self._job_id and not wanted.exact):
             return
-        yield from self._chain(wanted.job_id, wanted)
-        passed = "; ".join(str(d) for d in self.damaged) or "it has none"
+        yield from self._best(wanted.job_id) if wanted.best else self._chain(wanted.job_id, wanted)
+        none = f"of {wanted.job_id} none has a finite loss" if wanted.best else "it has none"
+        passed = "; ".join(str(d) for d in self.damaged) or none
         raise NoCheckpoint(f"resume_from {wanted}: no such healthy checkpoint ({passed}); name another, or leave resume_from out")
 
     def _chain(self, job_id: str, wanted: ResumeFrom | None) -> Iterator[Manifest]:
@@ -87,6 +64,12 @@ class Candidates:
                 yield entry
                 if wanted is not None and wanted.exact:
                     return
+
+    def _best(self, job_id: str) -> Iterator[Manifest]:
+        """The one with the lowest loss, of equals the newest."""
+        found = [m for m in self._chain(job_id, None) if math.isfinite(m.metrics.get(LOSS, math.nan))]
+        if found:
+            yield min(found, key=lambda m: (m.metrics[LOSS], -m.commit))
 
     def _note(self, job_id: str, commit: int, reason: str) -> None:
         self.damaged.append(DamagedCheckpoint(commit, self._objects.uri(commit_key(job_id, commit)), reason))

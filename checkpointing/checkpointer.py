@@ -13,7 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from trainhouse.checkpointing.candidates import Candidates, ResumeFrom, parse_resume_from
+from trainhouse.checkpointing.candidates import Candidates, resume_from_of
 from trainhouse.checkpointing.chunks import GRACE_S, ChunkStore
 from trainhouse.checkpointing.commits import CommitChain, Writer, commit_key
 from trainhouse.checkpointing.errors import CheckpointError, Damaged
@@ -25,6 +25,7 @@ from trainhouse.checkpointing.retention import Pruner, PruneResult, RetentionPol
 from trainhouse.checkpointing.saver import About, Saver, Staged
 from trainhouse.checkpointing.together import Alone, Ranks
 from trainhouse.events.ids import AttemptNumber, Epoch, JobId
+from trainhouse.events.resume import ResumeFrom
 
 OnEvent = Callable[[str, dict[str, Any]], None]
 
@@ -138,7 +139,7 @@ class Checkpointer:
         fit), ObjectStoreUnavailable; a store that is away never makes an older checkpoint the choice.
         """
         began = time.perf_counter()
-        wanted = self._ranks.each(lambda: parse_resume_from(resume_from, self._objects) if resume_from else None)
+        wanted = self._ranks.each(lambda: resume_from_of(resume_from) if resume_from else None)
         self.claim()
         manifest, damaged = self._choose_and_load(state, per_rank_state_consumer, wanted)
         if manifest is None:

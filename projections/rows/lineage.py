@@ -100,10 +100,11 @@ def _data_uri(dataset: DatasetUsed) -> str:
 def _resumed(text: str) -> str:
     """The checkpoint that a spec names, or the job whose newest it means. What cannot be read names itself."""
     try:
-        job, commit = parse_resume_from(text)
+        source = parse_resume_from(text)
     except ValueError:
         return f"checkpoint:{text}"
-    return job_of(str(job)) if commit is None else checkpoint_of(str(job), commit)
+    # Which commit a step or the best one is, the restore tells.
+    return job_of(str(source.job_id)) if source.commit is None else checkpoint_of(str(source.job_id), source.commit)
 
 
 def _restored(event: CheckpointRestored) -> str:

@@ -190,7 +190,7 @@ class _Turn:
             return f"spec.secrets: {error}"
         if spec.resume_from is not None:
             try:
-                source, _ = parse_resume_from(spec.resume_from)
+                source = parse_resume_from(spec.resume_from).job_id
             except ValueError as error:
                 return str(error)
             if project is not None and not (state.pool_of(source) and state.belongs(source, project)):

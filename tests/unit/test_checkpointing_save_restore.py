@@ -415,28 +415,30 @@ def test_completed_is_told_again_on_restore_with_the_same_fields() -> None:
 def test_resume_from_another_job() -> None:
     objects, training = MemoryObjectStore(), Training()
     at = checkpointer(objects, job="source")
-    for _ in range(3):
+    for loss in (3.0, 1.0, 2.0, None):
         training.train(1)
-        save(at, training)
+        at.save(training.state, {}, training.step, 1.0, metrics={} if loss is None else {"loss": loss})
 
     def resume(job: str, text: str | None) -> Any:
         return checkpointer(objects, job=job).restore(Training().state, lambda own: None, resume_from=text)
 
-    assert [resume("a", "source").step, resume("b", "source/1").step, resume("c", "source/commit/2").step] == [3, 1, 2]
-    assert resume("d", "memory://jobs/source/commits/0000000001").step == 1
+    named = ["source", "source@step:1", "source@2", "source@best"]
+    assert [resume(f"a{n}", text).step for n, text in enumerate(named)] == [4, 1, 2, 2]
     flip(objects, commit_key("source", 2))
-    with pytest.raises(NoCheckpoint, match="source/commit/2"):
-        resume("e", "source/commit/2")
+    with pytest.raises(NoCheckpoint, match="source@2"):
+        resume("e", "source@2")
+    assert resume("e-best", "source@best").step == 3, "the best of those that are healthy"
     with pytest.raises(NoCheckpoint, match="it has none"):
         resume("f", "nobody")
-    with pytest.raises(InvalidState, match="another store than ours"):
-        resume("f", "s3://elsewhere/jobs/source/commits/0000000001")
-    with pytest.raises(InvalidState, match="write JOB"):
-        resume("g", "a/b/c/d")
+    with pytest.raises(NoCheckpoint, match="none has a finite loss"):
+        resume("f", "nobody@best")
+    for bad in ("a/b/c/d", "source/1", "memory://jobs/source/commits/0000000001", "source@step:"):
+        with pytest.raises(InvalidState, match="write JOB, JOB@COMMIT, JOB@step:N or JOB@best"):
+            resume("g", bad)
     own = checkpointer(objects, job="h")
     own.restore(training.state, lambda _: None, resume_from="source")
     own.save(training.state, {}, 9, 1.0)
-    assert checkpointer(objects, 2, job="h").restore(training.state, lambda _: None, resume_from="source/1").step == 9
+    assert checkpointer(objects, 2, job="h").restore(training.state, lambda _: None, resume_from="source@1").step == 9
 
 
 def test_pruning_keeps_the_chain_dense_and_fenced() -> None:
@@ -504,7 +506,7 @@ def test_another_job_resumes_from_what_was_not_passed_over_unless_it_names_it() 
     objects = MemoryObjectStore()
     grown(objects, 4)
     from_at_most(objects, 2, 2)
-    for wanted, found in (("j1", 2), ("j1/commit/4", 4)):
+    for wanted, found in (("j1", 2), ("j1@4", 4)):
         training = Training(seed=5)
         at = checkpointer(objects, 1, job=f"other-{found}")
         assert at.restore(training.state, training.take, wanted).restored == found

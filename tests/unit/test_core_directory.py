@@ -121,12 +121,14 @@ def test_a_refused_job_may_be_submitted_again() -> None:
     assert len(d.feed(submit("j", pool="big"))) == 1
 
 
-@pytest.mark.parametrize("bad", ["", "@3", "job@", "job@x", "no/job"])
+@pytest.mark.parametrize(
+    "bad", ["", "@3", "job@", "job@x", "no/job", "job@step:", "job@step:x", "job@-1", "job@Best", "job/step/1", "job@1@2"]
+)
 def test_a_bad_resume_from_is_refused(bad: str) -> None:
-    assert "JOB@N" in refused(Directory().with_pools().feed(submit("j", resume_from=bad)))
+    assert "JOB@step:N" in refused(Directory().with_pools().feed(submit("j", resume_from=bad)))
 
 
-@pytest.mark.parametrize("good", ["other", "other@0", "a:b.c-d@12"])
+@pytest.mark.parametrize("good", ["other", "other@0", "a:b.c-d@12", "other@step:7", "other@best"])
 def test_a_good_resume_from_is_admitted(good: str) -> None:
     [effect] = Directory().with_pools().feed(submit("j", resume_from=good))
     assert isinstance(effect.event, JobAdmitted)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class SavedInMemory:
     def restore(self, tracked: Tracked) -> int:
         return self.restored
 
-    def save(self, tracked: Tracked, step: int) -> bool:
+    def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float]) -> bool:
         self.steps.append(step)
         return not self.fails
 

@@ -101,7 +101,7 @@ class TestContext:
         assert context.spool == tmp_path / "rank-1" / "spool.jsonl" and context.spool.parent.is_dir()
 
     def test_a_job(self, tmp_path: Path) -> None:
-        spec = JobSpec(runtime=Runtime(command=("python",)), seed=9, hyperparameters={"lr": 0.1}, resume_from="other/step/4")
+        spec = JobSpec(runtime=Runtime(command=("python",)), seed=9, hyperparameters={"lr": 0.1}, resume_from="other@step:4")
         (tmp_path / "spec.json").write_bytes(spec.canonical_json())
         environ = {
             "RANK": "3",
@@ -117,7 +117,7 @@ class TestContext:
         }
         context = Context.from_env(environ)
         assert (context.job_id, context.attempt, context.epoch, context.seed) == ("j", 2, 5, 9)
-        assert context.hyperparameters == {"lr": 0.1} and context.resume_from == "other/step/4"
+        assert context.hyperparameters == {"lr": 0.1} and context.resume_from == "other@step:4"
         assert context.divergence == Divergence() and context.restore_at_most is None and context.alike
         assert Context.from_env(environ | {"TRAINHOUSE_RESTORE_AT_MOST": "0"}).restore_at_most == 0
         assert context.request == tmp_path / "request.json" and context.spool == tmp_path / "rank-3" / "spool.jsonl"

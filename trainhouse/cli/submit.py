@@ -72,7 +72,9 @@ def submit(
     max_run_time: Annotated[Optional[str], typer.Option(help="90s, 15m, 2h: checkpoint, then FAILED.")] = None,  # noqa: UP045
     restarts: Annotated[Optional[int], typer.Option(help="How often it may restart.")] = None,  # noqa: UP045
     seed: Annotated[Optional[int], typer.Option(help="Seed of the job.")] = None,  # noqa: UP045
-    resume_from: Annotated[Optional[str], typer.Option(metavar="JOB", help="Begin from another job's checkpoint.")] = None,  # noqa: UP045
+    resume_from: Annotated[
+        str | None, typer.Option(metavar="JOB", help="Begin from another job's checkpoint: JOB, JOB@COMMIT, JOB@step:N or JOB@best.")
+    ] = None,
     interpreter: Annotated[Optional[str], typer.Option(help="Python that `python` means; default: the agent's.")] = None,  # noqa: UP045
     preemptible: Annotated[Optional[bool], typer.Option("--preemptible/--not-preemptible")] = None,  # noqa: UP045
     job_id: Annotated[Optional[str], typer.Option("--id", help="Your own id: repeating the command is then harmless.")] = None,  # noqa: UP045

@@ -20,7 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
-from trainhouse.checkpointing.candidates import parse_resume_from
+from trainhouse.checkpointing.candidates import resume_from_of
 from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailable, RetryableError
 from trainhouse.checkpointing.lease.facts import owned, resumable, shared_chunks_of
 from trainhouse.checkpointing.lease.policy import policy_of
@@ -155,7 +155,7 @@ class LeaseDesk:
     def _wanted(self, tenant: Tenant) -> str:
         """The job that it wants to resume from. Raises InvalidState."""
         assert tenant.resume_from is not None
-        return parse_resume_from(tenant.resume_from, self._objects).job_id
+        return str(resume_from_of(tenant.resume_from).job_id)
 
     def _learn_resumes(self, tenant: Tenant) -> None:
         """Whom it resumes from, if that is of its project; looked up once. Raises CheckpointError."""

@@ -146,7 +146,7 @@ class Boundary:
         before = activity.begin(RankActivity.SAVING, began, _now_ms())
         self.report()
         try:
-            if self._saver.save(self.tracked, step):
+            if self._saver.save(self.tracked, step, self._progress.measured()):
                 self._saved_step = step
                 self._proved = False
                 self._measured = self._measured.saved(time.monotonic() - began)

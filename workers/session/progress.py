@@ -4,6 +4,7 @@ Holds: a report costs microseconds and reads no tensor; the clock comes in as an
 the pulse's thread only reads it.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -120,6 +121,11 @@ class Progress:
             "saved_alone": self.saved_alone or None,
         }
         return {name: value for name, value in told.items() if value is not None}
+
+    def measured(self) -> dict[str, float]:
+        """What stands in a checkpoint's manifest: the newest loss, if it is a finite number."""
+        loss = self._newest("loss")
+        return {} if loss is None or not math.isfinite(loss) else {"loss": loss}
 
     def _newest(self, *names: str) -> float | None:
         for name in names:

@@ -31,8 +31,8 @@ class Saver(Protocol):
     def restore(self, tracked: Tracked) -> int:
         """Put back the newest healthy checkpoint into `tracked`; the number of steps that it has behind it, 0 for none. Blocks."""
 
-    def save(self, tracked: Tracked, step: int) -> bool:
-        """Commit a checkpoint of `step` finished steps; whether it exists now. Blocks."""
+    def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float]) -> bool:
+        """Commit a checkpoint of `step` finished steps, with what was measured there; whether it exists now. Blocks."""
 
     def save_for_all(self, state: dict[str, Any], own: list[dict[str, Any]], step: int) -> bool:
         """Commit what this rank alone has, `own` being each rank's own state; whether it was. Not collective; blocks."""
@@ -58,7 +58,7 @@ class Unsaved:
         """Nothing to restore."""
         return 0
 
-    def save(self, tracked: Tracked, step: int) -> bool:
+    def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float]) -> bool:
         """Nothing is saved."""
         return False
 
@@ -103,10 +103,10 @@ class CommitSaver:
         self._restored = self._checkpointer.newest_commit
         return report.step
 
-    def save(self, tracked: Tracked, step: int) -> bool:
+    def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float]) -> bool:
         """Commit, then remove what retention gives up."""
         try:
-            self._checkpointer.save(tracked.shared(), tracked.of_this_rank(), step, time.time())
+            self._checkpointer.save(tracked.shared(), tracked.of_this_rank(), step, time.time(), metrics=metrics)
         except RetryableError as error:
             print(f"the checkpoint of step {step} was not saved, training goes on: {error}", file=sys.stderr, flush=True)
             return False

@@ -195,7 +195,7 @@ async def _visible_source(here: Gateway, principal: Principal, spec: JobSpec) ->
     if spec.resume_from is None:
         return
     try:
-        source, _ = parse_resume_from(spec.resume_from)
+        source = parse_resume_from(spec.resume_from).job_id
     except ValueError as error:
         raise Problem(422, "Invalid request", str(error)) from error
     await visible_job(here, principal, source)
