@@ -277,5 +277,5 @@ def test_ranks_that_may_remove_nothing_save_all_the_same(tmp_path: Path, capfd: 
     objects.put(node_key("j", 3, "node-1"), b"of an earlier attempt")
     checkpointer, elsewhere = Checkpointer(objects, "j", 4, 1, "0" * 64), Elsewhere(objects, "j", 4)
     saver = CommitSaver(checkpointer, keep_last=1, resume_from=None, elsewhere=elsewhere, tidies=True)
-    assert [saver.save(Tracked(torch.nn.Linear(1, 1)), step) for step in (1, 2)] == [True, True]
+    assert [saver.save(Tracked(torch.nn.Linear(1, 1)), step, {}) for step in (1, 2)] == [True, True]
     assert capfd.readouterr().err.count("no right to remove") == 1
