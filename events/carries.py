@@ -37,6 +37,7 @@ from trainhouse.events.decisions import (
 from trainhouse.events.explained import JobExplained
 from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeOrders
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobStatus, JobSubmitted, PoolCreated
+from trainhouse.events.repair import JournalRepaired, PartitionHalted
 from trainhouse.events.journal import ClockTicked, InputRefused, PlacementFrozen
 from trainhouse.events.node import (
     NodeHeartbeat,
@@ -189,7 +190,9 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.PROJECTS: (ProjectApplied,),
     topics.HEARTBEATS: (NodeHeartbeat,),
     topics.NODE_KEYS: (NodeKeyed,),
+    topics.JOURNAL_REPAIRS: (JournalRepaired,),
     topics.VERDICTS: (
+        PartitionHalted,
         NodeSuspected,
         NodeLost,
         NodeRestricted,

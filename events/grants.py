@@ -48,7 +48,7 @@ _HISTORY = (
     *(t.JOBS, t.CONTROL, t.DECISIONS, t.ALLOCATIONS, t.POOLS, t.POLICIES, t.PROJECTS, t.HEARTBEATS, t.VERDICTS, t.METRICS, t.TRACKING),
     *(t.TRACKED_METRICS, t.ENVIRONMENTS, t.CHECKPOINTS),
     *(t.LOGS, t.STATUS, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.AUDIT, t.NODE_AUDIT, t.TOKENS, t.SERVICES),
-    *(t.DEAD_LETTERS, t.NODE_KEYS),
+    *(t.DEAD_LETTERS, t.NODE_KEYS, t.JOURNAL_REPAIRS),
 )
 # What follows from the scheduler's decisions and from nothing else.
 _DECIDED = (t.ALLOCATIONS, t.POOLS, t.POLICIES, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.NODE_KEYS)
@@ -56,12 +56,15 @@ _FUTURE = (t.DATASETS, t.MODELS, t.STUDIES)
 
 PRINCIPALS: dict[str, Needs] = {
     "intake": Needs(
-        reads=(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.PROJECTS),
-        writes=(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.CONTROL, t.PROJECTS, t.STATUS, f"{STATUS_PREFIX}{ANY}", t.ALERTS, t.DEAD_LETTERS),
+        reads=(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.PROJECTS),
+        writes=(
+            *(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.CONTROL, t.PROJECTS, t.STATUS, f"{STATUS_PREFIX}{ANY}"),
+            *(t.VERDICTS, t.ALERTS, t.DEAD_LETTERS),
+        ),
         groups=("trainhouse-intake", "trainhouse-intake-projects"),
     ),
     "scheduler": Needs(
-        reads=(t.CONTROL, t.DECISIONS, t.SNAPSHOTS, t.STATUS),
+        reads=(t.CONTROL, t.DECISIONS, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.STATUS),
         writes=(t.DECISIONS, t.SNAPSHOTS, t.STATUS, f"{STATUS_PREFIX}{ANY}", t.VERDICTS, t.DEAD_LETTERS, *_DECIDED),
         # A publisher's mark is the committed offset of a group that is named as its transactions.
         groups=("trainhouse-scheduler", f"{t.DECISIONS}-{ANY}"),
@@ -93,7 +96,7 @@ PRINCIPALS: dict[str, Needs] = {
         groups=("trainhouse-reader",),
     ),
     "exporter": Needs(
-        reads=(t.JOBS, t.DECISIONS, t.ALLOCATIONS, t.STATUS, t.CHECKPOINTS, t.TRACKING, t.TRACES, t.NODE_KEYS),
+        reads=(t.JOBS, t.DECISIONS, t.JOURNAL_REPAIRS, t.ALLOCATIONS, t.STATUS, t.CHECKPOINTS, t.TRACKING, t.TRACES, t.NODE_KEYS),
         writes=(t.TRACES,),
         groups=("trainhouse-exporter",),
     ),

@@ -19,6 +19,7 @@ DIRECTORY = "trainhouse.directory"
 CONTROL = "trainhouse.control"
 DECISIONS = "trainhouse.decisions"
 SNAPSHOTS = "trainhouse.snapshots"
+JOURNAL_REPAIRS = "trainhouse.journal-repairs"
 ALLOCATIONS = "trainhouse.allocations"
 POOLS = "trainhouse.pools"
 POLICIES = "trainhouse.policies"
@@ -108,6 +109,14 @@ TOPICS: tuple[Topic, ...] = (
         "where the newest snapshot of a journal is",
         compacted=True,
         single_partition=True,
+    ),
+    Topic(
+        JOURNAL_REPAIRS,
+        "journal, partition, offset and hash",
+        "JournalRepaired: records of a journal that count as empty",
+        compacted=True,
+        single_partition=True,
+        extra=LOG_TIME,
     ),
     Topic(
         ALLOCATIONS,

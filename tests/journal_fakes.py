@@ -180,6 +180,10 @@ class FakeLog:
         found = {e.key: e.value for e in self.broker.committed(topic, 0) if e.key in keys}
         return {k: v for k, v in found.items() if k is not None and v is not None}
 
+    async def whole(self, topic: str) -> list[bytes | None]:
+        await self.step("whole")
+        return [e.value for e in self.broker.committed(topic, 0)]
+
     async def close(self) -> None:
         self.dead = True
 

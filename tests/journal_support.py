@@ -9,13 +9,13 @@ from typing import Any
 
 import orjson
 
-from trainhouse.events import CancelJob, Event, JobId, JobState, JobStatus, envelope_of
+from trainhouse.events import CancelJob, Event, JobId, JobState, JobStatus, PoolName, envelope_of
 from trainhouse.events.codec import encode
 from trainhouse.events.journal import JournalRecord, PlacementFrozen
 from trainhouse.events.topics import STATUS
 from trainhouse.scheduler.core.batch import Proposer
 from trainhouse.scheduler.core.errors import SchedulingFailed
-from trainhouse.scheduler.core.machine import Effect, Input
+from trainhouse.scheduler.core.machine import Condition, Effect, Input
 
 PROJECT = "counted"
 
@@ -66,6 +66,9 @@ class CountingMachine:
 
     def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
         return [Effect(STATUS, str(d.job_id), d, f"status:{d.job_id}:{d.status_seq}") for d in decisions if isinstance(d, JobStatus)]
+
+    def condition(self, state: Counts) -> Condition:
+        return Condition((PoolName("counted"),), "the policy is broken" if state.frozen else "")
 
     def dump(self, state: Counts) -> bytes:
         value = {"counts": state.counts, "ticks": state.ticks, "frozen": state.frozen}

@@ -125,7 +125,8 @@ class Proposer(Generic[S]):
         tick: bool,
         limits: Limits | None = None,
     ) -> Written | None:
-        """The next record, or None when nothing waits. It may hold a prefix of `waiting` only.
+        """The next record, or None when nothing waits, or only a tick that fails while placement is frozen already. It may hold a
+        prefix of `waiting` only.
 
         Raises BrokenInvariant on a gap.
         """
@@ -176,10 +177,10 @@ class Proposer(Generic[S]):
         raw = JournaledInput(poison.offset, None, poison.value or b"")
         return self._written(folded, self._record(folded, now_ms, (raw,), (refusal,), published_up_to))
 
-    def _frozen(self, folded: Folded[S], now_ms: int, error: Exception, published_up_to: int) -> Written:
+    def _frozen(self, folded: Folded[S], now_ms: int, error: Exception, published_up_to: int) -> Written | None:
         if folded.frozen_version == self.machine.decide_version:
             # It raises although placement is frozen: time stands still for the machine, inputs go on, until other code decides.
-            return self.claim(folded, published_up_to)
+            return None
         freeze = PlacementFrozen(reason=_told("", error), decide_version=self.machine.decide_version)
         return self._written(folded, self._record(folded, now_ms, (), (freeze,), published_up_to))
 

@@ -58,7 +58,7 @@ from trainhouse.scheduler.core.directory_state import (
 )
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.fingerprint import differing_fields, fingerprint
-from trainhouse.scheduler.core.machine import Effect, Input
+from trainhouse.scheduler.core.machine import Condition, Effect, Input
 from trainhouse.scheduler.core.projects import (
     limits_told,
     next_version,
@@ -105,6 +105,10 @@ class DirectoryMachine:
     def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
         """What goes to the schedulers, and refusals."""
         return list(directory_effects(now_ms, decisions))
+
+    def condition(self, state: DirectoryState) -> Condition:
+        """Nothing of it is about a pool: where it stops, nothing of its jobs is admitted."""
+        return Condition()
 
     def dump(self, state: DirectoryState) -> bytes:
         """Canonical JSON."""

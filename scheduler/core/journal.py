@@ -1,8 +1,9 @@
 """The journal's rule: which records count, and what a record that counts does to a partition's state.
 
 Holds: a record counts if and only if its seq is the folded seq + 1; the first such record in the log wins, for every reader alike.
-A counting record with a wrong `previous_hash`, of a newer `fold_version`, or that cannot be read, halts the reader.
-Never: skips or repairs a record; reads a clock.
+A counting record with a wrong `previous_hash`, of a newer `fold_version`, or that cannot be read, halts the reader, unless a person had
+it counted as empty (`events/repair.py`): then it takes its seq and its place in the chain of hashes, and nothing else.
+Never: skips a record by itself; reads a clock.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.machine import Input, Machine
 
 S = TypeVar("S")
+NOTHING_EMPTIED: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,33 @@ def counts(folded: Folded[S], value: bytes | None) -> bool:
     return seq == folded.seq + 1
 
 
+def is_emptied(value: bytes | None, emptied: frozenset[str]) -> bool:
+    """Whether these bytes are a record that counts as empty. Hashes nothing where no journal was ever repaired."""
+    return bool(emptied) and value is not None and record_hash(value) in emptied
+
+
+def fold_emptied(folded: Folded[S], value: bytes) -> Folded[S]:
+    """The state after a record that counts as empty: its seq is taken, if it has one that is due; its inputs are not handled."""
+    try:
+        seq = record_head(value)["seq"]
+    except InvalidRecord:
+        return folded
+    return replace(folded, seq=seq, last_hash=record_hash(value)) if seq == folded.seq + 1 else folded
+
+
 def fold_bytes(
-    machine: Machine[S], folded: Folded[S], value: bytes | None, read: JournalRecord | None = None
+    machine: Machine[S],
+    folded: Folded[S],
+    value: bytes | None,
+    read: JournalRecord | None = None,
+    emptied: frozenset[str] = NOTHING_EMPTIED,
 ) -> tuple[Folded[S], JournalRecord | None]:
     """The state after one entry of the log, and its record if it counted (None: ignored). The old state must not be used again.
 
-    `read`: what these very bytes were read as before.
+    `read`: what these very bytes were read as before. `emptied`: hashes of records that count as empty.
     """
+    if value is not None and is_emptied(value, emptied):
+        return fold_emptied(folded, value), None
     if value is None or not (counts(folded, value) if read is None else read.seq == folded.seq + 1):
         return folded, None
     try:

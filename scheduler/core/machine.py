@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from trainhouse.events import Envelope, Event
+from trainhouse.events import Envelope, Event, PoolName
 
 S = TypeVar("S")
 
@@ -39,6 +39,14 @@ class Effect:
     partition: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How a partition's state is: the pools in it, and why placement is frozen (empty: it is not)."""
+
+    pools: tuple[PoolName, ...] = ()
+    frozen: str = ""
+
+
 class Machine(Protocol[S]):
     """A pure state machine over one partition. State is opaque to the protocol."""
 
@@ -57,6 +65,9 @@ class Machine(Protocol[S]):
 
     def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
         """What the record makes public, in order; the index is the effect's ordinal. Depends on the record alone."""
+
+    def condition(self, state: S) -> Condition:
+        """What of the state a person is alerted about. Never raises, also for a state that a fold left half done."""
 
     def dump(self, state: S) -> bytes:
         """The state as canonical bytes (for snapshots and their hash)."""

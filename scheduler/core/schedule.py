@@ -37,7 +37,7 @@ from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.effects import effects_of
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.fold import fold_decision
-from trainhouse.scheduler.core.machine import Effect, Input
+from trainhouse.scheduler.core.machine import Condition, Effect, Input
 from trainhouse.scheduler.core.placing import Cycle, place_waiting
 from trainhouse.scheduler.core.snapshot import Dumps, dump_schedule, load_schedule
 from trainhouse.scheduler.core.state import ScheduleState
@@ -113,6 +113,11 @@ class ScheduleMachine:
     def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
         """Orders, statuses, pools and alerts of a record."""
         return list(effects_of(seq, now_ms, decisions))
+
+    def condition(self, state: ScheduleState) -> Condition:
+        """The pools, and the reason of a freeze."""
+        pools = tuple(sorted(pool.name for pool in state.pools.values()))
+        return Condition(pools, state.frozen.reason if state.frozen is not None else "")
 
     def dump(self, state: ScheduleState) -> bytes:
         """Canonical JSON."""

@@ -1,6 +1,7 @@
 """The tail of one partition's journal, folded: every process has one for every partition, all the time.
 
-Holds: state changes here and nowhere else; effects of folded records wait in `unpublished` until the journal says they are out.
+Holds: state changes here and nowhere else; effects of folded records wait in `unpublished` until the journal says they are out. A record
+that cannot be folded halts this partition alone, before anything of what follows it is read.
 Never: appends.
 """
 
@@ -10,16 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import structlog
+
 from trainhouse.events.journal import JournalRecord
 from trainhouse.events.topics import STATUS
 from trainhouse.scheduler.core.gate import Written
-from trainhouse.scheduler.core.journal import Folded, fold_bytes
+from trainhouse.scheduler.core.journal import NOTHING_EMPTIED, Folded, fold_bytes
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.core.outgoing import Outgoing, outgoing
 from trainhouse.scheduler.core.ownership import Ownership
 from trainhouse.scheduler.stream.ports import Clock, Entry
 
 S = TypeVar("S")
+log_ = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,16 @@ class Unpublished:
 class Follower(Generic[S]):
     """One partition of one journal. `position` is the offset of the next entry to read."""
 
-    def __init__(self, machine: Machine[S], input_topic: str, folded: Folded[S], position: int, ownership: Ownership, clock: Clock) -> None:
+    def __init__(
+        self,
+        machine: Machine[S],
+        input_topic: str,
+        folded: Folded[S],
+        position: int,
+        ownership: Ownership,
+        clock: Clock,
+        emptied: frozenset[str] = NOTHING_EMPTIED,
+    ) -> None:
         self.machine = machine
         self.input_topic = input_topic
         self.folded = folded
@@ -48,6 +61,8 @@ class Follower(Generic[S]):
         self.unpublished: deque[Unpublished] = deque()
         self.last_offset = -1
         self.own_seq = 0
+        self.halted = ""
+        self._emptied = emptied
         self._clock = clock
         self._changed: asyncio.Future[None] | None = None
         self._own: Written | None = None
@@ -57,9 +72,34 @@ class Follower(Generic[S]):
         return self.folded.partition
 
     def take(self, entry: Entry) -> JournalRecord | None:
-        """Folds one entry of the log; its record if it counted. Raises BrokenInvariant."""
+        """Folds one entry of the log; its record if it counted. One that cannot be folded sets `halted`; what follows is passed over."""
+        if self.halted:
+            self.position = entry.offset + 1
+            return None
+        try:
+            return self._take(entry)
+        except Exception as error:  # a fold may raise anything: what it leaves is not used again
+            self.halt(f"offset {entry.offset}: {type(error).__name__}: {error}", error)
+            self.position = entry.offset + 1
+            return None
+
+    def halt(self, reason: str, error: BaseException | None = None) -> None:
+        """Ends this partition's work until it is recovered anew; all others go on."""
+        self.halted = reason
+        log_.error("partition halted", partition=self.partition, seq=self.folded.seq, reason=reason, exc_info=error)
+        self.wake()
+
+    def replaced_by(self, fresh: "Follower[S]") -> None:
+        """Goes on from a state that was recovered anew."""
+        self.folded, self.position, self.unpublished = fresh.folded, fresh.position, fresh.unpublished
+        self.last_offset, self._emptied, self._own = fresh.last_offset, fresh._emptied, None
+        self.halted = fresh.halted
+        self.wake()
+
+    def _take(self, entry: Entry) -> JournalRecord | None:
         own, self._own = (self._own, None) if self._own is not None and self._own.value == entry.value else (None, self._own)
-        self.folded, record = fold_bytes(self.machine, self.folded, entry.value, own.record if own is not None else None)
+        read = own.record if own is not None else None
+        self.folded, record = fold_bytes(self.machine, self.folded, entry.value, read, self._emptied)
         self.position = entry.offset + 1
         if record is not None and entry.value is not None:
             self.last_offset = entry.offset

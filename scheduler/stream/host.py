@@ -1,7 +1,8 @@
 """All partitions of one journal in one process: one tail that folds them all, and an owner or stand-by for each.
 
-Holds: the tail has read every partition to its end before any owner may decide; when anything breaks an invariant, `run` raises; so it
-does when an owner hangs, since a call of a client that never comes back ends with its process alone.
+Holds: the tail has read every partition to its end before any owner may decide. What cannot be folded, or fails in a partition's owner,
+halts that partition alone: it is reported, recovered anew now and then, and at once when its journal was repaired. `run` raises when an
+owner hangs, since a call of a client that never comes back ends with its process alone.
 """
 
 import asyncio
@@ -11,16 +12,21 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from trainhouse.events.repair import emptied_by
+from trainhouse.events.topics import JOURNAL_REPAIRS
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
+from trainhouse.scheduler.core.journal import Folded, begin
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.core.ownership import Ownership
 from trainhouse.scheduler.stream.cancelling import still_wanted
 from trainhouse.scheduler.stream.feed import InputFeed, Vet
 from trainhouse.scheduler.stream.follower import Follower
+from trainhouse.scheduler.stream.halting import HaltReports
 from trainhouse.scheduler.stream.meters import JournalMeters, measure_lag
 from trainhouse.scheduler.stream.owner import Owner, Pace
 from trainhouse.scheduler.stream.ports import Clock, Entry, Log, Tail
+from trainhouse.scheduler.stream.reviving import Reviving
 from trainhouse.scheduler.stream.snapshots import Snapshots, hold_unpublished
 from trainhouse.scheduler.stream.telling import tell
 
@@ -70,26 +76,30 @@ class JournalHost(Generic[S]):
         self._clock = clock
         self._observers = (snapshots.after_record, *observers)
         self._meters = meters or JournalMeters("journal")
+        self._reports = HaltReports(log, clock, settings.journal, machine, self._meters)
+        self._reviving = Reviving(log, clock, settings.journal, self._follower, self._repairs)
         self._assigned: set[int] = set()
         self.followers: dict[int, Follower[S]] = {}
         self.feeds: dict[int, InputFeed] = {}
         self.ready = asyncio.Event()
 
     async def run(self) -> None:
-        """Recovers, then follows and decides until cancelled. Raises BrokenInvariant."""
-        tail = await self._recovered()
+        """Recovers, then follows and decides until cancelled. Raises BrokenInvariant when an owner hangs."""
+        self._tail, emptied = await self._recovered()
         owners = {partition: self._owner(partition) for partition in self.followers}
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._follow(tail))
+                tasks.create_task(self._follow())
                 for owner in owners.values():
                     tasks.create_task(owner.run())
                 tasks.create_task(self._watch(owners))
+                tasks.create_task(self._report(owners))
+                tasks.create_task(self._reviving.run(self.followers, emptied))
                 tasks.create_task(measure_lag(self._log, self._settings.input_topic, self._cursors, self._meters.lag))
         except* Exception as group:
             raise group.exceptions[0] from None
         finally:
-            await tail.close()
+            await self._tail.close()
 
     def offer(self, partition: int, entries: Sequence[Entry]) -> None:
         """A batch of the stream processor: a hint until the journal holds it."""
@@ -112,7 +122,7 @@ class JournalHost(Generic[S]):
                 follower.ownership.on_revoked()
             follower.wake()
 
-    async def _recovered(self) -> Tail:
+    async def _recovered(self) -> tuple[Tail, frozenset[str]]:
         while True:
             still_wanted()
             try:
@@ -121,11 +131,12 @@ class JournalHost(Generic[S]):
                 log_.warning("brokers away", journal=self._settings.journal, error=str(error))
                 await asyncio.sleep(RETRY_S)
 
-    async def _try_recover(self) -> Tail:
+    async def _try_recover(self) -> tuple[Tail, frozenset[str]]:
         ends: dict[int, int] = {}
         partitions = await self._log.partitions(self._settings.journal)
+        emptied = await self._repairs()
         for partition in partitions:
-            self.followers[partition] = await self._follower(partition)
+            self.followers[partition] = await self._follower(partition, emptied)
             self.feeds[partition] = InputFeed(
                 self._log, self._settings.input_topic, partition, self._settings.limits, self._vet_of(partition)
             )
@@ -142,7 +153,7 @@ class JournalHost(Generic[S]):
         self.on_assigned(self._assigned)
         self.ready.set()
         log_.info("recovered", journal=self._settings.journal, seqs={p: f.folded.seq for p, f in self.followers.items()})
-        return tail
+        return tail, emptied
 
     def _vet_of(self, partition: int) -> Vet | None:
         vetting = self._vetting
@@ -155,22 +166,63 @@ class JournalHost(Generic[S]):
 
         return vet
 
-    async def _follower(self, partition: int) -> Follower[S]:
-        recovered = await self._snapshots.recover(partition)
-        ownership = Ownership(self._settings.owner, self._settings.takeover_s, self._clock.steady_s())
-        follower = Follower(self._machine, self._settings.input_topic, recovered.folded, recovered.position, ownership, self._clock)
-        hold_unpublished(follower, recovered)
+    async def _repairs(self) -> frozenset[str]:
+        return emptied_by(await self._log.whole(JOURNAL_REPAIRS), self._settings.journal)
+
+    async def _follower(self, partition: int, emptied: frozenset[str]) -> Follower[S]:
+        """A partition as far as snapshot or archive have it; halted where neither they nor the topic have its records."""
+        _, end = await self._log.bounds(self._settings.journal, partition)
+        try:
+            recovered = await self._snapshots.recover(partition)
+            follower = self._at(recovered.folded, recovered.position, emptied)
+            hold_unpublished(follower, recovered)
+        except LogUnavailable:
+            raise
+        except Exception as error:  # of the store, of the archive, of what is in them
+            follower = self._at(begin(self._machine, partition), end, emptied)
+            follower.halt(f"it cannot be recovered: {type(error).__name__}: {error}", error)
         return follower
+
+    def _at(self, folded: Folded[S], position: int, emptied: frozenset[str]) -> Follower[S]:
+        ownership = Ownership(self._settings.owner, self._settings.takeover_s, self._clock.steady_s())
+        return Follower(self._machine, self._settings.input_topic, folded, position, ownership, self._clock, emptied)
 
     def _forget_the_past(self, follower: Follower[S]) -> None:
         """Records read during recovery are old: silence counts from the newest one's own time, so a restart need not wait anew."""
         age_s = (self._clock.now_ms() - follower.folded.now_ms) / 1000
         follower.ownership.heard_at_s = self._clock.steady_s() - min(max(age_s, 0.0), self._settings.takeover_s)
 
-    async def _follow(self, tail: Tail) -> None:
+    async def _follow(self) -> None:
         while True:
             still_wanted()
-            self._fold(await tail.take(TAIL_WAIT_S))
+            self._fold(await self._tail.take(TAIL_WAIT_S))
+            if self._reviving.revived:
+                await self._take_in()
+
+    async def _take_in(self) -> None:
+        """Partitions that were recovered anew go on, in a tail that begins where they are. Here, so that no read is under way."""
+        for partition, fresh in self._reviving.revived.items():
+            self.followers[partition].replaced_by(fresh)
+            self._forget_the_past(self.followers[partition])
+            self.feeds[partition].reset()
+            log_.info("partition revived", journal=self._settings.journal, partition=partition, seq=fresh.folded.seq)
+        self._reviving.revived.clear()
+        positions = {p: f.position for p, f in self.followers.items()}
+        await self._tail.close()
+        while True:
+            still_wanted()
+            try:
+                self._tail = await self._log.open_tail(self._settings.journal, positions)
+                return
+            except LogUnavailable as error:
+                log_.warning("brokers away", journal=self._settings.journal, error=str(error))
+                await asyncio.sleep(RETRY_S)
+
+    async def _report(self, owners: Mapping[int, Owner[S]]) -> None:
+        while True:
+            still_wanted()
+            await self._reports.look(self.followers, owners)
+            await asyncio.sleep(WATCH_S)
 
     async def _watch(self, owners: Mapping[int, Owner[S]]) -> None:
         """Raises BrokenInvariant when an owner makes no round. Counts its own turns, so that a process that was paused accuses nobody."""

@@ -152,7 +152,14 @@ class KafkaLog:
 
     async def newest(self, topic: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Reads a small compacted topic from its beginning to its end."""
-        found: dict[bytes, bytes] = {}
+        return {e.key: e.value for e in await self._entries(topic) if e.key is not None and e.key in keys and e.value is not None}
+
+    async def whole(self, topic: str) -> list[bytes | None]:
+        """Reads a small topic from its beginning to its end."""
+        return [e.value for e in await self._entries(topic)] if await self.existing([topic]) else []
+
+    async def _entries(self, topic: str) -> list[Entry]:
+        found: list[Entry] = []
         for partition in await self.partitions(topic):
             start, end = await self.bounds(topic, partition)
             if start >= end:
@@ -161,10 +168,9 @@ class KafkaLog:
             try:
                 position = start
                 while position < end:
-                    for entry in await tail.take(ANSWER_TIMEOUT_S):
-                        position = entry.offset + 1
-                        if entry.key is not None and entry.key in keys and entry.value is not None:
-                            found[entry.key] = entry.value
+                    found.extend(await tail.take(ANSWER_TIMEOUT_S))
+                    # The end of a transaction is an entry too, which no reader is given.
+                    position = await tail.position(partition)
             finally:
                 await tail.close()
         return found

@@ -3,6 +3,7 @@
 Holds: state never changes here; an owner that lost the race for a seq decides again from the new state; at most one append is under way;
 a record of the owner, idle ticks included, comes at least every `idle_tick_s`; a record with inputs ends with a tick, or one follows
 soon: `TICK_PAUSE` times as long as the last one took to decide, `busy_tick_s` at most; effects wait when too many of them are not out yet.
+What fails in a reign other than the brokers stops this partition alone: its state is as the journal says, so it is tried again later.
 Never: skips an input; decides before its tail has read what its own append followed.
 """
 
@@ -41,6 +42,7 @@ class Pace:
     role_check_s: float = 0.1
     fold_timeout_s: float = 15.0
     retry_s: float = 0.2
+    stopped_retry_s: float = 30.0
     max_unpublished: int = 2_000
 
 
@@ -79,13 +81,15 @@ class Owner(Generic[S]):
         self._busy_pause_s = self._pace.busy_tick_s
         self._publishing: Publishing[S] | None = None
         self.rounds = 0
+        self.trouble = ""
 
     async def run(self) -> None:
-        """Runs until cancelled. Raises BrokenInvariant: then the process must end. `rounds` grows as long as it does not hang."""
+        """Runs until cancelled. `rounds` grows as long as it does not hang; `trouble` says why the last reign ended, if it failed."""
         while True:
             still_wanted()
             self.rounds += 1
             if not self._decides():
+                self.trouble = ""
                 await self._follower.until(self._decides, self._pace.role_check_s)
                 continue
             try:
@@ -93,9 +97,18 @@ class Owner(Generic[S]):
             except LogUnavailable as error:
                 log_.warning("brokers away", journal=self._journal, partition=self._follower.partition, error=str(error))
                 await asyncio.sleep(self._pace.retry_s)
+            except Exception as error:
+                await self._stopped(error)
+
+    async def _stopped(self, error: Exception) -> None:
+        """Another process has its turn; where none takes it, this one tries again."""
+        self.trouble = f"{type(error).__name__}: {error}"
+        log_.error("partition stopped", journal=self._journal, partition=self._follower.partition, reason=self.trouble, exc_info=error)
+        self._follower.ownership.on_given_up(self._clock.steady_s())
+        await asyncio.sleep(self._pace.stopped_retry_s)
 
     def _decides(self) -> bool:
-        return self._follower.ownership.decides(self._clock.steady_s())
+        return not self._follower.halted and self._follower.ownership.decides(self._clock.steady_s())
 
     async def _reign(self) -> None:
         self._waiting.clear()
@@ -145,12 +158,15 @@ class Owner(Generic[S]):
         now_ms = self._time.now_ms(self._clock.now_ms(), self._clock.steady_s())
         began_s = self._clock.steady_s()
         proposed = self._proposer.propose(folded, now_ms, waiting, published, tick=tick, limits=self._limits)
+        if tick:
+            self._ticked_at_s = now_s
         if proposed is None:
+            self._owes_tick = False
             return
+        self.trouble = ""
         record = proposed.record
         self._meters.proposed(record, self._clock.steady_s() - began_s)
         if tick:
-            self._ticked_at_s = now_s
             self._busy_pause_s = min(self._pace.busy_tick_s, max(LEAST_PAUSE_S, TICK_PAUSE * (self._clock.steady_s() - now_s)))
         # What came in is acted on at a tick alone: a proposal that had to leave its tick out must not wait for an idle one.
         self._owes_tick = bool(record.inputs) and all(i.offset is not None for i in record.inputs)
@@ -171,7 +187,9 @@ class Owner(Generic[S]):
         sending = asyncio.ensure_future(self._log.append(self._journal, self._follower.partition, proposed.value))
         sending.add_done_callback(lambda _: self._follower.wake())
         try:
-            await self._follower.until(lambda: self._follower.folded.seq >= record.seq or _failed(sending), self._pace.fold_timeout_s)
+            await self._follower.until(
+                lambda: self._follower.folded.seq >= record.seq or bool(self._follower.halted) or _failed(sending), self._pace.fold_timeout_s
+            )
             if not sending.done() and self._follower.folded.seq >= record.seq:
                 await asyncio.wait([sending], timeout=self._pace.fold_timeout_s)
             if sending.done():

@@ -92,6 +92,9 @@ class Log(Protocol):
     async def newest(self, topic: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The newest value of each key in a compacted topic, read to its end. Raises LogUnavailable."""
 
+    async def whole(self, topic: str) -> list[bytes | None]:
+        """The values of all records of a small topic, read to its end; none where there is no such topic. Raises LogUnavailable."""
+
     async def close(self) -> None:
         """Gives all connections back."""
 

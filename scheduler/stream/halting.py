@@ -1,0 +1,67 @@
+"""Reports of partitions that decide or place nothing: figures, and an event a minute for alerts, as long as it holds.
+
+Holds: an event names the partition, the pools that wait for it and the reason; the same minute gives the same event id in each process.
+Never: halts anything; raises for brokers that are away.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from trainhouse.events import envelope_of
+from trainhouse.events.codec import encode
+from trainhouse.events.ids import PoolName
+from trainhouse.events.repair import MAX_TEXT_CHARS, HaltFault, PartitionHalted
+from trainhouse.events.topics import VERDICTS
+from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.core.machine import Machine
+from trainhouse.scheduler.stream.follower import Follower
+from trainhouse.scheduler.stream.meters import JournalMeters
+from trainhouse.scheduler.stream.owner import Owner
+from trainhouse.scheduler.stream.ports import Clock, Log
+
+S = TypeVar("S")
+REPEAT_MS = 60_000
+MOST_POOLS = 1000
+
+
+class HaltReports(Generic[S]):
+    """What of one journal's partitions does not work in this process."""
+
+    def __init__(self, log: Log, clock: Clock, journal: str, machine: Machine[S], meters: JournalMeters) -> None:
+        self._log = log
+        self._clock = clock
+        self._journal = journal
+        self._machine = machine
+        self._meters = meters
+        self._reported: dict[tuple[int, HaltFault], int] = {}
+
+    async def look(self, followers: Mapping[int, Follower[S]], owners: Mapping[int, Owner[S]]) -> None:
+        """Sets the gauges, and sends an event for each fault that was not reported for a minute."""
+        for partition, follower in followers.items():
+            condition = self._machine.condition(follower.folded.state)
+            deciding = not follower.halted and follower.ownership.decides(self._clock.steady_s())
+            found = {
+                HaltFault.STOPPED: follower.halted or owners[partition].trouble,
+                HaltFault.PLACEMENT_FROZEN: condition.frozen if deciding else "",
+            }
+            for fault, reason in found.items():
+                self._meters.halted.labels(partition, fault.value).set(bool(reason))
+                if reason:
+                    await self._report(partition, fault, condition.pools, reason)
+                else:
+                    self._reported.pop((partition, fault), None)
+
+    async def _report(self, partition: int, fault: HaltFault, pools: tuple[PoolName, ...], reason: str) -> None:
+        now_ms = self._clock.now_ms()
+        if now_ms - self._reported.get((partition, fault), now_ms - REPEAT_MS) < REPEAT_MS:
+            return
+        text = reason.encode("utf-8", "replace").decode()[:MAX_TEXT_CHARS]
+        event = PartitionHalted(
+            journal=self._journal, partition=partition, fault=fault, pools=pools[:MOST_POOLS], reason=text, at_ms=max(0, now_ms)
+        )
+        name = f"halted:{event.source}:{fault}:{now_ms // REPEAT_MS}"
+        with contextlib.suppress(LogUnavailable):
+            value = encode(envelope_of(event, id=name, source=f"trainhouse/{self._machine.name}", now_ms=now_ms))
+            await self._log.send(VERDICTS, event.source.encode(), value)
+            self._reported[partition, fault] = now_ms
