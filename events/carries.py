@@ -37,7 +37,6 @@ from trainhouse.events.decisions import (
 from trainhouse.events.explained import JobExplained
 from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeOrders
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobStatus, JobSubmitted, PoolCreated
-from trainhouse.events.repair import JournalRepaired, PartitionHalted
 from trainhouse.events.journal import ClockTicked, InputRefused, PlacementFrozen
 from trainhouse.events.node import (
     NodeHeartbeat,
@@ -70,6 +69,7 @@ from trainhouse.events.pool import (
     UncordonNode,
 )
 from trainhouse.events.project import ChangeProject, ProjectApplied, ProjectLimited
+from trainhouse.events.repair import JournalRepaired, PartitionHalted
 from trainhouse.events.routing import EventSeen, JobDirected, LimitsForwarded, ProjectNoted, RequestForwarded, RequestHeld, RequestUnheld
 from trainhouse.events.secret import SecretDeclared, SecretRemoved
 from trainhouse.events.service import ServiceMeasured

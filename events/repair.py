@@ -13,6 +13,7 @@ from trainhouse.events.base import Event
 from trainhouse.events.codec import HEADERS, decode
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.ids import PoolName
+from trainhouse.events.journal import record_hash
 
 MAX_TEXT_CHARS = 2048
 
@@ -70,6 +71,11 @@ class PartitionHalted(Event, type="trainhouse.partition.halted.v1"):
     def source(self) -> str:
         """The partition as one word, for tables and alerts."""
         return f"{self.journal}-{self.partition}"
+
+
+def is_emptied(value: bytes | None, emptied: frozenset[str]) -> bool:
+    """Whether these bytes are a record that counts as empty. Hashes nothing where no journal was ever repaired."""
+    return bool(emptied) and value is not None and record_hash(value) in emptied
 
 
 def emptied_by(repairs: Iterable[bytes | None], journal: str) -> frozenset[str]:

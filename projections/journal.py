@@ -14,10 +14,12 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from trainhouse.events.base import event_class
+from trainhouse.events.bounds import read_stored
 from trainhouse.events.envelope import Envelope, Order
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.ids import EventId
 from trainhouse.events.journal import InvalidRecord, record_head
+from trainhouse.events.repair import is_emptied
 from trainhouse.projections.built import Built
 from trainhouse.projections.facts import FactsBuilder
 from trainhouse.projections.record import Record, RowsFunction
@@ -58,8 +60,14 @@ class Counting:
 class JournalBuilder(FactsBuilder):
     """FactsBuilder over the decisions inside of journal records. A stream is a partition, its mark the seq that counted last."""
 
-    def __init__(self, functions: Mapping[str, Sequence[RowsFunction]], schemas: Mapping[str, pa.Schema]) -> None:
+    def __init__(
+        self,
+        functions: Mapping[str, Sequence[RowsFunction]],
+        schemas: Mapping[str, pa.Schema],
+        emptied: frozenset[str] = frozenset(),
+    ) -> None:
         super().__init__(functions, schemas)
+        self._emptied = emptied
         self._counting = Counting({})
 
     def streams(self, records: Sequence[Record]) -> list[str]:
@@ -77,12 +85,12 @@ class JournalBuilder(FactsBuilder):
             head = record_head(record.value)
         except InvalidRecord as error:
             raise InvalidEvent(str(error)) from error
-        if not self._counting.counts(record, head["seq"]):
+        if not self._counting.counts(record, head["seq"]) or is_emptied(record.value, self._emptied):
             return
         for ordinal, decision in enumerate(head["decisions"]):
             place = Order(record.partition, head["seq"], ordinal)
             try:
-                event = event_class(decision["type"]).model_validate(decision["data"], extra="ignore")
+                event = read_stored(event_class(decision["type"]), decision["data"], "ignore")
             except ValidationError as error:
                 raise InvalidEvent(f"decision {place} ({decision['type']}): {error}") from error
             yield Envelope(

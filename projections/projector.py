@@ -18,7 +18,9 @@ import structlog
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.errors import EventError
 from trainhouse.events.metering import new_registry, serve
+from trainhouse.events.repair_log import emptied_records_patiently
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import DECISIONS
 from trainhouse.projections.catchup import CatchUpLane, plan
 from trainhouse.projections.clickhouse import ClickHouse, connect_embedded, connect_server, embedded_options
 from trainhouse.projections.ending import on_signal
@@ -37,7 +39,7 @@ from trainhouse.projections.migrate import migrate
 from trainhouse.projections.node_keys import KafkaNodeKeys
 from trainhouse.projections.placements import LANE as DECISIONS_LANE
 from trainhouse.projections.placements import KafkaPlacements
-from trainhouse.projections.reader import KafkaSource
+from trainhouse.projections.reader import PROJECTOR_GROUP, KafkaSource
 from trainhouse.projections.registry import LANES, TABLES
 from trainhouse.projections.schema import read_schemas
 from trainhouse.projections.senders import Senders
@@ -100,7 +102,8 @@ def run(
         keys = stack.enter_context(contextlib.closing(KafkaNodeKeys(kafka, projector.signatures == "required")))
         made: dict[str, Lane] = {}
         placements = stack.enter_context(contextlib.closing(KafkaPlacements(kafka, connect(), lambda: made[DECISIONS_LANE].next_offsets)))
-        senders = stack.enter_context(contextlib.closing(Senders(keys, placements)))
+        emptied = emptied_records_patiently(kafka, DECISIONS, stop, PROJECTOR_GROUP)
+        senders = stack.enter_context(contextlib.closing(Senders(keys, placements, emptied)))
         lanes = LaneThreads(stop)
         stack.callback(lanes.join)
         for spec in LANES:

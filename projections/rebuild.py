@@ -18,7 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trainhouse.events.archive.partition import ArchiveStore
+from trainhouse.events.repair_log import emptied_records
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import DECISIONS
 from trainhouse.projections.catchup import plan
 from trainhouse.projections.clickhouse import ClickHouse, connect_embedded
 from trainhouse.projections.errors import ProjectionError
@@ -29,7 +31,7 @@ from trainhouse.projections.migrate import migrate
 from trainhouse.projections.node_keys import KafkaNodeKeys
 from trainhouse.projections.placements import LANE as DECISIONS_LANE
 from trainhouse.projections.placements import KafkaPlacements
-from trainhouse.projections.reader import KafkaSource
+from trainhouse.projections.reader import PROJECTOR_GROUP, KafkaSource
 from trainhouse.projections.registry import LANES, TABLES, LaneSpec
 from trainhouse.projections.schema import read_schemas
 from trainhouse.projections.senders import Senders
@@ -68,7 +70,8 @@ def rebuild(
                 KafkaPlacements(kafka, connect(), lambda: made[DECISIONS_LANE].next_offsets, lambda: ends[DECISIONS_LANE]),
             )
         )
-        senders = stack.enter_context(contextlib.closing(Senders(keys, placements)))
+        emptied = emptied_records(kafka, DECISIONS, PROJECTOR_GROUP)
+        senders = stack.enter_context(contextlib.closing(Senders(keys, placements, emptied)))
 
         def lane_of(spec: LaneSpec) -> tuple[Lane, History]:
             source = KafkaHistory(kafka, ends[spec.name], projector.batch_max_records, projector.batch_max_bytes, archive)

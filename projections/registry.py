@@ -165,7 +165,13 @@ LANES: tuple[LaneSpec, ...] = (
     LaneSpec(
         "beats", tuple(BEATS), OF_BEATS, lambda schemas, keys, senders: HeartbeatsBuilder(BEATS, schemas, keys, senders), periodic=True
     ),
-    LaneSpec("decisions", tuple(DECISIONS), OF_DECISIONS, lambda schemas, *_: JournalBuilder(DECISIONS, schemas), quiet_s=5.0),
+    LaneSpec(
+        "decisions",
+        tuple(DECISIONS),
+        OF_DECISIONS,
+        lambda schemas, _, senders: JournalBuilder(DECISIONS, schemas, senders.emptied),
+        quiet_s=5.0,
+    ),
     LaneSpec("reports", tuple(DECISIONS), OF_REPORTS, lambda schemas, _, senders: ReportsBuilder(REPORTS, schemas, senders), quiet_s=5.0),
     LaneSpec("ranks", tuple(OF_RANKS), TABLES_OF_RANKS, lambda schemas, _, senders: OfRanksBuilder(OF_RANKS, schemas, senders)),
     LaneSpec("metrics", topics.POINT_TOPICS, OF_METRICS, lambda schemas, _, senders: MetricsBuilder(schemas[DEAD_LETTERS_TABLE], senders)),

@@ -21,6 +21,7 @@ from trainhouse.events.checkpoint import CheckpointCompleted
 from trainhouse.events.codec import HEADERS
 from trainhouse.events.decisions import CheckpointNoted
 from trainhouse.events.journal import InputRefused, InvalidRecord, record_head
+from trainhouse.events.repair import is_emptied
 from trainhouse.events.topics import CONTROL
 from trainhouse.events.vetting import BY_AGENTS
 from trainhouse.projections.built import Built
@@ -42,6 +43,7 @@ class ReportsBuilder:
     def __init__(self, functions: Mapping[str, Sequence[RowsFunction]], schemas: Mapping[str, pa.Schema], senders: Senders) -> None:
         self._facts = FactsBuilder(functions, schemas)
         self._senders = senders
+        self._emptied = senders.emptied
 
     def ready(self, records: Sequence[Record], stop: Event) -> bool:
         """Waits until it is known which nodes the attempts were given; False where `stop` was set before. Blocks."""
@@ -57,7 +59,7 @@ class ReportsBuilder:
     def build(self, records: Sequence[Record], marks: dict[str, int]) -> Built:
         """The rows of the inputs, in their order."""
         counting = Counting(marks)
-        inputs = [told for record in records for told in _inputs(record, counting, self._counts)]
+        inputs = [told for record in records for told in _inputs(record, counting, self._counts, self._emptied)]
         built = self._facts.build(inputs, {})
         return Built(built.tables, counting.marks, built.unreadable, tuple(counting.gaps))
 
@@ -82,7 +84,7 @@ def _node_of(item: Mapping[str, Any]) -> tuple[Attempt, str] | None:
     return Attempt(data["job_id"], data["epoch"], data["attempt"]), data["node_id"]
 
 
-def _inputs(record: Record, counting: Counting, wanted: Callable[[Mapping[str, Any]], bool]) -> Iterator[Record]:
+def _inputs(record: Record, counting: Counting, wanted: Callable[[Mapping[str, Any]], bool], emptied: frozenset[str]) -> Iterator[Record]:
     """The records of control that a journal record took; none where it does not count."""
     if record.value is None:
         return
@@ -90,7 +92,7 @@ def _inputs(record: Record, counting: Counting, wanted: Callable[[Mapping[str, A
         head = record_head(record.value)
     except InvalidRecord:
         return  # the lane of decisions says so
-    if not counting.counts(record, head["seq"]):
+    if not counting.counts(record, head["seq"]) or is_emptied(record.value, emptied):
         return
     for item in filter(wanted, taken_inputs(head)):
         yield Record(CONTROL, record.partition, item["offset"], int(head["now_ms"]), None, input_bytes(item), HEADERS)

@@ -36,9 +36,10 @@ class Claim:
 
 
 class Senders:
-    """Judges claims. May be shared by threads."""
+    """Judges claims. May be shared by threads. `emptied`: hashes of journal records that count as empty, whoever signed what is in them."""
 
-    def __init__(self, keys: NodeKeys, placements: Placements) -> None:
+    def __init__(self, keys: NodeKeys, placements: Placements, emptied: frozenset[str] = frozenset()) -> None:
+        self.emptied = emptied
         self._keys = keys
         self._placements = placements
         self._threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="signatures")

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from trainhouse.events.journal import record_head
+from trainhouse.events.repair import is_emptied
 from trainhouse.scheduler.core.errors import SchedulerError
-from trainhouse.scheduler.core.journal import Folded, begin, counts, fold_bytes
+from trainhouse.scheduler.core.journal import NOTHING_EMPTIED, Folded, begin, counts, fold_bytes, fold_emptied
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.replay import LogEntry
 
@@ -39,8 +40,14 @@ class Past(Generic[S]):
         return max(f.now_ms for f in self.partitions.values())
 
 
-def past(entries: Iterable[LogEntry], machine: Machine[S], at_ms: int, known: Iterable[Folded[S]] = ()) -> Past[S]:
-    """Folds all records with `now_ms` up to `at_ms`; `known` partitions begin where they stand.
+def past(
+    entries: Iterable[LogEntry],
+    machine: Machine[S],
+    at_ms: int,
+    known: Iterable[Folded[S]] = (),
+    emptied: frozenset[str] = NOTHING_EMPTIED,
+) -> Past[S]:
+    """Folds all records with `now_ms` up to `at_ms`; `known` partitions begin where they stand. `emptied`: hashes that count as empty.
 
     Raises NoSuchMoment when there is none by then (with the time of the first, if there is one), BrokenInvariant on a broken chain.
     """
@@ -51,6 +58,9 @@ def past(entries: Iterable[LogEntry], machine: Machine[S], at_ms: int, known: It
         if entry.partition in over:
             continue
         folded = found.partitions.get(entry.partition) or begin(machine, entry.partition)
+        if is_emptied(entry.value, emptied):
+            found.partitions[entry.partition] = fold_emptied(folded, entry.value)
+            continue
         if not counts(folded, entry.value):
             continue
         now_ms = int(record_head(entry.value)["now_ms"])

@@ -14,7 +14,8 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from trainhouse.events.journal import InputRefused, JournalRecord, decision_bytes, decisions_json, record_hash, record_head
-from trainhouse.scheduler.core.journal import Folded, begin, counts, fold_bytes, machine_part
+from trainhouse.events.repair import is_emptied
+from trainhouse.scheduler.core.journal import NOTHING_EMPTIED, Folded, begin, counts, fold_bytes, fold_emptied, machine_part
 from trainhouse.scheduler.core.machine import Machine
 
 S = TypeVar("S")
@@ -48,9 +49,13 @@ class Difference:
 
 @dataclass(slots=True)
 class ReplayReport:
-    """What a replay found. `ignored` are records of owners that lost the race for a seq: part of a healthy journal."""
+    """What a replay found. `ignored` are records of owners that lost the race for a seq: part of a healthy journal.
+
+    `emptied` are records that count as empty, by a repair of the journal.
+    """
 
     records: int = 0
+    emptied: int = 0
     recomputed: int = 0
     folded_only: int = 0
     ignored: int = 0
@@ -65,9 +70,17 @@ class ReplayReport:
         return not self.differences
 
 
-def verify(entries: Iterable[LogEntry], machine: Machine[S], snapshots: Mapping[tuple[int, int], str] | None = None) -> ReplayReport:
-    """Replays from the first record on. `snapshots`: state hash by (partition, seq). Stops after MAX_DIFFERENCES differences."""
-    replay = _Replay(machine, snapshots or {})
+def verify(
+    entries: Iterable[LogEntry],
+    machine: Machine[S],
+    snapshots: Mapping[tuple[int, int], str] | None = None,
+    emptied: frozenset[str] = NOTHING_EMPTIED,
+) -> ReplayReport:
+    """Replays from the first record on. `snapshots`: state hash by (partition, seq). Stops after MAX_DIFFERENCES differences.
+
+    `emptied`: hashes of records that count as empty.
+    """
+    replay = _Replay(machine, snapshots or {}, emptied)
     for entry in entries:
         replay.take(entry)
         if len(replay.report.differences) >= MAX_DIFFERENCES:
@@ -84,8 +97,9 @@ def state_hash(machine: Machine[S], state: S) -> str:
 class _Replay(Generic[S]):
     """The partitions of one journal, as far as they were read."""
 
-    def __init__(self, machine: Machine[S], snapshots: Mapping[tuple[int, int], str]) -> None:
+    def __init__(self, machine: Machine[S], snapshots: Mapping[tuple[int, int], str], emptied: frozenset[str]) -> None:
         self._machine = machine
+        self._emptied = emptied
         self._snapshots = snapshots
         self._broken: set[int] = set()
         self.partitions: dict[int, Folded[S]] = {}
@@ -96,6 +110,10 @@ class _Replay(Generic[S]):
             return
         folded = self.partitions.get(entry.partition) or begin(self._machine, entry.partition)
         self.partitions[entry.partition] = folded
+        if is_emptied(entry.value, self._emptied):
+            self.partitions[entry.partition] = fold_emptied(folded, entry.value)
+            self.report.emptied += 1
+            return
         try:
             if not counts(folded, entry.value):
                 self.report.ignored += 1

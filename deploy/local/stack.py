@@ -23,6 +23,7 @@ from trainhouse.deploy.local import ports as tcp
 from trainhouse.deploy.local import tls as certificates
 from trainhouse.deploy.local.errors import DiskFull, NotReady, NotRunning, PortBusy, StackError
 from trainhouse.deploy.local.folders import unchanged
+from trainhouse.deploy.local.halted_partitions import halted
 from trainhouse.deploy.local.layout import BASE_PORT, Choices, StackFolder, StackPorts
 from trainhouse.deploy.local.runtime import remove_runtime_dir
 from trainhouse.deploy.local.server import die_with_parent, tail
@@ -152,6 +153,15 @@ def warnings(root: Path, min_free_bytes: int = MIN_FREE_BYTES) -> list[str]:
     if left := half_rotation.pending(StackFolder(root.absolute())):
         found.append(f"a rotation of {', '.join(left)} was cut short: `trainhouse credentials rotate` does it anew")
     return found
+
+
+def halted_partitions(root: Path) -> list[str]:
+    """Partitions of the journals that stand still. Blocks for a few seconds where scheduler or intake do not answer."""
+    folder = StackFolder(root.absolute())
+    choices = folder.read_choices()
+    if choices is None:
+        return []
+    return halted(parts.all_parts(folder, StackPorts(choices.ports), client_config.keys_of(folder)))
 
 
 def isolation_warnings(root: Path) -> list[str]:

@@ -16,6 +16,7 @@ from trainhouse.events.envelope import Envelope
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.journal import InvalidRecord, record_head
 from trainhouse.events.kafka import headers_of
+from trainhouse.events.repair import is_emptied
 from trainhouse.events.signing import signature_of
 from trainhouse.events.topics import CHECKPOINTS, DECISIONS
 from trainhouse.projections.exporter.keeping import Seen
@@ -26,8 +27,9 @@ from trainhouse.projections.reports import input_bytes, taken_inputs
 class Reading:
     """The events of records, in the order of each partition."""
 
-    def __init__(self, keys: NodeKeys | None = None) -> None:
+    def __init__(self, keys: NodeKeys | None = None, emptied: frozenset[str] = frozenset()) -> None:
         self._keys = keys or NodeKeys()
+        self._emptied = emptied
         self._seq: dict[int, int] = {}
 
     def seen_in(self, message: Message) -> list[Seen]:
@@ -64,6 +66,8 @@ class Reading:
         if head["seq"] <= self._seq.get(partition, 0):
             return
         self._seq[partition] = head["seq"]
+        if is_emptied(value, self._emptied):
+            return
         for item in taken_inputs(head):
             try:
                 envelope = decode(input_bytes(item), HEADERS)

@@ -15,7 +15,9 @@ import structlog
 
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.metering import new_registry, serve
+from trainhouse.events.repair_log import emptied_records_patiently
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import DECISIONS
 from trainhouse.projections.ending import on_signal
 from trainhouse.projections.exporter.bus import GROUP, ExporterBus
 from trainhouse.projections.exporter.keeping import Kept
@@ -50,12 +52,13 @@ class Exporter:
         stop: threading.Event,
         meters: ExporterMeters,
         keys: NodeKeys | None = None,
+        emptied: frozenset[str] = frozenset(),
     ) -> None:
         self._bus = bus
         self._peers = peers
         self._kept = kept
         self._settling = settling
-        self._reading = Reading(keys)
+        self._reading = Reading(keys, emptied)
         self._stop = stop
         self._meters = meters
         self._committed_s = 0.0
@@ -122,7 +125,8 @@ def main(kafka: KafkaSettings, settings: ExporterSettings) -> int:
         kept, settling = Kept(remembered), Settling(round(settings.settle_s * 1000), starts)
         patiently(lambda: bus.commit(starts), stop, meters)
         log.info("telling", traces=settings.otlp_endpoint, lineage=settings.openlineage_url, jobs=len(kept.jobs))
-        exporter = Exporter(bus, peers, kept, settling, stop, meters, keys)
+        emptied = emptied_records_patiently(kafka, DECISIONS, stop, GROUP)
+        exporter = Exporter(bus, peers, kept, settling, stop, meters, keys, emptied)
         while not stop.is_set():
             exporter.turn(lambda: time.time_ns() // 1_000_000)
     except Stopped:

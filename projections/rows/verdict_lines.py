@@ -5,6 +5,7 @@ from functools import singledispatch
 from trainhouse.events.base import Event
 from trainhouse.events.node import NodeNoticed, NodeProbed, SignatureRefused
 from trainhouse.events.pool import NodeRestricted, Restriction
+from trainhouse.events.repair import HaltFault, PartitionHalted
 from trainhouse.events.verdict import (
     DataStalled,
     DeviceDegraded,
@@ -37,6 +38,13 @@ def _(event: NodeProbed) -> str:
 def _(event: SignatureRefused) -> str:
     where = f"{event.topic}, partition {event.partition}, offset {event.offset}"
     return f"a record in the name of {event.claimed} was set aside: {event.reason} ({where})"
+
+
+@verdict_line.register
+def _(event: PartitionHalted) -> str:
+    what = "decides nothing" if event.fault is HaltFault.STOPPED else "places nothing new"
+    pools = f" (pools {', '.join(event.pools[:5])}{' …' if len(event.pools) > 5 else ''})" if event.pools else ""
+    return f"partition {event.partition} of {event.journal}{pools} {what}: {event.reason}"
 
 
 @verdict_line.register

@@ -9,6 +9,7 @@ from typing import Any
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.node import NodeLost, NodeNoticed, NodeProbed, NodeSuspected, SignatureRefused
 from trainhouse.events.pool import NodeRestricted
+from trainhouse.events.repair import PartitionHalted
 from trainhouse.events.verdict import (
     DataStalled,
     DeviceDegraded,
@@ -23,8 +24,8 @@ from trainhouse.projections.record import Record, Row, clamp_ms, optional_ms
 from trainhouse.projections.rows.summary import summarize
 
 TABLE = "verdicts_rows"
-VerdictEvent = NodeSuspected | NodeLost | NodeRestricted | NodeNoticed | NodeProbed | SignatureRefused | Verdict
-TYPES = (NodeSuspected, NodeLost, NodeRestricted, NodeNoticed, NodeProbed, SignatureRefused, Verdict)
+VerdictEvent = NodeSuspected | NodeLost | NodeRestricted | NodeNoticed | NodeProbed | SignatureRefused | PartitionHalted | Verdict
+TYPES = (NodeSuspected, NodeLost, NodeRestricted, NodeNoticed, NodeProbed, SignatureRefused, PartitionHalted, Verdict)
 
 _TEXTS = ("pool", "job_id", "node_id", "boot_id", "device_id", "category", "rule", "fingerprint", "shard", "fault", "restriction", "source")
 _NUMBERS = ("attempt", "epoch", "rank", "step", "lost_steps")

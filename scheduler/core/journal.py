@@ -21,6 +21,7 @@ from trainhouse.events.journal import (
     record_hash,
     record_head,
 )
+from trainhouse.events.repair import is_emptied
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.machine import Input, Machine
 
@@ -59,11 +60,6 @@ def counts(folded: Folded[S], value: bytes | None) -> bool:
     except InvalidRecord as error:
         raise BrokenInvariant(f"after {folded.where}: {error}") from error
     return seq == folded.seq + 1
-
-
-def is_emptied(value: bytes | None, emptied: frozenset[str]) -> bool:
-    """Whether these bytes are a record that counts as empty. Hashes nothing where no journal was ever repaired."""
-    return bool(emptied) and value is not None and record_hash(value) in emptied
 
 
 def fold_emptied(folded: Folded[S], value: bytes) -> Folded[S]:

@@ -10,11 +10,15 @@ from trainhouse.events.archive.log import journal_reader
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.archive.reading import journal_records
 from trainhouse.events.base import event_class
+from trainhouse.events.bounds import read_stored
 from trainhouse.events.journal import NO_HASH, InvalidRecord, record_hash, record_head
 from trainhouse.events.kafka import partitions_of
+from trainhouse.events.repair import is_emptied
+from trainhouse.events.repair_log import emptied_records
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import DECISIONS
 from trainhouse.scheduler.core.errors import BrokenInvariant
+from trainhouse.scheduler.core.journal import NOTHING_EMPTIED
 from trainhouse.scheduler.replay import LogEntry
 from trainhouse.scheduler.sim.history import KINDS, Happening, History, history_of
 from trainhouse.scheduler.stream.replay_journal import entry_of
@@ -25,25 +29,34 @@ def recorded_history(kafka: KafkaSettings, archive: ArchiveStore | None = None) 
     reader = journal_reader(kafka)
     try:
         records = journal_records(kafka, reader, DECISIONS, partitions_of(reader, DECISIONS), archive)
-        return history_of(happenings(map(entry_of, records)))
+        return history_of(happenings(map(entry_of, records), emptied_records(kafka, DECISIONS)))
     finally:
         reader.close()
 
 
-def happenings(entries: Iterable[LogEntry]) -> Iterator[Happening]:
-    """The decisions of the records that count, in the order of each partition, then how far each goes. Raises BrokenInvariant."""
+def happenings(entries: Iterable[LogEntry], emptied: frozenset[str] = NOTHING_EMPTIED) -> Iterator[Happening]:
+    """The decisions of the records that count, in the order of each partition, then how far each goes. Raises BrokenInvariant.
+
+    `emptied`: hashes of records that count as empty.
+    """
     wanted = {kind.event_type for kind in KINDS}
     ends: dict[int, tuple[int, str]] = {}
     last_ms: dict[int, int] = {}
     for entry in entries:
         seq, last_hash = ends.get(entry.partition, (0, NO_HASH))
+        empty = is_emptied(entry.value, emptied)
         try:
             head = record_head(entry.value)
         except InvalidRecord as error:
+            if empty:
+                continue
             raise BrokenInvariant(f"partition {entry.partition}, after seq {seq}: {error}") from error
         if head["seq"] != seq + 1:
             if not seq and head["seq"] > 1:
                 raise BrokenInvariant(f"partition {entry.partition} begins at seq {head['seq']}: restore the journal from its archive")
+            continue
+        if empty:
+            ends[entry.partition] = (seq + 1, record_hash(entry.value))
             continue
         if head.get("previous_hash") != last_hash:
             raise BrokenInvariant(f"partition {entry.partition}, seq {seq + 1}: its previous_hash is not the hash of the record before it")
@@ -51,7 +64,7 @@ def happenings(entries: Iterable[LogEntry]) -> Iterator[Happening]:
         last_ms[entry.partition] = int(head["now_ms"])
         for decision in head["decisions"]:
             if decision["type"] in wanted:
-                event = event_class(decision["type"]).model_validate(decision["data"], extra="ignore")
+                event = read_stored(event_class(decision["type"]), decision["data"], "ignore")
                 yield Happening(entry.partition, int(head["now_ms"]), event)
     for partition, now_ms in sorted(last_ms.items()):
         yield Happening(partition, now_ms, None)

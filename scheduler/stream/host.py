@@ -173,7 +173,7 @@ class JournalHost(Generic[S]):
         """A partition as far as snapshot or archive have it; halted where neither they nor the topic have its records."""
         _, end = await self._log.bounds(self._settings.journal, partition)
         try:
-            recovered = await self._snapshots.recover(partition)
+            recovered = await self._snapshots.recover(partition, emptied)
             follower = self._at(recovered.folded, recovered.position, emptied)
             hold_unpublished(follower, recovered)
         except LogUnavailable:

@@ -188,7 +188,8 @@ class Owner(Generic[S]):
         sending.add_done_callback(lambda _: self._follower.wake())
         try:
             await self._follower.until(
-                lambda: self._follower.folded.seq >= record.seq or bool(self._follower.halted) or _failed(sending), self._pace.fold_timeout_s
+                lambda: self._follower.folded.seq >= record.seq or bool(self._follower.halted) or _failed(sending),
+                self._pace.fold_timeout_s,
             )
             if not sending.done() and self._follower.folded.seq >= record.seq:
                 await asyncio.wait([sending], timeout=self._pace.fold_timeout_s)

@@ -16,17 +16,21 @@ from trainhouse.events.archive.segments import LogRecord
 from trainhouse.events.errors import RecordsGone
 from trainhouse.events.journal import SnapshotPointer, record_hash
 from trainhouse.events.kafka import TO_END, consumer, partitions_of, read_to_end
+from trainhouse.events.repair_log import emptied_records
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import DECISIONS, DIRECTORY, SNAPSHOTS
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.journal import Folded
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.past import Past, past
+from trainhouse.scheduler.repairs import Search, search
 from trainhouse.scheduler.replay import LogEntry, ReplayReport, verify
 from trainhouse.scheduler.stream.ports import SnapshotStore
 from trainhouse.scheduler.stream.snapshots import load
 
 S = TypeVar("S")
+# Later than any record can be.
+FOR_EVER_MS = 2**62
 
 
 def machines(kafka: KafkaSettings) -> dict[str, Machine[Any]]:
@@ -45,7 +49,7 @@ def verify_journal(kafka: KafkaSettings, journal: str, machine: Machine[S], arch
         comparable = (p for p in snapshots_of(kafka, journal) if p.fold_version == machine.fold_version)
         snapshots = {(p.partition, p.seq): p.state_sha256 for p in comparable}
         records = journal_records(kafka, reader, journal, partitions_of(reader, journal), archive)
-        return verify(map(entry_of, records), machine, snapshots)
+        return verify(map(entry_of, records), machine, snapshots, emptied_records(kafka, journal))
     finally:
         reader.close()
 
@@ -71,7 +75,7 @@ def past_of(
         known = _usable(reader, journal, machine, at_ms, pointers, store)
         starts = {p: pointers[p].offset + 1 for p in known}
         entries = map(entry_of, journal_records(kafka, reader, journal, chosen, archive, starts))
-        return past(entries, machine, at_ms, known.values())
+        return past(entries, machine, at_ms, known.values(), emptied_records(kafka, journal))
     finally:
         reader.close()
 
@@ -117,5 +121,30 @@ def snapshots_of(kafka: KafkaSettings, journal: str) -> Iterator[SnapshotPointer
             pointer = SnapshotPointer.decode(message.value() or b"")
             if pointer.journal == journal:
                 yield pointer
+    finally:
+        reader.close()
+
+
+def broken_records(
+    kafka: KafkaSettings,
+    journal: str,
+    machine: Machine[S],
+    *,
+    store: SnapshotStore | None = None,
+    archive: ArchiveStore | None = None,
+    emptied: frozenset[str] | None = None,
+) -> Search[S]:
+    """The first record of each partition that this program cannot fold, from the newest snapshot on (`store`), else from the beginning.
+
+    `emptied`: the records that count as empty, None: as the topic of repairs says. Blocks. Raises BusUnavailable, ArchiveError.
+    """
+    reader = journal_reader(kafka)
+    try:
+        chosen = sorted(partitions_of(reader, journal))
+        pointers = {p.partition: p for p in snapshots_of(kafka, journal)} if store is not None else {}
+        known = _usable(reader, journal, machine, FOR_EVER_MS, pointers, store)
+        starts = {p: pointers[p].offset + 1 for p in known}
+        entries = map(entry_of, journal_records(kafka, reader, journal, chosen, archive, starts))
+        return search(entries, machine, known.values(), emptied_records(kafka, journal) if emptied is None else emptied)
     finally:
         reader.close()

@@ -26,7 +26,7 @@ from trainhouse.events.envelope import envelope_of
 from trainhouse.events.journal import JournalRecord, SnapshotPointer, record_hash
 from trainhouse.events.topics import ALERTS, SNAPSHOTS
 from trainhouse.scheduler.core.errors import LogUnavailable, SnapshotMismatch
-from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
+from trainhouse.scheduler.core.journal import NOTHING_EMPTIED, Folded, begin, fold_bytes
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.stream.follower import Follower
 from trainhouse.scheduler.stream.ports import JournalArchive, Log, SnapshotStore
@@ -73,7 +73,7 @@ class Snapshots(Generic[S]):
         self._failing: dict[int, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def recover(self, partition: int) -> Recovered[S]:
+    async def recover(self, partition: int, emptied: frozenset[str] = NOTHING_EMPTIED) -> Recovered[S]:
         """The newest snapshot's state, or that of what is archived, or the empty one. Raises SnapshotMismatch, LogUnavailable."""
         start, end = await self._log.bounds(self._journal, partition)
         key = f"{self._journal}/{partition}".encode()
@@ -81,6 +81,7 @@ class Snapshots(Generic[S]):
         if value is None:
             return await self._from_the_beginning(
                 partition,
+                emptied,
                 start,
                 SnapshotMismatch(f"{self._journal}-{partition} begins at offset {start} and no snapshot covers what is gone"),
             )
@@ -91,26 +92,26 @@ class Snapshots(Generic[S]):
         except SnapshotMismatch as error:
             # The whole journal is still there, and it is the truth: only time is lost.
             log_.error("snapshot unusable; folding the whole journal", error=str(error))
-            return await self._from_the_beginning(partition, start, error)
+            return await self._from_the_beginning(partition, emptied, start, error)
         self._taken[partition] = pointer.seq
         return recovered
 
-    async def _from_the_beginning(self, partition: int, start: int, why: SnapshotMismatch) -> Recovered[S]:
+    async def _from_the_beginning(self, partition: int, emptied: frozenset[str], start: int, why: SnapshotMismatch) -> Recovered[S]:
         """Nothing is folded yet, but for what the log no longer holds: that comes from the archive. Raises `why` where there is none."""
         if not start:
             return Recovered(begin(self._machine, partition), 0)
         if self._archive is None:
             raise SnapshotMismatch(f"{why}; restore the journal from its archive") from why
         log_.warning("folding the archived journal", journal=self._journal, partition=partition, log_begins=start)
-        recovered: Recovered[S] = await self._offload(self._fold_archived, partition, self._archive)
+        recovered: Recovered[S] = await self._offload(self._fold_archived, partition, self._archive, emptied)
         return recovered
 
-    def _fold_archived(self, partition: int, archive: JournalArchive) -> Recovered[S]:
+    def _fold_archived(self, partition: int, archive: JournalArchive, emptied: frozenset[str]) -> Recovered[S]:
         """The archived part of a partition, folded. Blocks."""
         folded, unpublished = begin(self._machine, partition), deque[tuple[int, bytes]]()
         entries, end = archive.archived(self._journal, partition)
         for value in entries:
-            folded, record = fold_bytes(self._machine, folded, value)
+            folded, record = fold_bytes(self._machine, folded, value, emptied=emptied)
             if record is not None and value is not None:
                 unpublished.append((record.seq, value))
             while unpublished and unpublished[0][0] <= folded.published_up_to:

@@ -11,7 +11,6 @@ from tests.journal_support import CountingMachine, Counts, cancel
 from trainhouse.events import decode
 from trainhouse.events.alert import AlertFired, AlertResolved
 from trainhouse.events.topics import ALERTS, CONTROL, DECISIONS, SNAPSHOTS, STATUS
-from trainhouse.scheduler.core.errors import SnapshotMismatch
 from trainhouse.scheduler.stream.host import HostSettings, JournalHost
 from trainhouse.scheduler.stream.snapshots import Snapshots
 
@@ -111,8 +110,7 @@ def test_a_snapshot_of_another_journal_is_refused(harm: Callable[[FakeBroker, Me
         await a_life(broker, store)
         harm(broker, store)
         entries = len(broker.logs[DECISIONS, 0])
-        with pytest.raises(SnapshotMismatch):
-            await recovered(broker, store)
+        assert "SnapshotMismatch" in (await recovered(broker, store)).followers[0].halted
         assert len(broker.logs[DECISIONS, 0]) == entries, "it must refuse to append"
 
     run_virtually(run())
@@ -129,8 +127,7 @@ def test_an_unusable_object_costs_time_while_the_log_is_whole_and_is_refused_oth
         again = await recovered(broker, store)
         assert sum(again.followers[0].folded.state.counts.values()) == INPUTS
         broker.starts[DECISIONS, 0] = 15
-        with pytest.raises(SnapshotMismatch):
-            await recovered(broker, store)
+        assert "SnapshotMismatch" in (await recovered(broker, store)).followers[0].halted
 
     run_virtually(run())
 
@@ -215,8 +212,7 @@ def test_a_log_that_lost_its_beginning_without_any_snapshot_is_refused() -> None
     async def run() -> None:
         broker = FakeBroker()
         broker.starts[DECISIONS, 0] = 3
-        with pytest.raises(SnapshotMismatch, match="archive"):
-            await recovered(broker, MemoryStore())
+        assert "archive" in (await recovered(broker, MemoryStore())).followers[0].halted
 
     run_virtually(run())
 

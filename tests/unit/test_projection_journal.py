@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from trainhouse.events.journal import ClockTicked, JournalRecord
+from trainhouse.events.journal import ClockTicked, JournalRecord, record_hash
 from trainhouse.events.topics import DECISIONS
 from trainhouse.projections import journal
 from trainhouse.projections.built import Built
@@ -23,12 +23,12 @@ def junk(offset: int, value: bytes | None = b"no record") -> Record:
     return Record(DECISIONS, 0, offset, 0, None, value)
 
 
-def builder() -> JournalBuilder:
+def builder(emptied: frozenset[str] = frozenset()) -> JournalBuilder:
     letter = unreadable_row(junk(0), "why").values
     letters = pa.schema([(name, pa.int64() if isinstance(value, int) else pa.string()) for name, value in letter.items()])
     seqs = pa.schema([("seq", pa.uint64()), ("source_offset", pa.uint64())])
     rows = lambda envelope, record: [Row("seqs", {"seq": envelope.order.seq})]  # noqa: E731
-    return JournalBuilder({DECISIONS: (rows,)}, {"seqs": seqs, "dead_letters_rows": letters})
+    return JournalBuilder({DECISIONS: (rows,)}, {"seqs": seqs, "dead_letters_rows": letters}, emptied)
 
 
 def told(records: list[Record], at_once: int, made: JournalBuilder | None = None) -> tuple[list[tuple[int, int]], list[str], int]:
@@ -79,3 +79,10 @@ def test_a_record_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [of(n + 1, n) for n in range(10)]
     built = made.build(records, dict.fromkeys(made.streams(records), 0))
     assert built.tables["seqs"].num_rows == len(parsed) == 10
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+def test_an_emptied_record_makes_no_row_and_leaves_no_gap(at_once: int) -> None:
+    records = [of(1, 0), of(2, 1), of(3, 2), of(4, 3)]
+    emptied = frozenset({record_hash(records[1].value or b"")})
+    assert told(records, at_once, builder(emptied)) == ([(1, 0), (3, 2), (4, 3)], [], 0)

@@ -14,6 +14,7 @@ from trainhouse.events.base import Event, event_class
 from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.envelope import envelope_of
 from trainhouse.events.node import NodeHeartbeat, SignatureRefused
+from trainhouse.events.repair import PartitionHalted
 from trainhouse.events.verdict import FailureBlamed, GangHung, VerdictLifted
 from trainhouse.projections.record import Record, RowsFunction
 from trainhouse.projections.registry import BEATS, FACTS, TABLES
@@ -42,8 +43,8 @@ def test_every_verdict_is_one_row_of_the_same_columns(kind: type[Event]) -> None
     [(_, other)] = rows_of(verdicts.rows, GangHung(**GANG, silent_s=9, limit_s=3), topics.VERDICTS)
     assert (table, row["type"], list(row)) == ("verdicts_rows", kind.event_type, list(other))
     assert row["summary"] and not row["summary"].startswith(kind.__name__), "a person reads a sentence, not a class"
-    # Of what is not signed nothing is believed, its pool neither.
-    assert bool(row["pool"]) == (kind is not SignatureRefused)
+    # Of what is not signed nothing is believed, its pool neither; a partition has many pools.
+    assert bool(row["pool"]) == (kind not in (SignatureRefused, PartitionHalted))
 
 
 def test_a_verdict_has_its_number_and_what_it_was_held_against() -> None:

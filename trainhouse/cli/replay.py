@@ -69,7 +69,8 @@ def _verify(topic: str | None, *, json: bool) -> None:
         verdict = "the same, byte for byte" if report.same else f"{len(report.differences)} differences"
         sys.stdout.write(
             f"{name}: {report.records} records, {report.recomputed} recomputed, {report.folded_only} folded only, "
-            f"{report.ignored} of owners that lost, {report.snapshots} snapshots checked, {report.decisions} decisions: {verdict}\n"
+            f"{report.ignored} of owners that lost, {report.emptied} emptied, {report.snapshots} snapshots checked, "
+            f"{report.decisions} decisions: {verdict}\n"
         )
         for difference in report.differences:
             sys.stdout.write(f"  {difference}\n")
@@ -86,6 +87,7 @@ def replay_row(name: str, report: "ReplayReport") -> dict[str, Any]:
         "recomputed": report.recomputed,
         "folded_only": report.folded_only,
         "ignored": report.ignored,
+        "emptied": report.emptied,
         "decisions": report.decisions,
         "snapshots": report.snapshots,
         "differences": [

@@ -90,7 +90,7 @@ def ps(
 
     root = root_of(data_dir)
     rows = stack.ps(root)
-    for warning in (*stack.warnings(root), *stack.isolation_warnings(root)):
+    for warning in (*stack.warnings(root), *stack.halted_partitions(root), *stack.isolation_warnings(root)):
         output.remark(f"warning: {warning}")
     if as_json:
         output.json_lines(asdict(row) for row in rows)

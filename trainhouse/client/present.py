@@ -28,14 +28,14 @@ def schedule_at(kafka: "KafkaSettings", at_ms: int = NOW_MS, partitions: Iterabl
     from trainhouse.scheduler.stream.replay_journal import past_of
 
     try:
-        store = _store()
+        store = snapshot_store()
         archive = ObjectArchive() if store is not None else None
         return past_of(kafka, DECISIONS, ScheduleMachine(), at_ms, partitions=partitions, store=store, archive=archive)
     except BrokenInvariant as error:
         raise JournalBroken(f"{DECISIONS} cannot be folded: {error}. `trainhouse replay --verify` tells more") from error
 
 
-def _store() -> "SnapshotStore | None":
+def snapshot_store() -> "SnapshotStore | None":
     """Where snapshots are; none where the object store does not answer: the whole journal is read then."""
     from trainhouse.checkpointing.errors import CheckpointError
     from trainhouse.checkpointing.s3 import S3ObjectStore

@@ -1,0 +1,42 @@
+"""Partitions of journals that stand still, as the figures of scheduler and intake say, for `trainhouse ps`.
+
+Never: waits long; raises for a part that does not answer (`ps` shows its state beside).
+"""
+
+import contextlib
+import urllib.request
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from trainhouse.deploy.local.parts import Part
+
+ANSWER_S = 2.0
+MOST_BYTES = 4 * 1024 * 1024
+SUFFIX = "_partition_halted"
+_JOURNALS = {"scheduler": "trainhouse.decisions", "intake": "trainhouse.directory"}
+_WHAT = {"STOPPED": "decides nothing", "PLACEMENT_FROZEN": "places nothing new"}
+
+
+def halted(listed: Iterable[Part]) -> list[str]:
+    """One line for each partition that stands still. Blocks for at most 2 s a part."""
+    return [line for part in listed if part.name in _JOURNALS and part.metrics for line in _lines(part)]
+
+
+def _lines(part: Part) -> Iterator[str]:
+    text = ""
+    with contextlib.suppress(OSError, ValueError), urllib.request.urlopen(part.metrics, timeout=ANSWER_S) as answer:
+        text = answer.read(MOST_BYTES).decode("utf-8", "replace")
+    yield from lines_of(text, part.name)
+
+
+def lines_of(text: str, part: str) -> Iterator[str]:
+    """The lines of one part's figures. Pure."""
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name.endswith(SUFFIX) and sample.value:
+                where, fault = sample.labels["partition"], sample.labels["fault"]
+                yield (
+                    f"partition {where} of {_JOURNALS[part]} {_WHAT.get(fault, fault)}, all others go on: the log of {part} says why"
+                    f"{'; `trainhouse journal repair` shows a record that cannot be folded' if fault == 'STOPPED' else ''}"
+                )
