@@ -20,6 +20,7 @@ BENCHES = (
     "placements",
     "decision_batch",
     "journal_gate",
+    "journal_day",
     "philly",
     "fragmentation",
     "fleet",

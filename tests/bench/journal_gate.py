@@ -52,8 +52,13 @@ class Stage:
 
     def inputs(self, count: int) -> list[Event]:
         """Reports of running jobs; in every tenth record one ends and another is submitted."""
+        found = self.progress(self.random.sample(sorted(self.folded.state.active), count))
+        return found + self.turnover() if self.random.random() < 0.1 else found
+
+    def progress(self, job_ids: Sequence[str]) -> list[Event]:
+        """A report of each job's rank 0."""
         state, found = self.folded.state, list[Event]()
-        for job_id in self.random.sample(sorted(state.active), count):
+        for job_id in job_ids:
             job = state.jobs[job_id]
             told = {
                 "pool": "default",
@@ -65,17 +70,20 @@ class Stage:
             }
             node = job.allotment.placements[0].node_id if job.allotment is not None else "n0000"
             found.append(ProgressReported.model_validate(told | {"node_id": node, "loss": self.random.random(), "at_ms": self.now_ms}))
-        if self.random.random() < 0.1:
-            job = state.jobs[self.random.choice(sorted(state.active))]
-            assert job.allotment is not None
-            about = {"pool": "default", "job_id": job.job_id, "attempt": job.attempt, "epoch": job.epoch}
-            for placement in job.allotment.placements:
-                part = about | {"node_id": placement.node_id}
-                for rank in placement.ranks:
-                    found.append(RankExited.model_validate(part | {"rank": rank, "exit_code": 0, "exited_at_ms": self.now_ms}))
-                found.append(AttemptStopped.model_validate(part | {"boot_id": "boot-1", "stopped_at_ms": self.now_ms}))
-            found.append(self.job())
         return found
+
+    def turnover(self) -> list[Event]:
+        """A job ends, and another is submitted."""
+        state, found = self.folded.state, list[Event]()
+        job = state.jobs[self.random.choice(sorted(state.active))]
+        assert job.allotment is not None
+        about = {"pool": "default", "job_id": job.job_id, "attempt": job.attempt, "epoch": job.epoch}
+        for placement in job.allotment.placements:
+            part = about | {"node_id": placement.node_id}
+            for rank in placement.ranks:
+                found.append(RankExited.model_validate(part | {"rank": rank, "exit_code": 0, "exited_at_ms": self.now_ms}))
+            found.append(AttemptStopped.model_validate(part | {"boot_id": "boot-1", "stopped_at_ms": self.now_ms}))
+        return [*found, self.job()]
 
     def waiting(self, events: Sequence[Event]) -> list[Pending]:
         first, limits = self.folded.cursor + 1, Limits()
