@@ -2,6 +2,9 @@
 
 import time
 
+# Counts while the machine is suspended, where there is such a clock.
+STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class SystemClock:
     """The real ones."""
@@ -12,4 +15,4 @@ class SystemClock:
 
     def steady_s(self) -> float:
         """Seconds of a clock that never goes back."""
-        return time.monotonic()
+        return time.clock_gettime(STEADY)

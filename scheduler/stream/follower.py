@@ -14,6 +14,7 @@ from trainhouse.events.journal import JournalRecord
 from trainhouse.events.topics import STATUS
 from trainhouse.scheduler.core.gate import Written
 from trainhouse.scheduler.core.journal import Folded, fold_bytes
+from trainhouse.scheduler.core.logtime import LogTime
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.core.outgoing import Outgoing, outgoing
 from trainhouse.scheduler.core.ownership import Ownership
@@ -48,6 +49,11 @@ class Follower(Generic[S]):
         self.unpublished: deque[Unpublished] = deque()
         self.last_offset = -1
         self.own_seq = 0
+        self.time = LogTime()
+        # Append times: of the last record that counted, and of the last one with a newer journal time.
+        self.appended_ms = -1
+        self.timed_ms = 0
+        self.live = False
         self._clock = clock
         self._changed: asyncio.Future[None] | None = None
         self._own: Written | None = None
@@ -58,6 +64,7 @@ class Follower(Generic[S]):
 
     def take(self, entry: Entry) -> JournalRecord | None:
         """Folds one entry of the log; its record if it counted. Raises BrokenInvariant."""
+        before_ms = self.folded.now_ms
         own, self._own = (self._own, None) if self._own is not None and self._own.value == entry.value else (None, self._own)
         self.folded, record = fold_bytes(self.machine, self.folded, entry.value, own.record if own is not None else None)
         self.position = entry.offset + 1
@@ -66,9 +73,18 @@ class Follower(Generic[S]):
             self.hold(record, entry.value, own.published if own is not None else None)
             if record.owner == self.ownership.owner:
                 self.own_seq = record.seq
+            self._note_time(record, entry.timestamp_ms, before_ms)
             self.ownership.on_record(record.owner, self._clock.steady_s())
         self.wake()
         return record
+
+    def _note_time(self, record: JournalRecord, appended_ms: int, before_ms: int) -> None:
+        self.appended_ms = appended_ms
+        if record.now_ms <= before_ms:
+            return  # a claim: time stands still in it
+        self.timed_ms = max(appended_ms, 0)
+        if record.owner != self.ownership.owner:
+            self.time.follow(record.now_ms, self._clock.steady_s(), live=self.live)
 
     def expect(self, own: Written) -> None:
         """This process appends these bytes now: it has read them already."""

@@ -139,6 +139,7 @@ class JournalHost(Generic[S]):
             raise
         for follower in self.followers.values():
             self._forget_the_past(follower)
+            follower.live = True
         self.on_assigned(self._assigned)
         self.ready.set()
         log_.info("recovered", journal=self._settings.journal, seqs={p: f.folded.seq for p, f in self.followers.items()})
@@ -159,6 +160,7 @@ class JournalHost(Generic[S]):
         recovered = await self._snapshots.recover(partition)
         ownership = Ownership(self._settings.owner, self._settings.takeover_s, self._clock.steady_s())
         follower = Follower(self._machine, self._settings.input_topic, recovered.folded, recovered.position, ownership, self._clock)
+        follower.timed_ms = recovered.timed_ms
         hold_unpublished(follower, recovered)
         return follower
 

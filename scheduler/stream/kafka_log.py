@@ -6,7 +6,7 @@ Never: creates topics; commits group offsets.
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -150,7 +150,7 @@ class KafkaLog:
         """A producer of its own; with an id it fences every earlier one."""
         return await open_publisher(self._settings, transactional_id, marks, self._signing)
 
-    async def newest(self, topic: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+    async def newest(self, topic: str, prefix: bytes) -> dict[bytes, bytes]:
         """Reads a small compacted topic from its beginning to its end."""
         found: dict[bytes, bytes] = {}
         for partition in await self.partitions(topic):
@@ -159,12 +159,14 @@ class KafkaLog:
                 continue
             tail = await self.open_tail(topic, {partition: start})
             try:
-                position = start
-                while position < end:
+                while await tail.position(partition) < end:
                     for entry in await tail.take(ANSWER_TIMEOUT_S):
-                        position = entry.offset + 1
-                        if entry.key is not None and entry.key in keys and entry.value is not None:
+                        if entry.key is None or not entry.key.startswith(prefix):
+                            continue
+                        if entry.value is not None:
                             found[entry.key] = entry.value
+                        else:
+                            found.pop(entry.key, None)
             finally:
                 await tail.close()
         return found

@@ -33,6 +33,12 @@ class JournalMeters:
         self.lag = Gauge(f"{name}_input_lag_records", "Inputs on the topic beyond the journal's cursor", by, registry=registry)
         self.deciding = Gauge(f"{name}_deciding", "1 while this process decides the partition, 0 while it stands by", by, registry=registry)
         self.unpublished = Gauge(f"{name}_unpublished_records", "Folded records whose effects are not out yet", by, registry=registry)
+        self.clock_off = Gauge(
+            f"{name}_clock_off_seconds",
+            "Difference of a wall clock (own: this machine's; brokers: the log's) from journal time",
+            ("partition", "clock"),
+            registry=registry,
+        )
         self.seq = Gauge(f"{name}_folded_seq", "Seq of the newest folded record", by, registry=registry)
 
     def proposed(self, record: JournalRecord, took_s: float) -> None:
