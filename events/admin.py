@@ -1,7 +1,7 @@
 """Creates the topics of the table on a cluster; tells one topic from another of the same name.
 
 Holds: idempotent; an existing topic keeps its partitions (they can never change: a pool's partition is for ever), and is given the
-settings in `Topic.extra` where it has others, since readers rely on them.
+settings in `Topic.extra` where it has others, since readers rely on them; so are the topics of projects.
 """
 
 import time
@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.project_topics import TOPICS_COUNT_AFTER_S, topics_of
+from trainhouse.events.project_topics import TOPICS_COUNT_AFTER_S, rows_of, topics_of
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import TOPICS, Topic
 
@@ -62,7 +62,8 @@ def _create(settings: KafkaSettings, wanted: Sequence[Topic], timeout_s: float) 
         for t in wanted
         if t.name not in existing
     ]
-    _set(admin, [t for t in wanted if t.extra and t.name in existing], timeout_s)
+    known = {t.name: t for t in (*wanted, *rows_of(existing))}
+    _set(admin, [t for t in known.values() if t.extra and t.name in existing], timeout_s)
     if not missing:
         return []
     for future in admin.create_topics(missing, operation_timeout=timeout_s).values():

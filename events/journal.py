@@ -7,7 +7,7 @@ Never: says whether a record counts (`scheduler.core.journal` does).
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import orjson
@@ -143,7 +143,7 @@ def decisions_json(decisions: Sequence[Event]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPointer:
-    """Where the newest snapshot of a journal's partition is, and which record it includes last."""
+    """Where one snapshot of a journal's partition is, and which record it includes last."""
 
     journal: str
     partition: int
@@ -159,8 +159,8 @@ class SnapshotPointer:
 
     @property
     def key(self) -> bytes:
-        """The record's key in the compacted topic."""
-        return f"{self.journal}/{self.partition}".encode()
+        """The record's key in the compacted topic; each snapshot has its own, so that a late pointer replaces no other."""
+        return b"%b/%b/%016d" % (pointer_prefix(self.journal, self.partition), self.topic_id.encode(), self.seq)
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -170,9 +170,19 @@ class SnapshotPointer:
     def decode(cls, value: bytes) -> "SnapshotPointer":
         """Reads it back. Raises InvalidRecord."""
         try:
-            return cls(**orjson.loads(value))
+            pointer = cls(**orjson.loads(value))
         except (orjson.JSONDecodeError, TypeError) as error:
             raise InvalidRecord(f"the snapshot pointer cannot be read: {error}") from error
+        for part in fields(pointer):
+            given = getattr(pointer, part.name)
+            if type(given) is not part.type or (part.type is int and given < 0):
+                raise InvalidRecord(f"the snapshot pointer cannot be read: {part.name} is {given!r}"[:300])
+        return pointer
+
+
+def pointer_prefix(journal: str, partition: int) -> bytes:
+    """How the keys of the pointers to a partition's snapshots begin; alone, it is the key of a pointer of an older version."""
+    return f"{journal}/{partition}".encode()
 
 
 def _input_json(item: JournaledInput) -> dict[str, Any]:

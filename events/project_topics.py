@@ -6,6 +6,7 @@ Never: made by a broker on its own; `trainhouse project topics create` makes bot
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 from trainhouse.events import topics
@@ -40,6 +41,16 @@ def project_of(topic: str) -> str | None:
     """The project whose topic for requests this is; None for every other topic."""
     project = topic.removeprefix(JOBS_PREFIX)
     return project if project != topic and may_have_topics(project) else None
+
+
+def rows_of(names: Iterable[str]) -> list[Topic]:
+    """The rows of those of these topics that are a project's own."""
+    found: list[Topic] = []
+    for name in sorted(names):
+        project = name.removeprefix(JOBS_PREFIX if name.startswith(JOBS_PREFIX) else STATUS_PREFIX)
+        if project != name and may_have_topics(project):
+            found += [row for row in topics_of(project) if row.name == name]
+    return found
 
 
 def topics_of(project: str) -> tuple[Topic, Topic]:

@@ -52,8 +52,9 @@ DEAD_LETTERS = "trainhouse.dead-letters"
 POINT_TOPICS = (METRICS, TRACKED_METRICS)
 
 
-# A journal's entries carry the broker's time, so that an owner whose clock is off finds out. So does what ranks tell: nothing can be dated
-# back to when a key counted that was forgotten since.
+# Each record carries the time at which the broker appended it. By their producers' clocks, brokers would refuse those that are more than
+# an hour ahead (message.timestamp.after.max.ms, since Kafka 4) and expire those that are far behind; and nothing can be dated back to when
+# a key counted that was forgotten since. When something happened, its event says.
 LOG_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 
@@ -69,7 +70,7 @@ class Topic:
     max_message_bytes: int = 1024 * 1024
     public: bool = False
     single_partition: bool = False
-    extra: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, str] = field(default_factory=lambda: dict(LOG_TIME))
 
     def config(self) -> dict[str, str]:
         """As topic configuration of the broker."""
@@ -87,7 +88,6 @@ TOPICS: tuple[Topic, ...] = (
         "the journal of intake's directory",
         retention_days=None,
         max_message_bytes=MAX_JOURNAL_RECORD_BYTES,
-        extra=LOG_TIME,
     ),
     Topic(
         CONTROL,
@@ -101,7 +101,6 @@ TOPICS: tuple[Topic, ...] = (
         "the journal of the scheduler",
         retention_days=None,
         max_message_bytes=MAX_JOURNAL_RECORD_BYTES,
-        extra=LOG_TIME,
     ),
     Topic(
         SNAPSHOTS,
@@ -157,7 +156,7 @@ TOPICS: tuple[Topic, ...] = (
         "node or job",
         "the detector's verdicts; NodeRestricted, NodeNoticed, NodeProbed, FailureBlamed",
     ),
-    Topic(METRICS, "job", "StepMetrics of ranks, many points in one record, signed by their node", retention_days=3, extra=LOG_TIME),
+    Topic(METRICS, "job", "StepMetrics of ranks, many points in one record, signed by their node", retention_days=3),
     Topic(TRACKED_METRICS, "job", "StepMetrics that clients log, by the gateway or an import", retention_days=3),
     Topic(
         TRACKING,
@@ -170,10 +169,9 @@ TOPICS: tuple[Topic, ...] = (
         "job",
         "EnvironmentCaptured: where a rank ran, signed by its node",
         max_message_bytes=2 * 1024 * 1024,
-        extra=LOG_TIME,
     ),
-    Topic(CHECKPOINTS, "job", "CheckpointStarted, -Completed, -Failed, -Restored, -Pruned, signed by a node of the job", extra=LOG_TIME),
-    Topic(LOGS, "job", "LogLines, signed by their node", retention_days=3, extra=LOG_TIME),
+    Topic(CHECKPOINTS, "job", "CheckpointStarted, -Completed, -Failed, -Restored, -Pruned, signed by a node of the job"),
+    Topic(LOGS, "job", "LogLines, signed by their node", retention_days=3),
     Topic(
         STATUS,
         "job, or event id of a rejection",

@@ -9,7 +9,7 @@ import contextlib
 import random
 import selectors
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,9 +47,11 @@ class FakeBroker:
     made: set[str] = field(default_factory=set)
     arrivals: list[asyncio.Future[None]] = field(default_factory=list)
     pending: set[asyncio.Task[Any]] = field(default_factory=set)
+    # Of its clock.
+    offset_ms: int = 0
 
     def now_ms(self) -> int:
-        return EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
+        return EPOCH_MS + self.offset_ms + int(asyncio.get_running_loop().time() * 1000)
 
     def land(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: Any = (), visible: bool | None = True
@@ -176,9 +178,9 @@ class FakeLog:
         await self.step("send")
         self.broker.land(topic, 0, key, value)
 
-    async def newest(self, topic: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        found = {e.key: e.value for e in self.broker.committed(topic, 0) if e.key in keys}
-        return {k: v for k, v in found.items() if k is not None and v is not None}
+    async def newest(self, topic: str, prefix: bytes) -> dict[bytes, bytes]:
+        found = {e.key: e.value for e in self.broker.committed(topic, 0) if e.key is not None and e.key.startswith(prefix)}
+        return {k: v for k, v in found.items() if v is not None}
 
     async def whole(self, topic: str) -> list[bytes | None]:
         await self.step("whole")
@@ -290,6 +292,12 @@ class MemoryStore(dict[str, bytes]):
 
     def put(self, key: str, data: bytes) -> None:
         self[key] = data
+
+    def keys(self, prefix: str = "", start_after: str = "") -> Iterator[str]:  # type: ignore[override]
+        return iter(sorted(k for k in dict.keys(self) if k.startswith(prefix) and k > start_after))
+
+    def delete(self, key: str) -> None:
+        self.pop(key, None)
 
 
 @dataclass

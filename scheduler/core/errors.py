@@ -33,5 +33,9 @@ class SnapshotMismatch(BrokenInvariant):
     """The snapshot does not belong to this journal as it is now: the owner refuses to append."""
 
 
+class SnapshotUnusable(SchedulerError):
+    """One snapshot cannot be recovered from: an older one may, or the journal itself."""
+
+
 class UnexpectedInput(SchedulerError):
     """An event that its machine does not take: journaled as refused, and skipped."""

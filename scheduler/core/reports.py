@@ -111,7 +111,7 @@ def on_stopped(draft: Draft, report: AttemptStopped) -> None:
 def on_progress(draft: Draft, report: ProgressReported) -> None:
     """Notes where training is. The status follows at most once in STATUS_EVERY_MS, but at once when the job begins to run."""
     job = _current(draft, report)
-    if job is None or (job.progress is not None and job.progress.epoch == report.epoch and report.at_ms <= job.progress.at_ms):
+    if job is None or _is_old(job.progress, report):
         return
     fields = {name: getattr(report, name) for name in Progress.model_fields}
     draft.emit(JobProgressed(job_id=job.job_id, progress=Progress(**fields)))
@@ -119,6 +119,11 @@ def on_progress(draft: Draft, report: ProgressReported) -> None:
         draft.move(job.job_id, Running(since_ms=draft.now_ms), "")
     elif draft.now_ms - job.status_at_ms >= STATUS_EVERY_MS:
         draft.publish(job.job_id)
+
+
+def _is_old(known: Progress | None, report: ProgressReported) -> bool:
+    """Whether more is known. A rank's clock may have been set back: a later step counts all the same."""
+    return known is not None and known.epoch == report.epoch and report.at_ms <= known.at_ms and report.step <= known.step
 
 
 def on_checkpoint(draft: Draft, report: CheckpointCompleted) -> None:

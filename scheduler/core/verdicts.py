@@ -20,6 +20,8 @@ from trainhouse.scheduler.core.records import NodeHealth
 from trainhouse.scheduler.core.trust import note
 
 MAX_RANKS_TOLD: Final = 8
+# A notice whose end passed so long ago by journal time came from a clock that is off.
+LATE_NOTICE_MS: Final = 600_000
 
 
 def on_hung(draft: Draft, event: GangHung) -> None:
@@ -52,8 +54,14 @@ def on_noticed(draft: Draft, event: NodeNoticed) -> None:
     told = f": {event.reason}" if event.reason else ""
     cause = StopCause(kind=StopKind.DRAINED, reason=f"node {node.node_id} goes away ({event.source}){told}")
     # A quarter of the time is kept for what follows a save: its ranks end, and the agent says so.
-    left_ms = max(0, event.deadline_ms - draft.now_ms)
-    all_leave(draft, node, cause, draft.now_ms + left_ms * 3 // 4)
+    all_leave(draft, node, cause, draft.now_ms + _left_ms(event, draft.now_ms) * 3 // 4)
+
+
+def _left_ms(event: NodeNoticed, now_ms: int) -> int:
+    """The time until a node goes: by journal time, or by its own clock alone where that is off; the shorter one."""
+    left_ms, own_ms = event.deadline_ms - now_ms, event.deadline_ms - event.at_ms
+    known = ([left_ms] if left_ms > -LATE_NOTICE_MS else []) + ([own_ms] if own_ms > 0 else [])
+    return max(0, min(known, default=0))
 
 
 def on_degraded(draft: Draft, event: DeviceDegraded) -> None:

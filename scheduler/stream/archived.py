@@ -13,6 +13,7 @@ from trainhouse.events.archive.reading import joint
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.scheduler.core.errors import LogUnavailable
+from trainhouse.scheduler.stream.ports import Entry
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class ArchivedJournals:
     kafka: KafkaSettings
     store: ArchiveStore
 
-    def archived(self, journal: str, partition: int) -> tuple[Iterator[bytes | None], int]:
-        """Values from offset 0 on, and where the log goes on. Raises LogUnavailable, ArchiveError, and what the store raises."""
+    def archived(self, journal: str, partition: int, start: int = 0) -> tuple[Iterator[Entry], int]:
+        """Entries from `start` on, and where the log goes on. Raises LogUnavailable, ArchiveError, and what the store raises."""
         reader = journal_reader(self.kafka)
         try:
             archive = PartitionArchive(self.store, journal, topic_id(self.kafka, journal), partition)
@@ -32,4 +33,4 @@ class ArchivedJournals:
             raise LogUnavailable(str(error)) from error
         finally:
             reader.close()
-        return (record.value for record in archive.read(0, end)), end
+        return (Entry(partition, r.offset, r.timestamp_ms, r.key, r.value) for r in archive.read(start, end)), end

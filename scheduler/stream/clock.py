@@ -1,6 +1,6 @@
 """The machine's clocks, as the shells take them."""
 
-import time
+from trainhouse.events.steady import steady_s, wall_ms
 
 
 class SystemClock:
@@ -8,8 +8,8 @@ class SystemClock:
 
     def now_ms(self) -> int:
         """Milliseconds since 1970 UTC."""
-        return time.time_ns() // 1_000_000
+        return wall_ms()
 
     def steady_s(self) -> float:
-        """Seconds of a clock that never goes back."""
-        return time.monotonic()
+        """Seconds of a clock that never goes back, and counts while the machine is suspended."""
+        return steady_s()

@@ -17,6 +17,7 @@ from trainhouse.events.journal import JournalRecord
 from trainhouse.events.topics import STATUS
 from trainhouse.scheduler.core.gate import Written
 from trainhouse.scheduler.core.journal import NOTHING_EMPTIED, Folded, fold_bytes
+from trainhouse.scheduler.core.logtime import LogTime
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.core.outgoing import Outgoing, outgoing
 from trainhouse.scheduler.core.ownership import Ownership
@@ -63,6 +64,11 @@ class Follower(Generic[S]):
         self.own_seq = 0
         self.halted = ""
         self._emptied = emptied
+        self.time = LogTime()
+        # Append times: of the last record that counted, and of the last one with a newer journal time.
+        self.appended_ms = -1
+        self.timed_ms = 0
+        self.live = False
         self._clock = clock
         self._changed: asyncio.Future[None] | None = None
         self._own: Written | None = None
@@ -93,10 +99,12 @@ class Follower(Generic[S]):
         """Goes on from a state that was recovered anew."""
         self.folded, self.position, self.unpublished = fresh.folded, fresh.position, fresh.unpublished
         self.last_offset, self._emptied, self._own = fresh.last_offset, fresh._emptied, None
+        self.time, self.appended_ms, self.timed_ms = fresh.time, fresh.appended_ms, fresh.timed_ms
         self.halted = fresh.halted
         self.wake()
 
     def _take(self, entry: Entry) -> JournalRecord | None:
+        before_ms = self.folded.now_ms
         own, self._own = (self._own, None) if self._own is not None and self._own.value == entry.value else (None, self._own)
         read = own.record if own is not None else None
         self.folded, record = fold_bytes(self.machine, self.folded, entry.value, read, self._emptied)
@@ -106,9 +114,18 @@ class Follower(Generic[S]):
             self.hold(record, entry.value, own.published if own is not None else None)
             if record.owner == self.ownership.owner:
                 self.own_seq = record.seq
+            self._note_time(record, entry.timestamp_ms, before_ms)
             self.ownership.on_record(record.owner, self._clock.steady_s())
         self.wake()
         return record
+
+    def _note_time(self, record: JournalRecord, appended_ms: int, before_ms: int) -> None:
+        self.appended_ms = appended_ms
+        if record.now_ms <= before_ms:
+            return  # a claim: time stands still in it
+        self.timed_ms = max(appended_ms, 0)
+        if record.owner != self.ownership.owner:
+            self.time.follow(record.now_ms, self._clock.steady_s(), live=self.live)
 
     def expect(self, own: Written) -> None:
         """This process appends these bytes now: it has read them already."""

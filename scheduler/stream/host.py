@@ -150,6 +150,7 @@ class JournalHost(Generic[S]):
             raise
         for follower in self.followers.values():
             self._forget_the_past(follower)
+            follower.live = True
         self.on_assigned(self._assigned)
         self.ready.set()
         log_.info("recovered", journal=self._settings.journal, seqs={p: f.folded.seq for p, f in self.followers.items()})
@@ -175,6 +176,7 @@ class JournalHost(Generic[S]):
         try:
             recovered = await self._snapshots.recover(partition, emptied)
             follower = self._at(recovered.folded, recovered.position, emptied)
+            follower.timed_ms = recovered.timed_ms
             hold_unpublished(follower, recovered)
         except LogUnavailable:
             raise

@@ -6,7 +6,7 @@ Never: creates topics; commits group offsets.
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -150,9 +150,10 @@ class KafkaLog:
         """A producer of its own; with an id it fences every earlier one."""
         return await open_publisher(self._settings, transactional_id, marks, self._signing)
 
-    async def newest(self, topic: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+    async def newest(self, topic: str, prefix: bytes) -> dict[bytes, bytes]:
         """Reads a small compacted topic from its beginning to its end."""
-        return {e.key: e.value for e in await self._entries(topic) if e.key is not None and e.key in keys and e.value is not None}
+        found = {e.key: e.value for e in await self._entries(topic) if e.key is not None and e.key.startswith(prefix)}
+        return {key: value for key, value in found.items() if value is not None}
 
     async def whole(self, topic: str) -> list[bytes | None]:
         """Reads a small topic from its beginning to its end."""
@@ -166,11 +167,9 @@ class KafkaLog:
                 continue
             tail = await self.open_tail(topic, {partition: start})
             try:
-                position = start
-                while position < end:
+                # The end of a transaction is an entry too, which no reader is given.
+                while await tail.position(partition) < end:
                     found.extend(await tail.take(ANSWER_TIMEOUT_S))
-                    # The end of a transaction is an entry too, which no reader is given.
-                    position = await tail.position(partition)
             finally:
                 await tail.close()
         return found

@@ -39,6 +39,12 @@ class JournalMeters:
             ("partition", "fault"),
             registry=registry,
         )
+        self.clock_off = Gauge(
+            f"{name}_clock_off_seconds",
+            "Difference of a wall clock (own: this machine's; brokers: the log's) from journal time",
+            ("partition", "clock"),
+            registry=registry,
+        )
         self.seq = Gauge(f"{name}_folded_seq", "Seq of the newest folded record", by, registry=registry)
 
     def proposed(self, record: JournalRecord, took_s: float) -> None:

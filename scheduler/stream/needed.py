@@ -1,21 +1,22 @@
 """From where on the topics of the journals are needed: what lies before may be trimmed once it is archived.
 
-A start reads the journal from the record that its newest snapshot includes last, and the input from the snapshot's cursor on. So does a
-stand-in that takes over, and the explanation of the present.
+A start reads the journal from the record that its newest snapshot includes last; where that one cannot be used, from that of one of the
+two before it. What it reads of the input lies beyond the newest one's cursor in each case.
 Holds: a snapshot counts only if it is of this very topic and its object is whole. Never: writes.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import orjson
 
-from trainhouse.events.admin import topic_id
 from trainhouse.events.journal import SnapshotPointer
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ADMISSION, DECISIONS, DIRECTORY
+from trainhouse.scheduler.core.snapshot_choice import KEPT
 from trainhouse.scheduler.stream.ports import SnapshotStore
-from trainhouse.scheduler.stream.replay_journal import snapshots_of
+from trainhouse.scheduler.stream.replay_journal import newest_first
 
 
 def needed_by_recovery(kafka: KafkaSettings, store: SnapshotStore) -> dict[tuple[str, int], int]:
@@ -25,17 +26,20 @@ def needed_by_recovery(kafka: KafkaSettings, store: SnapshotStore) -> dict[tuple
     """
     found: dict[tuple[str, int], int] = {}
     for journal in (DECISIONS, DIRECTORY):
-        for pointer, blob in _whole_snapshots(kafka, journal, store):
+        for pointer, blob in whole_snapshots(newest_first(kafka, journal), store):
             found[journal, pointer.partition] = pointer.offset
             if journal == DIRECTORY:
-                found[ADMISSION, pointer.partition] = int(orjson.loads(blob)["cursor"]) + 1
+                found.setdefault((ADMISSION, pointer.partition), int(orjson.loads(blob)["cursor"]) + 1)
     return found
 
 
-def _whole_snapshots(kafka: KafkaSettings, journal: str, store: SnapshotStore) -> Iterator[tuple[SnapshotPointer, bytes]]:
-    newest = {pointer.partition: pointer for pointer in snapshots_of(kafka, journal)}
-    of_this_topic = topic_id(kafka, journal)
-    for pointer in newest.values():
+def whole_snapshots(pointers: Iterable[SnapshotPointer], store: SnapshotStore) -> Iterator[tuple[SnapshotPointer, bytes]]:
+    """Of each partition the first KEPT of these whose objects are whole, with their bytes, in order. Raises what the store raises."""
+    count = Counter[int]()
+    for pointer in pointers:
+        if count[pointer.partition] == KEPT:
+            continue
         blob = store.get(pointer.object_key)
-        if blob is not None and pointer.topic_id == of_this_topic and hashlib.sha256(blob).hexdigest() == pointer.sha256:
+        if blob is not None and hashlib.sha256(blob).hexdigest() == pointer.sha256:
+            count[pointer.partition] += 1
             yield pointer, blob

@@ -18,7 +18,6 @@ from trainhouse.events.topics import MAX_JOURNAL_RECORD_BYTES
 from trainhouse.scheduler.core.batch import Pending, Proposer
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge
 from trainhouse.scheduler.core.gate import Written
-from trainhouse.scheduler.core.logtime import LogTime
 from trainhouse.scheduler.stream.cancelling import ended, still_wanted
 from trainhouse.scheduler.stream.feed import InputFeed
 from trainhouse.scheduler.stream.follower import Follower
@@ -30,6 +29,13 @@ S = TypeVar("S")
 # Cycles that cost little may follow each other closely; those of a long queue leave most of the time to inputs.
 TICK_PAUSE = 3
 LEAST_PAUSE_S = 0.002
+# By whether this machine's clock and the brokers' differ from journal time.
+CLOCKS = {
+    (False, False): "the clocks agree with journal time again",
+    (True, False): "this machine's clock is off; journal time does not follow it: set the clock",
+    (False, True): "the brokers' clock is off; journal time does not follow it: set the brokers' clocks",
+    (True, True): "this machine's clock and the brokers' are both off; journal time follows them slowly: check all clocks",
+}
 log_ = structlog.get_logger(__name__)
 
 
@@ -73,7 +79,6 @@ class Owner(Generic[S]):
         self._transactional = transactional
         self._after_record = after_record
         self._meters = meters or JournalMeters("journal")
-        self._time = LogTime()
         self._limits = proposer.limits
         self._waiting: list[Pending] = []
         self._ticked_at_s = float("-inf")
@@ -139,8 +144,13 @@ class Owner(Generic[S]):
             claim = self._proposer.claim(self._follower.folded, 0)
             await self._append(claim)
             if self._follower.own_seq >= claim.record.seq:
+                self._resume_time()
                 return True
         return False
+
+    def _resume_time(self) -> None:
+        f = self._follower
+        f.time.resume(f.folded.now_ms, f.timed_ms, f.appended_ms, self._clock.now_ms(), self._clock.steady_s())
 
     async def _step(self) -> None:
         folded = self._follower.folded
@@ -155,7 +165,7 @@ class Owner(Generic[S]):
         now_s = self._clock.steady_s()
         tick = now_s - self._ticked_at_s >= (self._busy_pause_s if waiting or self._owes_tick else self._pace.idle_tick_s)
         published = self._publishing.advance() if self._publishing else 0
-        now_ms = self._time.now_ms(self._clock.now_ms(), self._clock.steady_s())
+        now_ms = self._follower.time.now_ms(self._clock.steady_s())
         began_s = self._clock.steady_s()
         proposed = self._proposer.propose(folded, now_ms, waiting, published, tick=tick, limits=self._limits)
         if tick:
@@ -209,13 +219,15 @@ class Owner(Generic[S]):
         self._limits = self._proposer.limits
 
     def _learn(self, appended: Appended, sent_at_s: float) -> None:
-        acked_at_ms, acked_at_s = self._clock.now_ms(), self._clock.steady_s()
-        if self._time.observe(acked_at_ms, round((acked_at_s - sent_at_s) * 1000), appended.timestamp_ms, acked_at_s):
-            log_.error(
-                "this machine's clock is off; times are corrected by the log's, set the clock",
-                journal=self._journal,
-                correction_ms=self._time.correction_ms,
-            )
+        time, partition = self._follower.time, self._follower.partition
+        if not time.anchored:
+            return  # the claim itself
+        changed = time.observe(sent_at_s, self._clock.steady_s(), appended.timestamp_ms, self._clock.now_ms())
+        for clock, off_ms in (("own", time.clock_off_ms), ("brokers", time.broker_off_ms)):
+            self._meters.clock_off.labels(partition, clock).set(off_ms / 1000)
+        if changed:
+            off = {"clock_off_ms": time.clock_off_ms, "brokers_off_ms": time.broker_off_ms}
+            log_.error(CLOCKS[time.off], journal=self._journal, partition=partition, **off)
 
 
 def _failed(sending: "asyncio.Future[Appended]") -> bool:

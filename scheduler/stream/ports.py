@@ -89,8 +89,8 @@ class Log(Protocol):
     async def send(self, topic: str, key: bytes, value: bytes | None) -> None:
         """One keyed record outside the journal (snapshot pointers, explanations); None is a tombstone. Raises LogUnavailable."""
 
-    async def newest(self, topic: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The newest value of each key in a compacted topic, read to its end. Raises LogUnavailable."""
+    async def newest(self, topic: str, prefix: bytes) -> dict[bytes, bytes]:
+        """The newest value of each key with this prefix in a compacted topic, deleted ones left out. Raises LogUnavailable."""
 
     async def whole(self, topic: str) -> list[bytes | None]:
         """The values of all records of a small topic, read to its end; none where there is no such topic. Raises LogUnavailable."""
@@ -100,7 +100,7 @@ class Log(Protocol):
 
 
 class SnapshotStore(Protocol):
-    """Where snapshots live: an object store. Both block, and run in a thread."""
+    """Where snapshots live: an object store. All methods block, and run in a thread."""
 
     def put(self, key: str, data: bytes) -> None:
         """Stores an object, replacing it if it is there."""
@@ -108,12 +108,18 @@ class SnapshotStore(Protocol):
     def get(self, key: str) -> bytes | None:
         """The object, None when there is none."""
 
+    def keys(self, prefix: str, start_after: str = "") -> Iterator[str]:
+        """Keys that begin with `prefix`, in order, after `start_after`."""
+
+    def delete(self, key: str) -> None:
+        """Removes an object; one that is not there is fine."""
+
 
 class JournalArchive(Protocol):
     """Where the journals' records are that the log no longer holds. Blocks, and runs in a thread."""
 
-    def archived(self, journal: str, partition: int) -> tuple[Iterator[bytes | None], int]:
-        """The values of a partition's archived entries from offset 0 on, and the offset at which the log goes on."""
+    def archived(self, journal: str, partition: int, start: int = 0) -> tuple[Iterator[Entry], int]:
+        """A partition's archived entries from an offset on, and the offset at which the log goes on."""
 
 
 class Clock(Protocol):

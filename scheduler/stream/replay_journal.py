@@ -4,29 +4,29 @@ Holds: reads only; the archive is asked only where the topic no longer begins wi
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer
 
+from trainhouse.events.admin import topic_id
 from trainhouse.events.archive.log import journal_reader
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.archive.reading import journal_records
 from trainhouse.events.archive.segments import LogRecord
 from trainhouse.events.errors import RecordsGone
-from trainhouse.events.journal import SnapshotPointer, record_hash
+from trainhouse.events.journal import InvalidRecord, SnapshotPointer, record_hash
 from trainhouse.events.kafka import TO_END, consumer, partitions_of, read_to_end
 from trainhouse.events.repair_log import emptied_records
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import DECISIONS, DIRECTORY, SNAPSHOTS
-from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.journal import Folded
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.past import Past, past
 from trainhouse.scheduler.repairs import Search, search
 from trainhouse.scheduler.replay import LogEntry, ReplayReport, verify
 from trainhouse.scheduler.stream.ports import SnapshotStore
-from trainhouse.scheduler.stream.snapshots import load
+from trainhouse.scheduler.stream.snapshot_recovery import load
 
 S = TypeVar("S")
 # Later than any record can be.
@@ -71,11 +71,11 @@ def past_of(
     reader = journal_reader(kafka)
     try:
         chosen = sorted(partitions_of(reader, journal) if partitions is None else partitions)
-        pointers = {p.partition: p for p in snapshots_of(kafka, journal) if p.partition in chosen} if store is not None else {}
+        pointers = [p for p in newest_first(kafka, journal) if p.partition in chosen] if store is not None else []
         known = _usable(reader, journal, machine, at_ms, pointers, store)
-        starts = {p: pointers[p].offset + 1 for p in known}
+        starts = {p: offset + 1 for p, (offset, _) in known.items()}
         entries = map(entry_of, journal_records(kafka, reader, journal, chosen, archive, starts))
-        return past(entries, machine, at_ms, known.values(), emptied_records(kafka, journal))
+        return past(entries, machine, at_ms, [folded for _, folded in known.values()], emptied_records(kafka, journal))
     finally:
         reader.close()
 
@@ -90,37 +90,55 @@ def _usable(
     journal: str,
     machine: Machine[S],
     at_ms: int,
-    pointers: Mapping[int, SnapshotPointer],
+    pointers: Sequence[SnapshotPointer],
     store: SnapshotStore | None,
-) -> dict[int, Folded[S]]:
-    """The partitions whose snapshot is whole, of this very log, and not newer than the moment."""
-    found: dict[int, Folded[S]] = {}
-    for partition, pointer in pointers.items():
+) -> dict[int, tuple[int, Folded[S]]]:
+    """By partition the first of these snapshots that is whole, of this very log, and not newer than the moment; with its offset."""
+    found: dict[int, tuple[int, Folded[S]]] = {}
+    for pointer in pointers:
+        partition = pointer.partition
+        if partition in found:
+            continue
         blob = store.get(pointer.object_key) if store is not None else None
         fits = pointer.machine == machine.name and pointer.fold_version <= machine.fold_version
         if blob is None or not fits or hashlib.sha256(blob).hexdigest() != pointer.sha256:
             continue
         try:
             folded = load(machine, pointer, blob).folded
-        except BrokenInvariant:
-            continue  # of another format: the journal itself is read
+        except Exception:  # its bytes are whole: it is of another format, so an older one is tried, or the journal itself is read
+            continue
         try:
             last = next(iter(read_to_end(reader, journal, [partition], starts={partition: pointer.offset}, whole=True)), None)
         except RecordsGone:
             continue  # a newer snapshot lets the topic begin later: all is read, from the archive on
         if last is not None and record_hash(last.value() or b"") == pointer.record_hash and folded.now_ms <= at_ms:
-            found[partition] = folded
+            found[partition] = pointer.offset, folded
     return found
 
 
 def snapshots_of(kafka: KafkaSettings, journal: str) -> Iterator[SnapshotPointer]:
-    """The pointers to a journal's snapshots, the newest of a partition last. Blocks. Raises BusUnavailable."""
+    """The pointers to a journal's snapshots, in the order of writing, later deleted ones too. Blocks. Raises BusUnavailable."""
+    return (pointer for _, pointer in _pointers(kafka, journal) if pointer is not None)
+
+
+def newest_first(kafka: KafkaSettings, journal: str) -> list[SnapshotPointer]:
+    """The pointers that are not deleted, of all partitions, by seq. Blocks. Raises BusUnavailable."""
+    by_key = dict(_pointers(kafka, journal))
+    return sorted({p.object_key: p for p in by_key.values() if p is not None}.values(), key=lambda p: p.seq, reverse=True)
+
+
+def _pointers(kafka: KafkaSettings, journal: str) -> Iterator[tuple[bytes, SnapshotPointer | None]]:
+    """The records of pointers with their keys; None: deleted, unreadable, or of another journal or topic."""
     reader = consumer(kafka, **TO_END)
+    place = journal, topic_id(kafka, journal)
     try:
         for message in read_to_end(reader, SNAPSHOTS, [0]):
-            pointer = SnapshotPointer.decode(message.value() or b"")
-            if pointer.journal == journal:
-                yield pointer
+            try:
+                pointer = SnapshotPointer.decode(message.value() or b"")
+            except InvalidRecord:
+                yield message.key() or b"", None
+                continue
+            yield message.key() or b"", pointer if (pointer.journal, pointer.topic_id) == place else None
     finally:
         reader.close()
 
@@ -141,10 +159,10 @@ def broken_records(
     reader = journal_reader(kafka)
     try:
         chosen = sorted(partitions_of(reader, journal))
-        pointers = {p.partition: p for p in snapshots_of(kafka, journal)} if store is not None else {}
-        known = _usable(reader, journal, machine, FOR_EVER_MS, pointers, store)
-        starts = {p: pointers[p].offset + 1 for p in known}
+        known = _usable(reader, journal, machine, FOR_EVER_MS, newest_first(kafka, journal) if store is not None else [], store)
+        starts = {p: offset + 1 for p, (offset, _) in known.items()}
         entries = map(entry_of, journal_records(kafka, reader, journal, chosen, archive, starts))
-        return search(entries, machine, known.values(), emptied_records(kafka, journal) if emptied is None else emptied)
+        emptied = emptied_records(kafka, journal) if emptied is None else emptied
+        return search(entries, machine, [folded for _, folded in known.values()], emptied)
     finally:
         reader.close()

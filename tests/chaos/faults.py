@@ -6,7 +6,7 @@ which a checkpoint's commit is under way.
 
 import math
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -46,6 +46,8 @@ LATEST: Final = 0.7
 LONGEST_S: Final = 60.0
 LONGEST_AWAY_S: Final = 15.0
 LARGEST_JUMP_S: Final = 600.0
+# As where a time zone or a date was set wrong.
+WHOLE_JUMPS_S: Final = (3600.0, 86_400.0)
 
 What = tuple[Kind, str]
 
@@ -93,11 +95,13 @@ def plan(seed: int, whats: list[What], steps: int, jobs: int, longest_s: float =
     deck = list(enumerate(whats))
     rng.shuffle(deck)
     runs: list[list[Fault]] = [[] for _ in range(jobs)]
+    jumps_s = _jumps_s(rng)
     for i, (n, (kind, target)) in enumerate(deck):
         mid_commit = target in ("rank", "store") and kind is not Kind.CLOCK and n % 3 == 0
         delay_s = rng.uniform(0, 0.03 if mid_commit else 0.3)
         step = rng.randrange(2, int(steps * LATEST))
-        runs[i % jobs].append(Fault(step, kind, target, delay_s, _lasts_s(rng, kind, longest_s), _jump_s(rng, kind), mid_commit))
+        jump_s = next(jumps_s) if kind is Kind.CLOCK else 0.0
+        runs[i % jobs].append(Fault(step, kind, target, delay_s, _lasts_s(rng, kind, longest_s), jump_s, mid_commit))
     return [sorted(run) for run in runs]
 
 
@@ -107,5 +111,9 @@ def _lasts_s(rng: random.Random, kind: Kind, longest_s: float) -> float:
     return 0.0 if kind is Kind.KILL else math.exp(rng.uniform(0.0, math.log(longest_s)))
 
 
-def _jump_s(rng: random.Random, kind: Kind) -> float:
-    return rng.choice((-1, 1)) * math.exp(rng.uniform(0.0, math.log(LARGEST_JUMP_S))) if kind is Kind.CLOCK else 0.0
+def _jumps_s(rng: random.Random) -> Iterator[float]:
+    """How far clocks are off: a small jump and each whole one, both ways, before any size comes again."""
+    while True:
+        small_s = math.exp(rng.uniform(0.0, math.log(LARGEST_JUMP_S)))
+        jumps_s = [sign * size_s for sign in (-1, 1) for size_s in (small_s, *WHOLE_JUMPS_S)]
+        yield from rng.sample(jumps_s, len(jumps_s))

@@ -188,10 +188,12 @@ JAVA_PARTITIONS = {b"job-0": 1, b"job-1": 0, b"job-2": 0, b"job-3": 0, b"job-4":
 
 def test_the_newest_value_of_a_key_is_found(run: Callable[[Case], None]) -> None:
     async def case(log: Log, topic: str) -> None:
-        assert await log.newest(topic, [b"a"]) == {}
-        for key, value in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3")):
+        assert await log.newest(topic, b"a") == {}
+        for key, value in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"ab", b"4"), (b"ac", b"5"), (b"ac", None)):
             await log.send(topic, key, value)
-        assert await log.newest(topic, [b"a", b"c"]) == {b"a": b"3"}
+        assert await log.newest(topic, b"a") == {b"a": b"3", b"ab": b"4"}
+        await log.send(topic, b"ab", None)
+        assert await log.newest(topic, b"") == {b"a": b"3", b"b": b"2"}
 
     run(case)
 

@@ -12,6 +12,7 @@ from trainhouse.events import decode
 from trainhouse.events.alert import AlertFired, AlertResolved
 from trainhouse.events.topics import ALERTS, CONTROL, DECISIONS, SNAPSHOTS, STATUS
 from trainhouse.scheduler.stream.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.ports import Entry
 from trainhouse.scheduler.stream.snapshots import Snapshots
 
 INPUTS = 40
@@ -24,8 +25,8 @@ class Archive:
     broker: FakeBroker
     end: int
 
-    def archived(self, journal: str, partition: int) -> tuple[Iterator[bytes | None], int]:
-        return iter([e.value for e in self.broker.committed(journal, partition) if e.offset < self.end]), self.end
+    def archived(self, journal: str, partition: int, start: int = 0) -> tuple[Iterator[Entry], int]:
+        return iter([e for e in self.broker.committed(journal, partition) if start <= e.offset < self.end]), self.end
 
 
 def host(

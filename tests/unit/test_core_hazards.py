@@ -58,6 +58,17 @@ def placed(nodes: int = 1, ranks: int = 2, **fields: Any) -> tuple[Driver, GangA
     return d, gang
 
 
+@pytest.mark.parametrize("back_ms", [3_600_000, 86_400_000])
+def test_progress_counts_though_the_clock_of_its_rank_was_set_back(back_ms: int) -> None:
+    """It was taken for old until the clock had made up for it: a job stood at its step for an hour."""
+    d, gang = placed()
+    d.feed(progress(gang, 5, at_ms=d.now_ms))
+    d.feed(progress(gang, 6, at_ms=d.now_ms - back_ms))
+    d.feed(progress(gang, 6, at_ms=d.now_ms - back_ms), progress(gang, 5, at_ms=d.now_ms - back_ms - 1))
+    known = d.state.job("j").progress
+    assert known is not None and known.step == 6
+
+
 def test_reports_of_a_stale_epoch_are_ignored() -> None:
     d, old = placed()
     d.feed(exited(old, 0, 1), stopped(old, "a"))

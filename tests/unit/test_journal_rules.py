@@ -25,7 +25,6 @@ from trainhouse.events.topics import CONTROL, DEAD_LETTERS, STATUS
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, bounded, fresh, pending
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
-from trainhouse.scheduler.core.logtime import TOLERANCE_MS, LogTime
 from trainhouse.scheduler.core.outgoing import outgoing
 from trainhouse.scheduler.core.ownership import Ownership
 from trainhouse.scheduler.replay import LogEntry, verify
@@ -34,7 +33,6 @@ from trainhouse.scheduler.stream.ports import Entry
 
 MACHINE = CountingMachine()
 LIMITS = Limits()
-HOUR_MS = 3_600_000
 
 
 def waiting(*values: bytes, first: int = 0) -> list[Pending]:
@@ -227,42 +225,6 @@ def test_time_never_goes_back() -> None:
     folded, _ = step(begin(MACHINE, 0), waiting(cancel(0)), now_ms=5000)
     after, record = step(folded, waiting(cancel(1), first=1), now_ms=10)
     assert record.now_ms == after.now_ms == 5000
-
-
-def test_a_wrong_clock_is_corrected_by_the_logs() -> None:
-    time = LogTime()
-    assert time.observe(86_400_010, 10, 5_000, 0.0) is True
-    assert abs(time.now_ms(86_400_000, 0.0) - 5_000) <= 10
-    assert time.observe(1_010, 10, 3_000, 0.0) is True and time.now_ms(7, 0.0) == 7
-    assert time.observe(1_010, 10, -1, 0.0) is False
-
-
-@pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS, 2 * TOLERANCE_MS])
-@pytest.mark.parametrize("during", [False, True])
-def test_a_clock_that_is_set_between_two_appends_moves_no_record(step_ms: int, during: bool) -> None:
-    """A record an hour ahead would hold all time after it for an hour, since time never goes back."""
-    log, offset_ms, time = 5 * HOUR_MS, 0, LogTime()
-    for number in range(40):
-        steady_s = float(number)
-        now_ms = time.now_ms(log + offset_ms, steady_s)
-        assert abs(now_ms - log) <= TOLERANCE_MS, number
-        if number in (10, 20) and during:
-            offset_ms = step_ms - offset_ms
-        log += 20
-        time.observe(log + offset_ms, 20, log - 10, steady_s + 0.02)
-        if number in (10, 20) and not during:
-            offset_ms = step_ms - offset_ms
-        log += 980
-    assert time.correction_ms == 0
-
-
-def test_who_never_appended_takes_the_clock_as_it_is_and_a_set_clock_that_the_log_agrees_with_counts() -> None:
-    assert LogTime().now_ms(7, 3.0) == 7
-    time = LogTime()
-    time.observe(1_000, 0, 1_000, 1.0)
-    assert time.now_ms(2_000 + HOUR_MS, 2.0) == 2_000
-    assert time.observe(2_000 + HOUR_MS, 0, 2_000 + HOUR_MS, 2.0) is False
-    assert time.now_ms(3_000 + HOUR_MS, 3.0) == 3_000 + HOUR_MS, "the log's clock was set too"
 
 
 def test_effects_name_their_place_and_are_the_same_everywhere() -> None:

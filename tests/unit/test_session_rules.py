@@ -77,7 +77,13 @@ class TestRequests:
         path = tmp_path / "request.json"
         self.write(path)
         found = RequestFile(path).pending()
-        assert found is not None and found.wants_save(999) and not found.wants_save(1000)
+        assert found is not None and found.wants_save(999, 0.0) and not found.wants_save(1000, 0.0)
+
+    def test_a_deadline_by_the_steady_clock_outlives_a_wall_clock_that_is_set(self, tmp_path: Path) -> None:
+        path = tmp_path / "request.json"
+        self.write(path, deadline_steady_s=50.0)
+        found = RequestFile(path).pending()
+        assert found is not None and found.wants_save(1000 + 3_600_000, 49.9) and not found.wants_save(0, 50.0)
 
     def test_other_kinds_are_not_ours(self, tmp_path: Path) -> None:
         path = tmp_path / "request.json"

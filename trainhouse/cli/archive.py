@@ -48,7 +48,7 @@ def archive(
     trainhouse archive --trim --json                 and free the brokers' disks
     trainhouse archive --follow --every 600 --trim   as a service; any number of them may run
 
-    Trimmed is only what lies before the newest snapshot of its journal and before what the projector has read.
+    Trimmed is only what lies before the last three snapshots of its journal and before what the projector has read.
     """
     from trainhouse.cli import output
     from trainhouse.events.archive.log import journal_reader

@@ -1,5 +1,6 @@
 """The scheduler's port for snapshots, over the object store: the scheduler itself knows nothing of checkpointing."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainhouse.checkpointing.objects import ObjectStore, get_or_none
@@ -7,7 +8,7 @@ from trainhouse.checkpointing.objects import ObjectStore, get_or_none
 
 @dataclass(frozen=True)
 class ObjectSnapshots:
-    """Snapshots as objects. Both methods block; errors are the object store's."""
+    """Snapshots as objects. All methods block; errors are the object store's."""
 
     objects: ObjectStore
 
@@ -18,3 +19,11 @@ class ObjectSnapshots:
     def get(self, key: str) -> bytes | None:
         """The object, None when there is none."""
         return get_or_none(self.objects, key)
+
+    def keys(self, prefix: str, start_after: str = "") -> Iterator[str]:
+        """Keys that begin with `prefix`, in order."""
+        return (found.key for found in self.objects.list(prefix, start_after))
+
+    def delete(self, key: str) -> None:
+        """Removes an object; one that is not there is fine."""
+        self.objects.delete(key)

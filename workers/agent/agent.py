@@ -202,7 +202,7 @@ class Agent:
             case KillTree(key=key):
                 kill_tree(self._paths(key))
             case AskCheckpoint(key=key, request=request):
-                ask_session(self._paths(key), request)
+                ask_session(self._paths(key), request, self._clock_ms())
             case TellOwnStates(key=key):
                 self._tell_own_states(key)
             case Sweep():

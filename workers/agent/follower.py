@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -15,6 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from trainhouse.events import (
     CheckpointRequested,
     DumpStacks,
+    Event,
     ExecuteCommand,
     GangAllocated,
     GangReleased,
@@ -31,6 +33,7 @@ from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import consumer, headers_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.signing import signature_of
+from trainhouse.events.steady import wall_ms
 from trainhouse.events.topics import ALLOCATIONS, NODE_KEYS, OPERATIONS, POOLS, VERDICTS
 from trainhouse.workers.agent.accesses import NOBODY, Asker
 from trainhouse.workers.agent.core import Command
@@ -67,6 +70,14 @@ class Deaf:
 
 
 Heard = Located | Command | OperationAsked | Deaf
+C = TypeVar("C", bound=Event)
+
+
+def in_own_time(event: C, sent_ms: int | None, now_ms: int) -> C:
+    """A request with its deadline by the agent's own clock: the scheduler's, by which it was `sent_ms`, may show another time."""
+    if not isinstance(event, CheckpointRequested) or sent_ms is None:
+        return event
+    return event.model_copy(update={"deadline_ms": now_ms + event.deadline_ms - sent_ms})
 
 
 class Follower:
@@ -80,7 +91,9 @@ class Follower:
         tell: Callable[[Heard], None],
         permission: Permission | None = None,
         public_key: str = "",
+        clock_ms: Callable[[], int] = wall_ms,
     ) -> None:
+        self._clock_ms = clock_ms
         self._own_key = OwnKey(node_id, pool, public_key)
         self._permission = permission or Permission({}, required=False)
         self._settings = settings
@@ -166,7 +179,7 @@ class Follower:
             return
         event = envelope.event
         if isinstance(event, GangAllocated | GangReleased | CheckpointRequested | NodeDesiredState | NodeOrders | NodeProbeAsked):
-            self._tell(Command(event, envelope.order))
+            self._tell(Command(in_own_time(event, envelope.time_ms, self._clock_ms()), envelope.order))
         elif (isinstance(event, NodeLost) and event.node_id == self._node_id) or (
             isinstance(event, NodeKeyed) and self._own_key.told(event)
         ):

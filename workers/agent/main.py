@@ -22,6 +22,7 @@ from trainhouse.events.kafka import EventProducer, producer_config
 from trainhouse.events.keyfiles import kept_key
 from trainhouse.events.metering import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.steady import SteadyWall, wall_ms
 from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.agent import Agent
 from trainhouse.workers.agent.cleanup import Cleaner
@@ -65,9 +66,8 @@ FETCH_BYTES = 8 * 1024 * 1024
 log = structlog.get_logger(__name__)
 
 
-def now_ms() -> int:
-    """The clock, in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+# All that an agent does at a time rests on this clock: a step of the machine's moves no deadline.
+now_ms = SteadyWall()
 
 
 def main(agent: AgentSettings | None = None, kafka: KafkaSettings | None = None, store: StoreSettings | None = None) -> None:
@@ -137,7 +137,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     )
     parts = Parts(
         inbox=inbox,
-        listener=Follower(kafka, node_id, settings.pool, tell, permission_of(settings), public_key),
+        listener=Follower(kafka, node_id, settings.pool, tell, permission_of(settings), public_key, now_ms),
         outbox=outbox,
         reports=reports,
         shipper=shipper,
@@ -191,7 +191,7 @@ def permission_of(settings: AgentSettings) -> Permission:
     keys = {} if settings.operations_keys is None else ListedKeys(settings.operations_keys)
     if not settings.require_signed:
         log.warning("operations need no signature here: whoever may write to their topic runs commands in jobs; see require_signed")
-    return Permission(keys, settings.require_signed, now_ms())
+    return Permission(keys, settings.require_signed, wall_ms())
 
 
 def confiner_of(settings: AgentSettings, store: StoreSettings, devices: DeviceSource, memory_bytes: int) -> Confiner:

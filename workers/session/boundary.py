@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from trainhouse.checkpointing.interval import Measured
 from trainhouse.events import RankActivity
+from trainhouse.events.steady import steady_s
 from trainhouse.workers.session import divergence, due
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.due import Wishes
@@ -192,7 +193,7 @@ class Boundary:
         interval = due.interval_s(self.policy, measured) if self.tracked and self._saver.saves else None
         mine = replace(
             self._known(),
-            save=bool(request and request.wants_save(_now_ms())) or (interval is not None and now - self._saved_at >= interval),
+            save=bool(request and request.wants_save(_now_ms(), steady_s())) or (interval is not None and now - self._saved_at >= interval),
             stop=bool(request and request.then_stop),
             stride=due.stride_for((now - self._began[0]) / max(1, step - self._began[1])),
         )

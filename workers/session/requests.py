@@ -18,8 +18,12 @@ class Request:
     reason: str = ""
     deadline_ms: int | None = None
     then_stop: bool = False
+    deadline_steady_s: float | None = None
 
-    def wants_save(self, now_ms: int) -> bool:
+    def wants_save(self, now_ms: int, now_s: float) -> bool:
+        """Whether its deadline is ahead: by the steady clock, or by the wall clock where an agent of before wrote it."""
+        if self.deadline_steady_s is not None:
+            return now_s < self.deadline_steady_s
         return self.deadline_ms is None or now_ms < self.deadline_ms
 
 
@@ -51,7 +55,8 @@ class RequestFile:
         raw = json.loads(self._path.read_bytes())
         if raw.get("kind") != "checkpoint" or raw["id"] in self._answered:
             return None
-        return Request(raw["id"], raw.get("reason", ""), raw.get("deadline_ms"), bool(raw.get("then_stop", False)))
+        then_stop = bool(raw.get("then_stop", False))
+        return Request(raw["id"], raw.get("reason", ""), raw.get("deadline_ms"), then_stop, raw.get("deadline_steady_s"))
 
     def answered(self) -> None:
         """What was asked so far is done."""
