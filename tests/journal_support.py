@@ -35,6 +35,7 @@ class CountingMachine:
     name = "counting"
     decide_version = 1
     fold_version = 1
+    passing: tuple[type[Event], ...] = ()
 
     def initial(self, partition: int) -> Counts:
         return Counts()
@@ -66,6 +67,9 @@ class CountingMachine:
 
     def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
         return [Effect(STATUS, str(d.job_id), d, f"status:{d.job_id}:{d.status_seq}") for d in decisions if isinstance(d, JobStatus)]
+
+    def wakes_ms(self, state: Counts, after_ms: int) -> int | None:
+        return None
 
     def dump(self, state: Counts) -> bytes:
         value = {"counts": state.counts, "ticks": state.ticks, "frozen": state.frozen}

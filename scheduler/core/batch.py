@@ -124,8 +124,11 @@ class Proposer(Generic[S]):
         *,
         tick: bool,
         limits: Limits | None = None,
+        must: bool = True,
     ) -> Written | None:
         """The next record, or None when nothing waits. It may hold a prefix of `waiting` only.
+
+        Without `must` there is none either where a tick alone decides nothing that counts: time passes without records.
 
         Raises BrokenInvariant on a gap.
         """
@@ -136,11 +139,15 @@ class Proposer(Generic[S]):
         while True:
             try:
                 record = self._decided(folded, now_ms, batch, published_up_to, tick)
+                if not batch and not must and all(isinstance(d, self.machine.passing) for d in record.decisions):
+                    return None
                 return self._written(folded, record)
             except SchedulingFailed as failed:
                 return self._frozen(folded, now_ms, failed, published_up_to)
             except Exception as raised:
                 error: Exception = raised
+            if not batch and not must and folded.frozen_version == self.machine.decide_version:
+                return None
             if not batch:
                 return self._frozen(folded, now_ms, error, published_up_to)
             if tick:

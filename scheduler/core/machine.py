@@ -45,6 +45,8 @@ class Machine(Protocol[S]):
     name: str
     decide_version: int
     fold_version: int
+    passing: tuple[type[Event], ...]
+    """Decisions that a tick may make for nothing: a record of these alone need not be."""
 
     def initial(self, partition: int) -> S:
         """The state before the first record."""
@@ -57,6 +59,9 @@ class Machine(Protocol[S]):
 
     def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
         """What the record makes public, in order; the index is the effect's ordinal. Depends on the record alone."""
+
+    def wakes_ms(self, state: S, after_ms: int) -> int | None:
+        """The next time after `after_ms` at which time alone asks for a decision that must not wait; None: there is none."""
 
     def dump(self, state: S) -> bytes:
         """The state as canonical bytes (for snapshots and their hash)."""

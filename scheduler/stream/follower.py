@@ -48,6 +48,7 @@ class Follower(Generic[S]):
         self.unpublished: deque[Unpublished] = deque()
         self.last_offset = -1
         self.own_seq = 0
+        self._owes_tick = False
         self._clock = clock
         self._changed: asyncio.Future[None] | None = None
         self._own: Written | None = None
@@ -66,9 +67,21 @@ class Follower(Generic[S]):
             self.hold(record, entry.value, own.published if own is not None else None)
             if record.owner == self.ownership.owner:
                 self.own_seq = record.seq
+            # Also a claim does: time stands still in it, so it says nothing of its own age.
+            self._owes_tick = all(i.offset is not None for i in record.inputs)
             self.ownership.on_record(record.owner, self._clock.steady_s())
         self.wake()
         return record
+
+    def owed(self, now_s: float) -> bool:
+        """Whether a record is due though no input waits: effects are not out, no tick came after the last inputs, or a timer has run out.
+
+        Time is the journal's own, carried on by the steady clock: what a wrong clock says makes nobody stand in.
+        """
+        if self.unpublished or self._owes_tick:
+            return True
+        wake_ms = self.machine.wakes_ms(self.folded.state, self.folded.now_ms)
+        return wake_ms is not None and wake_ms <= self.folded.now_ms + 1000 * (now_s - self.ownership.heard_at_s)
 
     def expect(self, own: Written) -> None:
         """This process appends these bytes now: it has read them already."""
