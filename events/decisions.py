@@ -181,6 +181,20 @@ class NodeGivenUp(Event, type="trainhouse.decision.node-given-up.v1"):
     reason: str
 
 
+class NodeForgotten(Event, type="trainhouse.decision.node-forgotten.v1"):
+    """A node that was lost for long and that nothing names left the state; its place is given to the next new node.
+
+    One of that name that registers later is a new node. `public_key`: the key stays bound to the name.
+    """
+
+    node_id: NodeId
+    pool: PoolName
+    boot_id: str
+    public_key: str = Field("", max_length=64)
+    lost_at_ms: int
+    at_ms: int
+
+
 class TrustChanged(Event, type="trainhouse.decision.trust-changed.v1"):
     """All that is held against a node now."""
 

@@ -55,7 +55,7 @@ class Recovery(Model):
     A retry waits `backoff_s`, doubled for each attempt in a row that got nowhere, `max_backoff_s` at most. An unknown failure that comes
     `same_failures` times with the same fingerprint counts as the job's own. `prefer_same_nodes`: a restart goes where its warm processes
     are, if those nodes are healthy. Survivors may take `survivors_save_s` to save before a restart. A degraded device is left within
-    `move_deadline_s`.
+    `move_deadline_s`. A node that was lost for `forget_after_h` and that nothing names is forgotten, unless a person closed it.
     """
 
     backoff_s: float = Field(0.5, ge=0, le=3600)
@@ -64,6 +64,7 @@ class Recovery(Model):
     prefer_same_nodes: bool = True
     survivors_save_s: float = Field(30.0, ge=0, le=3600)
     move_deadline_s: float = Field(120.0, ge=0, le=86_400)
+    forget_after_h: float = Field(168.0, gt=0, le=24 * 3650)
 
 
 class BlameRule(Model):

@@ -145,7 +145,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         NODE_KEYS,
         "pool and node",
-        "NodeKeyed: the public key of each node",
+        "NodeKeyed: the public key of each node; NodeForgotten: one that is gone for good",
         compacted=True,
         single_partition=True,
         # The keys of before stay for as long as there are records that they signed: tables that are built anew show those too.
@@ -154,7 +154,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         VERDICTS,
         "node or job",
-        "the detector's verdicts; NodeRestricted, NodeNoticed, NodeProbed, FailureBlamed",
+        "the detector's verdicts; NodeForgotten, NodeRestricted, NodeNoticed, NodeProbed, FailureBlamed",
     ),
     Topic(METRICS, "job", "StepMetrics of ranks, many points in one record, signed by their node", retention_days=3),
     Topic(TRACKED_METRICS, "job", "StepMetrics that clients log, by the gateway or an import", retention_days=3),

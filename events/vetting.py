@@ -13,6 +13,7 @@ from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFail
 from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import CheckpointCompleted
 from trainhouse.events.codec import Headers, decode
+from trainhouse.events.decisions import NodeForgotten
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.node import NodeHeartbeat, NodeKeyed, NodeNoticed, NodeProbed, NodeRegistered
 from trainhouse.events.signing import Signature
@@ -63,8 +64,8 @@ class Known:
     of_job: Mapping[str, KeySet]
 
 
-def keys_told(records: Iterable[tuple[bytes | None, Headers]]) -> Iterator[NodeKeyed]:
-    """The keys of nodes that records tell, in their order; what cannot be read tells none."""
+def keys_told(records: Iterable[tuple[bytes | None, Headers]]) -> Iterator[NodeKeyed | NodeForgotten]:
+    """The keys of nodes on their topic, and which nodes are forgotten, in order; passes over what cannot be read."""
     for value, headers in records:
         if value is None:
             continue
@@ -72,7 +73,7 @@ def keys_told(records: Iterable[tuple[bytes | None, Headers]]) -> Iterator[NodeK
             event = decode(value, headers).event
         except InvalidEvent:
             continue
-        if isinstance(event, NodeKeyed):
+        if isinstance(event, NodeKeyed | NodeForgotten):
             yield event
 
 

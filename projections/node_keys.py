@@ -12,12 +12,13 @@ from bisect import bisect_right
 
 import structlog
 
+from trainhouse.events.decisions import NodeForgotten
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import TO_END, consumer, read_to_end, watermarks
 from trainhouse.events.node import NodeHeartbeat, NodeKeyed
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.signing import Signature, signature_of
-from trainhouse.events.topics import HEARTBEATS, NODE_KEYS
+from trainhouse.events.topics import DAY_MS, DEFAULT_DAYS, HEARTBEATS, NODE_KEYS
 from trainhouse.events.vetting import Known, VettingRules, key_that_counts, keys_told, refusal
 from trainhouse.projections.reader import PATIENCE, PROJECTOR_GROUP, record_of
 from trainhouse.projections.record import Record
@@ -37,10 +38,25 @@ class NodeKeys:
         self._rules = VettingRules(required)
         # By node and pool, by time: from then on that key was the node's; an empty one was none.
         self._keys: dict[str, dict[str, list[tuple[int, str]]]] = {}
+        # Forgotten nodes by pool and name, and since when, the oldest first: their keys count for as long as there are records of them.
+        self._forgotten: dict[tuple[str, str], int] = {}
+
+    def forget(self, event: NodeForgotten, at_ms: int | None = None) -> None:
+        """A node is forgotten; its keys go with the last records that they may have signed."""
+        now_ms, name = event.at_ms if at_ms is None else at_ms, (str(event.pool), str(event.node_id))
+        self._forgotten.pop(name, None)
+        self._forgotten[name] = now_ms
+        while self._forgotten and (oldest := next(iter(self._forgotten.items())))[1] < now_ms - DEFAULT_DAYS * DAY_MS:
+            (pool, node_id), _ = oldest
+            del self._forgotten[pool, node_id]
+            self._keys.get(node_id, {}).pop(pool, None)
+            if not self._keys.get(node_id, {"": []}):
+                del self._keys[node_id]
 
     def note(self, event: NodeKeyed, at_ms: int | None = None) -> None:
         """From that time on this counts too: the brokers', where it is known, since they date what is signed as well."""
         pools = self._keys.setdefault(event.node_id, {})
+        self._forgotten.pop((str(event.pool), str(event.node_id)), None)
         times, new = pools.get(event.pool, []), (event.at_ms if at_ms is None else at_ms, event.public_key)
         if new not in times and _at(times, new[0]) != event.public_key:
             # Replaced as a whole: others look at the list meanwhile.
@@ -130,6 +146,9 @@ class KafkaNodeKeys(NodeKeys):
                 for message in read_to_end(self._reader, NODE_KEYS, [0], starts={0: max(0, self._end)}, reached=reached):
                     record = record_of(message)
                     for event in keys_told([(record.value, record.headers)]):
-                        self.note(event, record.timestamp_ms)
+                        if isinstance(event, NodeForgotten):
+                            self.forget(event, record.timestamp_ms)
+                        else:
+                            self.note(event, record.timestamp_ms)
                 self._end = reached[0]
             return self._end >= end

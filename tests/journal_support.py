@@ -35,6 +35,7 @@ class CountingMachine:
     name = "counting"
     decide_version = 1
     fold_version = 1
+    passing: tuple[type[Event], ...] = ()
 
     def initial(self, partition: int) -> Counts:
         return Counts()
@@ -69,6 +70,9 @@ class CountingMachine:
 
     def condition(self, state: Counts) -> Condition:
         return Condition((PoolName("counted"),), "the policy is broken" if state.frozen else "")
+
+    def wakes_ms(self, state: Counts, after_ms: int) -> int | None:
+        return None
 
     def dump(self, state: Counts) -> bytes:
         value = {"counts": state.counts, "ticks": state.ticks, "frozen": state.frozen}

@@ -19,6 +19,8 @@ from trainhouse.events import GangAllocated, decode, topics
 from trainhouse.events.kafka import consumer, watermarks
 from trainhouse.events.settings import KafkaSettings
 
+MOST_BACK = 20
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -57,7 +59,9 @@ class Watch:
         self._reader = consumer(self.settings, group="takeover", log_level=0)
         places = [TopicPartition(name, self.partition) for name in (topics.DECISIONS, topics.ALLOCATIONS)]
         for place in places:
-            place.offset = watermarks(self._reader, place.topic, place.partition)[1]
+            low, place.offset = watermarks(self._reader, place.topic, place.partition)
+            if place.topic == topics.DECISIONS:
+                place.offset = max(low, place.offset - MOST_BACK)  # an idle owner may write nothing for two minutes
         self._reader.assign(places)
 
     def close(self) -> None:
@@ -71,13 +75,13 @@ class Watch:
                 self._take(message, time.time())
 
     def decider(self) -> Seen:
-        """Whose record counted last, once one has come in the last second."""
-        return until(lambda: self.newest(after_s=time.time() - 1.0), "nobody decides", timeout_s=60, every_s=0)
+        """Whose record counted last, once nothing more has come for a second."""
+        return until(lambda: self.newest(before_s=time.time() - 1.0), "nobody decides", timeout_s=60, every_s=0)
 
-    def newest(self, after_s: float) -> Seen | None:
-        """The newest record if it was read after that."""
+    def newest(self, before_s: float) -> Seen | None:
+        """The newest record if it was read before that."""
         self.listen()
-        return self.records[-1] if self.records and self.records[-1].at_s > after_s else None
+        return self.records[-1] if self.records and self.records[-1].at_s < before_s else None
 
     def measure(self, kill: Callable[[int], None], submit: Callable[[], str], timeout_s: float = 90.0) -> Takeover:
         """Kills the process that decides, submits a job, and times who comes after. Blocks."""

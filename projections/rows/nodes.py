@@ -6,6 +6,7 @@ Holds: of each kind of fact the newest by time stays.
 from collections.abc import Iterator
 from typing import Any
 
+from trainhouse.events.decisions import NodeForgotten
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.node import NodeHeartbeat, NodeLost, NodeRegistered, NodeSuspected, RankState
 from trainhouse.projections.record import Record, Row, clamp_ms, event_ms
@@ -25,7 +26,7 @@ _BLANK: dict[str, Any] = {
     "isolation": "",
 }
 
-NodeEvent = NodeRegistered | NodeHeartbeat | NodeSuspected | NodeLost
+NodeEvent = NodeRegistered | NodeHeartbeat | NodeSuspected | NodeLost | NodeForgotten
 
 
 def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
@@ -59,6 +60,8 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
         yield _fact(event, "suspected", clamp_ms(event.at_ms), silent_s=event.silent_s)
     elif isinstance(event, NodeLost):
         yield _fact(event, "lost", clamp_ms(event.at_ms), incarnation=event.incarnation, silent_s=event.silent_s, reason=event.evidence)
+    elif isinstance(event, NodeForgotten):
+        yield _fact(event, "forgotten", clamp_ms(event.at_ms))
 
 
 def _fact(event: NodeEvent, fact: str, at: int, **values: Any) -> Row:

@@ -3,6 +3,7 @@
 from functools import singledispatch
 
 from trainhouse.events.base import Event
+from trainhouse.events.decisions import NodeForgotten
 from trainhouse.events.node import NodeNoticed, NodeProbed, SignatureRefused
 from trainhouse.events.pool import NodeRestricted, Restriction
 from trainhouse.events.repair import HaltFault, PartitionHalted
@@ -26,6 +27,12 @@ def verdict_line(event: Event) -> str:
 @verdict_line.register
 def _(event: NodeNoticed) -> str:
     return f"node {event.node_id} was told by {event.source} that it goes away: {event.reason or 'no reason given'}"
+
+
+@verdict_line.register
+def _(event: NodeForgotten) -> str:
+    days = (event.at_ms - event.lost_at_ms) / 86_400_000
+    return f"node {event.node_id} is forgotten: lost for {days:.1f} days; if it registers again, it is a new node"
 
 
 @verdict_line.register

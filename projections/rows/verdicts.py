@@ -6,6 +6,7 @@ Holds: the same columns for every type, so that a rule of alerts sees the same r
 from collections.abc import Iterator
 from typing import Any
 
+from trainhouse.events.decisions import NodeForgotten
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.node import NodeLost, NodeNoticed, NodeProbed, NodeSuspected, SignatureRefused
 from trainhouse.events.pool import NodeRestricted
@@ -24,8 +25,11 @@ from trainhouse.projections.record import Record, Row, clamp_ms, optional_ms
 from trainhouse.projections.rows.summary import summarize
 
 TABLE = "verdicts_rows"
-VerdictEvent = NodeSuspected | NodeLost | NodeRestricted | NodeNoticed | NodeProbed | SignatureRefused | PartitionHalted | Verdict
-TYPES = (NodeSuspected, NodeLost, NodeRestricted, NodeNoticed, NodeProbed, SignatureRefused, PartitionHalted, Verdict)
+_OF_NODES = (NodeSuspected, NodeLost, NodeForgotten, NodeRestricted, NodeNoticed, NodeProbed, SignatureRefused)
+VerdictEvent = (
+    NodeSuspected | NodeLost | NodeForgotten | NodeRestricted | NodeNoticed | NodeProbed | SignatureRefused | PartitionHalted | Verdict
+)
+TYPES = (*_OF_NODES, PartitionHalted, Verdict)
 
 _TEXTS = ("pool", "job_id", "node_id", "boot_id", "device_id", "category", "rule", "fingerprint", "shard", "fault", "restriction", "source")
 _NUMBERS = ("attempt", "epoch", "rank", "step", "lost_steps")

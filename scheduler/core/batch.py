@@ -124,9 +124,12 @@ class Proposer(Generic[S]):
         *,
         tick: bool,
         limits: Limits | None = None,
+        must: bool = True,
     ) -> Written | None:
-        """The next record, or None when nothing waits, or only a tick that fails while placement is frozen already. It may hold a
-        prefix of `waiting` only.
+        """The next record, or None when nothing waits. It may hold a prefix of `waiting` only.
+
+        Without `must` there is none either where a tick alone decides nothing that counts (time passes without records), or fails while
+        placement is frozen already.
 
         Raises BrokenInvariant on a gap.
         """
@@ -137,11 +140,15 @@ class Proposer(Generic[S]):
         while True:
             try:
                 record = self._decided(folded, now_ms, batch, published_up_to, tick)
+                if not batch and not must and all(isinstance(d, self.machine.passing) for d in record.decisions):
+                    return None
                 return self._written(folded, record)
             except SchedulingFailed as failed:
                 return self._frozen(folded, now_ms, failed, published_up_to)
             except Exception as raised:
                 error: Exception = raised
+            if not batch and not must and self.stuck(folded):
+                return None
             if not batch:
                 return self._frozen(folded, now_ms, error, published_up_to)
             if tick:
@@ -177,10 +184,14 @@ class Proposer(Generic[S]):
         raw = JournaledInput(poison.offset, None, poison.value or b"")
         return self._written(folded, self._record(folded, now_ms, (raw,), (refusal,), published_up_to))
 
-    def _frozen(self, folded: Folded[S], now_ms: int, error: Exception, published_up_to: int) -> Written | None:
-        if folded.frozen_version == self.machine.decide_version:
+    def stuck(self, folded: Folded[S]) -> bool:
+        """Whether ticks fail although placement is frozen: no tick is owed then."""
+        return folded.frozen_version == self.machine.decide_version
+
+    def _frozen(self, folded: Folded[S], now_ms: int, error: Exception, published_up_to: int) -> Written:
+        if self.stuck(folded):
             # It raises although placement is frozen: time stands still for the machine, inputs go on, until other code decides.
-            return None
+            return self.claim(folded, published_up_to)
         freeze = PlacementFrozen(reason=_told("", error), decide_version=self.machine.decide_version)
         return self._written(folded, self._record(folded, now_ms, (), (freeze,), published_up_to))
 

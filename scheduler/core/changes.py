@@ -118,9 +118,13 @@ def on_quarantine(draft: Draft, envelope: Envelope) -> None:
 def on_forget_key(draft: Draft, envelope: Envelope) -> None:
     """Lets the next key with which a node registers speak for it."""
     event = _of(envelope, ForgetNodeKey)
-    node = _node(draft, envelope, event.pool, event.node_id)
-    if node is not None and node.public_key:
-        draft.emit(NodeKeyed(node_id=node.node_id, pool=node.pool, user=event.user, reason=event.reason, at_ms=draft.now_ms))
+    if event.node_id not in draft.state.nodes and draft.state.kept_keys.is_of_pool(event.node_id, event.pool):
+        bound = True  # the node itself is forgotten
+    else:
+        node = _node(draft, envelope, event.pool, event.node_id)
+        bound = node is not None and bool(node.public_key)
+    if bound:
+        draft.emit(NodeKeyed(node_id=event.node_id, pool=event.pool, user=event.user, reason=event.reason, at_ms=draft.now_ms))
 
 
 def _restrict(draft: Draft, node: Node, to: Restriction, reason: str, by: str, deadline_ms: int | None = None) -> None:

@@ -81,6 +81,7 @@ class DirectoryMachine:
     name = "directory"
     decide_version = 5
     fold_version = 3
+    passing: tuple[type[Event], ...] = ()
 
     def __init__(self, control_partitions: int = 1024) -> None:
         self._control_partitions = control_partitions
@@ -88,6 +89,12 @@ class DirectoryMachine:
     def initial(self, partition: int) -> DirectoryState:
         """No pools, no jobs."""
         return DirectoryState(partition)
+
+    def wakes_ms(self, state: DirectoryState, after_ms: int) -> int | None:
+        """When the next early request is given up."""
+        oldest = next(iter(state.held.values()), None)
+        due_ms = oldest.since_ms + HELD_FOR_MS if oldest is not None else 0
+        return due_ms if due_ms > after_ms else None
 
     def decide(self, state: DirectoryState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
         """Decisions for a batch. Raises UnexpectedInput on an event that admission does not carry."""

@@ -25,7 +25,7 @@ from trainhouse.events import (
     PoolCreated,
     topics,
 )
-from trainhouse.events.decisions import NodeJoined
+from trainhouse.events.decisions import NodeForgotten, NodeJoined
 from trainhouse.events.journal import PlacementFrozen
 from trainhouse.events.pool import StartReserved, StartUnreserved
 from trainhouse.scheduler.core.machine import OWN_PARTITION, Effect
@@ -61,6 +61,11 @@ def effects_of(seq: int, now_ms: int, decisions: Iterable[Event]) -> Iterator[Ef
                 yield _key_of(keyed, seq, place)
             case NodeKeyed():
                 yield _key_of(decision, seq, place)
+            case NodeForgotten():
+                forgotten = f"{decision.node_id}:forgotten:{seq}.{place}"
+                yield Effect(topics.VERDICTS, decision.node_id, decision, forgotten)
+                if decision.public_key:
+                    yield Effect(topics.NODE_KEYS, f"{decision.pool}/{decision.node_id}", decision, forgotten)
             case NodeRestricted():
                 yield Effect(topics.VERDICTS, decision.node_id, decision, f"{decision.node_id}:restricted:{seq}.{place}")
             case NodeNoticed() | NodeProbed():

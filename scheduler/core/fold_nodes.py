@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from trainhouse.events import Event, NodeDesiredState, NodeKeyed, NodeNoticed, NodeOrders
-from trainhouse.events.decisions import DevicesFreed, NodeGivenUp, NodeJoined, TrustChanged
+from trainhouse.events.decisions import DevicesFreed, NodeForgotten, NodeGivenUp, NodeJoined, TrustChanged
 from trainhouse.events.pool import NodeRestricted
 from trainhouse.scheduler.core.records import Node, NodeHealth
 from trainhouse.scheduler.core.state import ScheduleState
@@ -29,10 +29,13 @@ def _joined(state: ScheduleState, now_ms: int, d: NodeJoined) -> None:
     state.pools[d.pool] = replace(pool, grown_at_ms=grown, judged=False)
     fields = {name: getattr(d, name) for name in NodeJoined.model_fields}
     if old is None:
-        joined = Node(**fields, index=len(state.nodes))
+        joined = Node(**fields, index=state.next_index())
     else:
         same_start = (old.boot_id, old.incarnation) == (d.boot_id, d.incarnation)
-        joined = old.model_copy(update=fields | {"health": NodeHealth.UP, "notice": old.notice if same_start else None})
+        more = {"health": NodeHealth.UP, "lost_at_ms": None, "notice": old.notice if same_start else None}
+        joined = old.model_copy(update=fields | more)
+    if d.public_key:
+        state.kept_keys.drop(d.node_id)
     state.put_node(joined, now_ms)
 
 
@@ -48,14 +51,23 @@ def _ordered(state: ScheduleState, now_ms: int, d: NodeOrders) -> None:
 
 
 def _given_up(state: ScheduleState, now_ms: int, d: NodeGivenUp) -> None:
-    state.put_node(state.node(d.node_id).model_copy(update={"health": NodeHealth.LOST}), now_ms)
+    state.put_node(state.node(d.node_id).model_copy(update={"health": NodeHealth.LOST, "lost_at_ms": now_ms}), now_ms)
 
 
 def _noticed(state: ScheduleState, now_ms: int, d: NodeNoticed) -> None:
     state.put_node(state.node(d.node_id).model_copy(update={"notice": d}), now_ms)
 
 
+def _forgotten(state: ScheduleState, now_ms: int, d: NodeForgotten) -> None:
+    if d.public_key:
+        state.kept_keys.put(d.node_id, d.pool, d.public_key)
+    state.drop_node(d.node_id, now_ms)
+
+
 def _keyed(state: ScheduleState, now_ms: int, d: NodeKeyed) -> None:
+    if d.node_id not in state.nodes:
+        state.kept_keys.drop(d.node_id)
+        return
     state.put_node(state.node(d.node_id).model_copy(update={"public_key": d.public_key}), now_ms)
 
 
@@ -74,6 +86,7 @@ NODE_STEPS: Final[dict[type[Event], Callable[[ScheduleState, int, Any], None]]] 
     NodeDesiredState: _desired,
     NodeOrders: _ordered,
     NodeGivenUp: _given_up,
+    NodeForgotten: _forgotten,
     NodeKeyed: _keyed,
     NodeNoticed: _noticed,
     TrustChanged: _trust,

@@ -1,7 +1,8 @@
 """Gangs that their pool could never hold: refused early, with the numbers.
 
-Holds: a pool that got a new device within POOL_SETTLES_MS, or never had one, is still being built: nobody is refused for what it has. Lost
-and closed nodes count as the pool's. A team's limit refuses at submission only, since a policy may change while a job waits.
+Holds: a pool that got a new device within POOL_SETTLES_MS, or has none, is still being built: nobody is refused for what it has. Lost
+and closed nodes count as the pool's, forgotten ones do not. A team's limit refuses at submission only, since a policy may change while a
+job waits.
 """
 
 from typing import Final
@@ -57,6 +58,8 @@ def judge_waiting(draft: Draft, pool: str) -> None:
 def settled(draft: Draft, pool: str) -> bool:
     """Whether a pool has had its nodes for a while."""
     grown_at_ms = draft.state.pool(pool).grown_at_ms
+    if pool not in draft.state.nodes_of_pool:
+        return False
     return grown_at_ms is not None and draft.now_ms - grown_at_ms >= POOL_SETTLES_MS
 
 

@@ -109,6 +109,7 @@ def fold_record(machine: Machine[S], folded: Folded[S], record: JournalRecord, h
     state = folded.state
     if inputs or decisions:
         state = machine.fold(state, record.now_ms, inputs, decisions)
+    ticked = any(i.offset is None for i in record.inputs)
     froze = not record.inputs and any(isinstance(d, PlacementFrozen) for d in decisions)
     return replace(
         folded,
@@ -118,7 +119,7 @@ def fold_record(machine: Machine[S], folded: Folded[S], record: JournalRecord, h
         now_ms=max(folded.now_ms, record.now_ms),
         published_up_to=max(folded.published_up_to, record.published_up_to),
         last_hash=hash_,
-        frozen_version=record.decide_version if froze else folded.frozen_version,
+        frozen_version=record.decide_version if froze else 0 if ticked else folded.frozen_version,
     )
 
 

@@ -53,6 +53,8 @@ class Machine(Protocol[S]):
     name: str
     decide_version: int
     fold_version: int
+    passing: tuple[type[Event], ...]
+    """Decisions that a tick may make for nothing: a record of these alone need not be."""
 
     def initial(self, partition: int) -> S:
         """The state before the first record."""
@@ -68,6 +70,9 @@ class Machine(Protocol[S]):
 
     def condition(self, state: S) -> Condition:
         """What of the state a person is alerted about. Never raises, also for a state that a fold left half done."""
+
+    def wakes_ms(self, state: S, after_ms: int) -> int | None:
+        """The next time after `after_ms` at which time alone asks for a decision that must not wait; None: there is none."""
 
     def dump(self, state: S) -> bytes:
         """The state as canonical bytes (for snapshots and their hash)."""

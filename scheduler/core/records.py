@@ -4,6 +4,7 @@ Holds: equal histories give equal records; tuples are sorted where order means n
 """
 
 from enum import StrEnum
+from typing import Final
 
 from pydantic import Field
 
@@ -26,6 +27,9 @@ from trainhouse.events.decisions import Hold
 from trainhouse.events.evidence import JobFailure, Trust
 from trainhouse.events.node import AttemptRef, NodeIsolation
 from trainhouse.events.phases import Allotment, Pending, Phase, Progress, Tally
+
+TRAINHOUSE: Final = "trainhouse"
+"""By whom a node is restricted where no person asked for it."""
 
 
 class Job(Model):
@@ -89,8 +93,9 @@ class NodeHealth(StrEnum):
 class Node(Model):
     """A node as it registered last, what holds its devices, what it is closed for, and what is held against it.
 
-    `index` is its place in the order of joining. `notice`: it goes away; another start of its agent knows nothing of that any more.
-    `orders_due`: attempts that its desired state only named, whose orders go out at the next ticks.
+    `index` is its bit in masks of nodes, free for another when it is forgotten. `lost_at_ms`: since when it is lost. `notice`: it goes
+    away; another start of its agent knows nothing of that any more. `orders_due`: attempts that its desired state only named, whose
+    orders go out at the next ticks.
     """
 
     node_id: NodeId
@@ -114,6 +119,12 @@ class Node(Model):
     trust: Trust = Trust()
     public_key: str = ""
     orders_due: tuple[AttemptRef, ...] = ()
+    lost_at_ms: int | None = None
+
+    @property
+    def closed_by_person(self) -> bool:
+        """Whether it stays closed until a person opens it."""
+        return self.restriction is not Restriction.NONE and self.restricted_by != TRAINHOUSE
 
     def hold_of(self, job_id: str, epoch: int) -> Hold | None:
         """What one attempt holds here, if anything."""

@@ -30,6 +30,7 @@ from trainhouse.events import (
     RankExited,
 )
 from trainhouse.events.journal import ClockTicked
+from trainhouse.events.pool import CycleRan
 from trainhouse.scheduler.core import fleet, probes, reports, requests, verdicts
 from trainhouse.scheduler.core.changes import CHANGES
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
@@ -41,7 +42,7 @@ from trainhouse.scheduler.core.machine import Condition, Effect, Input
 from trainhouse.scheduler.core.placing import Cycle, place_waiting
 from trainhouse.scheduler.core.snapshot import Dumps, dump_schedule, load_schedule
 from trainhouse.scheduler.core.state import ScheduleState
-from trainhouse.scheduler.core.timers import on_tick
+from trainhouse.scheduler.core.timers import next_ms, on_tick
 
 _REQUESTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     JobAdmitted: requests.on_admitted,
@@ -72,7 +73,8 @@ class ScheduleMachine:
 
     name = "schedule"
     decide_version = 8
-    fold_version = 5
+    fold_version = 6
+    passing: tuple[type[Event], ...] = (CycleRan,)
 
     def __init__(self, cycle: Cycle = run_cycle) -> None:
         self._cycle = cycle
@@ -118,6 +120,10 @@ class ScheduleMachine:
         """The pools, and the reason of a freeze."""
         pools = tuple(sorted(pool.name for pool in state.pools.values()))
         return Condition(pools, state.frozen.reason if state.frozen is not None else "")
+
+    def wakes_ms(self, state: ScheduleState, after_ms: int) -> int | None:
+        """The next limit, deadline, self test, end of a pause, held start or forgetting."""
+        return next_ms(state, after_ms)
 
     def dump(self, state: ScheduleState) -> bytes:
         """Canonical JSON."""

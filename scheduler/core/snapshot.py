@@ -15,6 +15,7 @@ from trainhouse.events.pool import DevicesClaimed, StartReserved
 from trainhouse.scheduler.core.cluster.mix import Mix, Usual
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.errors import BrokenInvariant
+from trainhouse.scheduler.core.kept_keys import KeptKeys
 from trainhouse.scheduler.core.queue.estimates import Estimates
 from trainhouse.scheduler.core.records import Job, Node
 from trainhouse.scheduler.core.state import Freeze, Pool, ScheduleState
@@ -54,10 +55,11 @@ def dump_schedule(state: ScheduleState, dumps: Dumps) -> bytes:
             "pools": [asdict(state.pools[name]) for name in sorted(state.pools)],
             "tokens": sorted([p, *mark] for p, mark in state.tokens.items()),
             "jobs": dumps.of(state.partition, "jobs", state.jobs, sorted(state.jobs)),
-            "nodes": dumps.of(state.partition, "nodes", state.nodes, state.names),
+            "nodes": dumps.of(state.partition, "nodes", state.nodes, filter(None, state.names)),
             "claims": [_plain(state.claims[j]) for j in sorted(state.claims)],
             "reservations": [_plain(state.reservations[j]) for j in sorted(state.reservations)],
             "book": _dump_book(state.book),
+            **({"kept_keys": state.kept_keys.rows()} if len(state.kept_keys) else {}),
         },
         option=orjson.OPT_SORT_KEYS,
     )
@@ -74,6 +76,8 @@ def load_schedule(data: bytes) -> ScheduleState:
     for node in raw["nodes"]:
         state.put_node(read_stored(Node, node), 0)
     _load_book(state.book, raw["book"])
+    state.kept_keys = KeptKeys(raw.get("kept_keys", ""))
+    state.index_forgetting()
     for job in raw["jobs"]:
         state.restore_job(read_stored(Job, job))
     for claim in raw["claims"]:

@@ -5,6 +5,7 @@ The book after any history is what `snapshot` makes of the records of it.
 Never: decides.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +21,8 @@ from trainhouse.scheduler.core.cycle.entries import Running, Waiting
 from trainhouse.scheduler.core.demand import shape_of
 from trainhouse.scheduler.core.due import due_ms
 from trainhouse.scheduler.core.errors import BrokenInvariant
-from trainhouse.scheduler.core.records import Job, Node
+from trainhouse.scheduler.core.kept_keys import KeptKeys
+from trainhouse.scheduler.core.records import Job, Node, NodeHealth
 from trainhouse.scheduler.core.supply import free_of, is_of_same_registration, is_open, positions, shut_of, slots_of
 
 
@@ -61,11 +63,14 @@ class ScheduleState:
     frozen: Freeze | None = None
     claims: dict[str, DevicesClaimed] = field(default_factory=dict)
     reservations: dict[str, StartReserved] = field(default_factory=dict)
+    kept_keys: KeptKeys = field(default_factory=KeptKeys)  # of nodes that were forgotten
     book: Book = field(default_factory=Book)
     # Indexes, rebuilt from the above by load.
     active: dict[str, int] = field(default_factory=dict)  # jobs with devices, and when time next asks for something about them
     nodes_of_pool: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    names: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)  # by index; empty where a node was forgotten
+    vacant: list[int] = field(default_factory=list)  # indexes without a node, sorted: the next new node gets the lowest
+    forgetting: dict[str, int] = field(default_factory=dict)  # lost nodes that no person closed, and when they are forgotten
     probing: dict[str, int] = field(default_factory=dict)  # nodes whose self test is due, and when
     nodes_by_key: dict[str, frozenset[str]] = field(default_factory=dict)  # by public key
     ordering: dict[str, None] = field(default_factory=dict)  # nodes that wait for orders which their desired state only named
@@ -84,6 +89,9 @@ class ScheduleState:
             active=dict(self.active),
             nodes_of_pool=dict(self.nodes_of_pool),
             names=list(self.names),
+            vacant=list(self.vacant),
+            forgetting=dict(self.forgetting),
+            kept_keys=self.kept_keys.fork(),
             probing=dict(self.probing),
             ordering=dict(self.ordering),
             nodes_by_key=dict(self.nodes_by_key),
@@ -156,7 +164,8 @@ class ScheduleState:
     def _mask(self, node_ids: tuple[str, ...]) -> int:
         mask = 0
         for node_id in node_ids:
-            mask |= 1 << self.nodes[node_id].index
+            node = self.nodes.get(node_id)
+            mask |= 1 << node.index if node is not None else 0
         return mask
 
     def _placement(self, job: Job, allotment: Allotment, known: Running | None) -> Placement:
@@ -204,12 +213,14 @@ class ScheduleState:
         self.pools[pool] = replace(self.pool(pool), policy_version=version, judged=False)
         before = self.book.policy(pool)
         self.book.set_policy(pool, policy, now_ms)
+        if policy.failures.recovery != before.failures.recovery:
+            self.index_forgetting()
         if (policy.run_times, policy.topology, policy.isolation) != (before.run_times, before.topology, before.isolation):
             for job_id in sorted(j for j, job in self.jobs.items() if job.pool == pool):
                 self.put_job(self.jobs[job_id], now_ms)
 
     def put_node(self, node: Node, now_ms: int) -> None:
-        """Adds or replaces a node; a new one's index must be the number of nodes before it."""
+        """Adds or replaces a node; a new one's index must be vacant."""
         old = self.nodes.get(node.node_id)
         if old is None or old.pool != node.pool:
             self._index_pool(old, node)
@@ -223,8 +234,9 @@ class ScheduleState:
             self.ordering[node.node_id] = None
         else:
             self.ordering.pop(node.node_id, None)
+        self._index_lost(node)
         if old is None:
-            self.names.append(node.node_id)
+            self._take_index(node)
         told_anew = old is None or not is_of_same_registration(old, node)
         if old is None or told_anew or is_open(old) != is_open(node):
             self.book.put_node(slots_of(node))
@@ -234,6 +246,46 @@ class ScheduleState:
         self.book.marks.change(str(node.pool))
         if old is not None and told_anew and positions(old) != positions(node):
             self._find_again(node, now_ms)
+
+    def drop_node(self, node_id: str, now_ms: int) -> None:
+        """Removes a node that nothing names; its index is vacant from then on."""
+        node = self.nodes[node_id]
+        self._index_key(node.public_key, node.model_copy(update={"public_key": ""}))
+        del self.nodes[node_id]
+        self._leave_pool(node)
+        for index in (self.probing, self.ordering, self.forgetting):
+            index.pop(node_id, None)
+        self.names[node.index] = ""
+        insort(self.vacant, node.index)
+        self.book.drop_node(node.index)
+        # A bit that a waiting job prefers, or avoids, would be that of another node.
+        for job_id in sorted(j for j, job in self.jobs.items() if node_id in job.prefer_nodes or node_id in job.avoid_nodes):
+            job = self.jobs[job_id]
+            fields = {name: tuple(n for n in getattr(job, name) if n != node_id) for name in ("prefer_nodes", "avoid_nodes")}
+            self.put_job(job.model_copy(update=fields), now_ms)
+
+    def next_index(self) -> int:
+        """The index of the next new node: the lowest that is vacant."""
+        return self.vacant[0] if self.vacant else len(self.names)
+
+    def _take_index(self, node: Node) -> None:
+        while len(self.names) <= node.index:
+            self.vacant.append(len(self.names))
+            self.names.append("")
+        self.vacant.remove(node.index)
+        self.names[node.index] = node.node_id
+
+    def index_forgetting(self) -> None:
+        """Works out anew when lost nodes are forgotten: a policy says after how long."""
+        for node in self.nodes.values():
+            self._index_lost(node)
+
+    def _index_lost(self, node: Node) -> None:
+        if node.health is NodeHealth.LOST and node.lost_at_ms is not None and not node.closed_by_person:
+            after_h = self.book.policy(node.pool).failures.recovery.forget_after_h
+            self.forgetting[node.node_id] = node.lost_at_ms + round(after_h * 3_600_000)
+        else:
+            self.forgetting.pop(node.node_id, None)
 
     def _index_key(self, before: str, node: Node) -> None:
         if before == node.public_key:
@@ -247,8 +299,16 @@ class ScheduleState:
 
     def _index_pool(self, old: Node | None, node: Node) -> None:
         if old is not None:
-            self.nodes_of_pool[old.pool] = tuple(n for n in self.nodes_of_pool[old.pool] if n != node.node_id)
-        self.nodes_of_pool[node.pool] = tuple(sorted((*self.nodes_of_pool.get(node.pool, ()), node.node_id)))
+            self._leave_pool(old)
+        inside = self.nodes_of_pool.get(node.pool, ())
+        at = bisect_left(inside, node.node_id)
+        self.nodes_of_pool[node.pool] = (*inside[:at], node.node_id, *inside[at:])
+
+    def _leave_pool(self, node: Node) -> None:
+        inside = self.nodes_of_pool.pop(node.pool)
+        at = bisect_left(inside, node.node_id)
+        if len(inside) > 1:
+            self.nodes_of_pool[node.pool] = inside[:at] + inside[at + 1 :]
 
     def _find_again(self, node: Node, now_ms: int) -> None:
         """A node tells its devices in another order, or other ones: what is placed there has other positions."""

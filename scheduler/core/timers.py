@@ -1,23 +1,42 @@
 """What happens because time went by, on a tick: limits of run time, saves that take too long, ends that nobody explained, self
-tests of nodes.
+tests of nodes, nodes that are forgotten.
 
 Holds: a pass looks only at jobs with devices, and at nodes, whose time has come; what is due is handled in order of their ids.
 """
 
+from itertools import chain
 from typing import Final
 
 from trainhouse.events import NodePlacement
 from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Running, StopCause, StopKind, Stopping
-from trainhouse.scheduler.core import fleet, probes
+from trainhouse.scheduler.core import fleet, forgetting, probes
 from trainhouse.scheduler.core.draft import Draft
-from trainhouse.scheduler.core.due import EXIT_REPORT_MS, QUIET_START_MS
+from trainhouse.scheduler.core.due import EXIT_REPORT_MS, NEVER_MS, QUIET_START_MS
 from trainhouse.scheduler.core.evidence import note_unexplained
+from trainhouse.scheduler.core.impossible import POOL_SETTLES_MS
 from trainhouse.scheduler.core.leaving import ask_to_leave
 from trainhouse.scheduler.core.life import REMIND_MS, release, stop
+from trainhouse.scheduler.core.placing import RETRY_FROZEN_MS
 from trainhouse.scheduler.core.records import Job
 from trainhouse.scheduler.core.reports import NO_PROGRESS
+from trainhouse.scheduler.core.state import ScheduleState
 
 MIN_SAVE_MS: Final = 30_000
+
+
+def next_ms(state: ScheduleState, after_ms: int) -> int | None:
+    """The next time after `after_ms` at which something is due that no look at a pool, every few seconds, would do in time."""
+    lanes = state.book.lanes
+    times = chain(
+        state.active.values(),
+        state.probing.values(),
+        state.forgetting.values(),
+        (held.start_ms for held in state.reservations.values()),
+        (wake for pool in state.book.pools() if (wake := lanes.of(pool).next_wake_ms()) is not None),
+        (pool.grown_at_ms + POOL_SETTLES_MS for pool in state.pools.values() if not pool.judged and pool.grown_at_ms is not None),
+        (state.frozen.at_ms + RETRY_FROZEN_MS for _ in (0,) if state.frozen is not None),
+    )
+    return min((at_ms for at_ms in times if after_ms < at_ms < NEVER_MS), default=None)
 
 
 def on_tick(draft: Draft) -> None:
@@ -28,6 +47,7 @@ def on_tick(draft: Draft) -> None:
         _handle(draft, draft.state.jobs[job_id])
     probes.on_due(draft)
     fleet.give_orders(draft)
+    forgetting.on_due(draft)
 
 
 def _is_due(job: Job, now_ms: int) -> bool:

@@ -12,9 +12,8 @@ from trainhouse.events.decisions import TrustChanged
 from trainhouse.events.evidence import MAX_BLAMES, NodeBlame, Probe, Trust
 from trainhouse.events.phases import Allotment
 from trainhouse.scheduler.core.draft import Draft
-from trainhouse.scheduler.core.records import Job, Node
+from trainhouse.scheduler.core.records import TRAINHOUSE, Job, Node
 
-TRAINHOUSE: Final = "trainhouse"
 HOUR_MS: Final = 3_600_000
 MAX_SUMMARY_CHARS: Final = 256
 MAX_TOLD: Final = 3

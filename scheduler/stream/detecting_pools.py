@@ -10,6 +10,7 @@ import structlog
 
 from trainhouse.events import DeadLetter, Event, InvalidEvent, NodeHeartbeat, NodeKeyed, NodeLost, PoolCreated, envelope_of
 from trainhouse.events.codec import HEADERS, decode, encode
+from trainhouse.events.decisions import NodeForgotten
 from trainhouse.events.pool import PolicyApplied
 from trainhouse.events.topics import CONTROL, NODE_KEYS, POLICIES, POOLS, VERDICTS
 from trainhouse.events.verdict import DeviceDegraded, GangHung
@@ -70,6 +71,11 @@ class DetectorPools:
             self._partition[event.pool] = event.partition
         elif isinstance(event, NodeKeyed):
             self._keys.setdefault(event.node_id, {})[event.pool] = event.public_key
+        elif isinstance(event, NodeForgotten):
+            # Its name is bound in the scheduler's state; here a node counts that registers again, and then its key comes again.
+            self._keys.get(event.node_id, {}).pop(event.pool, None)
+            if not self._keys.get(event.node_id, {"": ""}):
+                del self._keys[event.node_id]
         elif isinstance(event, PolicyApplied):
             self._machine.apply(event.pool, event.policy.failures.detection)
 

@@ -69,6 +69,7 @@ class Follower(Generic[S]):
         self.appended_ms = -1
         self.timed_ms = 0
         self.live = False
+        self._owes_tick = False
         self._clock = clock
         self._changed: asyncio.Future[None] | None = None
         self._own: Written | None = None
@@ -115,6 +116,8 @@ class Follower(Generic[S]):
             if record.owner == self.ownership.owner:
                 self.own_seq = record.seq
             self._note_time(record, entry.timestamp_ms, before_ms)
+            # Also a claim does: time stands still in it, so it says nothing of its own age.
+            self._owes_tick = all(i.offset is not None for i in record.inputs)
             self.ownership.on_record(record.owner, self._clock.steady_s())
         self.wake()
         return record
@@ -126,6 +129,21 @@ class Follower(Generic[S]):
         self.timed_ms = max(appended_ms, 0)
         if record.owner != self.ownership.owner:
             self.time.follow(record.now_ms, self._clock.steady_s(), live=self.live)
+
+    def owed(self, now_s: float) -> bool:
+        """Whether a record is due though no input waits: effects are not out, no tick came after the last inputs, or a timer has run out.
+
+        Time is the journal's own, carried on by the steady clock: what a wrong clock says makes nobody stand in. Where ticks fail although
+        placement is frozen, no tick is owed: another process could do no better.
+        """
+        if self.unpublished:
+            return True
+        if self.folded.frozen_version == self.machine.decide_version:
+            return False
+        if self._owes_tick:
+            return True
+        wake_ms = self.machine.wakes_ms(self.folded.state, self.folded.now_ms)
+        return wake_ms is not None and wake_ms <= self.folded.now_ms + 1000 * (now_s - self.ownership.heard_at_s)
 
     def expect(self, own: Written) -> None:
         """This process appends these bytes now: it has read them already."""

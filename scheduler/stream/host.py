@@ -95,6 +95,7 @@ class JournalHost(Generic[S]):
                 tasks.create_task(self._watch(owners))
                 tasks.create_task(self._report(owners))
                 tasks.create_task(self._reviving.run(self.followers, emptied))
+                tasks.create_task(self._watch_owed())
                 tasks.create_task(measure_lag(self._log, self._settings.input_topic, self._cursors, self._meters.lag))
         except* Exception as group:
             raise group.exceptions[0] from None
@@ -191,8 +192,8 @@ class JournalHost(Generic[S]):
 
     def _forget_the_past(self, follower: Follower[S]) -> None:
         """Records read during recovery are old: silence counts from the newest one's own time, so a restart need not wait anew."""
-        age_s = (self._clock.now_ms() - follower.folded.now_ms) / 1000
-        follower.ownership.heard_at_s = self._clock.steady_s() - min(max(age_s, 0.0), self._settings.takeover_s)
+        age_s, role = (self._clock.now_ms() - follower.folded.now_ms) / 1000, follower.ownership
+        role.heard_at_s = self._clock.steady_s() - min(max(age_s, 0.0), role.quiet_s + role.takeover_s)
 
     async def _follow(self) -> None:
         while True:
@@ -240,6 +241,30 @@ class JournalHost(Generic[S]):
                         f"the owner of {self._settings.journal}-{partition} hangs: no round in {HUNG_TURNS * WATCH_S:g} s; "
                         "a new start goes on from what the journal says"
                     )
+
+    async def _watch_owed(self) -> None:
+        """Sees whether something is owed on partitions that others decide: since the look before, or at the start since the last record."""
+        before_s = {partition: f.ownership.heard_at_s for partition, f in self.followers.items()}
+        while True:
+            still_wanted()
+            others = {p: f for p, f in self.followers.items() if not (f.ownership.assigned or f.ownership.standing_in)}
+            waits = await self._inputs_wait(others)
+            now_s = self._clock.steady_s()
+            for partition, follower in others.items():
+                follower.ownership.on_owed(waits.get(partition, False) or follower.owed(now_s), before_s.get(partition, now_s))
+            before_s = dict.fromkeys(others, now_s)
+            await asyncio.sleep(self._settings.takeover_s / 4)
+
+    async def _inputs_wait(self, followers: Mapping[int, Follower[S]]) -> dict[int, bool]:
+        """Where the input topic goes beyond the cursor; nowhere, where the brokers do not answer."""
+        if not followers:
+            return {}
+        cursors = {partition: follower.folded.cursor for partition, follower in followers.items()}
+        try:
+            ends = await self._log.ends(self._settings.input_topic, followers.keys())
+        except LogUnavailable:
+            return {}
+        return {partition: end > cursors[partition] + 1 for partition, end in ends.items()}
 
     def _cursors(self) -> dict[int, int]:
         """The last handled offset of each partition; on the way, what is read off each follower."""

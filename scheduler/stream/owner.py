@@ -1,8 +1,9 @@
 """The owner of one partition: takes inputs, decides, appends one record, waits until its own tail has folded it.
 
 Holds: state never changes here; an owner that lost the race for a seq decides again from the new state; at most one append is under way;
-a record of the owner, idle ticks included, comes at least every `idle_tick_s`; a record with inputs ends with a tick, or one follows
-soon: `TICK_PAUSE` times as long as the last one took to decide, `busy_tick_s` at most; effects wait when too many of them are not out yet.
+a record with inputs ends with a tick, or one follows soon: `TICK_PAUSE` times as long as the last one took to decide, `busy_tick_s` at
+most; effects wait when too many of them are not out yet. An idle tick is decided after each record, when a timer runs out and every
+`look_s`; it is appended if it decides anything, if something is owed (`Follower.owed`), or if no record came for `Ownership.quiet_s`.
 What fails in a reign other than the brokers stops this partition alone: its state is as the journal says, so it is tried again later.
 Never: skips an input; decides before its tail has read what its own append followed.
 """
@@ -16,6 +17,7 @@ import structlog
 
 from trainhouse.events.topics import MAX_JOURNAL_RECORD_BYTES
 from trainhouse.scheduler.core.batch import Pending, Proposer
+from trainhouse.scheduler.core.cycle.marks import RELOOK_MS
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge
 from trainhouse.scheduler.core.gate import Written
 from trainhouse.scheduler.stream.cancelling import ended, still_wanted
@@ -41,9 +43,10 @@ log_ = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often an owner ticks, waits and retries; all in seconds."""
+    """How often an owner ticks, waits and retries; all in seconds. `look_s`: time alone changes what a cycle sees (see `marks`)."""
 
     idle_tick_s: float = 0.8
+    look_s: float = RELOOK_MS / 1000
     busy_tick_s: float = 0.02
     role_check_s: float = 0.1
     fold_timeout_s: float = 15.0
@@ -82,6 +85,7 @@ class Owner(Generic[S]):
         self._limits = proposer.limits
         self._waiting: list[Pending] = []
         self._ticked_at_s = float("-inf")
+        self._looked: tuple[int, float] = (-1, float("-inf"))  # at which seq, and when
         self._owes_tick = False
         self._busy_pause_s = self._pace.busy_tick_s
         self._publishing: Publishing[S] | None = None
@@ -164,24 +168,41 @@ class Owner(Generic[S]):
         waiting = [] if blocked else [p for p in self._waiting if p.offset > folded.cursor]
         now_s = self._clock.steady_s()
         tick = now_s - self._ticked_at_s >= (self._busy_pause_s if waiting or self._owes_tick else self._pace.idle_tick_s)
+        owes_tick = self._owes_tick and not self._proposer.stuck(folded)
+        must = bool(waiting) or owes_tick or self._follower.ownership.quiet(now_s) or self._follower.owed(now_s)
+        if tick and not must and not self._looks(folded.seq, now_s):
+            await self._idled(now_s)
+            return
         published = self._publishing.advance() if self._publishing else 0
         now_ms = self._follower.time.now_ms(self._clock.steady_s())
         began_s = self._clock.steady_s()
-        proposed = self._proposer.propose(folded, now_ms, waiting, published, tick=tick, limits=self._limits)
-        if tick:
-            self._ticked_at_s = now_s
+        proposed = self._proposer.propose(folded, now_ms, waiting, published, tick=tick, limits=self._limits, must=must)
         if proposed is None:
-            self._owes_tick = False
+            if tick:
+                self._looked, self._owes_tick = (folded.seq, now_s), False
+                await self._idled(now_s)
             return
         self.trouble = ""
         record = proposed.record
         self._meters.proposed(record, self._clock.steady_s() - began_s)
         if tick:
+            self._ticked_at_s = now_s
             self._busy_pause_s = min(self._pace.busy_tick_s, max(LEAST_PAUSE_S, TICK_PAUSE * (self._clock.steady_s() - now_s)))
         # What came in is acted on at a tick alone: a proposal that had to leave its tick out must not wait for an idle one.
         self._owes_tick = bool(record.inputs) and all(i.offset is not None for i in record.inputs)
         with self._meters.append.time():
             await self._append(proposed)
+        if self._after_record is not None:
+            await self._after_record(self._follower)
+
+    def _looks(self, seq: int, now_s: float) -> bool:
+        """Whether a tick could find anything: something was folded since the last look, or time enough went by."""
+        looked_seq, looked_at_s = self._looked
+        return seq != looked_seq or now_s - looked_at_s >= self._pace.look_s
+
+    async def _idled(self, now_s: float) -> None:
+        """A tick that left no record."""
+        self._ticked_at_s = now_s
         if self._after_record is not None:
             await self._after_record(self._follower)
 

@@ -26,8 +26,8 @@ class StreamSettings(TomlSection):
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_SCHEDULER_", extra="ignore")
 
     instance: str | None = None
-    takeover_s: float = Field(2.0, gt=0.5, description="silence of a journal after which a stand-in decides")
-    snapshot_every_records: int = Field(2_000, ge=10)
+    takeover_s: float = Field(2.0, gt=0.5, description="what is owed waits so long until a stand-in decides")
+    snapshot_every_records: int = Field(2_000, ge=1)
     group_session_s: float = Field(6.0, ge=1.0)
     batch_count: int = Field(500, ge=1, le=10_000)
     log_level: str = "INFO"

@@ -44,12 +44,15 @@ class _Keys:
         self._state = state
         self._others = others
         self.new: dict[str, str] = {}
+        self.signed_by = ""
+        """The key of the record that is looked at: a forgotten node's key is known by its digest only."""
 
     def of_node(self, node_id: str) -> str:
-        if node_id in self.new:
-            return self.new[node_id]
-        node = self._state.nodes.get(node_id)
-        return node.public_key if node is not None else ""
+        return self.new[node_id] if node_id in self.new else self._in(self._state, node_id)
+
+    def _in(self, state: ScheduleState, node_id: str) -> str:
+        node = state.nodes.get(node_id)
+        return (node.public_key if node is not None else "") or state.kept_keys.key_of(node_id, self.signed_by)
 
     def speaks_for(self, node_id: str, signed_by: str) -> str:
         """The key that counts for a node's name, wherever it has one."""
@@ -82,8 +85,7 @@ class _Keys:
 
     def _elsewhere(self, node_id: str) -> set[str]:
         """The keys of that name in other partitions."""
-        found = (other.nodes.get(node_id) for other in self._others)
-        return {node.public_key for node in found if node is not None and node.public_key}
+        return {key for other in self._others if (key := self._in(other, node_id))}
 
 
 class _OfAnyNode:
@@ -106,8 +108,9 @@ def _one(rules: VettingRules, keys: _Keys, topic: str, entry: Entry, item: Pendi
     event, value = envelope.event, entry.value or b""
     node_id, job_id = str(getattr(event, "node_id", "") or ""), str(getattr(event, "job_id", "") or "")
     signature = signature_of(entry.headers)
+    keys.signed_by = signature.public_key if signature else ""
     known = Known(
-        {node_id: keys.speaks_for(node_id, signature.public_key if signature else "")} if node_id else {},
+        {node_id: keys.speaks_for(node_id, keys.signed_by)} if node_id else {},
         {job_id: keys.of_job(job_id, getattr(event, "epoch", None))} if job_id and not node_id else {},
     )
     why = refusal(rules, known, topic, value, signature, event)

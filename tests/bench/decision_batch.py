@@ -1,6 +1,7 @@
 """What one scheduling cycle costs on a full fleet: 500 gangs run, 5,000 gangs of 1..512 wait, and a few come and go before each cycle.
 
-The core alone, on a book, with backfill over everything that waits; then ten times the fleet. The policy is ours without preemption, and
+The core alone, on a book, with backfill over everything that waits; then after 100,000 nodes more came, were lost and were forgotten; then
+ten times the fleet. The policy is ours without preemption, and
 plain EASY backfill. Times are of the processor, so that neighbours on the machine do not count; the wall time is beside them.
 """
 
@@ -20,6 +21,7 @@ from trainhouse.scheduler.policies import load
 
 POOL, GPUS, TEAMS, WAITING = "main", 8, 20, 5000
 ROUNDS = 300
+NAMES, GONE_AT_ONCE = 100_000, 50
 MINUTE_MS = 60_000
 SLURM = "reported, not run here: Slurm 22.05 at this size, main cycle 9-11 ms mean, backfill 5.3 s for 173 jobs, 48 s for 917"
 
@@ -71,6 +73,17 @@ class Stage:
         self.book.cluster.give(running.placement, running.job.shape)
         self.book.remove(running.job.job_id, self.now_ms)
 
+    def turn_over(self, names: int) -> None:
+        """So many nodes more come, are lost and are forgotten; each gets the index of one before it."""
+        first = len(self.book.cluster.layout.slots)
+        for number in range(names):
+            index = first + number % GONE_AT_ONCE
+            if number >= GONE_AT_ONCE:
+                self.book.drop_node(index)
+            self.book.put_node(NodeSlots(index, f"gone{number}", POOL, ("h100",) * GPUS, open=False))
+        for index in range(first, len(self.book.cluster.layout.slots)):
+            self.book.drop_node(index)
+
     def cycle(self) -> tuple[float, float, int]:
         """(processor seconds, wall seconds, starts) of one cycle."""
         cpu, wall = time.process_time(), time.perf_counter()
@@ -81,9 +94,10 @@ class Stage:
         return *took, len(started)
 
 
-def measure(nodes: int, running: int, policy: SchedulingPolicy) -> dict[str, float]:
-    """Milliseconds of cycles, each after three ends and as many arrivals as keep 5,000 waiting."""
+def measure(nodes: int, running: int, policy: SchedulingPolicy, names: int = 0) -> dict[str, float]:
+    """Milliseconds of cycles, each after three ends and as many arrivals as keep 5,000 waiting; `names` nodes came and went before."""
     stage = Stage(nodes, running, policy)
+    stage.turn_over(names)
     _, first_s, _ = stage.cycle()
     cpu, wall, starts, fork = [], [], 0, []
     gc.collect()
@@ -134,6 +148,11 @@ def run() -> None:
     for name, policy in policies().items():
         base = measure(1250, 500, policy)
         report.line("decision_batch", policy=name, devices=10_000, waiting=WAITING, **base, aim_p99_ms=20, peer=SLURM)
+        after = measure(1250, 500, policy, NAMES)
+        growth = after["p99_ms"] / base["p99_ms"]
+        report.line(
+            "decision_batch", policy=name, devices=10_000, waiting=WAITING, **after, names=NAMES, growth=growth, aim_growth=1.2, peer=SLURM
+        )
         large = measure(12_500, 5000, policy)
         growth = large["p99_ms"] / base["p99_ms"]
         report.line("decision_batch", policy=name, devices=100_000, waiting=WAITING, **large, growth=growth, aim_growth=5, peer=SLURM)

@@ -174,13 +174,13 @@ def record(partition: int, seq: int, at_ms: int) -> JournalRecord:
     return JournalRecord(seq=seq, now_ms=at_ms, decisions=decisions, **fields)  # type: ignore[arg-type]
 
 
-def test_half_minutes_without_a_decision_are_down_time(tables: Tables) -> None:
+def test_half_minutes_without_a_decision_for_three_minutes_are_down_time(tables: Tables) -> None:
     begin = (begun_ms() - 2 * HOUR_MS) // 30_000 * 30_000
-    moments = [begin + n * 30_000 + 1_000 for n in range(120) if not 40 <= n < 46]
+    moments = [begin + n * 30_000 + 1_000 for n in range(120) if not 40 <= n < 52]
     tables.journal(0, [record(0, seq, at_ms) for seq, at_ms in enumerate(moments, 1)])
     tables.put(topics.POOLS, [PoolCreated.model_validate({"pool": "p", "partition": 0})], begin)
     found = stands(tables, "control-plane", begin + 120 * 30_000)
-    assert (found.counted.good, found.counted.total) == (112, 118)
+    assert (found.counted.good, found.counted.total) == (111, 118), "down time begins 3 minutes after the last"
 
 
 @pytest.fixture(scope="module")

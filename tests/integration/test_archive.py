@@ -114,7 +114,7 @@ def hashes_of(out: str) -> dict[str, str]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with pytest.MonkeyPatch.context() as patched:
         # A journal is trimmed up to its newest snapshot: soon, please.
-        patched.setenv("TRAINHOUSE_SCHEDULER_SNAPSHOT_EVERY_RECORDS", "10")
+        patched.setenv("TRAINHOUSE_SCHEDULER_SNAPSHOT_EVERY_RECORDS", "1")
         patched.setenv("TRAINHOUSE_AGENT_WARM_START", "false")  # its jobs need no torch
         with running_stack(tmp_path_factory.mktemp("archive") / "data", 2) as started:
             yield Site(started)
@@ -140,12 +140,12 @@ def test_topics_are_trimmed_to_what_is_still_needed(site: Site) -> None:
     before = site.archive()
 
     def trimmed() -> Rows | None:
-        """Beyond all that was said of the jobs: the next snapshots come with a few ticks more. The audit expires by itself."""
+        """Beyond all that was said of the jobs: a snapshot comes with the next record, in 2 minutes. The audit expires by itself."""
         rows = site.archive("--trim")
         journals = [place for place in before if place[0] not in RECORDED]
         return rows if all(rows[place]["topic_begins_at"] >= before[place]["archived_to"] for place in journals) else None
 
-    site.archived = after = until(trimmed, lambda: before, every_s=2)
+    site.archived = after = until(trimmed, lambda: before, timeout_s=300, every_s=2)
     assert all(row["topic_begins_at"] <= row["archived_to"] for row in after.values())
     for journal in (DECISIONS, DIRECTORY):
         for pointer in {p.partition: p for p in snapshots_of(site.kafka, journal)}.values():

@@ -201,7 +201,7 @@ def test_a_machine_that_cannot_bear_time_still_takes_inputs() -> None:
         record = proposed(proposer, folded, n, waiting(cancel(n), first=n), 0, tick=True)
         assert not any(isinstance(d, InputRefused) for d in record.decisions)
         folded, _ = fold_bytes(machine, folded, record.encode())
-        idle = proposer.propose(folded, n, [], 0, tick=True)
+        idle = proposer.propose(folded, n, [], 0, tick=True, must=False)
         assert (idle is None) == bool(n), "it freezes once; then a tick that fails is no record"
         if idle is not None:
             folded, _ = fold_bytes(machine, folded, idle.value)
@@ -236,16 +236,31 @@ def test_effects_name_their_place_and_are_the_same_everywhere() -> None:
 
 def test_a_stand_in_waits_steps_back_and_obeys_a_fence() -> None:
     role = Ownership("me", takeover_s=2.0, heard_at_s=10.0)
-    assert not role.decides(11.9) and role.decides(12.0)
-    role.on_record("me", 12.1)
-    assert role.decides(12.2)
-    role.on_record("other", 12.3)
-    assert not role.decides(12.4)
+    assert not role.decides(70.0), "an idle owner need not append anything for two minutes"
+    role.on_owed(True, 10.5)
+    assert not role.decides(12.4) and role.decides(12.5)
+    role.on_record("me", 12.6)
+    assert role.decides(12.7)
+    role.on_record("other", 12.8)
+    assert not role.decides(12.9)
     role.on_assigned()
-    role.on_record("other", 12.5)
-    assert role.decides(12.6), "who is assigned goes on; the rule keeps it safe"
-    role.on_fenced(13.0)
-    assert not role.decides(14.9) and role.decides(15.0)
+    role.on_record("other", 13.0)
+    assert role.decides(13.1), "who is assigned goes on; the rule keeps it safe"
+    role.on_fenced(13.5)
+    assert not role.decides(15.4) and role.decides(15.5)
+    role.on_record("other", 16.0)
+    role.on_owed(False, 16.1)
+    assert not role.decides(137.9) and role.decides(138.0), "not even the record of an idle owner came"
+
+
+def test_a_stand_in_begins_only_after_what_is_owed_waited_for_the_takeover_time() -> None:
+    role = Ownership("me", takeover_s=2.0, heard_at_s=10.0)
+    role.on_owed(True, 40.0)
+    role.on_owed(True, 41.0)
+    assert not role.decides(41.9)
+    role.on_owed(False, 41.95)
+    role.on_owed(True, 42.0)
+    assert not role.decides(43.9) and role.decides(44.0)
 
 
 def test_replay_names_the_seq_and_the_field_of_one_altered_decision() -> None:

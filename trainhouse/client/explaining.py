@@ -5,6 +5,7 @@ Holds: the answer is what the scheduler's own checks say of the state that it ha
 
 from dataclasses import dataclass
 
+from trainhouse.client.clock import now_ms
 from trainhouse.events.explained import JobExplained
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.scheduler.core.explain.nodes_asked import NodeAnswer
@@ -29,7 +30,8 @@ def explained(kafka: KafkaSettings, job_id: str, at_ms: int, *, nodes: bool = Fa
     for _, folded in sorted(schedule_at(kafka, at_ms).partitions.items()):
         record = folded.state.jobs.get(job_id)
         if record is not None:
-            answer = explain_job(folded.state, job_id, min(at_ms, folded.now_ms))
+            # An idle journal has no record for up to two minutes; time passes all the same.
+            answer = explain_job(folded.state, job_id, min(at_ms, max(folded.now_ms, now_ms())))
             asked = tuple(explain_nodes(folded.state, job_id)) if nodes and answer is not None else ()
             return Explained(str(state_of(record.phase)), record.reason, answer, asked)
     return None

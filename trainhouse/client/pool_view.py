@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from trainhouse.client.clock import now_ms
 from trainhouse.client.way import Row
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def overview(kafka: "KafkaSettings", pools: Mapping[str, int]) -> list[Row]:
         now = schedule_at(kafka, partitions=sorted(set(pools.values())))
     except NoSuchMoment:
         return [{"pool": pool, "partition": pools[pool]} | EMPTY for pool in sorted(pools)]
-    found = cluster((f.state for f in now.partitions.values()), now.last_ms)
+    # An idle journal has no record for up to two minutes; time passes all the same.
+    found = cluster((f.state for f in now.partitions.values()), max(now.last_ms, now_ms()))
     rows = {row["pool"]: row for row in found["pools"]}
     return [
         rows.get(pool, {"pool": pool, "partition": pools[pool]} | EMPTY) | {"teams": [t for t in found["teams"] if t["pool"] == pool]}

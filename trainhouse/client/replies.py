@@ -56,5 +56,6 @@ def keys_of(told: Iterable[tuple[bytes | None, Headers]]) -> Keys:
     """The keys that count, by node, from all that was told of them, the oldest first."""
     found: dict[str, dict[str, str]] = {}
     for event in keys_told(told):
+        # A forgotten node's key stays bound to its name, so it still says which answers are that node's.
         found.setdefault(str(event.node_id), {})[str(event.pool)] = event.public_key
     return {node: frozenset(filter(None, of_pools.values())) for node, of_pools in found.items()}

@@ -116,6 +116,18 @@ class Cluster:
         self.layout.put(slots)
         self._enter(index)
 
+    def drop_node(self, index: int) -> None:
+        """Removes a node of which nothing is taken or claimed: there is none at its index until another is put there."""
+        if not self._mine:
+            self.layout, self._mine = self.layout.copy(), True
+        self._leave(index)
+        self.shut_devices(index, 0)
+        self.idle[index] = self.cpus_milli[index] = self.memory_free[index] = 0
+        self.shares.pop(index, None)
+        self._told.pop(index, None)
+        self.layout.drop(index)
+        self._enter(index)
+
     def set_free(
         self, node: int, devices: int, shares: Mapping[int, int] = NO_SHARES, cpus_free: float = 0.0, memory_free: int = 0
     ) -> None:

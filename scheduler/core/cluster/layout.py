@@ -70,17 +70,37 @@ class Layout:
             self.cells[slots.index] = cells
         else:
             self.cells.pop(slots.index, None)
+        self._forget_derived()
+        if old is not None and old.pool != slots.pool:
+            self._leave(old)
+        self.pools[slots.pool] = self.pools.get(slots.pool, 0) | 1 << slots.index
+        if old is None or (old.pool, old.domains, old.types) != (slots.pool, slots.domains, slots.types):
+            self._forget(slots.pool)
+
+    def drop(self, index: int) -> None:
+        """Removes a node."""
+        old = self.slots[index]
+        assert old is not None
+        self.slots[index], self.type_masks[index] = None, ()
+        self.tells_cpus &= ~(1 << index)
+        self.tells_memory &= ~(1 << index)
+        self.cells.pop(index, None)
+        self._forget_derived()
+        self._leave(old)
+
+    def _leave(self, slots: NodeSlots) -> None:
+        self.pools[slots.pool] &= ~(1 << slots.index)
+        if not self.pools[slots.pool]:
+            # As if it had never had a node: a layout that is built anew does not have it either.
+            del self.pools[slots.pool]
+        self._forget(slots.pool)
+
+    def _forget_derived(self) -> None:
         self._plans.clear()
         self._totals.clear()
         self._levels.clear()
         self.most.clear()
         self.kinds.clear()
-        if old is not None and old.pool != slots.pool:
-            self.pools[old.pool] &= ~(1 << slots.index)
-            self._forget(old.pool)
-        self.pools[slots.pool] = self.pools.get(slots.pool, 0) | 1 << slots.index
-        if old is None or (old.pool, old.domains, old.types) != (slots.pool, slots.domains, slots.types):
-            self._forget(slots.pool)
 
     def _forget(self, pool: str) -> None:
         self._topologies.pop(pool, None)

@@ -133,6 +133,15 @@ class Book:
         self._count(slots, 1)
         self.marks.change(slots.pool)
 
+    def drop_node(self, index: int) -> None:
+        """Removes a node of which nothing is taken; another may get its index."""
+        old = self.cluster.layout.slots[index]
+        if old is not None:
+            self.cluster.drop_node(index)
+            self._one_type = {}
+            self._count(old, -1)
+            self.marks.change(old.pool)
+
     def _count(self, slots: NodeSlots, sign: int) -> None:
         """Capacity counts closed and lost nodes too: a share does not grow because a node is away."""
         capacity = self._capacity[slots.pool] = dict(self._capacity.get(slots.pool, {}))
