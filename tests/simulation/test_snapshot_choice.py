@@ -313,7 +313,7 @@ def test_a_snapshot_that_cannot_be_deleted_stops_nothing(failing: str) -> None:
 
 
 async def another_life(broker: FakeBroker, store: MemoryStore) -> None:
-    """A later process takes over, ticks for long enough to take a few snapshots, and ends."""
+    """A later process takes over, decides on enough inputs to take a few snapshots, and ends."""
     log = FakeLog(broker)
     snapshots = Snapshots(log, store, DECISIONS, CountingMachine(), every_records=10, offload=call_directly)
     later: JournalHost[Counts] = JournalHost(
@@ -324,7 +324,9 @@ async def another_life(broker: FakeBroker, store: MemoryStore) -> None:
         LoopClock(),
     )
     task = asyncio.create_task(later.run())
-    await asyncio.sleep(60)
+    for number in range(60):
+        broker.land(CONTROL, 0, b"k", cancel(number))
+        await asyncio.sleep(1)
     assert not task.done()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
