@@ -17,6 +17,7 @@ from trainhouse.events.checkpoint import (
 from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobSubmitted
 from trainhouse.events.node import NodeLost, NodeRegistered, NodeSuspected
+from trainhouse.events.rank_end import last_line, note_of
 from trainhouse.projections.rows.tracking_lines import TRACKED, tracking_line
 from trainhouse.projections.rows.verdict_lines import VERDICTS, verdict_line
 
@@ -93,7 +94,8 @@ def _(event: LaunchFailed) -> str:
 @_line.register
 def _(event: RankExited) -> str:
     how = f"signal {event.signal}" if event.signal is not None else f"exit code {event.exit_code}"
-    tail = f": {event.reason}" if event.reason and not event.clean else ""
+    said = "" if event.clean else note_of(event.reason) or last_line(event.reason)
+    tail = f": {said}" if said else ""
     return f"rank {event.rank} of attempt {event.attempt} ended on {event.node_id} with {how}{tail}"
 
 

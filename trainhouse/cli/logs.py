@@ -72,8 +72,8 @@ def _print(line: "Line", *, times: bool, ranks: bool, json: bool) -> None:
 
 def _must_exist(client: "TrainhouseClient", job: str) -> None:
     from trainhouse.cli.jobs import find
-    from trainhouse.cli.output import remark
+    from trainhouse.cli.output import one_line, remark
 
     status = find(client, job)
     if status.allocated_at_ms is None:
-        remark(f"{job} is {status.state} and wrote nothing yet" + (f": {status.reason}" if status.reason else ""))
+        remark(f"{job} is {status.state} and wrote nothing yet" + (f": {one_line(status.reason)}" if status.reason else ""))
