@@ -17,6 +17,7 @@ from trainhouse.events.attempt import (
     LossDiverged,
     ProgressReported,
     RankExited,
+    SessionOpened,
 )
 from trainhouse.events.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
 from trainhouse.events.base import Event, Model, event_class, event_classes
@@ -226,6 +227,7 @@ __all__ = [
     "Runtime",
     "SchedulingPolicy",
     "ServiceMeasured",
+    "SessionOpened",
     "Severity",
     "SignatureRefused",
     "StepMetrics",

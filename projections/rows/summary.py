@@ -5,7 +5,7 @@ Holds: never raises for a valid event; an event without a line of its own is tol
 
 from functools import singledispatch
 
-from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFailed, RankExited
+from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFailed, RankExited, SessionOpened
 from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import (
     CheckpointCompleted,
@@ -84,6 +84,11 @@ def _(event: CheckpointRequested) -> str:
 @_line.register
 def _(event: AttemptStarted) -> str:
     return f"attempt {event.attempt} started on {event.node_id} ({'warm' if event.warm else 'cold'})"
+
+
+@_line.register
+def _(event: SessionOpened) -> str:
+    return f"attempt {event.attempt}: rank {event.rank} opened a session"
 
 
 @_line.register

@@ -13,9 +13,10 @@ from trainhouse.events import (
     LaunchFailed,
     ProgressReported,
     RankExited,
+    SessionOpened,
 )
 from trainhouse.events.attempt import AttemptReport
-from trainhouse.events.decisions import CheckpointNoted, DevicesFreed, JobProgressed, PartStarted, RankFinished
+from trainhouse.events.decisions import CheckpointNoted, DevicesFreed, JobMoved, JobProgressed, PartStarted, RankFinished
 from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Progress, Running, Scheduled, StopCause, StopKind, Stopping
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.end_line import end_line
@@ -44,7 +45,15 @@ def on_started(draft: Draft, report: AttemptStarted) -> None:
     draft.emit(PartStarted(job_id=job.job_id, epoch=report.epoch, node_id=report.node_id))
     job = draft.state.job(job.job_id)
     if isinstance(job.phase, Scheduled) and job.allotment and len(job.allotment.started) == len(job.allotment.placements):
-        draft.move(job.job_id, Initializing(since_ms=draft.now_ms), "")
+        draft.move(job.job_id, Initializing(since_ms=draft.now_ms, session=job.phase.session), "")
+
+
+def on_session(draft: Draft, report: SessionOpened) -> None:
+    """A session will report progress: until it does, the job is given longer to initialize."""
+    job = _current(draft, report)
+    if job is not None and isinstance(job.phase, Scheduled | Initializing) and not job.phase.session:
+        phase = job.phase.model_copy(update={"session": True})
+        draft.emit(JobMoved(job_id=job.job_id, phase=phase, reason=job.reason))
 
 
 def on_launch_failed(draft: Draft, report: LaunchFailed) -> None:

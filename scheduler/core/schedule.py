@@ -28,6 +28,7 @@ from trainhouse.events import (
     ProgressReported,
     ProjectLimited,
     RankExited,
+    SessionOpened,
 )
 from trainhouse.events.journal import ClockTicked
 from trainhouse.scheduler.core import fleet, probes, reports, requests, verdicts
@@ -57,6 +58,7 @@ _REPORTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     LaunchFailed: reports.on_launch_failed,
     RankExited: reports.on_rank_exited,
     AttemptStopped: reports.on_stopped,
+    SessionOpened: reports.on_session,
     ProgressReported: reports.on_progress,
     CheckpointCompleted: reports.on_checkpoint,
     LossDiverged: verdicts.on_diverged,
@@ -72,7 +74,7 @@ class ScheduleMachine:
 
     name = "schedule"
     decide_version = 8
-    fold_version = 5
+    fold_version = 6
 
     def __init__(self, cycle: Cycle = run_cycle) -> None:
         self._cycle = cycle

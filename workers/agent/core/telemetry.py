@@ -23,6 +23,7 @@ from trainhouse.events import (
     LossDiverged,
     NodeId,
     ProgressReported,
+    SessionOpened,
     StepMetrics,
 )
 from trainhouse.events.topics import CHECKPOINTS, CONTROL, ENVIRONMENTS
@@ -91,6 +92,9 @@ class RankIdentity:
             offsets=tuple(cut.offsets),
             read_at_ms=now_ms,
         )
+
+    def session_opened(self, at_ms: int) -> SessionOpened:
+        return SessionOpened.model_validate(self._ids() | self._place() | {"rank": self.rank, "at_ms": at_ms})
 
     def progress(self, fields: dict[str, Any]) -> ProgressReported | None:
         """None when the fields are no progress."""
