@@ -26,6 +26,7 @@ from trainhouse.events.checkpoint import (
     CheckpointFailed,
     CheckpointPruned,
     CheckpointRestored,
+    CheckpointSkipped,
     CheckpointStarted,
 )
 from trainhouse.events.codec import decode, encode
@@ -140,6 +141,7 @@ __all__ = [
     "CheckpointPruned",
     "CheckpointRequested",
     "CheckpointRestored",
+    "CheckpointSkipped",
     "CheckpointStarted",
     "CodeArchive",
     "CordonNode",

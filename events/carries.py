@@ -21,6 +21,7 @@ from trainhouse.events.checkpoint import (
     CheckpointFailed,
     CheckpointPruned,
     CheckpointRestored,
+    CheckpointSkipped,
     CheckpointStarted,
 )
 from trainhouse.events.decisions import (
@@ -225,7 +226,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         InputsLogged,
     ),
     topics.ENVIRONMENTS: (EnvironmentCaptured,),
-    topics.CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointRestored, CheckpointPruned),
+    topics.CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointSkipped, CheckpointRestored, CheckpointPruned),
     topics.LOGS: (LogLines,),
     topics.STATUS: (JobStatus, JobRejected),
     topics.EXPLANATIONS: (JobExplained,),

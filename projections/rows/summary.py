@@ -12,6 +12,7 @@ from trainhouse.events.checkpoint import (
     CheckpointFailed,
     CheckpointPruned,
     CheckpointRestored,
+    CheckpointSkipped,
     CheckpointStarted,
 )
 from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased
@@ -122,6 +123,11 @@ def _(event: CheckpointCompleted) -> str:
 @_line.register
 def _(event: CheckpointFailed) -> str:
     return f"checkpoint at step {event.step} failed: {event.reason}"
+
+
+@_line.register
+def _(event: CheckpointSkipped) -> str:
+    return f"warning: {event.reason}"
 
 
 @_line.register

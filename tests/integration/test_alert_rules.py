@@ -127,8 +127,8 @@ def checkpoint_overdue() -> Fed:
         ("due-ok", {"every_s": 120}, [3, 5]),
         ("due-bad-usual", {"every_steps": 10}, [20, 25, 30, 35]),
         ("due-ok-usual", {"every_steps": 10}, [8, 13, 18]),
-        ("due-ok-policy", {}, [50]),
-        ("due-bad-policy", {}, [61]),
+        ("due-ok-policy", {}, [19]),
+        ("due-bad-policy", {}, [21]),
         ("due-never-saves", {"every_s": 120}, []),
     ):
         fed.append((topics.JOBS, JobSubmitted.model_validate({"job_id": job, "spec": {**spec, "checkpoint": policy}})))

@@ -14,6 +14,7 @@ from trainhouse.events import (
     CheckpointFailed,
     CheckpointPruned,
     CheckpointRestored,
+    CheckpointSkipped,
     CheckpointStarted,
     Epoch,
     Event,
@@ -33,7 +34,7 @@ from trainhouse.workers.agent.core.spool import MetricsBatch, SpoolEvent
 
 # What a rank may tell, by topic.
 MAY_TELL: dict[str, tuple[type[Event], ...]] = {
-    CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointRestored, CheckpointPruned),
+    CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointSkipped, CheckpointRestored, CheckpointPruned),
     CONTROL: (LossDiverged,),
     ENVIRONMENTS: (EnvironmentCaptured,),
 }
