@@ -48,6 +48,34 @@ def test_a_plain_ddp_script_is_running_soon_after_its_ranks_began(stack: LiveSta
     assert 0 < rows[0]["ms"] < 15_000, rows
 
 
+TRACKS_NOTHING = """\
+import time
+from trainhouse.workers import Session
+session = Session.start()
+for step in session.steps(600):
+    session.log(loss=1.0)
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize(("script", "advice"), [(PLAIN, "no rank has opened a session"), (TRACKS_NOTHING, "session.track(")])
+def test_a_job_that_asks_for_checkpoints_and_saves_none_is_warned_once(stack: LiveStack, tmp_path: Path, script: str, advice: str) -> None:
+    (tmp_path / "train.py").write_text(script)
+    (tmp_path / "spec.yaml").write_text("name: unsaved\nruntime: {command: [python, train.py]}\ncheckpoint: {every_s: 4}\n")
+    job = stack.ok("submit", "spec.yaml", cwd=tmp_path).splitlines()[0]
+
+    def warnings() -> list[str]:
+        return [line for line in stack.ok("events", job).splitlines() if "checkpoint.skipped" in line]
+
+    until(warnings, lambda: stack.ok("events", job) + stack.log("agent"), timeout_s=180)
+    if script == TRACKS_NOTHING:
+        until(lambda: advice in stack.run("logs", job, "--stream", "stderr").out, lambda: stack.run("logs", job).out)
+    stack.ok("cancel", job)
+    wait_for_state(stack, job, {"CANCELLED"})
+    (only,) = warnings()
+    assert "warning: " in only and advice in only, only
+
+
 def test_the_reason_of_a_failed_job_is_one_line_and_its_traceback_is_in_the_logs_once(stack: LiveStack, tmp_path: Path) -> None:
     (tmp_path / "raises.py").write_text(RAISES)
     done = stack.run("submit", "--gang", "2", "--restarts", "0", "--wait", "--", "python", "raises.py", cwd=tmp_path)

@@ -20,7 +20,7 @@ from trainhouse.workers.agent.core.state import LocalAttempt, Running
 from trainhouse.workers.agent.unsaved import UnsavedWatch
 from trainhouse.workers.launcher import AttemptPaths
 from trainhouse.workers.session.due import interval_s
-from trainhouse.workers.session.untracked import EVENT
+from trainhouse.workers.session.untracked import EVENT, SETUP_S
 
 DEAR = Measured(save_cost_s=1e5)
 
@@ -77,11 +77,21 @@ def test_a_session_that_tracks_nothing_is_warned_about_once_at_the_first_step_du
 
 def test_it_is_by_the_clock_too_also_without_steps(tmp_path: Path) -> None:
     session = session_of(tmp_path, SavedInMemory(), every_s=50)
-    began_s = session._boundary.untracked.began_s
+    session.log(loss=1.0)
+    began_s = session._boundary.untracked.began_s or 0.0
     session._pulse.look(began_s + 49.9)
     assert told(tmp_path) == []
     session._pulse.look(began_s + 50)
     session._pulse.look(began_s + 60)
+    assert len(told(tmp_path)) == 1
+
+
+def test_what_is_loaded_before_training_does_not_count(tmp_path: Path) -> None:
+    session = session_of(tmp_path, SavedInMemory(), every_s=50)
+    opened_s = session._boundary.untracked.opened_s
+    session._pulse.look(opened_s + SETUP_S - 0.1)
+    assert told(tmp_path) == []
+    session._pulse.look(opened_s + SETUP_S)
     assert len(told(tmp_path)) == 1
 
 
@@ -123,6 +133,13 @@ class TestNoSession:
         assert watch.look([attempt], due_ms + 1) == []
         watch.look([], due_ms + 2)
         assert not watch.warned
+
+    def test_a_program_has_a_minute_to_open_its_session(self, tmp_path: Path, attempt: LocalAttempt) -> None:
+        spec = spec_of(checkpoint={"every_s": 4})
+        often = LocalAttempt(attempt.allocation.model_copy(update={"spec": spec}), attempt.placement, Running())
+        paths = self.paths(tmp_path, often, 1_000)
+        watch = UnsavedWatch(lambda key: paths)
+        assert watch.look([often], 1_059_000) == [] and len(watch.look([often], 1_060_000)) == 1
 
     def test_a_session_is_left_to_tell_by_itself(self, tmp_path: Path, attempt: LocalAttempt) -> None:
         paths = self.paths(tmp_path, attempt, 1_000)

@@ -12,6 +12,7 @@ from trainhouse.workers.agent.core.state import LocalAttempt, Running
 from trainhouse.workers.agent.sessions import has_session
 from trainhouse.workers.launcher import AttemptPaths
 
+SESSION_S: Final = 60.0  # a program that imports or loads for long may open its session late
 REASON: Final = (
     "a checkpoint was due, but no rank has opened a session, so nothing is saved: use Session.start() and session.track(...) "
     "in the code, or remove `checkpoint` from the spec"
@@ -42,7 +43,7 @@ class UnsavedWatch:
             began_ms = paths.rank(0).pid.stat().st_mtime * 1000
         except FileNotFoundError:
             return False
-        return now_ms - began_ms >= policy.longest_s * 1000 and not has_session(paths, ranks)
+        return now_ms - began_ms >= max(policy.longest_s, SESSION_S) * 1000 and not has_session(paths, ranks)
 
     def _warning(self, attempt: LocalAttempt, now_ms: int) -> CheckpointSkipped:
         of = attempt.allocation

@@ -105,6 +105,7 @@ class Boundary:
     def begin(self, step: int, total: int | None) -> None:
         """Training begins at `step`."""
         now = time.monotonic()
+        self.untracked.begin()
         self._began = (now, step)
         self._saved_at = now
         self._saved_step = step if step else None

@@ -158,6 +158,7 @@ class Session:
     def log(self, **metrics: Any) -> None:
         """Record metrics of the current step: numbers, or tensors of one element. Microseconds; survives a SIGKILL right after it."""
         began_ns = time.perf_counter_ns()
+        self._boundary.untracked.begin()
         self._fresh.update(self._write_point(self._step, time.time_ns() // 1_000_000, metrics))
         self._tracking_ns += time.perf_counter_ns() - began_ns
 
