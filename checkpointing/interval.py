@@ -13,10 +13,10 @@ SLOW_SHARE = 0.1
 
 @dataclass(frozen=True)
 class IntervalBounds:
-    """Of the spec. `every_s`, where given, decides alone; saves by steps are the session's."""
+    """Of the spec. `every_s`, where given, decides alone; saves by steps are the session's. A minimum above the maximum counts for both."""
 
     min_interval_s: float = 30.0
-    max_interval_s: float = 1800.0
+    max_interval_s: float = 600.0
     every_s: float | None = None
 
 
@@ -63,7 +63,7 @@ def best_interval_s(save_cost_s: float, mtbf_s: float) -> float:
 def advise(measured: Measured, bounds: IntervalBounds) -> Advice:
     """The interval to use from now on."""
     wanted_s = best_interval_s(measured.save_cost_s, measured.mtbf_s)
-    interval_s = min(bounds.max_interval_s, max(bounds.min_interval_s, wanted_s))
+    interval_s = max(bounds.min_interval_s, min(bounds.max_interval_s, wanted_s))
     if bounds.every_s is not None:
         interval_s = bounds.every_s
     slow = measured.save_cost_s > SLOW_SHARE * (interval_s + measured.save_cost_s)

@@ -17,6 +17,7 @@ from trainhouse.events.attempt import (
     LossDiverged,
     ProgressReported,
     RankExited,
+    SessionOpened,
 )
 from trainhouse.events.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
 from trainhouse.events.base import Event, Model, event_class, event_classes
@@ -25,6 +26,7 @@ from trainhouse.events.checkpoint import (
     CheckpointFailed,
     CheckpointPruned,
     CheckpointRestored,
+    CheckpointSkipped,
     CheckpointStarted,
 )
 from trainhouse.events.codec import decode, encode
@@ -139,6 +141,7 @@ __all__ = [
     "CheckpointPruned",
     "CheckpointRequested",
     "CheckpointRestored",
+    "CheckpointSkipped",
     "CheckpointStarted",
     "CodeArchive",
     "CordonNode",
@@ -226,6 +229,7 @@ __all__ = [
     "Runtime",
     "SchedulingPolicy",
     "ServiceMeasured",
+    "SessionOpened",
     "Severity",
     "SignatureRefused",
     "StepMetrics",

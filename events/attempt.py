@@ -27,6 +27,13 @@ class AttemptStarted(AttemptReport, type="trainhouse.attempt.started.v1"):
     warm: bool
 
 
+class SessionOpened(AttemptReport, type="trainhouse.attempt.session-opened.v1"):
+    """Rank 0 has opened a session, which will report the attempt's progress; it makes no steps yet."""
+
+    rank: int = Field(ge=0)
+    at_ms: int
+
+
 class LaunchFailed(AttemptReport, type="trainhouse.attempt.launch-failed.v1"):
     """The node could not start its ranks. `retryable` is False when another node would fail too (no such script …)."""
 

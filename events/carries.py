@@ -5,7 +5,15 @@ Holds: a type that no topic carries is a mistake, and a test says so.
 
 from trainhouse.events import topics
 from trainhouse.events.alert import AlertFired, AlertResolved
-from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFailed, LossDiverged, ProgressReported, RankExited
+from trainhouse.events.attempt import (
+    AttemptStarted,
+    AttemptStopped,
+    LaunchFailed,
+    LossDiverged,
+    ProgressReported,
+    RankExited,
+    SessionOpened,
+)
 from trainhouse.events.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
 from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import (
@@ -13,6 +21,7 @@ from trainhouse.events.checkpoint import (
     CheckpointFailed,
     CheckpointPruned,
     CheckpointRestored,
+    CheckpointSkipped,
     CheckpointStarted,
 )
 from trainhouse.events.decisions import (
@@ -116,6 +125,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         LaunchFailed,
         RankExited,
         AttemptStopped,
+        SessionOpened,
         ProgressReported,
         CheckpointCompleted,
         LossDiverged,
@@ -222,7 +232,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         InputsLogged,
     ),
     topics.ENVIRONMENTS: (EnvironmentCaptured,),
-    topics.CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointRestored, CheckpointPruned),
+    topics.CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointSkipped, CheckpointRestored, CheckpointPruned),
     topics.LOGS: (LogLines,),
     topics.STATUS: (JobStatus, JobRejected),
     topics.EXPLANATIONS: (JobExplained,),

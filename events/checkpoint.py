@@ -45,6 +45,13 @@ class CheckpointFailed(CheckpointEvent, type="trainhouse.checkpoint.failed.v1"):
     reason: str
 
 
+class CheckpointSkipped(CheckpointEvent, type="trainhouse.checkpoint.skipped.v1"):
+    """The spec asks for checkpoints and one was due, but the job's code tracks nothing to save. Emitted once per attempt."""
+
+    step: int = Field(ge=0)
+    reason: str
+
+
 class CheckpointRestored(CheckpointEvent, type="trainhouse.checkpoint.restored.v1"):
     """An attempt began from this commit. `damaged` names newer ones that were passed over, with the reason."""
 

@@ -77,6 +77,11 @@ class AttemptNumber(int):
 
 
 class Epoch(AttemptNumber):
-    """The fence of an attempt: grows with every attempt of a job and never shrinks."""
+    """The fence of an attempt: grows with every attempt of a job and never shrinks. 0: the job had none yet."""
 
     __slots__ = ()
+
+    @property
+    def attempt(self) -> AttemptNumber:
+        """The number of the attempt that it is the fence of."""
+        return AttemptNumber(self - 1)

@@ -4,6 +4,7 @@ Holds: a phase carries what is true in that phase alone; `kind` tells the varian
 Never: says which phase may follow which (`scheduler.core.transitions` does).
 """
 
+import operator
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -57,16 +58,18 @@ class Pending(Model):
 
 
 class Scheduled(Model):
-    """Has its devices; not every node has started its ranks."""
+    """Has its devices; not every node has started its ranks. `session`: rank 0 has opened one already."""
 
     kind: Literal["scheduled"] = "scheduled"
+    session: bool = Field(False, exclude_if=operator.not_)
 
 
 class Initializing(Model):
-    """Every rank has a process; no progress yet."""
+    """Every rank has a process; no progress yet. `session`: rank 0 has opened one, which will report progress."""
 
     kind: Literal["initializing"] = "initializing"
     since_ms: int
+    session: bool = Field(False, exclude_if=operator.not_)
 
 
 class Running(Model):

@@ -198,6 +198,21 @@ class Isolation(StrEnum):
     REQUIRED = "required"
 
 
+class UnlistedTeams(StrEnum):
+    """What becomes of jobs of a team that `teams` does not list.
+
+    UNLIMITED (the default): it has no guarantee, and borrows what is idle without bound. REFUSED: its jobs are rejected until a policy
+    lists it; those that wait already go on waiting, and what runs goes on.
+    """
+
+    UNLIMITED = "unlimited"
+    REFUSED = "refused"
+
+
+def _is_unlimited(value: object) -> bool:
+    return value == UnlistedTeams.UNLIMITED
+
+
 class SchedulingPolicy(Model):
     """The whole policy of a pool."""
 
@@ -210,6 +225,7 @@ class SchedulingPolicy(Model):
     fair_share: FairShare = FairShare()
     topology: Topology = Topology()
     teams: tuple[Team, ...] = Field((), max_length=MAX_TEAMS)
+    unlisted_teams: UnlistedTeams = Field(UnlistedTeams.UNLIMITED, exclude_if=_is_unlimited)
     backfill: Backfill = Backfill()
     preemption: Preemption = Preemption()
     elastic: Elastic = Elastic()

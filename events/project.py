@@ -48,7 +48,7 @@ class ProjectLimits(Model):
     """How much a project may take. `highest_priority`: the lowest number that its jobs may have as `priority`. Absent: no limit.
 
     `running` and `queued`: jobs of it that have devices, and that wait, in each pool at once. Where "*" has them they count for each
-    project that was never declared by itself.
+    project that was never declared by itself. `cost_per_month` stops nothing: the alert cost-over-budget fires beyond it.
     """
 
     highest_priority: int = Field(HIGHEST_PRIORITY, ge=0, le=100, description="0 is the highest, 100 the lowest")
@@ -57,6 +57,9 @@ class ProjectLimits(Model):
     storage_gib: float | None = Field(None, gt=0, le=1e9)
     running: int | None = Field(None, ge=1, le=1_000_000, exclude_if=is_absent)
     queued: int | None = Field(None, ge=1, le=1_000_000, exclude_if=is_absent)
+    cost_per_month: float | None = Field(
+        None, gt=0, le=1e12, exclude_if=is_absent, description="by the prices of policies, in their currency"
+    )
 
 
 class Project(Model):

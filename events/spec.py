@@ -20,6 +20,7 @@ Label = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 SecretReference = Annotated[str, StringConstraints(pattern=SECRET_PATTERN)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+FORMER_MAX_INTERVAL_S: Final = 1800.0  # the default until it became 600 s; recorded specs have it in words
 Scalar = bool | int | float | str | None
 
 
@@ -126,13 +127,26 @@ class DataReference(Model):
 
 
 class CheckpointPolicy(Model):
-    """When the session saves, and what is kept. Without `every_*` the session chooses within the bounds."""
+    """When the session saves, and what is kept. Without `every_*` the session chooses within the bounds.
+
+    `max_interval_s` bounds the time between saves by `every_steps`, too; `every_s` decides alone.
+    """
 
     every_steps: int | None = Field(None, ge=1, le=MOST_COUNT)
     every_s: float | None = Field(None, gt=0, le=MOST_DURATION_S)
     min_interval_s: float = Field(30.0, gt=0, le=MOST_DURATION_S)
-    max_interval_s: float = Field(1800.0, gt=0, le=MOST_DURATION_S)
+    max_interval_s: float = Field(600.0, gt=0, le=MOST_DURATION_S)
     keep_last: int = Field(3, ge=1, le=1000)
+
+    @property
+    def longest_s(self) -> float:
+        """Seconds after which a checkpoint is due by the clock, at the latest."""
+        return self.every_s or max(self.min_interval_s, self.max_interval_s)
+
+    @property
+    def asked(self) -> bool:
+        """Whether the spec says anything of checkpoints; one that was written with the default of before says nothing."""
+        return self not in (CheckpointPolicy(), CheckpointPolicy(max_interval_s=FORMER_MAX_INTERVAL_S))
 
 
 class Limits(Model):

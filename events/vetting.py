@@ -9,7 +9,15 @@ Never: reads a key of its own; changes state.
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFailed, LossDiverged, ProgressReported, RankExited
+from trainhouse.events.attempt import (
+    AttemptStarted,
+    AttemptStopped,
+    LaunchFailed,
+    LossDiverged,
+    ProgressReported,
+    RankExited,
+    SessionOpened,
+)
 from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import CheckpointCompleted
 from trainhouse.events.codec import Headers, decode
@@ -27,6 +35,7 @@ BY_AGENTS: tuple[type[Event], ...] = (
     AttemptStopped,
     LaunchFailed,
     RankExited,
+    SessionOpened,
     ProgressReported,
     LossDiverged,
     CheckpointCompleted,

@@ -37,6 +37,7 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             "storage_gib": limits.storage_gib,
             "running": limits.running,
             "queued": limits.queued,
+            "cost_per_month": limits.cost_per_month,
             "closed": int(project.closed),
             "user": event.user,
             "reason": event.reason,

@@ -5,18 +5,20 @@ Holds: never raises for a valid event; an event without a line of its own is tol
 
 from functools import singledispatch
 
-from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFailed, RankExited
+from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFailed, RankExited, SessionOpened
 from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import (
     CheckpointCompleted,
     CheckpointFailed,
     CheckpointPruned,
     CheckpointRestored,
+    CheckpointSkipped,
     CheckpointStarted,
 )
 from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobSubmitted
 from trainhouse.events.node import NodeLost, NodeRegistered, NodeSuspected
+from trainhouse.events.rank_end import last_line, note_of
 from trainhouse.projections.rows.tracking_lines import TRACKED, tracking_line
 from trainhouse.projections.rows.verdict_lines import VERDICTS, verdict_line
 
@@ -86,6 +88,11 @@ def _(event: AttemptStarted) -> str:
 
 
 @_line.register
+def _(event: SessionOpened) -> str:
+    return f"attempt {event.attempt}: rank {event.rank} opened a session"
+
+
+@_line.register
 def _(event: LaunchFailed) -> str:
     return f"attempt {event.attempt} could not start on {event.node_id}: {event.reason}"
 
@@ -93,7 +100,8 @@ def _(event: LaunchFailed) -> str:
 @_line.register
 def _(event: RankExited) -> str:
     how = f"signal {event.signal}" if event.signal is not None else f"exit code {event.exit_code}"
-    tail = f": {event.reason}" if event.reason and not event.clean else ""
+    said = "" if event.clean else note_of(event.reason) or last_line(event.reason)
+    tail = f": {said}" if said else ""
     return f"rank {event.rank} of attempt {event.attempt} ended on {event.node_id} with {how}{tail}"
 
 
@@ -115,6 +123,11 @@ def _(event: CheckpointCompleted) -> str:
 @_line.register
 def _(event: CheckpointFailed) -> str:
     return f"checkpoint at step {event.step} failed: {event.reason}"
+
+
+@_line.register
+def _(event: CheckpointSkipped) -> str:
+    return f"warning: {event.reason}"
 
 
 @_line.register

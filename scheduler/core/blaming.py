@@ -7,11 +7,13 @@ Never: decides what becomes of the job (`budget` does) or of the node (`trust` d
 from typing import Final
 
 from trainhouse.events import FailureBlamed, FailureCategory
-from trainhouse.events.evidence import MAX_PAST, AttemptEvidence
+from trainhouse.events.evidence import MAX_PAST, AttemptEvidence, EndedRank
 from trainhouse.events.phases import Allotment
 from trainhouse.events.verdict import MAX_EVIDENCE_CHARS
 from trainhouse.scheduler.core.blame import Blamed, Evidence, PastFailure, RankEnd, blame
+from trainhouse.scheduler.core.blame.ends import RAISED
 from trainhouse.scheduler.core.draft import Draft
+from trainhouse.scheduler.core.end_line import end_line
 from trainhouse.scheduler.core.records import Job
 
 MAX_SUMMARY_CHARS: Final = 1024
@@ -68,11 +70,12 @@ def _past(draft: Draft, job: Job, allotment: Allotment) -> tuple[PastFailure, ..
 
 
 def _verdict(draft: Draft, job: Job, allotment: Allotment, blamed: Blamed, reason: str) -> FailureBlamed:
-    hung = allotment.evidence.hung
+    hung, end = allotment.evidence.hung, _end_of(allotment, blamed.rank)
+    told = hung.evidence if hung is not None else end.text if end is not None else ""
     fields = {
         "pool": job.pool,
         "at_ms": draft.now_ms,
-        "evidence": (f"{reason}\n{hung.evidence}" if hung is not None else reason)[:MAX_EVIDENCE_CHARS],
+        "evidence": (f"{reason}\n{told}" if told else reason)[:MAX_EVIDENCE_CHARS],
         "job_id": job.job_id,
         "attempt": allotment.attempt,
         "epoch": allotment.epoch,
@@ -98,11 +101,31 @@ def _lost_steps(job: Job) -> int | None:
     return max(0, job.progress.step - (job.last_checkpoint.step if job.last_checkpoint is not None else 0))
 
 
-def culprit(verdict: FailureBlamed) -> str:
-    """Whom a failure is blamed on, in a few words."""
+def told_end(allotment: Allotment, blamed: FailureBlamed | None, reason: str) -> str:
+    """The end of the attempt in one line: that of the rank which is blamed, where one is known, and whom the failure is blamed on."""
+    if blamed is None:
+        return reason
+    end = _end_of(allotment, blamed.rank)
+    told = reason if end is None else end_line(end.rank, end.node_id, end.exit_code, end.signal, end.text)
+    return f"{told}. Blamed on {_culprit(blamed, end)}"
+
+
+def _end_of(allotment: Allotment, rank: int | None) -> EndedRank | None:
+    """How the blamed rank ended, of an attempt that ended by its ranks alone."""
+    found = allotment.evidence
+    if found.hung is not None or found.lost_node is not None or found.launch_error:
+        return None
+    return next((e for e in found.ends if e.rank == rank), None)
+
+
+def _culprit(verdict: FailureBlamed, end: EndedRank | None) -> str:
+    """Whom a failure is blamed on, in a few words, without what the line of that rank's end says already."""
     who = str(verdict.category).lower().replace("_", " ")
-    named = [f"device {verdict.device_id}" if verdict.device_id else "", f"node {verdict.node_id}" if verdict.node_id else ""]
-    named.append(f"rank {verdict.rank}" if verdict.rank is not None else "")
+    on_device = verdict.device_id and (end is None or verdict.category is FailureCategory.DEVICE)
+    named = [f"device {verdict.device_id}" if on_device else ""]
+    named.append(f"node {verdict.node_id}" if verdict.node_id and (end is None or end.node_id != verdict.node_id) else "")
+    named.append(f"rank {verdict.rank}" if verdict.rank is not None and end is None else "")
     named.append(f"shard {verdict.shard}" if verdict.shard else "")
     where = ", ".join(n for n in named if n)
-    return f"{who}{f' ({where})' if where else ''}: {verdict.summary}"
+    summary = "" if end is not None and verdict.rule.startswith(RAISED) else f": {verdict.summary.rstrip('.')}"
+    return f"{who}{f' ({where})' if where else ''}{summary}"

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from trainhouse.events import AttemptNumber, FailureBlamed, OnDivergence
 from trainhouse.events.decisions import JobRequeued
 from trainhouse.events.phases import Allotment, Cancelled, Failed, Pending, StopCause, StopKind, Succeeded
-from trainhouse.scheduler.core.blaming import blame_attempt, culprit
+from trainhouse.events.rank_end import one_line
+from trainhouse.scheduler.core.blaming import blame_attempt, told_end
 from trainhouse.scheduler.core.budget import FREE, Cost, backoff_ms, cost_of, streak_of
-from trainhouse.scheduler.core.draft import Draft
+from trainhouse.scheduler.core.draft import MAX_REASON_CHARS, Draft
 from trainhouse.scheduler.core.records import Job
 from trainhouse.scheduler.core.returning import has_all, let_go, to_avoid, to_prefer
 from trainhouse.scheduler.core.rollback import BEGINNING, bound_after_divergence, last_good
@@ -38,7 +39,7 @@ def conclude(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> 
     if kind is StopKind.CANCELLED:
         draft.move(job.job_id, Cancelled(), cause.reason)
     elif kind is StopKind.RUN_TIME:
-        draft.move(job.job_id, Failed(), f"{cause.reason}{_kept(job)}")
+        draft.move(job.job_id, Failed(), f"{cause.reason}.{_kept(job)}")
     elif all_clean(allotment) and (kind in (StopKind.LOST, StopKind.HUNG) or kind.makes_way):
         draft.move(job.job_id, Succeeded(), "every rank exited with code 0")
     elif allotment.evidence.diverged is not None:
@@ -61,11 +62,11 @@ def _failed(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> N
     if blamed is not None and not _unexplained(allotment, cause):
         hold_against(draft, job, allotment, blamed)
     cost = cost_of(job, allotment, cause.kind, blamed, rules)
-    told = cause.reason if blamed is None else f"{cause.reason}\nBlamed on {culprit(blamed)}"
+    told = told_end(allotment, blamed, cause.reason)
     if cost.over:
-        draft.move(job.job_id, Failed(), f"{told}\n{cost.over}{_kept(job)}")
+        draft.move(job.job_id, Failed(), f"{told}. {cost.over}{_kept(job)}")
     else:
-        then = _Next(f"restarting: {told}", cost, failed=True, restore_at_most=job.restore_at_most, blamed=blamed)
+        then = _Next(f"restarting: {told}.", cost, failed=True, restore_at_most=job.restore_at_most, blamed=blamed)
         _requeue(draft, job, allotment, then)
 
 
@@ -78,7 +79,7 @@ def _unexplained(allotment: Allotment, cause: StopCause) -> bool:
 def _kept(job: Job) -> str:
     """What is left to a person of a job that failed."""
     last = job.last_checkpoint
-    return f"\nIts last checkpoint is kept: commit {last.commit}, step {last.step}." if last is not None else ""
+    return f" Its last checkpoint is kept: commit {last.commit}, step {last.step}." if last is not None else ""
 
 
 def _diverged(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:
@@ -95,14 +96,15 @@ def _diverged(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) ->
         return
     good = last_good(allotment)
     kept = "There is no checkpoint from before that." if good is None else f"Commit {good} is its last good checkpoint, and is kept."
-    used = f"\nIt went back {job.tally.rollbacks} times, as often as divergence.rollbacks allows." if job.tally.rollbacks else ""
-    draft.move(job.job_id, Failed(), f"{what}{used}\n{kept}")
+    used = f" It went back {job.tally.rollbacks} times, as often as divergence.rollbacks allows." if job.tally.rollbacks else ""
+    draft.move(job.job_id, Failed(), f"{what}.{used} {kept}")
 
 
 def _requeue(draft: Draft, job: Job, allotment: Allotment, then: _Next) -> None:
     ran_ms, limit_s = job.ran_ms(draft.now_ms), job.limits.run_time_s
     if limit_s is not None and ran_ms >= limit_s * 1000:
-        draft.move(job.job_id, Failed(), f"its run time reached limits.run_time_s = {limit_s:g}; and then: {then.reason}{_kept(job)}")
+        reached = f"its run time reached limits.run_time_s = {limit_s:g}"
+        draft.move(job.job_id, Failed(), f"{reached}; and then: {then.reason.rstrip('.')}.{_kept(job)}")
         return
     check_move(job.job_id, job.phase, Pending())
     recovery = draft.state.book.policy(job.pool).failures.recovery
@@ -120,7 +122,7 @@ def _requeue(draft: Draft, job: Job, allotment: Allotment, then: _Next) -> None:
             attempt=AttemptNumber(job.attempt + 1),
             tally=job.tally.model_copy(update=tally | {"streak": streak + pauses, "ran_ms": ran_ms}),
             not_before_ms=draft.now_ms + wait_ms,
-            reason=then.reason,
+            reason=one_line(then.reason, MAX_REASON_CHARS),
             prefer_nodes=to_prefer(draft, job, allotment, avoid) if then.failed else (),
             avoid_nodes=avoid,
             restore_at_most=then.restore_at_most,

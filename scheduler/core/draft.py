@@ -4,15 +4,19 @@ Holds: what `decide` sees after a decision is what every reader of the journal w
 """
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from trainhouse.events import Event
 from trainhouse.events.decisions import JobForgotten, JobMoved
 from trainhouse.events.phases import Phase
+from trainhouse.events.rank_end import one_line
 from trainhouse.scheduler.core.fold import fold_decision
 from trainhouse.scheduler.core.records import Job
 from trainhouse.scheduler.core.state import ScheduleState
 from trainhouse.scheduler.core.status import status_of
 from trainhouse.scheduler.core.transitions import check_move, state_of
+
+MAX_REASON_CHARS: Final = 2_000
 
 
 @dataclass(slots=True)
@@ -29,10 +33,10 @@ class Draft:
         self.decisions.append(decision)
 
     def move(self, job_id: str, phase: Phase, reason: str) -> None:
-        """Takes a job to another phase and publishes its status; a final phase ends its life here."""
+        """Takes a job to another phase, for a reason of one line, and publishes its status; a final phase ends its life here."""
         job = self.state.job(job_id)
         check_move(job_id, job.phase, phase)
-        self.emit(JobMoved(job_id=job.job_id, phase=phase, reason=reason))
+        self.emit(JobMoved(job_id=job.job_id, phase=phase, reason=one_line(reason, MAX_REASON_CHARS)))
         self.publish(job_id)
         if state_of(phase).final:
             self.emit(JobForgotten(job_id=job.job_id))

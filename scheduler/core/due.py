@@ -9,8 +9,14 @@ from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Stopp
 from trainhouse.scheduler.core.records import Job
 
 EXIT_REPORT_MS: Final = 3_000
-QUIET_START_MS: Final = 30_000
+QUIET_START_MS: Final = 10_000  # from the last rank's start until a job without a session is taken to run
+SESSION_START_MS: Final = 30_000  # and one whose session makes no step
 NEVER_MS: Final = 2**62
+
+
+def quiet_until_ms(phase: Initializing) -> int:
+    """When a job that reports no progress is taken to run."""
+    return phase.since_ms + (SESSION_START_MS if phase.session else QUIET_START_MS)
 
 
 def due_ms(job: Job) -> int:
@@ -22,7 +28,7 @@ def due_ms(job: Job) -> int:
     if isinstance(phase, Checkpointing):
         return min([phase.deadline_ms, *times])
     if isinstance(phase, Initializing):
-        times.append(phase.since_ms + QUIET_START_MS)
+        times.append(quiet_until_ms(phase))
     if job.limits.run_time_s is not None and job.allotment is not None:
         # A little early: the limit itself is compared where it counts.
         times.append(job.allotment.allocated_at_ms + int(job.limits.run_time_s * 1000) - job.tally.ran_ms)

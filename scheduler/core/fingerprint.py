@@ -5,11 +5,12 @@ changes no fingerprint. Kept for every job for ever, hence small: 8 bytes for ea
 """
 
 import hashlib
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
 from trainhouse.events import JobSpec
+from trainhouse.events.spec import FORMER_MAX_INTERVAL_S
 
 _NAME_BYTES: Final = 2
 _VALUE_BYTES: Final = 6
@@ -18,10 +19,19 @@ _ENTRY_BYTES: Final = _NAME_BYTES + _VALUE_BYTES
 
 def fingerprint(spec: JobSpec) -> bytes:
     """The fingerprint of a spec."""
-    fields = spec.model_dump(mode="json", exclude_defaults=True)
+    fields = _without_former_default(spec.model_dump(mode="json", exclude_defaults=True))
     return b"".join(
         sorted(_digest(name.encode(), _NAME_BYTES) + _digest(_canonical(value), _VALUE_BYTES) for name, value in fields.items())
     )
+
+
+def _without_former_default(fields: dict[str, Any]) -> dict[str, Any]:
+    """What was written as the default of before says as little as today's: a job that is sent again is the same one."""
+    policy = fields.get("checkpoint", {})
+    if policy.get("max_interval_s") != FORMER_MAX_INTERVAL_S:
+        return fields
+    rest = {name: value for name, value in policy.items() if name != "max_interval_s"}
+    return {name: value for name, value in (fields | {"checkpoint": rest}).items() if name != "checkpoint" or value}
 
 
 def differing_fields(old: bytes, spec: JobSpec) -> list[str]:

@@ -21,6 +21,9 @@ POOL_SETTLES_MS: Final = 15_000
 
 def refuse_at_submission(draft: Draft, job: Job) -> bool:
     """Rejects a job that came just now, if its team's limit or its pool could never allow it; True if it did."""
+    if draft.state.book.usage.quotas(job.pool).tree.refuses(job.spec.team):
+        draft.move(job.job_id, Rejected(), _unlisted(job))
+        return True
     shape = _shape(draft, job)
     asked = amounts_least(shape)
     refusal = draft.state.book.usage.quotas(job.pool).limited(job.spec.team, asked) or _limited_on_each_type(draft, job, shape)
@@ -29,6 +32,14 @@ def refuse_at_submission(draft: Draft, job: Job) -> bool:
         draft.move(job.job_id, Rejected(), f"the gang can never start: {refusal.text()}. {advice}")
         return True
     return _refuse(draft, job, shape, _most_ranks(draft, shape)) if settled(draft, job.pool) else False
+
+
+def _unlisted(job: Job) -> str:
+    show, apply = f"trainhouse policy show {job.pool} > FILE", f"trainhouse policy apply {job.pool} FILE"
+    return (
+        f"team {job.spec.team} has no quota in pool {job.pool}, and the pool's policy refuses such teams (unlisted_teams: refused). "
+        f"List the team under `teams` (`{show}`, then `{apply}`), and submit the job under a new id"
+    )
 
 
 def _limited_on_each_type(draft: Draft, job: Job, shape: Shape) -> QuotaRefusal | None:

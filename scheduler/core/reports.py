@@ -13,20 +13,20 @@ from trainhouse.events import (
     LaunchFailed,
     ProgressReported,
     RankExited,
+    SessionOpened,
 )
 from trainhouse.events.attempt import AttemptReport
-from trainhouse.events.decisions import CheckpointNoted, DevicesFreed, JobProgressed, PartStarted, RankFinished
+from trainhouse.events.decisions import CheckpointNoted, DevicesFreed, JobMoved, JobProgressed, PartStarted, RankFinished
 from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Progress, Running, Scheduled, StopCause, StopKind, Stopping
 from trainhouse.scheduler.core.draft import Draft
+from trainhouse.scheduler.core.end_line import end_line
 from trainhouse.scheduler.core.evidence import note_end, note_launch
 from trainhouse.scheduler.core.life import end_part, settle, stop
 from trainhouse.scheduler.core.records import Job
 
 STATUS_EVERY_MS: Final = 900
-MAX_REASON_CHARS: Final = 6000
 NO_PROGRESS: Final = "runs; it reports no progress"  # until it does
 EXIT_STOPPED: Final = 75  # of a session that was asked to save and stop, and did
-_SIGNALS: Final = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 
 
 def _current(draft: Draft, report: AttemptReport) -> Job | None:
@@ -45,7 +45,15 @@ def on_started(draft: Draft, report: AttemptStarted) -> None:
     draft.emit(PartStarted(job_id=job.job_id, epoch=report.epoch, node_id=report.node_id))
     job = draft.state.job(job.job_id)
     if isinstance(job.phase, Scheduled) and job.allotment and len(job.allotment.started) == len(job.allotment.placements):
-        draft.move(job.job_id, Initializing(since_ms=draft.now_ms), "")
+        draft.move(job.job_id, Initializing(since_ms=draft.now_ms, session=job.phase.session), "")
+
+
+def on_session(draft: Draft, report: SessionOpened) -> None:
+    """A session will report progress: until it does, the job is given longer to initialize."""
+    job = _current(draft, report)
+    if job is not None and isinstance(job.phase, Scheduled | Initializing) and not job.phase.session:
+        phase = job.phase.model_copy(update={"session": True})
+        draft.emit(JobMoved(job_id=job.job_id, phase=phase, reason=job.reason))
 
 
 def on_launch_failed(draft: Draft, report: LaunchFailed) -> None:
@@ -75,7 +83,8 @@ def on_rank_exited(draft: Draft, report: RankExited) -> None:
         return
     note_end(draft, job, part, report)
     if not isinstance(job.phase, Stopping):
-        stop(draft, draft.state.job(job.job_id), StopCause(kind=_kind_of_exit(report), reason=_exit_reason(report)))
+        reason = end_line(report.rank, report.node_id, report.exit_code, report.signal, report.reason)
+        stop(draft, draft.state.job(job.job_id), StopCause(kind=_kind_of_exit(report), reason=reason))
 
 
 def _kind_of_exit(report: RankExited) -> StopKind:
@@ -83,19 +92,6 @@ def _kind_of_exit(report: RankExited) -> StopKind:
     and leave, and could not tell us) is no failure of the job's own."""
     unknown = report.exit_code is None and report.signal is None
     return StopKind.LOST if unknown or report.signal == 15 or report.exit_code == EXIT_STOPPED else StopKind.RANK_FAILED
-
-
-def _exit_reason(report: RankExited) -> str:
-    if report.signal is not None:
-        name = _SIGNALS.get(report.signal, f"signal {report.signal}")
-        hint = " (by the kernel when memory ran out, or by somebody)" if report.signal == 9 else ""
-        how = f"was killed by {name}{hint}"
-    elif report.exit_code is not None:
-        how = f"exited with code {report.exit_code}"
-    else:
-        how = "is gone; how it ended could not be learnt"
-    lines = f":\n{report.reason[-MAX_REASON_CHARS:]}" if report.reason else ""
-    return f"rank {report.rank} on node {report.node_id} {how}{lines}"
 
 
 def on_stopped(draft: Draft, report: AttemptStopped) -> None:

@@ -28,6 +28,7 @@ from trainhouse.events import (
     ProgressReported,
     ProjectLimited,
     RankExited,
+    SessionOpened,
 )
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.pool import CycleRan
@@ -58,6 +59,7 @@ _REPORTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     LaunchFailed: reports.on_launch_failed,
     RankExited: reports.on_rank_exited,
     AttemptStopped: reports.on_stopped,
+    SessionOpened: reports.on_session,
     ProgressReported: reports.on_progress,
     CheckpointCompleted: reports.on_checkpoint,
     LossDiverged: verdicts.on_diverged,

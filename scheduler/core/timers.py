@@ -11,7 +11,7 @@ from trainhouse.events import NodePlacement
 from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Running, StopCause, StopKind, Stopping
 from trainhouse.scheduler.core import fleet, forgetting, probes
 from trainhouse.scheduler.core.draft import Draft
-from trainhouse.scheduler.core.due import EXIT_REPORT_MS, NEVER_MS, QUIET_START_MS
+from trainhouse.scheduler.core.due import EXIT_REPORT_MS, NEVER_MS, quiet_until_ms
 from trainhouse.scheduler.core.evidence import note_unexplained
 from trainhouse.scheduler.core.impossible import POOL_SETTLES_MS
 from trainhouse.scheduler.core.leaving import ask_to_leave
@@ -56,7 +56,7 @@ def _is_due(job: Job, now_ms: int) -> bool:
         return now_ms >= phase.remind_at_ms
     if isinstance(phase, Checkpointing):
         return now_ms >= phase.deadline_ms or _unexplained(job, now_ms) is not None
-    quiet = isinstance(phase, Initializing) and now_ms - phase.since_ms >= QUIET_START_MS
+    quiet = isinstance(phase, Initializing) and now_ms >= quiet_until_ms(phase)
     return quiet or _out_of_time(job, now_ms) or _unexplained(job, now_ms) is not None
 
 

@@ -41,7 +41,7 @@ TRANSITIONS: Final[tuple[tuple[JobState, JobState, str], ...]] = (
     (_S.SCHEDULED, _S.SUCCEEDED, _EXITED),
     (_S.SCHEDULED, _S.FAILED, _END),
     (_S.SCHEDULED, _S.CANCELLED, _CANCEL),
-    (_S.INITIALIZING, _S.RUNNING, "first progress; or it reports none, and has had the time to"),
+    (_S.INITIALIZING, _S.RUNNING, "first progress; or none within 10 s of the last rank's start, 30 s where it has a session"),
     (_S.INITIALIZING, _S.PENDING, _RETRY),
     (_S.INITIALIZING, _S.PREEMPTED, _WAY),
     (_S.INITIALIZING, _S.SUCCEEDED, _EXITED),

@@ -168,3 +168,9 @@ def test_lines_that_came_faster_than_they_were_read_leave_no_hole(page: Page, wo
     world.story.say(2, 1, [f"fast {n}" for n in range(2500)], 955)
     expect(page.get_by_role("list", name="Lines of the logs")).to_contain_text("fast 2499")
     expect(page.get_by_text("1,000 lines, more before")).to_be_visible()
+
+
+def test_an_attempt_has_the_same_number_in_the_lineage_as_everywhere(page: Page) -> None:
+    page.goto(f"/jobs/{JOB}?tab=lineage")
+    name = "async (id) => { const m = await import('/static/app/parts/graph.js'); return [m.nameOf(id).kind, m.shownId(id)]; }"
+    assert page.evaluate(name, "attempt:train-7/1") == ["attempt 0", "attempt 0 of train-7"]

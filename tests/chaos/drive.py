@@ -14,7 +14,7 @@ import orjson
 
 from tests.chaos.faults import Fault, Kind
 from tests.chaos.hands import Hands
-from trainhouse.workers.launcher.ports import RankPaths
+from trainhouse.workers.launcher.ports import AttemptPaths, RankPaths
 
 POLL_S = 0.01
 WAIT_FOR_STEP_S = 240.0
@@ -83,7 +83,7 @@ class Training:
 
 
 def _epoch(rank: RankPaths) -> int:
-    return int(rank.folder.parent.name)
+    return AttemptPaths(rank.folder.parent).epoch
 
 
 @dataclass

@@ -21,7 +21,7 @@ from trainhouse.events import (
     StepMetrics,
     topics,
 )
-from trainhouse.workers.launcher.ports import RankPaths
+from trainhouse.workers.launcher.ports import AttemptPaths, RankPaths
 
 
 def final_states(evidence: Evidence) -> Iterable[str]:
@@ -77,7 +77,7 @@ def spools_whole(evidence: Evidence, attempts: Path) -> Iterable[str]:
             if points.setdefault(offset, point) != point and str(points[offset]) != str(point):
                 yield f"{event.job_id}/{event.epoch} rank {event.rank}: two different points at byte {offset}"
     for folder in spooling(attempts):
-        job_id, epoch, rank = folder.parts[-3], int(folder.parts[-2]), int(folder.name.removeprefix("rank-"))
+        job_id, epoch, rank = folder.parts[-3], AttemptPaths(folder.parent).epoch, int(folder.name.removeprefix("rank-"))
         written = _points(RankPaths(folder).spool)
         found = {offset: steps for offset, (steps, _, _) in said.pop((job_id, epoch, rank), {}).items()}
         if written != found:
@@ -122,7 +122,7 @@ def logs_whole(evidence: Evidence, attempts: Path) -> Iterable[str]:
         assert isinstance(event, LogLines)
         covered[(event.job_id, event.epoch, event.rank, event.stream)].append((event.start, event.end))
     for file in sorted(attempts.glob("*/*/rank-*/std*.log")):
-        key = (file.parts[-4], int(file.parts[-3]), int(file.parts[-2].removeprefix("rank-")), file.stem)
+        key = (file.parts[-4], AttemptPaths(file.parent.parent).epoch, int(file.parts[-2].removeprefix("rank-")), file.stem)
         reached = 0
         for start, end in sorted(covered[key]):
             if start > reached:

@@ -17,6 +17,7 @@ from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import CheckpointCompleted, CheckpointFailed
 from trainhouse.events.gang import GangAllocated
 from trainhouse.events.job import JobStatus, JobSubmitted
+from trainhouse.events.pool import PolicyApplied
 from trainhouse.events.project import ProjectApplied
 from trainhouse.events.telemetry import LogLines
 from trainhouse.events.tracking import ArtifactLogged
@@ -127,8 +128,8 @@ def checkpoint_overdue() -> Fed:
         ("due-ok", {"every_s": 120}, [3, 5]),
         ("due-bad-usual", {"every_steps": 10}, [20, 25, 30, 35]),
         ("due-ok-usual", {"every_steps": 10}, [8, 13, 18]),
-        ("due-ok-policy", {}, [50]),
-        ("due-bad-policy", {}, [61]),
+        ("due-ok-policy", {}, [19]),
+        ("due-bad-policy", {}, [21]),
         ("due-never-saves", {"every_s": 120}, []),
     ):
         fed.append((topics.JOBS, JobSubmitted.model_validate({"job_id": job, "spec": {**spec, "checkpoint": policy}})))
@@ -197,23 +198,31 @@ def failure_rate_job() -> Fed:
 
 
 def cost_over_budget() -> Fed:
-    devices = [f"d{n}" for n in range(8)]
+    """Gangs of 8 devices a node that hold them for the first 10 hours of NOW's month, at 2.5 a device-hour: 200 a node."""
+    priced = {"name": "default", "prices": {"currency": "EUR", "devices": {"any": {"reserved": 2.5}}}}
+    since, month_ms = {"version": 1, "applied_at_ms": NOW - 60 * DAY_MS}, NOW - 14 * DAY_MS - 8 * HOUR_MS
     fed: list[tuple[str, Event]] = []
-    # The month of NOW began 14 days and 8 hours before it; 8 devices x 344 h x 2.5 = 6,880 a node.
-    for job, pool, nodes, freed_ms in (
-        ("cost", "cost-bad", 8, None),
-        ("cheap", "cost-ok", 7, None),
-        ("done", "cost-ended", 99, NOW - 14 * DAY_MS),
+    for project, nodes, may_cost, freed_ms, policy in (
+        ("spent-bad", 6, 1_000, month_ms + 10 * HOUR_MS, priced),
+        ("spent-ok", 4, 1_000, month_ms + 10 * HOUR_MS, priced),
+        ("spent-open", 9, None, month_ms + 10 * HOUR_MS, priced),
+        ("spent-before", 9, 1_000, month_ms - HOUR_MS, priced),
+        ("spent-unpriced", 9, 1_000, month_ms + 10 * HOUR_MS, {}),
     ):
-        placements = [
-            {"node_id": f"{job}-{n}", "boot_id": "b", "address": "127.0.0.1", "first_rank": 8 * n, "devices": devices} for n in range(nodes)
+        pool, job, node_ids = f"pool-{project}", f"job-{project}", [f"{project}-{n}" for n in range(nodes)]
+        limits = {"cost_per_month": may_cost}
+        fed.append((topics.POLICIES, PolicyApplied.model_validate({"pool": pool, "policy": policy, **since})))
+        fed.append((topics.PROJECTS, ProjectApplied.model_validate({"project": {"name": project, "limits": limits}, **since})))
+        fed.append(status(job, pool, "RUNNING", NOW - 20 * DAY_MS, project=project))
+        parts = [
+            {"node_id": n, "boot_id": "b", "address": "h", "first_rank": 8 * k, "devices": [f"{n}-{d}" for d in range(8)]}
+            for k, n in enumerate(node_ids)
         ]
-        spec = {"name": "x", "user": "u", "gang": {"ranks": 8 * nodes}, "runtime": {"command": ["a"]}}
-        about = {"job_id": job, "attempt": 1, "epoch": 1, "pool": pool}
-        gang = {"spec": spec, "spec_sha256": "0" * 64, "placements": placements, "master_address": "127.0.0.1", "master_port": 1}
-        fed += [status(job, pool, "RUNNING", NOW - 30 * DAY_MS), (topics.ALLOCATIONS, GangAllocated.model_validate(about | gang))]
-        stops = [AttemptStopped(**about, node_id=p["node_id"], boot_id="b", stopped_at_ms=freed_ms) for p in placements] if freed_ms else []
-        fed += [(topics.CONTROL, stop) for stop in stops]
+        about = {"job_id": job, "attempt": 0, "epoch": 1, "pool": pool}
+        spec = {"name": "x", "user": "u", "project": project, "gang": {"ranks": 8 * nodes}, "runtime": {"command": ["a"]}}
+        gang = {"spec": spec, "spec_sha256": "0" * 64, "placements": parts, "master_address": "h", "master_port": 1}
+        fed.append((topics.ALLOCATIONS, GangAllocated.model_validate(about | gang)))
+        fed += [(topics.CONTROL, AttemptStopped(**about, node_id=n, boot_id="b", stopped_at_ms=freed_ms)) for n in node_ids]
     return fed
 
 
@@ -271,7 +280,7 @@ CASES: dict[str, tuple[Callable[[], Fed], str, set[str]]] = {
     "urgent-job-waits": (urgent_job_waits, "wait-", {f"pool={job} job_id={job}" for job in ("wait-bad", "wait-bad-then")}),
     "job-failures": (job_failures, "jobs-", {"pool=jobs-bad"}),
     "failure-rate-job": (failure_rate_job, "rate-", {"pool=rate job_id=rate-bad"}),
-    "cost-over-budget": (cost_over_budget, "project-cost-", {"project=project-cost-bad"}),
+    "cost-over-budget": (cost_over_budget, "spent-", {"project=spent-bad currency=EUR"}),
     "project-storage": (project_storage, "full-", {"project=full-bad", "project=full-over-bad"}),
     "nodes-lost": (nodes_lost, "lost-", {"pool=lost-bad"}),
     "failure-rate-node": (failure_rate_node, "blame-", {"pool=p node_id=blame-bad"}),

@@ -121,6 +121,13 @@ def test_an_exception_leaves_the_last_progress_and_the_traceback(runs: Runs) -> 
     assert "ValueError: of its own making" in run.stderr()
 
 
+def test_the_traceback_of_a_rank_that_raises_is_in_its_output_once(runs: Runs) -> None:
+    run = tiny(runs, then="raise", ranks=2)
+    assert run.exit_of(0).exit_code == 1
+    said = run.stderr(0) + run.stdout(0)
+    assert (said.count("Traceback (most recent call last)"), said.count("ValueError: of its own making")) == (1, 1), said
+
+
 def test_an_older_attempt_cannot_begin_after_a_newer_one(runs: Runs) -> None:
     newer = tiny(runs, epoch=3, steps=2)
     assert [newer.exit_of(r).exit_code for r in (0, 1)] == [0, 0], newer.stderr()

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.test_agent_outbox import WHO, FakeProducer
 from tests.unit.test_agent_parts import environment, gang
-from trainhouse.events import CheckpointCompleted, Event, LossDiverged, ProgressReported, RankActivity, RankHeartbeat, decode
+from trainhouse.events import CheckpointCompleted, Event, LossDiverged, ProgressReported, RankActivity, RankHeartbeat, SessionOpened, decode
 from trainhouse.events.topics import CHECKPOINTS, CONTROL
 from trainhouse.workers.agent.outbox import Outbox
 from trainhouse.workers.agent.rank_shipper import OF_LIFE, RankProgress, RankShipper
@@ -78,7 +78,10 @@ def test_the_newest_life_is_told_and_control_hears_it_only_when_it_is_new(rank: 
 
 def test_life_before_training_is_no_progress(rank: Rank) -> None:
     rank.spool.life({"rank": 0, "step": 0, "pulse_at_ms": 1_000, "activity": "STARTING", "activity_since_ms": 900})
-    assert rank.sent(CONTROL, 1_000) == []
+    (opened,) = rank.sent(CONTROL, 1_000)
+    assert isinstance(opened, SessionOpened) and (opened.rank, opened.attempt, opened.epoch) == (0, WHO.attempt, WHO.epoch)
+    rank.spool.life({"rank": 0, "step": 0, "pulse_at_ms": 1_000, "activity": "STARTING", "activity_since_ms": 900})
+    assert rank.sent(CONTROL, 2_000) == [], "it is told once"
     newest = rank.shipper.newest
     assert (newest.step, newest.pulse_at_ms, newest.activity) == (None, 1_000, RankActivity.STARTING)
 

@@ -64,7 +64,7 @@ def test_torchruns_contract() -> None:
     env = environment(gang(), 2)
     expected = {"RANK": "2", "LOCAL_RANK": "1", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2"}
     expected |= {"ROLE_RANK": "2", "ROLE_WORLD_SIZE": "3", "ROLE_NAME": "default", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1234"}
-    expected |= {"TORCHELASTIC_RESTART_COUNT": "3", "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "j"}
+    expected |= {"TORCHELASTIC_RESTART_COUNT": "2", "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "j"}
     expected |= {"TRAINHOUSE_JOB_ID": "j", "TRAINHOUSE_ATTEMPT": "2", "TRAINHOUSE_EPOCH": "3", "TRAINHOUSE_RANK_DIR": "/a/rank-2"}
     assert expected.items() <= env.items()
     assert env["TRAINHOUSE_BACKEND"] == "gloo" and "CUDA_VISIBLE_DEVICES" not in env and env["OMP_NUM_THREADS"] == "1"

@@ -73,7 +73,7 @@ def test_run_time_is_counted_over_all_attempts() -> None:
 
 def test_a_quiet_script_counts_as_running_after_a_while() -> None:
     d, _ = running()
-    d.tick(29_999)
+    d.tick(9_999)
     assert d.status("j").state is JobState.INITIALIZING
     d.tick(1)
     assert d.status("j").state is JobState.RUNNING

@@ -15,6 +15,7 @@ from trainhouse.events.envelope import envelope_of
 from trainhouse.events.gang import GangAllocated, GangReleased, NodePlacement
 from trainhouse.events.job import JobRejected, JobState, JobStatus, JobSubmitted
 from trainhouse.events.node import AttemptHeartbeat, NodeHeartbeat, NodeLost, NodeRegistered, RankHeartbeat, RankState
+from trainhouse.events.rank_end import report_text
 from trainhouse.events.spec import Gang, JobSpec, Runtime
 from trainhouse.projections.record import MAX_TIME_MS, Record, RowsFunction, clamp_ms, copy_version
 from trainhouse.projections.registry import BEATS, FACTS, LANES, TABLES
@@ -197,6 +198,14 @@ def test_a_summary_is_one_bounded_line(event: Event) -> None:
     assert line
     assert "\n" not in line
     assert len(line) <= MAX_CHARS
+
+
+def test_the_summary_of_a_ranks_end_has_the_exception_and_not_the_traceback() -> None:
+    text = report_text(
+        0, "exited with code 1", "", "Traceback (most recent call last):\n" + '  File "x", line 1\n' * 60 + "ValueError: bad", ""
+    )
+    event = RankExited(**OF_ATTEMPT, rank=0, exit_code=1, exited_at_ms=1, reason=text)
+    assert summarize(event).endswith("with exit code 1: ValueError: bad")
 
 
 def test_a_dead_letter_keeps_where_it_came_from_and_a_bounded_head() -> None:

@@ -22,7 +22,6 @@ def test_steps_of_the_policy() -> None:
 
 
 def test_interval_by_the_clock() -> None:
-    assert interval_s(CheckpointPolicy(every_steps=10), Measured()) is None
     assert interval_s(CheckpointPolicy(every_s=7.0), Measured()) == 7.0
     bounds = CheckpointPolicy(min_interval_s=20, max_interval_s=600)
     cheap, dear = Measured(save_cost_s=1e-6), Measured(save_cost_s=1000.0)

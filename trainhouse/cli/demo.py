@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainhouse.cli.exits import CliError, Exit
+from trainhouse.cli.output import one_line
 from trainhouse.cli.stack import PANEL, Folder
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def demo(
     last = follow(client, job, None)
     assert last is not None, "following without a time limit ends with a final status"
     if last.state != "SUCCEEDED":
-        raise CliError(f"{job.job_id} is {last.state}: {last.reason}; see `trainhouse logs {job.job_id}`", Exit.FAILED)
+        raise CliError(f"{job.job_id} is {last.state}: {one_line(last.reason)}; see `trainhouse logs {job.job_id}`", Exit.FAILED)
     settle(client.sql, str(job.job_id))
     summarize(client, str(job.job_id), root)
 

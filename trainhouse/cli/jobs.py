@@ -157,14 +157,14 @@ def _one(client: "TrainhouseClient", job: str, *, watch: bool, json: bool) -> No
 
 def details(status: "JobStatus") -> list[tuple[str, str]]:
     """One job as (name, text), without what is not known."""
-    from trainhouse.cli.output import clock, duration
+    from trainhouse.cli.output import clock, duration, one_line
 
     checkpoint = status.last_checkpoint
     nodes = ", ".join(f"{p.node_id} (ranks {p.ranks.start}–{p.ranks.stop - 1})" for p in status.allocation)
     found = [
         ("job", str(status.job_id or "")),
         ("state", str(status.state)),
-        ("reason", status.reason),
+        ("reason", one_line(status.reason)),
         ("name", status.name),
         ("of", f"{status.user} · team {status.team} · project {status.project}" if status.user else ""),
         ("pool", f"{status.pool or ''}, priority {status.priority}" if status.pool else ""),

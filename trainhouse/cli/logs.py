@@ -24,7 +24,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ended.")] = False,
     tail: Annotated[Optional[int], typer.Option("--tail", "-n", min=1, max=100_000, help="Only the last lines of each rank.")] = None,  # noqa: UP045
     stream: Annotated[Optional[str], typer.Option(help="stdout or stderr.")] = None,  # noqa: UP045
-    attempt: Annotated[Optional[int], typer.Option(min=0, help="Only of this attempt.")] = None,  # noqa: UP045
+    attempt: Annotated[Optional[int], typer.Option(min=0, help="Only of this attempt; the first is 0.")] = None,  # noqa: UP045
     times: Annotated[bool, typer.Option("--times", help="With the time at which the agent read each line.")] = False,
     json: Json = False,
     data_dir: DataDir = None,
@@ -72,8 +72,8 @@ def _print(line: "Line", *, times: bool, ranks: bool, json: bool) -> None:
 
 def _must_exist(client: "TrainhouseClient", job: str) -> None:
     from trainhouse.cli.jobs import find
-    from trainhouse.cli.output import remark
+    from trainhouse.cli.output import one_line, remark
 
     status = find(client, job)
     if status.allocated_at_ms is None:
-        remark(f"{job} is {status.state} and wrote nothing yet" + (f": {status.reason}" if status.reason else ""))
+        remark(f"{job} is {status.state} and wrote nothing yet" + (f": {one_line(status.reason)}" if status.reason else ""))

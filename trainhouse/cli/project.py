@@ -57,7 +57,8 @@ def set_project(
     members: {ana: maintainer, bo: submitter, eve: viewer}    without: tokens alone say who may do what
     purposes:
       defect-detection: finding faults on the line
-    limits: {highest_priority: 20, submissions_per_minute: 30, requests_per_minute: 6000, storage_gib: 500, running: 8, queued: 100}
+    limits: {highest_priority: 20, submissions_per_minute: 30, requests_per_minute: 6000, storage_gib: 500, running: 8, queued: 100,
+             cost_per_month: 20000}
     \b
     A file with `name: "*"` and `closed: true` refuses the jobs of every project that was never declared.
     """
@@ -99,7 +100,7 @@ def list_projects(json: Json = False, data_dir: KafkaDir = None) -> None:
     if not found:
         output.remark("no project was declared: every one is open; `trainhouse project set FILE.yaml` declares one")
         return
-    limits = ("highest", "jobs/min", "requests/min", "storage GiB", "running", "queued")
+    limits = ("highest", "jobs/min", "requests/min", "storage GiB", "running", "queued", "cost/month")
     columns = ("project", "members", "purposes", *limits, "closed", "version", "set by")
     output.table(columns, map(_cells, found), right=("members", *limits, "version"))
 
@@ -308,6 +309,7 @@ def _cells(applied: "ProjectApplied") -> tuple[Any, ...]:
         limits.storage_gib,
         limits.running,
         limits.queued,
+        limits.cost_per_month,
         "yes" if project.closed else "",
         applied.version,
         applied.user,

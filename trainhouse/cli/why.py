@@ -7,6 +7,7 @@ import typer
 
 from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.options import DataDir, JobArgument, Json
+from trainhouse.cli.output import one_line
 
 if TYPE_CHECKING:
     from trainhouse.client import TrainhouseClient
@@ -94,12 +95,12 @@ def _told(client: "TrainhouseClient", job: str, at: str | None, at_ms: int | Non
     if at is not None:
         raise CliError(f"nothing tells that job {job} waited then; it is {status.state} now", Exit.NOT_FOUND)
     hint = f"`trainhouse why {job} --at TIME` tells of the time when it did"
-    raise CliError(f"job {job} does not wait: it is {status.state} ({status.reason}); {hint}", Exit.NOT_FOUND)
+    raise CliError(f"job {job} does not wait: it is {status.state} ({one_line(status.reason)}); {hint}", Exit.NOT_FOUND)
 
 
 def _waits_not(job: str, found: "Explained", at: str | None) -> str:
     when = "does not wait" if at is None else "did not wait then"
-    reason = f" ({found.reason})" if found.reason else ""
+    reason = f" ({one_line(found.reason)})" if found.reason else ""
     return f"job {job} {when}: it {'is' if at is None else 'was'} {found.state}{reason}"
 
 
@@ -111,7 +112,7 @@ def _unknown(job: str, at: str | None) -> CliError:
     status = find(TrainhouseClient.from_settings(), job)
     if at is None:
         hint = f"`trainhouse why {job} --at TIME` tells of the time when it did"
-        return CliError(f"job {job} does not wait: it is {status.state} ({status.reason}); {hint}", Exit.NOT_FOUND)
+        return CliError(f"job {job} does not wait: it is {status.state} ({one_line(status.reason)}); {hint}", Exit.NOT_FOUND)
     return CliError(f"job {job} was not in the scheduler's hands then; it is {status.state} now", Exit.NOT_FOUND)
 
 

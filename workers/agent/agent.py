@@ -56,6 +56,7 @@ from trainhouse.workers.agent.node import again
 from trainhouse.workers.agent.parts import Message, Parts
 from trainhouse.workers.agent.ranks import RankWatch
 from trainhouse.workers.agent.sessions import ask_session, has_session
+from trainhouse.workers.agent.unsaved import UnsavedWatch
 from trainhouse.workers.launcher import AttemptPaths, kill_tree, terminate
 
 IDLE_S = 0.25
@@ -74,6 +75,7 @@ class Agent:
         self._p = parts
         self._clock_ms = clock_ms
         self._watch = RankWatch()
+        self._unsaved = UnsavedWatch(self._paths)
         self._shipped: set[AttemptKey] = set()
         self._sequence = 0
         self._control: int | None = None
@@ -300,6 +302,7 @@ class Agent:
             self._housekeep_at = now_ms + HOUSEKEEPING_MS
             self._p.state_file.save(self.state)
             self._p.audit.turn(now_ms)
+            self._warn_of_unsaved(now_ms)
             if self._preparing is None or self._preparing.done():
                 self._preparing = self._p.workers.submit(self._p.starter.launcher.prepare)  # it waits while a launch holds it
         if due(self._clean_at, now_ms, CLEAN_MS):
@@ -310,6 +313,11 @@ class Agent:
         if due(self._refresh_at, now_ms, refresh_ms) and (self._refreshing is None or self._refreshing.done()):
             self._refresh_at = now_ms + refresh_ms
             self._refresh_secrets()
+
+    def _warn_of_unsaved(self, now_ms: int) -> None:
+        for event in self._unsaved.look(self.state.attempts.values(), now_ms):
+            log.warning("a job asks for checkpoints and saves none", job=event.job_id, reason=event.reason)
+            self._p.reports.skipped(event)
 
     def _refresh_secrets(self) -> None:
         running = [a.allocation for a in self.state.attempts.values() if isinstance(a.phase, Running) and a.allocation.spec.secrets]

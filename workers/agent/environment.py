@@ -100,7 +100,7 @@ def _torchrun(allocation: GangAllocated, placement: NodePlacement, rank: int, fo
         "MASTER_ADDR": allocation.master_address,
         "MASTER_PORT": str(allocation.master_port),
         "TORCHELASTIC_RUN_ID": str(allocation.job_id),
-        "TORCHELASTIC_RESTART_COUNT": str(int(allocation.epoch)),
+        "TORCHELASTIC_RESTART_COUNT": str(int(allocation.attempt)),
         "TORCHELASTIC_MAX_RESTARTS": str(allocation.spec.limits.restarts),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_ERROR_FILE": f"{folders.rank}/error.json",

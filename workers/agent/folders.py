@@ -5,6 +5,7 @@ Holds: one agent per folder. An attempt's folder without a finish mark is an att
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,10 @@ from trainhouse.workers.agent.core.state import Fence
 from trainhouse.workers.agent.errors import BrokenState, FolderBusy
 from trainhouse.workers.agent.records import write_atomically
 from trainhouse.workers.launcher import AttemptPaths
+from trainhouse.workers.launcher.ports import NUMBERED
 
 FINISHED = "finished.json"
+_NAMED = re.compile(rf"{NUMBERED}-?\d+|\d+")  # by number, or by epoch as before
 
 
 class FolderLock:
@@ -107,9 +110,9 @@ def found_attempts(agent_dir: Path) -> Iterator[FoundAttempt]:
     """Every attempt's folder that holds an allocation, oldest epoch of a job first."""
     root = agent_dir / "attempts"
     for job in sorted(root.iterdir()) if root.is_dir() else ():
-        epochs = [e for e in job.iterdir() if e.name.isdigit()] if job.is_dir() else []
-        for epoch in sorted(epochs, key=lambda e: int(e.name)):
-            found = _found(AttemptPaths(epoch))
+        named = [AttemptPaths(e) for e in job.iterdir() if _NAMED.fullmatch(e.name)] if job.is_dir() else []
+        for paths in sorted(named, key=lambda p: p.epoch):
+            found = _found(paths)
             if found is not None:
                 yield found
 

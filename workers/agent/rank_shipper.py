@@ -80,6 +80,7 @@ class RankShipper:
         self._telling = False
         self._untold: tuple[int, ProgressReported] | None = None
         self._last: tuple[object, ...] | None = None
+        self._session_told = False
 
     def positions(self) -> dict[str, int]:
         """How far the brokers hold each file."""
@@ -159,6 +160,8 @@ class RankShipper:
             self.newest.steps_per_s = alive.steps_per_s
             for name in OF_LIFE:
                 setattr(self.newest, name, getattr(alive, name))
+        if alive is not None and cut.progress is None and self._last is None:
+            self._tell_session(alive)
         told = None if cut.progress is None else self.who.progress({"at_ms": now_ms} | cut.progress)
         if told is not None and cut.progress is not None:
             ended_ms = cut.progress.get("step_at_ms")
@@ -166,6 +169,12 @@ class RankShipper:
             self._tell_later(cut.progress_offset, told)
         if cut.batches:
             self._step(cut.batches[-1].steps[-1], cut.batches[-1].times_ms[-1])
+
+    def _tell_session(self, alive: ProgressReported) -> None:
+        """Tells the scheduler once, before the first progress, that rank 0 will report some."""
+        if self.who.rank == 0 and not self._session_told:
+            self._session_told = True
+            self._send(CONTROL, self.who.session_opened(alive.at_ms), self.who.event_id("session", 0), alive.at_ms)
 
     def _tell_later(self, offset: int, told: ProgressReported) -> None:
         """Only rank 0 tells the scheduler, and only what is new to it: a rank that waits lives, and heartbeats say so."""

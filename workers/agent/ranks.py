@@ -6,6 +6,7 @@ Holds: an end is told once its record is there, or once the process has been gon
 import signal
 from pathlib import Path
 
+from trainhouse.events.rank_end import report_text
 from trainhouse.workers.agent.core import AttemptKey, RankGone
 from trainhouse.workers.agent.due import due
 from trainhouse.workers.agent.recorder import words_of
@@ -75,11 +76,7 @@ def reason(rank: int, record: ExitRecord, paths: RankPaths) -> str:
     if record.clean:
         return ""
     how = f"exited with code {record.exit_code}" if record.signal is None else f"was ended by {_signal(record.signal, bool(record.note))}"
-    words = last_words(paths.stderr)
-    recorded = words_of(paths.recorder(rank), rank)
-    said = f"; its standard error ends:\n{words}" if words else " and wrote nothing to standard error"
-    noted = f" ({record.note})" if record.note else ""
-    return f"rank {rank} {how}{noted}{said}" + (f"\n{recorded}" if recorded else "")
+    return report_text(rank, how, record.note, last_words(paths.stderr), words_of(paths.recorder(rank), rank))
 
 
 def last_words(path: Path) -> str:

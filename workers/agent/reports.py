@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaException
 
-from trainhouse.events import Envelope, Event, NodeAccess, NodeHeartbeat, OperationReplied, envelope_of
+from trainhouse.events import CheckpointSkipped, Envelope, Event, NodeAccess, NodeHeartbeat, OperationReplied, envelope_of
 from trainhouse.events.kafka import EventProducer
 from trainhouse.events.node_audit import Outcome
-from trainhouse.events.topics import CONTROL, HEARTBEATS, NODE_AUDIT, OPERATION_REPLIES
+from trainhouse.events.topics import CHECKPOINTS, CONTROL, HEARTBEATS, NODE_AUDIT, OPERATION_REPLIES
 from trainhouse.workers.agent.core import AttemptKey, Identity, Report
 from trainhouse.workers.agent.outbox import Outbox
 
@@ -71,6 +71,10 @@ class Reports:
         """Sends a part of an answer to an operation."""
         event_id = f"{reply.request_id}:{reply.node_id}:{reply.rank}:{reply.part}"
         self._outbox.offer(OPERATION_REPLIES, self._wrap(reply, event_id), key=reply.request_id)
+
+    def skipped(self, event: CheckpointSkipped) -> None:
+        """Sends the warning of an attempt that saves nothing; repeats have the same id."""
+        self._outbox.offer(CHECKPOINTS, self._wrap(event, f"{event.job_id}:{int(event.epoch)}:checkpoint-skipped"), key=str(event.job_id))
 
     def accessed(self, access: NodeAccess) -> None:
         """Sends what the audit is told."""

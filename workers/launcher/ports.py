@@ -24,6 +24,7 @@ BACKEND = "TRAINHOUSE_BACKEND"  # gloo | nccl
 SPOOL_LIMIT_BYTES = "TRAINHOUSE_SPOOL_LIMIT_BYTES"  # optional
 SECRETS_DIR = "TRAINHOUSE_SECRETS_DIR"  # optional: on tmpfs, a file for each secret with its newest value  # pragma: allowlist secret
 RECORDER = "flight_recorder_"
+NUMBERED = "attempt-"  # and the number of the attempt, one less than its epoch
 STORE_LEASE = "TRAINHOUSE_S3_LEASE"  # AttemptPaths.store_socket: where the store's requests are signed; ranks have no key of it
 RESTORE_AT_MOST = "TRAINHOUSE_RESTORE_AT_MOST"  # optional: begin from no newer commit of the job's chain than this one
 
@@ -76,7 +77,16 @@ class AttemptPaths:
 
     @classmethod
     def of(cls, agent_dir: Path, job_id: str, epoch: int) -> "AttemptPaths":
-        return cls(agent_dir / "attempts" / job_id / str(epoch))
+        """Named by the attempt's number; the folder that an agent of before made by its epoch."""
+        job = agent_dir / "attempts" / job_id
+        made_before = job / str(epoch)
+        return cls(made_before if made_before.is_dir() else job / f"{NUMBERED}{epoch - 1}")
+
+    @property
+    def epoch(self) -> int:
+        """By the folder's name. Raises ValueError for any other folder."""
+        name = self.folder.name
+        return int(name.removeprefix(NUMBERED)) + 1 if name.startswith(NUMBERED) else int(name)
 
     @property
     def allocation(self) -> Path:

@@ -8,9 +8,10 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from trainhouse.checkpointing.interval import Measured
 from trainhouse.events import RankActivity
@@ -26,6 +27,7 @@ from trainhouse.workers.session.saver import Saver
 from trainhouse.workers.session.sink import Sink
 from trainhouse.workers.session.survival import Survival
 from trainhouse.workers.session.tracked import Tracked
+from trainhouse.workers.session.untracked import Untracked
 from trainhouse.workers.session.worktime import WorkTime
 
 SIGTERM_EXIT = 128 + 15
@@ -59,14 +61,21 @@ class Boundary:
         self._saved_at = time.monotonic()
         self._saved_step: int | None = None
         self._measured = Measured(failures=context.attempt)
+        tells = saver.saves and context.rank == 0
+        self.untracked = Untracked(context.policy, self._tell_untracked if tells else None)
         self._survival = Survival(context.rank, context.rank_folders, saver.save_for_all, saver.elsewhere)
 
     def track(self, tracked: Tracked) -> None:
         """What is saved from now on."""
         self.tracked = tracked
+        if tracked:
+            self.untracked.tracks()
         self.work.watch(tracked.model)
         if self._saver.saves:
             self._survival.track(tracked)
+
+    def _tell_untracked(self, name: str, fields: Mapping[str, Any]) -> None:
+        self._sink.event(name, fields, f"{self._context.job_id}:{self._context.epoch}:checkpoint-skipped")
 
     def rescue(self, error: BaseException) -> None:
         """The program ends with `error`: if it says that another rank is gone, the last finished step is saved for all. Blocks."""
@@ -97,6 +106,7 @@ class Boundary:
     def begin(self, step: int, total: int | None) -> None:
         """Training begins at `step`."""
         now = time.monotonic()
+        self.untracked.begin()
         self._began = (now, step)
         self._saved_at = now
         self._saved_step = step if step else None
@@ -119,6 +129,7 @@ class Boundary:
         if agreed.stop:
             self.report()
             self._leave(EXIT_STOPPED)
+        self.untracked.look(step, time.monotonic())
         self._progress.tick(time.monotonic(), _now_ms())
         self._start_step()
 

@@ -20,10 +20,10 @@ def save_by_step(policy: CheckpointPolicy, step: int) -> bool:
     return policy.every_steps is not None and step > 0 and step % policy.every_steps == 0
 
 
-def interval_s(policy: CheckpointPolicy, measured: Measured) -> float | None:
-    """Seconds between saves by the clock; None when the policy counts steps only. Without `every_*`: Young/Daly within its bounds."""
+def interval_s(policy: CheckpointPolicy, measured: Measured) -> float:
+    """Seconds between saves by the clock; beside `every_steps` the longest. Without `every_*`: Young/Daly within its bounds."""
     if policy.every_s is None and policy.every_steps is not None:
-        return None
+        return policy.max_interval_s
     return advise(measured, IntervalBounds(policy.min_interval_s, policy.max_interval_s, policy.every_s)).interval_s
 
 

@@ -6,6 +6,7 @@ Never: touches a tensor or a device (a device that hangs must not take the pulse
 
 import sys
 import time
+from collections.abc import Callable
 
 from trainhouse.workers.session.beside import STOP_TIMEOUT_S, Beside
 from trainhouse.workers.session.progress import Progress
@@ -15,11 +16,12 @@ EVERY_S = 1.0
 
 
 class Pulse:
-    """Tells `progress` at once and then every `every_s`, in a thread of its own."""
+    """Tells `progress` at once and then every `every_s`, in a thread of its own; then calls `look` with the time."""
 
     def __init__(self, progress: Progress, every_s: float = EVERY_S) -> None:
         self.progress = progress
         self._every_s = every_s
+        self.look: Callable[[float], None] = lambda now: None
         self._beside = Beside("trainhouse-pulse", self._run)
         self._complained_ms: int | None = None
 
@@ -36,6 +38,7 @@ class Pulse:
             now_ms = time.time_ns() // 1_000_000
             try:
                 self.progress.report(time.monotonic(), now_ms)
+                self.look(time.monotonic())
             except SpoolError:
                 pass  # the program's own next line tells it, where somebody sees it
             self._complain(now_ms)

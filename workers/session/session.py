@@ -67,6 +67,7 @@ class Session:
         self._fresh = self._progress.fresh
         self._boundary = Boundary(context, gang, saver, self._progress, sink)
         self._pulse = pulse or Pulse(self._progress)
+        self._pulse.look = lambda now: self._boundary.untracked.look(self._step, now)
         self._tracking_ns = 0
         self._own_log = OwnLog(context, sink, self._training_step, os.environ, lambda: self._tracking_ns)
         self._pid = os.getpid()
@@ -143,6 +144,7 @@ class Session:
         boundary = self._boundary
         if save_every_steps is not None:
             boundary.policy = boundary.policy.model_copy(update={"every_steps": save_every_steps, "every_s": None})
+            boundary.untracked.asked_anew(boundary.policy)
         boundary.begin(self._step, total)
         try:
             while total is None or self._step < total:
@@ -156,6 +158,7 @@ class Session:
     def log(self, **metrics: Any) -> None:
         """Record metrics of the current step: numbers, or tensors of one element. Microseconds; survives a SIGKILL right after it."""
         began_ns = time.perf_counter_ns()
+        self._boundary.untracked.begin()
         self._fresh.update(self._write_point(self._step, time.time_ns() // 1_000_000, metrics))
         self._tracking_ns += time.perf_counter_ns() - began_ns
 

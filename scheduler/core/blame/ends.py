@@ -17,6 +17,8 @@ from trainhouse.scheduler.core.blame.rules import CAUSES, CONSEQUENCES
 from trainhouse.scheduler.core.blame.signals import by_code
 from trainhouse.scheduler.core.blame.texts import Words, plain, read
 
+RAISED: Final = "python-"  # rules of the program's own exceptions begin with it
+
 # Errors that the code itself makes, wherever they are raised; and those that do when the program's own code raises them.
 _ALWAYS_MINE: Final = frozenset(
     {"ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "TabError", "NameError", "UnboundLocalError"}
@@ -96,7 +98,7 @@ def _by_exception(end: RankEnd, words: Words) -> Finding | None:
     if any(rule.regex.search(line) for rule in CONSEQUENCES for line in raised.chain):
         return None
     summary = f"the program raised {raised.kind}" + (f": {raised.message}" if raised.message else "")
-    name = f"python-{raised.kind}"
+    name = f"{RAISED}{raised.kind}"
     mine = raised.kind in _ALWAYS_MINE or (raised.own and raised.kind in _MINE)
     return Finding(end, Standing.CAUSE, FailureCategory.USER_CODE, name, summary, _print("python", words), mine, words=words)
 

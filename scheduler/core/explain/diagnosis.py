@@ -60,6 +60,13 @@ def by_quota(refusal: QuotaRefusal) -> Diagnosis:
     return Diagnosis(Obstacle.QUOTA, refusal.text(), [told], ways)
 
 
+def by_unlisted(team: str, pool: str) -> Diagnosis:
+    """The pool's policy lists no such team and refuses those."""
+    text = f"quota: team {team} has none in pool {pool}, whose policy refuses teams that it does not list"
+    told = Refusal(obstacle=Obstacle.QUOTA, by=team, text=text)
+    return Diagnosis(Obstacle.QUOTA, text, [told], [f"a policy that lists team {team}: `trainhouse policy apply {pool} FILE`"])
+
+
 def by_project(book: Book, job: Waiting) -> Diagnosis:
     """As many jobs of its project have devices as may."""
     bound, held = book.bounds.of(job.project), book.held_by_project(job)

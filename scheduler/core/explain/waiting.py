@@ -16,7 +16,7 @@ from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.entries import Waiting
 from trainhouse.scheduler.core.explain.answer import Answer
-from trainhouse.scheduler.core.explain.diagnosis import Diagnosis, by_nodes, by_project, by_quota, fits, quota_refusal
+from trainhouse.scheduler.core.explain.diagnosis import Diagnosis, by_nodes, by_project, by_quota, by_unlisted, fits, quota_refusal
 from trainhouse.scheduler.core.explain.eta import Outlook
 from trainhouse.scheduler.core.explain.wording import devices, needs, span
 from trainhouse.scheduler.core.queue.order import in_order
@@ -149,6 +149,8 @@ class _Look:
     def _diagnosis(self, job: Waiting, obstacle: Obstacle, by: str) -> Diagnosis:
         if obstacle is Obstacle.QUOTA and self._book.full(job):
             return by_project(self._book, job)
+        if obstacle is Obstacle.QUOTA and self._book.usage.quotas(job.shape.pool).tree.refuses(job.team):
+            return by_unlisted(job.team, job.shape.pool)
         if obstacle is Obstacle.QUOTA:
             refusal = self._quota_of(job)
             assert refusal is not None

@@ -1,6 +1,7 @@
 """The tree of teams that a policy names: who is below whom, what each is guaranteed, its weight, and fair shares down the tree.
 
-Holds: a team that the policy does not name is a child of the root with weight 1 and no guarantee; amounts are thousandths of devices.
+Holds: a team that the policy does not name is a child of the root with weight 1 and no guarantee, limited to nothing where such teams
+are refused; amounts are thousandths of devices.
 An inner team's own jobs compete with its children as one more child of weight 1. Fair shares of any teams add up to 1.
 Never: counts what is held (quotas do).
 """
@@ -8,7 +9,7 @@ Never: counts what is held (quotas do).
 from dataclasses import dataclass
 from itertools import pairwise
 
-from trainhouse.events.policy import SchedulingPolicy, Team
+from trainhouse.events.policy import SchedulingPolicy, Team, UnlistedTeams
 from trainhouse.scheduler.core.cluster.shape import ANY, WHOLE
 
 ROOT = ""
@@ -36,7 +37,9 @@ class QuotaTree:
         below: dict[str, list[str]] = {}
         for team in policy.teams:
             below.setdefault(team.parent or ROOT, []).append(team.name)
-        self.types: tuple[str, ...] = tuple(sorted({k for t in policy.teams for k in (*t.guaranteed, *t.limit)}))
+        self._refuses = policy.unlisted_teams is UnlistedTeams.REFUSED
+        named = {k for t in policy.teams for k in (*t.guaranteed, *t.limit)} | ({ANY} if self._refuses else set())
+        self.types: tuple[str, ...] = tuple(sorted(named))
         self._branches: dict[str, Branch] = {}
         for name in sorted(teams, key=lambda n: (-len(_path(n, teams)), n)):
             children = tuple(sorted(below.get(name, ())))
@@ -53,8 +56,12 @@ class QuotaTree:
         if found is None:
             if len(self._others) >= 4096:
                 self._others.clear()
-            found = self._others[team] = Branch(team, (team, ROOT), (), 1.0, {}, {}, True)
+            found = self._others[team] = Branch(team, (team, ROOT), (), 1.0, {}, {ANY: 0} if self._refuses else {}, True)
         return found
+
+    def refuses(self, team: str) -> bool:
+        """Whether the policy lists no such team and refuses those."""
+        return self._refuses and team not in self._branches
 
     def path(self, team: str) -> tuple[str, ...]:
         """A team, its parent, and so on up to the root."""

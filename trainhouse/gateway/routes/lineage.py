@@ -23,7 +23,8 @@ Thing = Annotated[
         min_length=3,
         max_length=1024,
         pattern=r"^[a-z][a-z0-9_-]*:",
-        description="job:ID, attempt:JOB/EPOCH, checkpoint:JOB@COMMIT, code:SHA256, environment:HASH, data:URI or artifact:URI.",
+        description="job:ID, attempt:JOB/EPOCH (attempt N has epoch N + 1), "
+        "checkpoint:JOB@COMMIT, code:SHA256, environment:HASH, data:URI or artifact:URI.",
     ),
 ]
 _WALKS = {"from": "lineage_to", "led_to": "lineage_of"}

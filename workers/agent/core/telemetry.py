@@ -14,6 +14,7 @@ from trainhouse.events import (
     CheckpointFailed,
     CheckpointPruned,
     CheckpointRestored,
+    CheckpointSkipped,
     CheckpointStarted,
     Epoch,
     Event,
@@ -23,6 +24,7 @@ from trainhouse.events import (
     LossDiverged,
     NodeId,
     ProgressReported,
+    SessionOpened,
     StepMetrics,
 )
 from trainhouse.events.topics import CHECKPOINTS, CONTROL, ENVIRONMENTS
@@ -32,7 +34,7 @@ from trainhouse.workers.agent.core.spool import MetricsBatch, SpoolEvent
 
 # What a rank may tell, by topic.
 MAY_TELL: dict[str, tuple[type[Event], ...]] = {
-    CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointRestored, CheckpointPruned),
+    CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointSkipped, CheckpointRestored, CheckpointPruned),
     CONTROL: (LossDiverged,),
     ENVIRONMENTS: (EnvironmentCaptured,),
 }
@@ -91,6 +93,9 @@ class RankIdentity:
             offsets=tuple(cut.offsets),
             read_at_ms=now_ms,
         )
+
+    def session_opened(self, at_ms: int) -> SessionOpened:
+        return SessionOpened.model_validate(self._ids() | self._place() | {"rank": self.rank, "at_ms": at_ms})
 
     def progress(self, fields: dict[str, Any]) -> ProgressReported | None:
         """None when the fields are no progress."""

@@ -56,3 +56,9 @@ export function bytes(value) {
 export const hours = (seconds) => (seconds === null || seconds === undefined ? "–" : `${number(Number(seconds) / 3600, 3)} h`);
 
 export const plural = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
+
+// What a rank's end is about: the last line that it wrote; what its flight recorder says comes after that.
+export function lastLine(text) {
+  const lines = (text || "").split("\n").filter((line) => line.trim() && !line.startsWith("flight recorder:"));
+  return lines.length ? lines[lines.length - 1] : "–";
+}

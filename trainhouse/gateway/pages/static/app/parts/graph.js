@@ -10,9 +10,17 @@ const KINDS = { job: "job", attempt: "attempt", checkpoint: "checkpoint", code: 
 export function nameOf(id) {
   const colon = id.indexOf(":");
   const [kind, rest] = [id.slice(0, colon), id.slice(colon + 1)];
+  // The id names the fence of an attempt, which is one more than its number.
+  const attempt = kind === "attempt" && rest.match(/^(.*)\/(\d+)$/);
+  if (attempt) return { kind: `attempt ${attempt[2] - 1}`, text: shortened(attempt[1]), href: null };
   const long = kind === "code" || kind === "environment" ? rest.slice(0, 12) : rest;
-  return { kind: KINDS[kind] || kind, text: long.length > 25 ? `…${long.slice(-24)}` : long, href: kind === "job" ? `/jobs/${encodeURIComponent(rest)}` : null };
+  return { kind: KINDS[kind] || kind, text: shortened(long), href: kind === "job" ? `/jobs/${encodeURIComponent(rest)}` : null };
 }
+
+const shortened = (text) => (text.length > 25 ? `…${text.slice(-24)}` : text);
+
+// An id as a table shows it.
+export const shownId = (id) => (id.startsWith("attempt:") ? `${nameOf(id).kind} of ${id.slice(8, id.lastIndexOf("/"))}` : id);
 
 export function laid(edges) {
   const graph = new dagre.graphlib.Graph();

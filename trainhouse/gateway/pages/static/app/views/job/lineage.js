@@ -1,7 +1,7 @@
 // What a job came from and what came of it: code, environment, data, attempts, checkpoints, artifacts, other jobs.
 import { html } from "../../kit.js";
 import { Card } from "../../parts/bits.js";
-import { Graph } from "../../parts/graph.js";
+import { Graph, shownId } from "../../parts/graph.js";
 import { Shown } from "../../parts/notice.js";
 import { Table } from "../../parts/table.js";
 import { useData } from "../../use.js";
@@ -13,6 +13,6 @@ export function Lineage({ job }) {
     nothing="Nothing is known of what this job came from or led to.">${(d) => html`
       <${Graph} edges=${d.items} self=${id} />
       <details style="margin-top:12px"><summary>As a table</summary><${Table} caption="Edges of the lineage" rows=${d.items}
-        keyOf=${(e) => `${e.from_id}>${e.to_id}>${e.kind}`} columns=${[["From", (e) => html`<code>${e.from_id}</code>`, "wide"], ["Led to", (e) => html`<code>${e.to_id}</code>`, "wide"],
+        keyOf=${(e) => `${e.from_id}>${e.to_id}>${e.kind}`} columns=${[["From", (e) => html`<code title=${e.from_id}>${shownId(e.from_id)}</code>`, "wide"], ["Led to", (e) => html`<code title=${e.to_id}>${shownId(e.to_id)}</code>`, "wide"],
           ["How", (e) => e.kind]]} /></details>`}<//><//>`;
 }

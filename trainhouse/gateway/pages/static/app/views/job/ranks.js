@@ -4,7 +4,7 @@ import { Card } from "../../parts/bits.js";
 import { Heatmap } from "../../parts/heatmap.js";
 import { Shown } from "../../parts/notice.js";
 import { Table } from "../../parts/table.js";
-import { ago, number, span } from "../../format.js";
+import { ago, lastLine, number, span } from "../../format.js";
 import { ENDED } from "../../states.js";
 import { useAnew, useData } from "../../use.js";
 
@@ -28,5 +28,5 @@ const columns = (now_ms) => [
   ["Waited for data", (r) => span(r.data_wait_s), "num"], ["Waited for saves", (r) => span(r.save_stall_s), "num"],
   ["Heard", (r) => ago(r.last_heartbeat_at, now_ms)],
   ["End", (r) => (r.state === "EXITED" ? (r.signal ? `signal ${r.signal}` : `code ${r.exit_code}`) : "–")],
-  ["Reason", (r) => r.reason || "–", "wide"],
+  ["Reason", (r) => lastLine(r.reason), "wide"],
 ];
