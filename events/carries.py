@@ -36,7 +36,17 @@ from trainhouse.events.decisions import (
 )
 from trainhouse.events.explained import JobExplained
 from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeOrders
-from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobStatus, JobSubmitted, PoolCreated
+from trainhouse.events.job import (
+    CancelJob,
+    ChangeJob,
+    JobAdmitted,
+    JobRejected,
+    JobReviewed,
+    JobStatus,
+    JobSubmitted,
+    PoolCreated,
+    ReviewJob,
+)
 from trainhouse.events.journal import ClockTicked, InputRefused, PlacementFrozen
 from trainhouse.events.node import (
     NodeHeartbeat,
@@ -96,7 +106,7 @@ from trainhouse.events.verdict import (
 
 _POOL_REQUESTS: tuple[type[Event], ...] = (PolicyChanged, CordonNode, UncordonNode, DrainNode, QuarantineNode, ForgetNodeKey)
 _SECRETS: tuple[type[Event], ...] = (SecretDeclared, SecretRemoved)
-_REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, PoolCreated, ChangeProject, *_SECRETS, *_POOL_REQUESTS)
+_REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, ReviewJob, PoolCreated, ChangeProject, *_SECRETS, *_POOL_REQUESTS)
 
 TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.JOBS: _REQUESTS,
@@ -105,6 +115,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         JobAdmitted,
         CancelJob,
         ChangeJob,
+        ReviewJob,
         PoolCreated,
         *_POOL_REQUESTS,
         ProjectLimited,
@@ -180,6 +191,8 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         NodeOrders,
         NodeProbeAsked,
         FailureBlamed,
+        JobReviewed,
+        JobRejected,
         JobStatus,
     ),
     topics.ALERTS: (PlacementFrozen, AlertFired, AlertResolved),
@@ -202,6 +215,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         DeviceDegraded,
         VerdictLifted,
         FailureBlamed,
+        JobReviewed,
         SignatureRefused,
     ),
     topics.METRICS: (StepMetrics,),

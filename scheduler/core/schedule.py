@@ -30,7 +30,7 @@ from trainhouse.events import (
     RankExited,
 )
 from trainhouse.events.journal import ClockTicked
-from trainhouse.scheduler.core import fleet, probes, reports, requests, verdicts
+from trainhouse.scheduler.core import fleet, probes, reports, requests, review, verdicts
 from trainhouse.scheduler.core.changes import CHANGES
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
 from trainhouse.scheduler.core.draft import Draft
@@ -71,8 +71,8 @@ class ScheduleMachine:
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
-    decide_version = 7
-    fold_version = 5
+    decide_version = 8
+    fold_version = 6
 
     def __init__(self, cycle: Cycle = run_cycle) -> None:
         self._cycle = cycle
@@ -88,6 +88,10 @@ class ScheduleMachine:
         for item in inputs:
             self._handle(draft, item)
         return draft.decisions
+
+    def after_refusal(self, state: ScheduleState, event: Event, reason: str) -> Event | None:
+        """A job of which an input cannot be handled is sent to review."""
+        return review.after_failure(state, event, reason)
 
     def _handle(self, draft: Draft, item: Input) -> None:
         kind = type(item.event)

@@ -4,20 +4,16 @@ tests of nodes.
 Holds: a pass looks only at jobs with devices, and at nodes, whose time has come; what is due is handled in order of their ids.
 """
 
-from typing import Final
-
 from trainhouse.events import NodePlacement
 from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Running, StopCause, StopKind, Stopping
 from trainhouse.scheduler.core import fleet, probes
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.due import EXIT_REPORT_MS, QUIET_START_MS
 from trainhouse.scheduler.core.evidence import note_unexplained
-from trainhouse.scheduler.core.leaving import ask_to_leave
+from trainhouse.scheduler.core.leaving import ask_to_leave, unhurried_ms
 from trainhouse.scheduler.core.life import REMIND_MS, release, stop
 from trainhouse.scheduler.core.records import Job
 from trainhouse.scheduler.core.reports import NO_PROGRESS
-
-MIN_SAVE_MS: Final = 30_000
 
 
 def on_tick(draft: Draft) -> None:
@@ -79,4 +75,4 @@ def _out_of_time(job: Job, now_ms: int) -> bool:
 
 def _end_for_run_time(draft: Draft, job: Job) -> None:
     cause = StopCause(kind=StopKind.RUN_TIME, reason=f"its run time reached limits.run_time_s = {job.limits.run_time_s:g}")
-    ask_to_leave(draft, job, cause, draft.now_ms + max(MIN_SAVE_MS, round(job.limits.grace_s * 1000)))
+    ask_to_leave(draft, job, cause, unhurried_ms(draft, job))
