@@ -23,6 +23,11 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Scalar = bool | int | float | str | None
 
 
+def is_no(value: object) -> bool:
+    """As `is_absent`, of a flag that came later."""
+    return value is False
+
+
 def is_absent(value: object) -> bool:
     """Whether a field that came later says nothing: it is then written as if it did not exist, and old journals replay byte for byte."""
     return value is None or value == "" or value == ()

@@ -65,7 +65,8 @@ def _failed(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> N
     cost = cost_of(job, allotment, cause.kind, blamed, rules)
     told = cause.reason if blamed is None else f"{cause.reason}\nBlamed on {culprit(blamed)}"
     if cost.over:
-        draft.move(job.job_id, Failed(), f"{told}\n{cost.over}{_kept(job)}")
+        shown = f"\nIts ranks' Python stacks: trainhouse stack {job.job_id} --attempt {job.attempt}" if cause.kind is StopKind.HUNG else ""
+        draft.move(job.job_id, Failed(), f"{told}\n{cost.over}{shown}{_kept(job)}")
     else:
         then = _Next(f"restarting: {told}", cost, failed=True, restore_at_most=job.restore_at_most, blamed=blamed)
         _requeue(draft, job, allotment, then)

@@ -228,7 +228,7 @@ def _evidence(state: ScheduleState, now_ms: int, d: EvidenceFound) -> None:
 
 
 def _blamed(state: ScheduleState, now_ms: int, d: FailureBlamed) -> None:
-    failure = JobFailure(at_ms=d.at_ms, category=d.category, fingerprint=d.fingerprint, node_id=d.node_id, mine=d.mine)
+    failure = JobFailure(at_ms=d.at_ms, category=d.category, fingerprint=d.fingerprint, node_id=d.node_id, mine=d.mine, hang=d.hang)
     _change(state, now_ms, d.job_id, past=(*state.job(d.job_id).past, failure)[-MAX_PAST:])
 
 

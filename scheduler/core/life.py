@@ -74,6 +74,7 @@ def release(draft: Draft, job: Job) -> None:
             node_ids=tuple(p.node_id for p in job.allotment.placements if p.node_id not in stopped),
             reason=job.phase.cause.reason,
             grace_s=job.phase.grace_s,
+            stacks=job.phase.cause.kind is StopKind.HUNG,
             for_survivors=_for_survivors(job, job.phase.cause.kind),
         )
     )

@@ -82,13 +82,15 @@ def _kind_of_exit(report: RankExited) -> StopKind:
     """An end that could not be learnt, or that nobody here asked for (a node shuts down: SIGTERM, or its agent asked the ranks to save
     and leave, and could not tell us) is no failure of the job's own."""
     unknown = report.exit_code is None and report.signal is None
-    return StopKind.LOST if unknown or report.signal == 15 or report.exit_code == EXIT_STOPPED else StopKind.RANK_FAILED
+    asked = report.by_agent or report.signal == 15 or report.exit_code == EXIT_STOPPED
+    return StopKind.LOST if unknown or asked else StopKind.RANK_FAILED
 
 
 def _exit_reason(report: RankExited) -> str:
     if report.signal is not None:
         name = _SIGNALS.get(report.signal, f"signal {report.signal}")
-        hint = " (by the kernel when memory ran out, or by somebody)" if report.signal == 9 else ""
+        by_others = " (by the kernel when memory ran out, or by somebody)" if report.signal == 9 else ""
+        hint = " (by its node's agent)" if report.by_agent else by_others
         how = f"was killed by {name}{hint}"
     elif report.exit_code is not None:
         how = f"exited with code {report.exit_code}"

@@ -21,6 +21,7 @@ from trainhouse.events import (
     JobId,
     JobRejected,
     JobSubmitted,
+    LogLines,
     RequestAccepted,
     ReviewJob,
     topics,
@@ -297,6 +298,20 @@ def test_pages_neither_repeat_nor_skip(world: World) -> None:
         if cursor is None:
             break
     assert pages == 5 and sorted(seen, reverse=True) == seen and len(set(seen)) == 23
+
+
+def test_stacks_are_no_lines_unless_they_are_asked_for(world: World) -> None:
+    world.submit("hung-1", "vision")
+    world.log("hung-1", ["a line"])
+    of = {"job_id": "hung-1", "attempt": 1, "epoch": 2, "rank": 0, "node_id": "n1", "start": 0, "end": 9, "read_at_ms": NOW_MS}
+    stack = LogLines.model_validate(of | {"stream": "stacks", "lines": ("hang_here (train.py:3)",), "offsets": (0,)})
+    world.tables.put(topics.LOGS, [stack], NOW_MS)
+
+    def lines(**params: str) -> list[str]:
+        found = world.client.get(f"{JOBS}/hung-1/logs", headers=world.token(), params=params)
+        return [line["line"] for line in found.json()["items"]]
+
+    assert lines() == ["a line"] and lines(stream="stacks") == ["hang_here (train.py:3)"]
 
 
 def test_lines_page_backward_and_search(world: World) -> None:
