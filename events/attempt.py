@@ -8,6 +8,7 @@ from pydantic import Field
 from trainhouse.events.base import Event
 from trainhouse.events.ids import AttemptNumber, Epoch, JobId, NodeId, PoolName
 from trainhouse.events.node import RankLife
+from trainhouse.events.spec import is_no
 
 
 class AttemptReport(Event):
@@ -49,6 +50,7 @@ class RankExited(AttemptReport, type="trainhouse.rank.exited.v1"):
     signal: int | None = None
     reason: str = Field("", max_length=8192, description="for a person; ends with the last lines of its standard error")
     exited_at_ms: int
+    by_agent: bool = Field(False, exclude_if=is_no, description="the SIGKILL that ended it was its node's agent's own")
 
     @property
     def clean(self) -> bool:

@@ -46,7 +46,17 @@ from trainhouse.events.decisions import (
 )
 from trainhouse.events.explained import JobExplained
 from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeOrders
-from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobStatus, JobSubmitted, PoolCreated
+from trainhouse.events.job import (
+    CancelJob,
+    ChangeJob,
+    JobAdmitted,
+    JobRejected,
+    JobReviewed,
+    JobStatus,
+    JobSubmitted,
+    PoolCreated,
+    ReviewJob,
+)
 from trainhouse.events.journal import ClockTicked, InputRefused, PlacementFrozen
 from trainhouse.events.node import (
     NodeHeartbeat,
@@ -107,7 +117,7 @@ from trainhouse.events.verdict import (
 
 _POOL_REQUESTS: tuple[type[Event], ...] = (PolicyChanged, CordonNode, UncordonNode, DrainNode, QuarantineNode, ForgetNodeKey)
 _SECRETS: tuple[type[Event], ...] = (SecretDeclared, SecretRemoved)
-_REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, PoolCreated, ChangeProject, *_SECRETS, *_POOL_REQUESTS)
+_REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, ReviewJob, PoolCreated, ChangeProject, *_SECRETS, *_POOL_REQUESTS)
 
 TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.JOBS: _REQUESTS,
@@ -116,6 +126,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         JobAdmitted,
         CancelJob,
         ChangeJob,
+        ReviewJob,
         PoolCreated,
         *_POOL_REQUESTS,
         ProjectLimited,
@@ -193,6 +204,8 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         NodeOrders,
         NodeProbeAsked,
         FailureBlamed,
+        JobReviewed,
+        JobRejected,
         JobStatus,
     ),
     topics.ALERTS: (PlacementFrozen, AlertFired, AlertResolved),
@@ -218,6 +231,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         DeviceDegraded,
         VerdictLifted,
         FailureBlamed,
+        JobReviewed,
         SignatureRefused,
     ),
     topics.METRICS: (StepMetrics,),

@@ -9,7 +9,8 @@ from pydantic import Field
 from trainhouse.events.attempt import LossDiverged
 from trainhouse.events.base import Model
 from trainhouse.events.ids import DeviceId, Epoch, JobId, NodeId
-from trainhouse.events.verdict import DeviceDegraded, FailureCategory, GangHung
+from trainhouse.events.spec import is_absent
+from trainhouse.events.verdict import DeviceDegraded, FailureCategory, GangHung, Hang
 
 MAX_ENDS = 16
 MAX_LAST_WORDS = 2_000
@@ -55,6 +56,7 @@ class JobFailure(Model):
     fingerprint: str = ""
     node_id: NodeId | None = None
     mine: bool = False
+    hang: Hang | None = Field(None, exclude_if=is_absent)
 
 
 class NodeBlame(Model):

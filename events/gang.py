@@ -8,7 +8,7 @@ from pydantic import Field
 from trainhouse.events.base import Event, Model
 from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, JobId, NodeId, PoolName
 from trainhouse.events.node import AttemptRef
-from trainhouse.events.spec import JobSpec, is_absent
+from trainhouse.events.spec import JobSpec, is_absent, is_no
 
 
 class NodePlacement(Model):
@@ -58,6 +58,7 @@ class GangReleased(Event, type="trainhouse.gang.released.v1"):
     node_ids: tuple[NodeId, ...]
     reason: str
     grace_s: float = Field(15.0, ge=0)
+    stacks: bool = Field(False, exclude_if=is_no, description="the gang hung: nodes take its ranks' Python stacks before they end them")
     for_survivors: bool = Field(False, description="ranks that are left may save for all: nodes tell what their ranks have of their own")
 
 

@@ -64,6 +64,36 @@ class ChangeJob(Event, type="trainhouse.job.change.v1", public_input=True):
     requested_by: RequestedBy | None = None
 
 
+class ReviewAction(StrEnum):
+    """SEND: a job leaves its devices, or its queue, and is NEEDS_REVIEW. GO_ON: it is PENDING again. CANCEL: it is CANCELLED."""
+
+    SEND = "send"
+    GO_ON = "go_on"
+    CANCEL = "cancel"
+
+
+class ReviewJob(Event, type="trainhouse.job.review.v1", public_input=True):
+    """A request to send a job to review, or to end its review."""
+
+    job_id: JobId
+    action: ReviewAction
+    reason: str = Field("", max_length=1024)
+    user: str = Field("unknown", max_length=128)
+    requested_by: RequestedBy | None = None
+
+
+class JobReviewed(Event, type="trainhouse.job.reviewed.v1"):
+    """A job's scheduler obeyed a ReviewJob. `event_id`: the request's; `user` and `reason`: whose it was, and why."""
+
+    job_id: JobId
+    action: ReviewAction
+    event_id: EventId
+    pool: PoolName
+    user: str
+    reason: str = ""
+    at_ms: int
+
+
 class PoolCreated(Event, type="trainhouse.pool.created.v1", public_input=True):
     """A pool exists and belongs to one partition of control, for ever."""
 

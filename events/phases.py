@@ -31,6 +31,7 @@ class StopKind(StrEnum):
     DRAINED = "DRAINED"
     HUNG = "HUNG"
     DIVERGED = "DIVERGED"
+    REVIEW = "REVIEW"
 
     @property
     def is_failure(self) -> bool:
@@ -98,6 +99,12 @@ class Stopping(Model):
     since_ms: int | None = None
 
 
+class UnderReview(Model):
+    """Has no devices, and waits until a person decides whether it goes on."""
+
+    kind: Literal["review"] = "review"
+
+
 class Succeeded(Model):
     """Every rank exited with code 0."""
 
@@ -123,7 +130,7 @@ class Rejected(Model):
 
 
 Phase = Annotated[
-    Pending | Scheduled | Initializing | Running | Checkpointing | Stopping | Succeeded | Failed | Cancelled | Rejected,
+    Pending | Scheduled | Initializing | Running | Checkpointing | Stopping | UnderReview | Succeeded | Failed | Cancelled | Rejected,
     Field(discriminator="kind"),
 ]
 

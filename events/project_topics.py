@@ -62,6 +62,6 @@ def topics_of(project: str) -> tuple[Topic, Topic]:
         )
     jobs, status = (topics.topic(name) for name in (topics.JOBS, topics.STATUS))
     return (
-        replace(jobs, name=jobs_topic(project), carries="JobSubmitted, CancelJob, ChangeJob of this project"),
+        replace(jobs, name=jobs_topic(project), carries="JobSubmitted, CancelJob, ChangeJob, ReviewJob of this project"),
         replace(status, name=status_topic(project), carries="JobStatus: as on the status topic, of this project's jobs alone"),
     )

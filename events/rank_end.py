@@ -7,6 +7,7 @@ import re
 from typing import Final
 
 from trainhouse.events.collectives import LEAD
+from trainhouse.events.stacktops import LEAD as STACK_LEAD
 
 MAX_LINE_CHARS: Final = 300
 _LEADS_TO: Final = "; its standard error ends:"
@@ -37,7 +38,7 @@ def last_line(text: str) -> str:
     first, _, rest = text.partition("\n")
     head = _HEAD.match(first)
     lines = (rest if head is not None else text).splitlines()
-    written = [line for line in lines if line.strip() and not line.startswith(LEAD)]
+    written = [line for line in lines if line.strip() and not line.startswith((LEAD, STACK_LEAD))]
     found = written[-1] if written else (head["said"] or "") if head is not None else ""
     return one_line(_OF_RANK.sub("", found))
 

@@ -8,9 +8,10 @@ from pydantic import Field
 
 from trainhouse.events.base import Event
 from trainhouse.events.ids import EventId, JobId, PoolName
-from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted
+from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, ReviewJob
 from trainhouse.events.pool import CordonNode, DrainNode, ForgetNodeKey, PolicyChanged, QuarantineNode, UncordonNode
 from trainhouse.events.project import ProjectApplied, ProjectLimited
+from trainhouse.events.spec import is_absent
 
 # What a person asks of a pool: its policy, or one of its nodes. Goes to the partition of the pool, and never waits.
 PoolRequest = PolicyChanged | CordonNode | UncordonNode | DrainNode | QuarantineNode | ForgetNodeKey
@@ -57,6 +58,7 @@ class RequestForwarded(Event, type="trainhouse.directory.request-forwarded.v1"):
     drain: DrainNode | None = None
     quarantine: QuarantineNode | None = None
     forget_key: ForgetNodeKey | None = None
+    review: ReviewJob | None = Field(None, exclude_if=is_absent)
 
 
 class RequestHeld(Event, type="trainhouse.directory.request-held.v1"):

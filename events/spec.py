@@ -24,6 +24,11 @@ FORMER_MAX_INTERVAL_S: Final = 1800.0  # the default until it became 600 s; reco
 Scalar = bool | int | float | str | None
 
 
+def is_no(value: object) -> bool:
+    """As `is_absent`, of a flag that came later."""
+    return value is False
+
+
 def is_absent(value: object) -> bool:
     """Whether a field that came later says nothing: it is then written as if it did not exist, and old journals replay byte for byte."""
     return value is None or value == "" or value == ()

@@ -38,7 +38,7 @@ class StepMetrics(FileRange, type="trainhouse.metrics.step.v1"):
 class LogLines(FileRange, type="trainhouse.log.lines.v1"):
     """Lines of a rank's output; `offsets[i]` is where line i begins in its file. Over-long lines are cut and say so."""
 
-    stream: str = Field(pattern=r"^(stdout|stderr)$")
+    stream: str = Field(pattern=r"^(stdout|stderr|stacks)$", description="stacks: its Python stack when its gang was found to hang")
     lines: tuple[str, ...]
     offsets: tuple[int, ...]
     read_at_ms: int

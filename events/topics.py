@@ -80,7 +80,9 @@ class Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
-    Topic(JOBS, "any", "JobSubmitted, CancelJob, ChangeJob, PoolCreated, PolicyChanged, ChangeProject, DrainNode …", public=True),
+    Topic(
+        JOBS, "any", "JobSubmitted, CancelJob, ChangeJob, ReviewJob, PoolCreated, PolicyChanged, ChangeProject, DrainNode …", public=True
+    ),
     Topic(ADMISSION, "job", "what intake re-keyed", retention_days=None),
     Topic(
         DIRECTORY,

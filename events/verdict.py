@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from trainhouse.events.base import Event
+from trainhouse.events.base import Event, Model
 from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, JobId, NodeId, PoolName
 from trainhouse.events.node import RankActivity
 from trainhouse.events.spec import is_absent
@@ -123,6 +123,17 @@ class FailureCategory(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+class Hang(Model):
+    """Where a gang hung: what equals it when it hangs there again. `ranks`: that kept the others waiting, none where that is not known;
+    `collective`: the operation in which the others waited; `stack`: the innermost frames of the first of those ranks.
+    """
+
+    ranks: tuple[int, ...] = ()
+    step: int | None = None
+    collective: str = Field("", max_length=256)
+    stack: str = Field("", max_length=512)
+
+
 class FailureBlamed(GangVerdict, type="trainhouse.failure.blamed.v1"):
     """Why an attempt failed, once all its ranks have ended. `rule` names what decided; `fingerprint` is equal for equal failures.
 
@@ -141,3 +152,4 @@ class FailureBlamed(GangVerdict, type="trainhouse.failure.blamed.v1"):
     mine: bool = False
     lost_steps: int | None = None
     failed_at_ms: int | None = None
+    hang: Hang | None = Field(None, exclude_if=is_absent)

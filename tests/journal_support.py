@@ -56,6 +56,9 @@ class CountingMachine:
             decisions.append(JobStatus(job_id=job_id, status_seq=counts[job_id], state=JobState.PENDING, reason=reason, project=PROJECT))
         return decisions
 
+    def after_refusal(self, state: Counts, event: Event, reason: str) -> Event | None:
+        return None
+
     def fold(self, state: Counts, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> Counts:
         state.ticks += sum(1 for i in inputs if i.offset is None)
         for decision in decisions:

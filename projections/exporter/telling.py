@@ -219,6 +219,7 @@ _ENDS = {
     JobState.PENDING: Verb.FAIL,
     JobState.CANCELLED: Verb.ABORT,
     JobState.PREEMPTED: Verb.ABORT,
+    JobState.NEEDS_REVIEW: Verb.ABORT,
 }
 _Handler = Callable[[JobTraced, Seen, Any, Told], JobTraced]
 _HANDLERS: dict[type, _Handler] = {

@@ -16,7 +16,7 @@ from trainhouse.events.checkpoint import (
     CheckpointStarted,
 )
 from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased
-from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobSubmitted
+from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobReviewed, JobSubmitted, ReviewAction, ReviewJob
 from trainhouse.events.node import NodeLost, NodeRegistered, NodeSuspected
 from trainhouse.events.rank_end import last_line, note_of
 from trainhouse.projections.rows.tracking_lines import TRACKED, tracking_line
@@ -64,6 +64,28 @@ def _(event: CancelJob) -> str:
 def _(event: ChangeJob) -> str:
     asked = [] if event.priority is None else [f"priority {event.priority}"]
     return f"change asked: {', '.join(asked + (['limits'] if event.limits else [])) or 'nothing'}"
+
+
+_REVIEW_ASKED = {
+    ReviewAction.SEND: "review",
+    ReviewAction.GO_ON: "end of the review, to go on,",
+    ReviewAction.CANCEL: "cancellation in review",
+}
+_REVIEWED = {
+    ReviewAction.SEND: "sent to review",
+    ReviewAction.GO_ON: "goes on after its review",
+    ReviewAction.CANCEL: "cancelled in review",
+}
+
+
+@_line.register
+def _(event: ReviewJob) -> str:
+    return f"{_REVIEW_ASKED[event.action]} asked by {event.user}{f': {event.reason}' if event.reason else ''}"
+
+
+@_line.register
+def _(event: JobReviewed) -> str:
+    return f"{_REVIEWED[event.action]}, by {event.user}{f': {event.reason}' if event.reason else ''}"
 
 
 @_line.register

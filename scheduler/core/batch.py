@@ -1,15 +1,17 @@
 """From waiting inputs to one journal record: what is already in the state is dropped, the batch is bounded, and poison is found.
 
-Holds: a record's inputs follow the cursor without a gap; an input that makes the machine raise is refused alone, found by bisection;
+Holds: a record's inputs follow the cursor without a gap; an input that makes the machine raise is refused alone, found by bisection,
+and what follows from that is an input of the owner's own in the same record;
 a record never exceeds the journal's limit; `now_ms` never goes back.
 Never: changes state; reads a clock (`clock_ms` comes in).
 """
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from trainhouse.events import Envelope, Event, EventId, InvalidEvent
+from trainhouse.events import Envelope, Event, EventId, InvalidEvent, envelope_of
 from trainhouse.events.codec import Headers, decode
 from trainhouse.events.journal import (
     MAX_REASON_CHARS,
@@ -27,6 +29,7 @@ from trainhouse.scheduler.core.journal import Folded, readable
 from trainhouse.scheduler.core.machine import Machine
 
 S = TypeVar("S")
+SOURCE: Final = "trainhouse/owner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,13 @@ class Proposer(Generic[S]):
             refused_type=event.event_type if event is not None else "",
         )
         raw = JournaledInput(poison.offset, None, poison.value or b"")
+        with contextlib.suppress(Exception):  # where that cannot be handled either, the refusal stands alone
+            own = None if event is None or poison.refusal else self.machine.after_refusal(folded.state, event, refusal.reason)
+            if own is not None:
+                name = f"refused:{folded.partition}:{poison.offset}"
+                item = JournaledInput(None, envelope_of(own, id=name, source=SOURCE, now_ms=now_ms))
+                decisions = self.machine.decide(folded.state, now_ms, readable([item]))
+                return self._written(folded, self._record(folded, now_ms, (raw, item), (refusal, *decisions), published_up_to))
         return self._written(folded, self._record(folded, now_ms, (raw,), (refusal,), published_up_to))
 
     def stuck(self, folded: Folded[S]) -> bool:
@@ -226,4 +236,4 @@ def _told(what: str, error: Exception) -> str:
 
 def _tick(folded: Folded[S], now_ms: int) -> Envelope:
     name = f"tick:{folded.partition}:{folded.seq + 1}"
-    return Envelope(id=EventId(name), source="trainhouse/owner", event=ClockTicked(), time_ms=now_ms)
+    return Envelope(id=EventId(name), source=SOURCE, event=ClockTicked(), time_ms=now_ms)

@@ -57,7 +57,7 @@ def _past(draft: Draft, job: Job, allotment: Allotment) -> tuple[PastFailure, ..
     """The job's own last failures, then those of other jobs that were blamed on nodes of its gang."""
     saved_ms = job.saved_at_ms or 0
     own = [
-        PastFailure(str(job.job_id), f.at_ms, f.category, f.fingerprint, f.node_id or "", f.mine, got_on=saved_ms > f.at_ms)
+        PastFailure(str(job.job_id), f.at_ms, f.category, f.fingerprint, f.node_id or "", f.mine, got_on=saved_ms > f.at_ms, hang=f.hang)
         for f in job.past
     ]
     others = [
@@ -88,6 +88,7 @@ def _verdict(draft: Draft, job: Job, allotment: Allotment, blamed: Blamed, reaso
         "shard": blamed.shard,
         "fingerprint": blamed.fingerprint,
         "mine": blamed.mine,
+        "hang": blamed.hang,
         "lost_steps": _lost_steps(job),
         "failed_at_ms": allotment.evidence.failed_at_ms,
     }

@@ -2,7 +2,8 @@
 
 Making way and infrastructure cost nothing (but are bounded). A failure that is known to be the job's own ends it at once; so does a
 doubtful one that comes again with the same traceback. Any other one costs one of limits.restarts. So does a gang that hangs again before
-its next checkpoint; the first time is nobody's fault. A rank that was killed from outside (SIGKILL) or only exited left no traceback: it
+its next checkpoint; the first time is nobody's fault. One that hangs where it hung before is known to be
+the job's own (`blame/hangs.py`). A rank that was killed from outside (SIGKILL) or only exited left no traceback: it
 costs a restart, however often.
 
 Holds: a function of its arguments.

@@ -21,6 +21,7 @@ from trainhouse.events import (
     PolicyChanged,
     QuarantineNode,
     Restriction,
+    ReviewJob,
     SchedulingPolicy,
     UncordonNode,
 )
@@ -32,6 +33,7 @@ from trainhouse.scheduler.core.leaving import all_leave, jobs_on
 from trainhouse.scheduler.core.life import stop
 from trainhouse.scheduler.core.queue.checking import check_against
 from trainhouse.scheduler.core.records import Node
+from trainhouse.scheduler.core.review import on_review
 from trainhouse.scheduler.core.trust import forget, leave_to_people
 
 E = TypeVar("E", bound=Event)
@@ -179,4 +181,5 @@ CHANGES: Final[dict[type[Event], Callable[[Draft, Envelope], None]]] = {
     DrainNode: on_drain,
     QuarantineNode: on_quarantine,
     ForgetNodeKey: on_forget_key,
+    ReviewJob: on_review,
 }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trainhouse.events import AttemptNumber, FailureBlamed, OnDivergence
 from trainhouse.events.decisions import JobRequeued
-from trainhouse.events.phases import Allotment, Cancelled, Failed, Pending, StopCause, StopKind, Succeeded
+from trainhouse.events.phases import Allotment, Cancelled, Failed, Pending, StopCause, StopKind, Succeeded, UnderReview
 from trainhouse.events.rank_end import one_line
 from trainhouse.scheduler.core.blaming import blame_attempt, told_end
 from trainhouse.scheduler.core.budget import FREE, Cost, backoff_ms, cost_of, streak_of
@@ -40,8 +40,10 @@ def conclude(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> 
         draft.move(job.job_id, Cancelled(), cause.reason)
     elif kind is StopKind.RUN_TIME:
         draft.move(job.job_id, Failed(), f"{cause.reason}.{_kept(job)}")
-    elif all_clean(allotment) and (kind in (StopKind.LOST, StopKind.HUNG) or kind.makes_way):
+    elif all_clean(allotment) and (kind in (StopKind.LOST, StopKind.HUNG, StopKind.REVIEW) or kind.makes_way):
         draft.move(job.job_id, Succeeded(), "every rank exited with code 0")
+    elif kind is StopKind.REVIEW:
+        _to_review(draft, job, allotment, cause)
     elif allotment.evidence.diverged is not None:
         _diverged(draft, job, allotment, cause)
     elif kind.makes_way:
@@ -64,7 +66,8 @@ def _failed(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> N
     cost = cost_of(job, allotment, cause.kind, blamed, rules)
     told = told_end(allotment, blamed, cause.reason)
     if cost.over:
-        draft.move(job.job_id, Failed(), f"{told}. {cost.over}{_kept(job)}")
+        shown = f" Its ranks' Python stacks: trainhouse stack {job.job_id} --attempt {job.attempt}." if cause.kind is StopKind.HUNG else ""
+        draft.move(job.job_id, Failed(), f"{told}. {cost.over}{shown}{_kept(job)}")
     else:
         then = _Next(f"restarting: {told}.", cost, failed=True, restore_at_most=job.restore_at_most, blamed=blamed)
         _requeue(draft, job, allotment, then)
@@ -98,6 +101,23 @@ def _diverged(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) ->
     kept = "There is no checkpoint from before that." if good is None else f"Commit {good} is its last good checkpoint, and is kept."
     used = f" It went back {job.tally.rollbacks} times, as often as divergence.rollbacks allows." if job.tally.rollbacks else ""
     draft.move(job.job_id, Failed(), f"{what}.{used} {kept}")
+
+
+def _to_review(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:
+    """Its attempt is over, at no cost; the next one begins where it would have begun without the review."""
+    check_move(job.job_id, job.phase, UnderReview())
+    diverged = allotment.evidence.diverged is not None
+    draft.emit(
+        JobRequeued(
+            job_id=job.job_id,
+            attempt=AttemptNumber(job.attempt + 1),
+            tally=job.tally.model_copy(update={"ran_ms": job.ran_ms(draft.now_ms)}),
+            not_before_ms=0,
+            reason=cause.reason,
+            restore_at_most=bound_after_divergence(job, allotment) if diverged else job.restore_at_most,
+        )
+    )
+    draft.move(job.job_id, UnderReview(), cause.reason)
 
 
 def _requeue(draft: Draft, job: Job, allotment: Allotment, then: _Next) -> None:

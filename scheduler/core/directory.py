@@ -25,6 +25,7 @@ from trainhouse.events import (
     JobSubmitted,
     PoolCreated,
     ProjectApplied,
+    ReviewJob,
     SecretDeclared,
     SecretRemoved,
 )
@@ -72,7 +73,18 @@ from trainhouse.scheduler.core.projects import (
 )
 
 MAX_TOLD_POOLS = 20
-_TAKEN = JobSubmitted | CancelJob | ChangeJob | PoolCreated | ChangeProject | ProjectApplied | SecretDeclared | SecretRemoved | PoolRequest
+_TAKEN = (
+    JobSubmitted
+    | CancelJob
+    | ChangeJob
+    | ReviewJob
+    | PoolCreated
+    | ChangeProject
+    | ProjectApplied
+    | SecretDeclared
+    | SecretRemoved
+    | PoolRequest
+)
 
 
 class DirectoryMachine:
@@ -102,6 +114,10 @@ class DirectoryMachine:
         for item in inputs:
             turn.handle(item.envelope)
         return turn.decisions
+
+    def after_refusal(self, state: DirectoryState, event: Event, reason: str) -> Event | None:
+        """Nothing: whoever asked is told."""
+        return None
 
     def fold(self, state: DirectoryState, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> DirectoryState:
         """The state after a record, changed in place; the inputs are not looked at."""
@@ -163,6 +179,8 @@ class _Turn:
                 self.secret(envelope, event)
             case CancelJob() | ChangeJob():
                 self.requested(envelope, event, digest)
+            case ReviewJob():
+                self.review(envelope, event)
             case _:
                 self.asked_of_pool(envelope, event)
 
@@ -247,7 +265,7 @@ class _Turn:
             else:
                 self.forward(held.event_id, partition, held.request)
 
-    def forward(self, event_id: EventId, partition: int, event: CancelJob | ChangeJob | PoolRequest) -> None:
+    def forward(self, event_id: EventId, partition: int, event: CancelJob | ChangeJob | ReviewJob | PoolRequest) -> None:
         self.emit(RequestForwarded.model_validate({"event_id": event_id, "partition": partition} | one_of(event)))
 
     def asked_of_pool(self, envelope: Envelope, event: PoolRequest) -> None:
@@ -270,6 +288,15 @@ class _Turn:
         held = {"digest": digest, "event_id": envelope.id, "job_id": event.job_id, "project": envelope.project}
         self.emit(RequestHeld.model_validate(held | one_of(event)))
         self.keep_bounds(envelope.project)
+
+    def review(self, envelope: Envelope, event: ReviewJob) -> None:
+        """Passes on a review; it never waits for a submission, since no job that is not there can be judged."""
+        pool = self.state.pool_of(event.job_id)
+        if pool is None or not self.state.belongs(event.job_id, envelope.project):
+            reason = f"job {event.job_id} cannot be reviewed: there is no such job; check the id"
+            self.reject(envelope.id, event.job_id, reason, envelope.project)
+        else:
+            self.forward(envelope.id, self.state.pools[pool], event)
 
     def keep_bounds(self, asking: str | None) -> None:
         """Refuses the oldest request where too many wait: of a project beyond its own bound, else of who has most of the room."""

@@ -16,6 +16,7 @@ from trainhouse.events import (
     PoolCreated,
     ProjectApplied,
     QuarantineNode,
+    ReviewJob,
     SecretDeclared,
     SecretRemoved,
     UncordonNode,
@@ -37,6 +38,7 @@ _FIELDS: Final[dict[type[Event], str]] = {
     DrainNode: "drain",
     QuarantineNode: "quarantine",
     ForgetNodeKey: "forget_key",
+    ReviewJob: "review",
 }
 
 
@@ -75,14 +77,14 @@ def _count(state: DirectoryState, project: str, now_ms: int) -> None:
         state.buckets[rule.project.name] = after
 
 
-def one_of(event: CancelJob | ChangeJob | PoolRequest) -> dict[str, Any]:
+def one_of(event: CancelJob | ChangeJob | ReviewJob | PoolRequest) -> dict[str, Any]:
     """A request under the name of the field that carries it."""
     return {_FIELDS[type(event)]: event}
 
 
-def request_of(decision: RequestForwarded) -> CancelJob | ChangeJob | PoolRequest:
+def request_of(decision: RequestForwarded) -> CancelJob | ChangeJob | ReviewJob | PoolRequest:
     """The one request that goes to a scheduler. Raises BrokenInvariant when there is none."""
-    of_job, of_pool = decision.cancel or decision.change, decision.policy or decision.quarantine or decision.forget_key
+    of_job, of_pool = decision.cancel or decision.change or decision.review, decision.policy or decision.quarantine or decision.forget_key
     found = of_job or of_pool or decision.cordon or decision.uncordon or decision.drain
     if found is None:
         raise BrokenInvariant(f"{decision.event_type} of event {decision.event_id} carries no request")

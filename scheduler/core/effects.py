@@ -13,6 +13,8 @@ from trainhouse.events import (
     FailureBlamed,
     GangAllocated,
     GangReleased,
+    JobRejected,
+    JobReviewed,
     JobStatus,
     NodeDesiredState,
     NodeKeyed,
@@ -28,6 +30,7 @@ from trainhouse.events import (
 from trainhouse.events.decisions import NodeForgotten, NodeJoined
 from trainhouse.events.journal import PlacementFrozen
 from trainhouse.events.pool import StartReserved, StartUnreserved
+from trainhouse.scheduler.core.directory_effects import refusal
 from trainhouse.scheduler.core.machine import OWN_PARTITION, Effect
 
 
@@ -72,6 +75,10 @@ def effects_of(seq: int, now_ms: int, decisions: Iterable[Event]) -> Iterator[Ef
                 yield Effect(topics.VERDICTS, decision.node_id, decision, f"{decision.event_type}:{decision.node_id}:{seq}.{place}")
             case FailureBlamed():
                 yield Effect(topics.VERDICTS, decision.job_id, decision, f"{decision.job_id}:blamed:{decision.epoch}")
+            case JobReviewed():
+                yield Effect(topics.VERDICTS, decision.job_id, decision, f"{decision.event_id[:480]}:reviewed")
+            case JobRejected():
+                yield Effect(topics.STATUS, decision.submission_id, refusal(decision), f"{decision.submission_id[:480]}:rejected")
             case StartReserved() | StartUnreserved():
                 yield Effect(topics.RESERVATIONS, decision.job_id, decision, f"{decision.job_id}:reservation:{seq}.{place}")
             case PlacementFrozen():

@@ -1,7 +1,7 @@
 """What is told of an attempt that goes wrong is kept until its end, when it is judged.
 
 Holds: bounded; a repeat adds nothing. What a release did itself (its SIGTERM, its SIGKILL) is no evidence, unless the gang hung and the
-rank says in which collective it was then; nor is the end of a gang that was asked to leave for a reason of its own.
+rank says where it was then; nor is the end of a gang that was asked to leave for a reason of its own.
 Never: judges.
 """
 
@@ -12,6 +12,7 @@ from trainhouse.events.collectives import LEAD as RECORDED
 from trainhouse.events.decisions import EvidenceFound
 from trainhouse.events.evidence import MAX_DEGRADED, MAX_ENDS, MAX_LAST_WORDS, AttemptEvidence, EndedRank
 from trainhouse.events.phases import Checkpointing, Stopping
+from trainhouse.events.stacktops import LEAD as STACK
 from trainhouse.events.verdict import DeviceDegraded, GangHung
 from trainhouse.scheduler.core.blame import gist
 from trainhouse.scheduler.core.draft import Draft
@@ -27,8 +28,9 @@ def note_end(draft: Draft, job: Job, part: NodePlacement, report: RankExited) ->
         return
     if isinstance(phase, Checkpointing) or (isinstance(phase, Stopping) and not phase.cause.kind.is_failure):
         return
-    ours = isinstance(phase, Stopping) and report.signal in OUR_SIGNALS and report.exited_at_ms >= (phase.since_ms or 0)
-    if ours and not (known.hung is not None and RECORDED in report.reason):
+    in_time = isinstance(phase, Stopping) and report.signal in OUR_SIGNALS and report.exited_at_ms >= (phase.since_ms or 0)
+    ours = in_time or (isinstance(phase, Stopping) and report.by_agent)
+    if ours and not (known.hung is not None and (RECORDED in report.reason or STACK in report.reason)):
         return
     _note(draft, job, end=_ended(part, report.rank, report))
 

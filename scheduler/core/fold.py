@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from trainhouse.events import Event, FailureBlamed, GangAllocated, JobStatus, PoolCreated, ProjectLimited
+from trainhouse.events import Event, FailureBlamed, GangAllocated, JobReviewed, JobStatus, PoolCreated, ProjectLimited
 from trainhouse.events.decisions import (
     CheckpointNoted,
     EvidenceFound,
@@ -41,6 +41,7 @@ from trainhouse.events.phases import (
     StopKind,
     Stopping,
     Succeeded,
+    UnderReview,
 )
 from trainhouse.events.pool import (
     ChangeRefused,
@@ -64,7 +65,7 @@ MAX_COMMITS = 32
 _TOLD_ONCE = ("launch_error", "launch_node", "lost_node", "lost_incarnation", "hung", "diverged")
 
 # What people ask for: after a freeze, placement is tried again.
-_BY_PERSON = (JobQueued, JobRetuned, PolicyApplied, NodeRestricted)
+_BY_PERSON = (JobQueued, JobRetuned, JobReviewed, PolicyApplied, NodeRestricted)
 
 
 def fold_decision(state: ScheduleState, now_ms: int, decision: Event) -> None:
@@ -128,7 +129,9 @@ def _moved(state: ScheduleState, now_ms: int, d: JobMoved) -> None:
     if _cause_of(d.phase) is StopKind.MOVED and _cause_of(job.phase) is not StopKind.MOVED:
         state.book.moved(now_ms)
     running = {"running_at_ms": d.phase.since_ms} if isinstance(d.phase, Running) else {}
-    _change(state, now_ms, d.job_id, phase=d.phase, reason=d.reason, **running)
+    # What is under review waits for nothing that the scheduler could give.
+    waits = {"waits_since_ms": now_ms} if isinstance(job.phase, UnderReview) and isinstance(d.phase, Pending) else {}
+    _change(state, now_ms, d.job_id, phase=d.phase, reason=d.reason, **running, **waits)
 
 
 def _ended_by_itself(old: Phase, new: Phase) -> bool:
@@ -225,7 +228,7 @@ def _evidence(state: ScheduleState, now_ms: int, d: EvidenceFound) -> None:
 
 
 def _blamed(state: ScheduleState, now_ms: int, d: FailureBlamed) -> None:
-    failure = JobFailure(at_ms=d.at_ms, category=d.category, fingerprint=d.fingerprint, node_id=d.node_id, mine=d.mine)
+    failure = JobFailure(at_ms=d.at_ms, category=d.category, fingerprint=d.fingerprint, node_id=d.node_id, mine=d.mine, hang=d.hang)
     _change(state, now_ms, d.job_id, past=(*state.job(d.job_id).past, failure)[-MAX_PAST:])
 
 

@@ -5,12 +5,21 @@ an earlier one counts.
 Never: frees a device; its nodes say when nothing is left.
 """
 
+from typing import Final
+
 from trainhouse.events import CheckpointRequested
 from trainhouse.events.decisions import Hold
 from trainhouse.events.phases import Checkpointing, Running, StopCause, Stopping
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.life import stop
 from trainhouse.scheduler.core.records import Job, Node
+
+MIN_SAVE_MS: Final = 30_000
+
+
+def unhurried_ms(draft: Draft, job: Job) -> int:
+    """The deadline of a save where no other job waits for the devices."""
+    return draft.now_ms + max(MIN_SAVE_MS, round(job.limits.grace_s * 1000))
 
 
 def ask_to_leave(draft: Draft, job: Job, cause: StopCause, deadline_ms: int) -> None:

@@ -49,7 +49,7 @@ def _grace_s(draft: Draft, job: Job, kind: StopKind) -> float:
     """
     if _for_survivors(job, kind):
         return draft.state.book.policy(job.pool).failures.recovery.survivors_save_s
-    if kind in (StopKind.CANCELLED, StopKind.RUN_TIME, StopKind.DIVERGED) or kind.makes_way:
+    if kind in (StopKind.CANCELLED, StopKind.RUN_TIME, StopKind.DIVERGED, StopKind.REVIEW) or kind.makes_way:
         return job.limits.grace_s
     return min(job.limits.grace_s, HUNG_GRACE_S if kind is StopKind.HUNG else FAILED_GRACE_S)
 
@@ -74,6 +74,7 @@ def release(draft: Draft, job: Job) -> None:
             node_ids=tuple(p.node_id for p in job.allotment.placements if p.node_id not in stopped),
             reason=job.phase.cause.reason,
             grace_s=job.phase.grace_s,
+            stacks=job.phase.cause.kind is StopKind.HUNG,
             for_survivors=_for_survivors(job, job.phase.cause.kind),
         )
     )

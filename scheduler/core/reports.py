@@ -83,7 +83,7 @@ def on_rank_exited(draft: Draft, report: RankExited) -> None:
         return
     note_end(draft, job, part, report)
     if not isinstance(job.phase, Stopping):
-        reason = end_line(report.rank, report.node_id, report.exit_code, report.signal, report.reason)
+        reason = end_line(report.rank, report.node_id, report.exit_code, report.signal, report.reason, by_agent=report.by_agent)
         stop(draft, draft.state.job(job.job_id), StopCause(kind=_kind_of_exit(report), reason=reason))
 
 
@@ -91,7 +91,8 @@ def _kind_of_exit(report: RankExited) -> StopKind:
     """An end that could not be learnt, or that nobody here asked for (a node shuts down: SIGTERM, or its agent asked the ranks to save
     and leave, and could not tell us) is no failure of the job's own."""
     unknown = report.exit_code is None and report.signal is None
-    return StopKind.LOST if unknown or report.signal == 15 or report.exit_code == EXIT_STOPPED else StopKind.RANK_FAILED
+    asked = report.by_agent or report.signal == 15 or report.exit_code == EXIT_STOPPED
+    return StopKind.LOST if unknown or asked else StopKind.RANK_FAILED
 
 
 def on_stopped(draft: Draft, report: AttemptStopped) -> None:

@@ -5,7 +5,7 @@ Holds: each is handled once, however often it arrives: its order token says whet
 
 from trainhouse.events import CancelJob, ChangeJob, Envelope, JobAdmitted, PoolCreated, ProjectLimited
 from trainhouse.events.decisions import JobQueued, JobRetuned, TokenSeen
-from trainhouse.events.phases import Cancelled, Pending, Rejected, StopCause, StopKind, Stopping
+from trainhouse.events.phases import Cancelled, Pending, Rejected, StopCause, StopKind, Stopping, UnderReview
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.impossible import refuse_at_submission
 from trainhouse.scheduler.core.life import stop
@@ -69,7 +69,7 @@ def on_cancel(draft: Draft, event: CancelJob) -> None:
     if job is None:
         return
     reason = event.reason if event.user == "unknown" else f"{event.reason} (by {event.user})"
-    if isinstance(job.phase, Pending):
+    if isinstance(job.phase, Pending | UnderReview):
         draft.move(job.job_id, Cancelled(), reason)
     elif not (isinstance(job.phase, Stopping) and job.phase.cause.kind in (StopKind.CANCELLED, StopKind.FATAL, StopKind.RUN_TIME)):
         stop(draft, job, StopCause(kind=StopKind.CANCELLED, reason=reason))

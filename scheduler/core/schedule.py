@@ -32,7 +32,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.pool import CycleRan
-from trainhouse.scheduler.core import fleet, probes, reports, requests, verdicts
+from trainhouse.scheduler.core import fleet, probes, reports, requests, review, verdicts
 from trainhouse.scheduler.core.changes import CHANGES
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
 from trainhouse.scheduler.core.draft import Draft
@@ -92,6 +92,10 @@ class ScheduleMachine:
         for item in inputs:
             self._handle(draft, item)
         return draft.decisions
+
+    def after_refusal(self, state: ScheduleState, event: Event, reason: str) -> Event | None:
+        """A job of which an input cannot be handled is sent to review."""
+        return review.after_failure(state, event, reason)
 
     def _handle(self, draft: Draft, item: Input) -> None:
         kind = type(item.event)

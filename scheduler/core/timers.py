@@ -5,7 +5,6 @@ Holds: a pass looks only at jobs with devices, and at nodes, whose time has come
 """
 
 from itertools import chain
-from typing import Final
 
 from trainhouse.events import NodePlacement
 from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Running, StopCause, StopKind, Stopping
@@ -14,14 +13,12 @@ from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.due import EXIT_REPORT_MS, NEVER_MS, quiet_until_ms
 from trainhouse.scheduler.core.evidence import note_unexplained
 from trainhouse.scheduler.core.impossible import POOL_SETTLES_MS
-from trainhouse.scheduler.core.leaving import ask_to_leave
+from trainhouse.scheduler.core.leaving import ask_to_leave, unhurried_ms
 from trainhouse.scheduler.core.life import REMIND_MS, release, stop
 from trainhouse.scheduler.core.placing import RETRY_FROZEN_MS
 from trainhouse.scheduler.core.records import Job
 from trainhouse.scheduler.core.reports import NO_PROGRESS
 from trainhouse.scheduler.core.state import ScheduleState
-
-MIN_SAVE_MS: Final = 30_000
 
 
 def next_ms(state: ScheduleState, after_ms: int) -> int | None:
@@ -99,4 +96,4 @@ def _out_of_time(job: Job, now_ms: int) -> bool:
 
 def _end_for_run_time(draft: Draft, job: Job) -> None:
     cause = StopCause(kind=StopKind.RUN_TIME, reason=f"its run time reached limits.run_time_s = {job.limits.run_time_s:g}")
-    ask_to_leave(draft, job, cause, draft.now_ms + max(MIN_SAVE_MS, round(job.limits.grace_s * 1000)))
+    ask_to_leave(draft, job, cause, unhurried_ms(draft, job))

@@ -10,14 +10,26 @@ Never: lets a project ask anything of a pool or a node.
 from dataclasses import replace
 from typing import Any
 
-from trainhouse.events import AskedVia, CancelJob, ChangeJob, Envelope, Event, EventId, InvalidEvent, JobSpec, JobSubmitted, RequestedBy
+from trainhouse.events import (
+    AskedVia,
+    CancelJob,
+    ChangeJob,
+    Envelope,
+    Event,
+    EventId,
+    InvalidEvent,
+    JobSpec,
+    JobSubmitted,
+    RequestedBy,
+    ReviewJob,
+)
 from trainhouse.events.project_topics import jobs_topic
 
 UNNAMED = "unknown"
 MAX_USER_CHARS = 128
 # What a spec says that names none.
 NO_PROJECT = str(JobSpec.model_fields["project"].default)
-ALLOWED: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob)
+ALLOWED: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, ReviewJob)
 
 
 def vouched(envelope: Envelope, project: str | None) -> Envelope:
@@ -60,10 +72,10 @@ def _by_project(envelope: Envelope, project: str) -> Event:
     if isinstance(event, JobSubmitted):
         return _submission(envelope, event, project)
     told: RequestedBy | None = getattr(event, "requested_by", None)
-    user = event.user if isinstance(event, CancelJob) else told.name if told is not None else UNNAMED
+    user = event.user if isinstance(event, CancelJob | ReviewJob) else told.name if told is not None else UNNAMED
     name = _user(envelope, project, user)
     asked = RequestedBy(name=name, via=AskedVia.PROJECT, project=project)
-    more: dict[str, Any] = {"user": name} if isinstance(event, CancelJob) else {}
+    more: dict[str, Any] = {"user": name} if isinstance(event, CancelJob | ReviewJob) else {}
     return event.model_copy(update={"requested_by": asked} | more)
 
 

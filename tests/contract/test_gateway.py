@@ -21,7 +21,9 @@ from trainhouse.events import (
     JobId,
     JobRejected,
     JobSubmitted,
+    LogLines,
     RequestAccepted,
+    ReviewJob,
     topics,
 )
 from trainhouse.events.alert import AlertFired, Severity
@@ -135,7 +137,9 @@ def test_another_projects_job_answers_exactly_as_an_unknown_one(world: World, pa
     assert set(of_others.headers) == set(unknown.headers)
 
 
-@pytest.mark.parametrize(("path", "body"), [("cancel", {}), ("change", {"priority": 1}), ("checkpoints/1/restore", None)])
+@pytest.mark.parametrize(
+    ("path", "body"), [("cancel", {}), ("change", {"priority": 1}), ("review", {"action": "send"}), ("checkpoints/1/restore", None)]
+)
 def test_nobody_writes_to_another_projects_job(world: World, path: str, body: object) -> None:
     before = len(world.bus.of(CancelJob))
     of_others = world.client.post(f"{JOBS}/{OTHERS}/{path}", headers=world.token(), json=body)
@@ -143,6 +147,24 @@ def test_nobody_writes_to_another_projects_job(world: World, path: str, body: ob
     problem(of_others, 404)
     assert of_others.text.replace(OTHERS, "JOB") == unknown.text.replace("unknown-1", "JOB")
     assert len(world.bus.of(CancelJob)) == before
+
+
+def test_a_review_is_asked_for_and_what_is_not_under_review_answers_a_conflict(world: World) -> None:
+    path, before = f"{JOBS}/reviewed-1/review", len(world.bus.of(ReviewJob))
+    world.submit("reviewed-1", "vision")
+    told = problem(world.client.post(path, headers=world.token(), json={"action": "go_on"}), 409)
+    assert "job reviewed-1 is RUNNING, not NEEDS_REVIEW" in told["detail"] and len(world.bus.of(ReviewJob)) == before
+    problem(world.client.post(path, headers=world.token(role="viewer"), json={"action": "send"}), 403)
+    problem(world.client.post(path, headers=world.token(), json={"action": "stop"}), 422)
+    made = world.client.post(path, headers=world.token(), json={"action": "send", "reason": "odd"})
+    assert made.status_code == 202 and made.json()["job_id"] == "reviewed-1"
+    world.submit("reviewed-1", "vision", seq=2, state="NEEDS_REVIEW")
+    assert world.client.post(path, headers=world.token(), json={"action": "cancel", "reason": "useless"}).status_code == 202
+    sent = world.bus.of(ReviewJob)[before:]
+    assert [(e.action, e.reason, e.user) for e in sent] == [("send", "odd", "ana"), ("cancel", "useless", "ana")]
+    assert all(e.requested_by.name == "ana" and e.requested_by.via == "gateway" for e in sent)
+    world.submit("reviewed-1", "vision", seq=3, state="FAILED")
+    assert "has ended" in problem(world.client.post(path, headers=world.token(), json={"action": "send"}), 409)["detail"]
 
 
 def test_compare_and_lineage_and_lists_show_no_other_project(world: World) -> None:
@@ -276,6 +298,20 @@ def test_pages_neither_repeat_nor_skip(world: World) -> None:
         if cursor is None:
             break
     assert pages == 5 and sorted(seen, reverse=True) == seen and len(set(seen)) == 23
+
+
+def test_stacks_are_no_lines_unless_they_are_asked_for(world: World) -> None:
+    world.submit("hung-1", "vision")
+    world.log("hung-1", ["a line"])
+    of = {"job_id": "hung-1", "attempt": 1, "epoch": 2, "rank": 0, "node_id": "n1", "start": 0, "end": 9, "read_at_ms": NOW_MS}
+    stack = LogLines.model_validate(of | {"stream": "stacks", "lines": ("hang_here (train.py:3)",), "offsets": (0,)})
+    world.tables.put(topics.LOGS, [stack], NOW_MS)
+
+    def lines(**params: str) -> list[str]:
+        found = world.client.get(f"{JOBS}/hung-1/logs", headers=world.token(), params=params)
+        return [line["line"] for line in found.json()["items"]]
+
+    assert lines() == ["a line"] and lines(stream="stacks") == ["hang_here (train.py:3)"]
 
 
 def test_lines_page_backward_and_search(world: World) -> None:

@@ -24,6 +24,7 @@ from trainhouse.events import (
     PolicyChanged,
     PoolCreated,
     RequestedBy,
+    ReviewJob,
     decode,
     encode,
     envelope_of,
@@ -172,6 +173,23 @@ def test_another_projects_job_is_told_apart_from_a_missing_one_by_nothing(kind: 
         assert late.topic == topics.STATUS and isinstance(late.event, JobStatus) and late.event.project == OWN
         told.append(late.event.reason.replace(job_id, "JOB"))
     assert told[0] == told[1]
+
+
+def test_a_project_reviews_its_own_jobs_under_its_own_names_and_detects_no_others() -> None:
+    d = Directory()
+    d.send(submission(f"{OTHER}.a"), OTHER)
+    d.send(submission(f"{OWN}.a"), OWN)
+    review = {"action": "go_on", "user": "bob", "requested_by": {"name": "root", "via": "gateway", "role": "admin"}}
+    told = []
+    for job_id in (f"{OTHER}.a", f"{OTHER}.b"):
+        (out,) = d.send(ReviewJob.model_validate(review | {"job_id": job_id}), OWN)
+        assert isinstance(out.event, JobStatus) and out.event.project == OWN
+        told.append(out.event.reason.replace(job_id, "JOB"))
+    assert told[0] == told[1]
+    (out,) = d.send(ReviewJob.model_validate(review | {"job_id": f"{OWN}.a"}), OWN)
+    assert out.topic == topics.CONTROL and isinstance(out.event, ReviewJob)
+    assert out.event.user == f"{OWN}/bob"
+    assert out.event.requested_by == RequestedBy(name=f"{OWN}/bob", via=AskedVia.PROJECT, project=OWN)
 
 
 def test_a_project_ends_its_own_jobs_whichever_way_they_came() -> None:

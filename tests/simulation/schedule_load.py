@@ -15,11 +15,15 @@ from trainhouse.events import (
     Event,
     PolicyChanged,
     QuarantineNode,
+    ReviewAction,
+    ReviewJob,
     UncordonNode,
 )
+from trainhouse.events.phases import UnderReview
 
 FAULTS_MS: Final = 400_000
 HEALED_WITHIN_MS: Final = 4_000_000
+REVIEWED_WITHIN_MS: Final = 1_800_000
 TEAMS = ("lm", "vision", "infra", "free")
 QUOTAS: Final[list[dict[str, Any]]] = [
     {"name": "org", "limit": {"any": 60}},
@@ -134,8 +138,14 @@ def _wish(world: World) -> Event:
             return DrainNode.model_validate(on_node | {"deadline_s": rng.choice([0.0, 10.0])})
         case 6 if rng.random() < 0.5:
             return QuarantineNode.model_validate(on_node)
+        case 7:
+            return _review(job_id, rng.choice([ReviewAction.SEND, ReviewAction.SEND, *ReviewAction]))
         case _:
             return UncordonNode.model_validate(on_node)
+
+
+def _review(job_id: str, action: ReviewAction) -> Event:
+    return ReviewJob.model_validate({"job_id": job_id, "action": action, "reason": "a look", "user": "ada"})
 
 
 def policy_event(name: str) -> Event:
@@ -191,6 +201,15 @@ def heal(world: World) -> None:
         if node.cut:
             node.mend()
         world.ask(UncordonNode.model_validate({"pool": node.pool, "node_id": node.name}))
+    for late_ms in range(0, REVIEWED_WITHIN_MS, 30_000):
+        world.at(world.now_ms + late_ms, lambda: _end_reviews(world))
+
+
+def _end_reviews(world: World) -> None:
+    """Somebody lets go on what is under review."""
+    for job_id, job in sorted(world.folded.state.jobs.items()):
+        if isinstance(job.phase, UnderReview):
+            world.ask(_review(job_id, ReviewAction.GO_ON))
 
 
 def simulate(seed: int, jobs: int = 40, world: World | None = None) -> World:

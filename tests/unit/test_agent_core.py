@@ -44,11 +44,14 @@ from trainhouse.workers.agent.core import (
     Register,
     Report,
     ShutdownAsked,
+    StacksTaken,
     StopAcked,
     Sweep,
     Swept,
+    TakeStacks,
     Terminate,
     Tick,
+    next_due_ms,
     step,
 )
 from trainhouse.workers.agent.core.state import MAX_FENCES, Draining, Running, Waiting
@@ -237,6 +240,50 @@ def test_a_release_before_its_allocation_wins() -> None:
     assert [e.epoch for e in node.of(AttemptStopped)] == [3]
     node.command(gang(epoch=3))
     assert not node.launched
+
+
+def hung_release(grace_s: float = 0.5) -> GangReleased:
+    return release(grace_s=grace_s).model_copy(update={"stacks": True})
+
+
+def test_stacks_of_a_hung_attempt_are_taken_before_its_ranks_are_told_to_end() -> None:
+    node = Node()
+    node.command(gang())
+    node.launch_ends()
+    key = AttemptKey("j", 0)
+    assert node.command(hung_release()) == [TakeStacks(key, (0, 1), 2_400)]
+    assert node.command(hung_release()) == [], "a repeat changes nothing"
+    node.now_ms = 700
+    assert node.give(Tick()) == []
+    assert node.give(StacksTaken(key)) == [Terminate(key)]
+    assert node.give(StacksTaken(key)) == []
+    node.now_ms = 1_199
+    assert node.give(Tick()) == []
+    node.now_ms = 1_200
+    assert node.give(Tick()) == [KillTree(key)]
+
+
+def test_stacks_that_do_not_come_delay_the_end_for_a_bounded_time() -> None:
+    node = Node()
+    node.command(gang())
+    node.launch_ends()
+    key = AttemptKey("j", 0)
+    node.command(hung_release())
+    assert next_due_ms(node.state, 0) == 3_000
+    node.now_ms = 3_000
+    assert node.give(Tick()) == [Terminate(key)]
+    node.now_ms = 3_500
+    assert node.give(Tick()) == [KillTree(key)]
+    assert node.give(StacksTaken(key)) == []
+
+
+def test_who_hurries_an_end_waits_for_no_stacks() -> None:
+    node = Node()
+    node.command(gang())
+    node.launch_ends()
+    node.command(hung_release())
+    assert KillTree(AttemptKey("j", 0)) in node.command(gang(epoch=1))
+    assert node.give(StacksTaken(AttemptKey("j", 0))) == []
 
 
 def test_a_release_for_other_nodes_is_not_ours() -> None:

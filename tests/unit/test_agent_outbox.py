@@ -123,7 +123,7 @@ def test_memory_is_bounded_while_brokers_are_away_and_files_keep_the_rest(tmp_pa
             break
     assert sum(len(d["steps"]) for d in data(producer, "trainhouse.metrics")) == 200_000
     assert sum(len(d["lines"]) for d in data(producer, "trainhouse.logs")) == 200_000
-    assert rank.positions() == {"spool": len(line) * 200_000, "stdout": 17 * 200_000, "stderr": 0}
+    assert rank.positions() == {"spool": len(line) * 200_000, "stdout": 17 * 200_000, "stderr": 0, "stacks": 0}
 
 
 def test_positions_advance_only_over_what_is_acked(tmp_path: Path) -> None:

@@ -4,10 +4,19 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
+import orjson
+import psutil
 import pytest
 
-from trainhouse.workers.agent.stacks import dump_stack
+from trainhouse.events.stacktops import found_in
+from trainhouse.workers.agent.core.state import Running, Stopping
+from trainhouse.workers.agent.ranks import killed_by_agent, reason
+from trainhouse.workers.agent.stacks import MAX_KEPT_BYTES, dump_stack, keep_stacks, top_of_stack
+from trainhouse.workers.launcher import AttemptPaths
+from trainhouse.workers.launcher.ports import ExitRecord
 
 WAITS = "def waits_here():\n    print('ready', flush=True)\n    import time; time.sleep(60)\nwaits_here()"
 
@@ -31,3 +40,64 @@ def test_a_program_that_is_no_python_says_so_and_where_it_waits() -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def ranks_of(folder: Path, *pids: int) -> AttemptPaths:
+    """An attempt whose ranks are these processes."""
+    paths = AttemptPaths(folder)
+    for rank, pid in enumerate(pids):
+        paths.rank(rank).folder.mkdir(parents=True)
+        paths.rank(rank).pid.write_bytes(orjson.dumps({"pid": pid, "create_time": psutil.Process(pid).create_time()}))
+    return paths
+
+
+def test_stacks_are_kept_beside_the_logs_without_command_lines_and_tell_where_the_rank_stood(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", WAITS, "--password=hunter2"], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        paths = ranks_of(tmp_path, process.pid)
+        keep_stacks(paths, (0, 1), 30)
+        text = paths.rank(0).stacks.read_text()
+        assert "waits_here (" in text and text.startswith("Python v") and "hunter2" not in text
+        assert not paths.rank(1).stacks.exists(), "it has no process"
+        told = top_of_stack(paths.rank(0).stacks, 0)
+        assert "waits_here" in found_in(told)[0]
+        assert told in reason(0, ExitRecord(None, 9, 1), paths.rank(0), "the gang hung")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_cannot_be_looked_at_in_time_delays_nobody(tmp_path: Path) -> None:
+    stopped = subprocess.Popen(["sleep", "60"])
+    try:
+        os.kill(stopped.pid, signal.SIGSTOP)
+        paths = ranks_of(tmp_path, stopped.pid)
+        began = time.monotonic()
+        keep_stacks(paths, (0,), 0.0)
+        assert time.monotonic() - began < 5 and not paths.rank(0).stacks.exists()
+    finally:
+        stopped.kill()
+        stopped.wait()
+
+
+def test_a_stack_without_an_end_is_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "stacks.log"
+    assert top_of_stack(path, 0) == ""
+    path.write_bytes(b"x" * (MAX_KEPT_BYTES + 10))
+    assert top_of_stack(path, 0) == ""
+    path.write_text('Thread 1 (idle): "MainThread"\n')
+    assert top_of_stack(path, 0) == ""
+
+
+def test_what_the_agent_killed_is_not_said_to_be_out_of_memory(tmp_path: Path) -> None:
+    rank, record = AttemptPaths(tmp_path).rank(0), ExitRecord(None, 9, 100)
+    ours = Stopping("the gang hung", 5_000, killed_at_ms=90)
+    assert killed_by_agent(record, ours)
+    assert not killed_by_agent(record, Running()) and not killed_by_agent(record, Stopping("x", 5_000))
+    assert not killed_by_agent(ExitRecord(None, 9, 80), ours), "it was gone before"
+    assert not killed_by_agent(ExitRecord(None, 9, 100, "its memory ran out"), ours), "its keeper knows better"
+    assert not killed_by_agent(ExitRecord(1, None, 100), ours)
+    told = reason(0, record, rank, "the gang hung")
+    assert "SIGKILL (Trainhouse sent it: the gang hung)" in told and "out of memory" not in told
+    assert "out of memory" in reason(0, record, rank)

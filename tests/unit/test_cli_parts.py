@@ -134,3 +134,9 @@ def test_a_token_ends_at_a_time_that_can_be_told() -> None:
     for text in ("9999999d", "0d", "d", "1w", "-1d", ""):
         with pytest.raises(CliError, match="--expires"):
             seconds_of(text)
+
+
+def test_stacks_are_given_where_they_are_asked_for_and_not_among_what_ranks_wrote() -> None:
+    assert "stream != 'stacks'" in lines_query("j", None, None, 1, {})
+    assert "stream != 'stacks'" not in lines_query("j", None, "stderr", None, {})
+    assert "stream = 'stacks'" in lines_query("j", None, "stacks", 1, {})

@@ -16,7 +16,7 @@ from trainhouse.cli.replay import moment_of, too_early
 from trainhouse.client import Table, pool_view
 from trainhouse.client.errors import NotReachable
 from trainhouse.client.pools import outcome_of
-from trainhouse.events import ChangeRefused, NodeRestricted, SchedulingPolicy
+from trainhouse.events import ChangeRefused, JobRejected, JobReviewed, NodeRestricted, SchedulingPolicy
 from trainhouse.events.journal import ClockTicked
 
 GROUPS = {"pool": ("create", "show"), "policy": ("show", "diff", "apply"), "node": ("cordon", "uncordon", "drain", "quarantine")}
@@ -132,6 +132,12 @@ def test_the_record_that_handled_a_request_says_what_came_of_it() -> None:
     assert outcome(told) is None and outcome(refused) is None, "its own topic tells"
     assert outcome(told, elsewhere=False) == (told,)
     assert outcome(told.model_copy(update={"node_id": "other"})) == (None,), "another request of the same batch"
+
+
+def test_a_refused_review_is_no_review_without_effect() -> None:
+    refused = JobRejected.model_validate({"job_id": "j", "submission_id": "e", "reason": "no", "rejected_at_ms": 1})
+    assert outcome_of((refused,), "e", JobReviewed, lambda _: True, told_elsewhere=True) is None, "the status topic tells why"
+    assert outcome_of((refused,), "other", JobReviewed, lambda _: True, told_elsewhere=True) == (None,)
 
 
 def test_limits_that_are_not_named_stay() -> None:

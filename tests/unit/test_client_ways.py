@@ -27,6 +27,7 @@ from trainhouse.client import (
     InvalidSpec,
     JobFilter,
     Line,
+    NoReply,
     NotReachable,
     QueryFailed,
     RefusedChange,
@@ -43,11 +44,11 @@ from trainhouse.client.by_gateway import ByGateway
 from trainhouse.client.by_kafka import ByKafka
 from trainhouse.client.gateway_flows import flat, job_path, status, status_of
 from trainhouse.client.gateway_watch import told
-from trainhouse.client.gateway_writes import Written
+from trainhouse.client.gateway_writes import Written, review
 from trainhouse.client.notebook import LEFT, card, show_live
 from trainhouse.client.sse import EventParser
 from trainhouse.client.streaming import Stream
-from trainhouse.events import JobId, JobState, JobStatus
+from trainhouse.events import JobId, JobState, JobStatus, ReviewAction
 from trainhouse.events.settings import KafkaSettings
 
 GATEWAY = "http://127.0.0.1:1"
@@ -214,6 +215,33 @@ def test_the_asynchronous_client_reads_what_it_wrote_and_what_its_blocking_one_d
             assert client.last.params["after"] == "other"
 
     asyncio.run(work())
+
+
+def answered(flow: Any, **of_path: Any) -> list[str]:
+    """Runs a flow; each request is answered by the end of its path. Gives the paths."""
+    asked, request = [], next(flow)
+    while True:
+        end = request.path.rpartition("/")[2]
+        asked.append(end)
+        try:
+            request = flow.send(Answer(200, orjson.dumps(of_path[end]), {}))
+        except StopIteration:
+            return asked
+
+
+def test_a_review_over_the_gateway_waits_for_the_schedulers_answer() -> None:
+    sent = {"job_id": "j", "event_id": "e", "after": "tok"}
+    terms = {"priority": 50, "limits": {}, "refused": None}
+    event = {"job_id": "j", "action": "go_on", "event_id": "e", "pool": "p", "user": "ana", "at_ms": 1}
+    row = dict.fromkeys(("summary", "event_id", "node_id", "source_topic"), "") | {"time": "1970-01-01T00:00:01Z", "epoch": None}
+    row |= {"type": "trainhouse.job.reviewed.v1", "source_partition": 0, "source_offset": 0, "event": event}
+    told = {"items": [row], "next_cursor": None}
+    asked = answered(review("j", ReviewAction.GO_ON, "fine", 30, None), review=sent, terms=terms, events=told)
+    assert asked == ["review", "terms", "events"]
+    with pytest.raises(RefusedChange, match="it is RUNNING"):
+        answered(review("j", ReviewAction.GO_ON, "", 30, None), review=sent, terms=terms | {"refused": "it is RUNNING"})
+    with pytest.raises(NoReply, match="no answer within"):
+        answered(review("j", ReviewAction.GO_ON, "", 0, None), review=sent, terms=terms, events={"items": [], "next_cursor": None})
 
 
 class Away:

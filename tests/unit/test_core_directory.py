@@ -19,6 +19,7 @@ from trainhouse.events import (
     NodeHeartbeat,
     Placement,
     PoolCreated,
+    ReviewJob,
     topics,
 )
 from trainhouse.events.journal import ClockTicked
@@ -177,6 +178,17 @@ def test_a_cancellation_of_a_known_job_goes_to_its_pool_under_its_own_id() -> No
     d.feed(submit("j"))
     [effect] = d.feed(cancel("j"), "my-cancel")
     assert (effect.topic, effect.partition, effect.event_id) == (topics.CONTROL, 2, "my-cancel")
+
+
+def test_a_review_goes_to_its_jobs_pool_and_waits_for_no_submission() -> None:
+    d = Directory().with_pools()
+    asked = ReviewJob.model_validate({"job_id": "j", "action": "send", "user": "ada"})
+    [refused] = d.feed(asked, "too-early")
+    assert isinstance(refused.event, JobStatus) and (refused.topic, refused.key) == (topics.STATUS, "too-early")
+    assert refused.event.state is JobState.REJECTED and "there is no such job" in refused.event.reason and not d.state.held
+    d.feed(submit("j"))
+    [effect] = d.feed(asked, "my-review")
+    assert (effect.topic, effect.partition, effect.event_id, effect.event) == (topics.CONTROL, 2, "my-review", asked)
 
 
 def test_a_pool_stays_on_its_partition() -> None:

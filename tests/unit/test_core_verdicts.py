@@ -88,18 +88,18 @@ def test_a_hang_counts_where_the_gang_has_ranks_on_the_node_that_says_so() -> No
 def test_a_gang_that_hangs_again_before_its_next_checkpoint_uses_up_its_restarts() -> None:
     d = fleet("a")
     running(d, "j", ranks=2, limits={"restarts": 1})
-    for _ in range(2):
+    for step in (7, 8):
         gang = d.last(GangAllocated)
-        d.feed(hung(gang), *gone(gang))
+        d.feed(hung(gang, step=step), *gone(gang))
         d.tick(60_000)
     assert d.state.jobs["j"].tally.failures == 1
     gang = d.last(GangAllocated)
     d.feed(saved(gang, 5))
-    d.feed(hung(gang), *gone(gang))
+    d.feed(hung(gang, step=9), *gone(gang))
     d.tick(60_000)
     assert d.state.jobs["j"].tally.failures == 1, "a checkpoint in between: it got somewhere"
     gang = d.last(GangAllocated)
-    d.feed(hung(gang), *gone(gang))
+    d.feed(hung(gang, step=10), *gone(gang))
     final = d.status("j")
     assert final.state is JobState.FAILED and "limits.restarts" in final.reason and "commit 5, step 50" in final.reason
 

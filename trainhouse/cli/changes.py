@@ -1,4 +1,4 @@
-"""`cancel`, `change` and `rerun`: what a person may ask of a job."""
+"""`cancel`, `change`, `review` and `rerun`: what a person may ask of a job."""
 
 import sys
 from typing import Annotated, Any, Optional
@@ -14,6 +14,7 @@ def register(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command("cancel")(cancel)
     app.command("change")(change)
+    app.command("review")(review)
     app.command("rerun")(rerun)
 
 
@@ -88,6 +89,44 @@ def change(
         return
     run = "no limit of run time" if told.limits.run_time_s is None else f"run time {output.duration(told.limits.run_time_s)}"
     sys.stdout.write(f"{job}: priority {told.priority}, {told.limits.restarts} restarts, {run}, grace {told.limits.grace_s:g} s\n")
+
+
+def review(
+    job: JobArgument,
+    send: Annotated[bool, typer.Option("--send", help="It saves, leaves its devices, and is NEEDS_REVIEW.")] = False,
+    go_on: Annotated[bool, typer.Option("--go-on", help="It waits in its queue again, and starts from its last checkpoint.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="It is CANCELLED.")] = False,
+    reason: Annotated[str, typer.Option(help="Kept in the job's story.")] = "",
+    timeout: Timeout = 30.0,
+    data_dir: DataDir = None,
+) -> None:
+    """Sends a job to review, or ends the review of a job that is NEEDS_REVIEW; waits until that counts.
+
+    \b
+    trainhouse review gpt-1k7x3m9qp2f8d --send --reason "its loss looks odd"
+    trainhouse review gpt-1k7x3m9qp2f8d --go-on
+    trainhouse review gpt-1k7x3m9qp2f8d --cancel --reason "wrong data"
+    """
+    from trainhouse.cli.jobs import find
+    from trainhouse.client import RefusedChange, TrainhouseClient
+    from trainhouse.events import JobState, ReviewAction
+
+    ways = (ReviewAction.SEND, send), (ReviewAction.GO_ON, go_on), (ReviewAction.CANCEL, cancel)
+    asked = [action for action, named in ways if named]
+    if len(asked) != 1:
+        raise CliError("say one thing: --send, --go-on or --cancel", Exit.USAGE)
+    client = TrainhouseClient.from_settings()
+    state = find(client, job).state
+    if asked[0] is not ReviewAction.SEND and state is not JobState.NEEDS_REVIEW:
+        raise CliError(f"{job} is {state}, not NEEDS_REVIEW: there is no review to end", Exit.REJECTED)
+    if state.final:
+        raise CliError(f"{job} is {state} already: there is nothing to review", Exit.REJECTED)
+    try:
+        client.review(job, asked[0], reason=reason, timeout_s=timeout)
+    except RefusedChange as refused:
+        raise CliError(str(refused), Exit.REJECTED) from refused
+    told = {ReviewAction.SEND: "sent to review", ReviewAction.GO_ON: "goes on", ReviewAction.CANCEL: "cancelled"}
+    sys.stdout.write(f"{job}: {told[asked[0]]}\n")
 
 
 def limits_asked(restarts: int | None, run_time: str | None, grace: str | None) -> dict[str, Any]:

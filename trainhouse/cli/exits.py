@@ -30,7 +30,7 @@ MEANINGS = {
     Exit.USAGE: "wrong arguments, a wrong spec or policy; nothing was sent",
     Exit.REJECTED: "the job was REJECTED; the change was refused",
     Exit.CANCELLED: "the job was CANCELLED",
-    Exit.NEEDS_REVIEW: "the job is NEEDS_REVIEW: a person must judge its input",
+    Exit.NEEDS_REVIEW: "the job is NEEDS_REVIEW: a person must judge it (`trainhouse review`)",
     Exit.DATA: "ClickHouse refused the query",
     Exit.NOT_FOUND: "no such job, rank, pool, node, moment or file",
     Exit.UNAVAILABLE: "Kafka, the object store, ClickHouse, the scheduler or an agent does not answer",

@@ -23,7 +23,7 @@ def logs(
     rank: Annotated[Optional[int], typer.Option("--rank", min=0, help="Only of this rank.")] = None,  # noqa: UP045
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ended.")] = False,
     tail: Annotated[Optional[int], typer.Option("--tail", "-n", min=1, max=100_000, help="Only the last lines of each rank.")] = None,  # noqa: UP045
-    stream: Annotated[Optional[str], typer.Option(help="stdout or stderr.")] = None,  # noqa: UP045
+    stream: Annotated[Optional[str], typer.Option(help="stdout or stderr; stacks: as `trainhouse stack --attempt`.")] = None,  # noqa: UP045
     attempt: Annotated[Optional[int], typer.Option(min=0, help="Only of this attempt; the first is 0.")] = None,  # noqa: UP045
     times: Annotated[bool, typer.Option("--times", help="With the time at which the agent read each line.")] = False,
     json: Json = False,

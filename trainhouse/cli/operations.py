@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -23,27 +23,50 @@ def register(app: typer.Typer) -> None:
 
 def stack(
     job: JobArgument,
+    attempt: Annotated[Optional[int], typer.Option(min=0, help="As they were when this attempt was found to hang.")] = None,  # noqa: UP045
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the agents.")] = 30.0,
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Every rank's Python stack, now. The ranks go on.
+    """Every rank's Python stack, now; or as it was when an attempt was found to hang. Ranks that run go on.
 
     \b
     trainhouse stack gpt-1k7x3m9qp2f8d
+    trainhouse stack gpt-1k7x3m9qp2f8d --attempt 1
     """
     from trainhouse.cli.output import json_lines
     from trainhouse.client.operations import dump_stacks
 
-    client, status = _running(job)
     texts: dict[int, str] = {}
-    for reply in dump_stacks(client.kafka, status, timeout):
-        texts[reply.rank] = texts.get(reply.rank, "") + reply.text
+    if attempt is not None:
+        texts = kept_stacks(job, attempt)
+    else:
+        client, status = _running(job)
+        for reply in dump_stacks(client.kafka, status, timeout):
+            texts[reply.rank] = texts.get(reply.rank, "") + reply.text
     if json:
         json_lines({"job_id": job, "rank": rank, "stack": text} for rank, text in sorted(texts.items()))
         return
     for rank, text in sorted(texts.items()):
         sys.stdout.write(f"── rank {rank} ──\n{text.rstrip()}\n\n")
+
+
+def kept_stacks(job: str, attempt: int) -> dict[int, str]:
+    """The stacks that agents kept of an attempt, by rank. Raises CliError."""
+    from trainhouse.cli.jobs import find
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.job import batches
+
+    client = TrainhouseClient.from_settings()
+    texts: dict[int, str] = {}
+    for batch in batches(client.lines(job, stream="stacks", attempt=attempt)):
+        for line in batch:
+            texts[line.rank] = f"{texts.get(line.rank, '')}{line.text}\n"
+    if not texts:
+        find(client, job)
+        why = "they are taken when a gang is found to hang, before it is stopped"
+        raise CliError(f"no stacks are kept of attempt {attempt} of {job}: {why}", Exit.NOT_FOUND)
+    return texts
 
 
 def execute(

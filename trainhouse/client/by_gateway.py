@@ -26,7 +26,7 @@ from trainhouse.client.pool_view import of_tables
 from trainhouse.client.sql import Table
 from trainhouse.client.sql import table_of as sql_table
 from trainhouse.client.way import Happening, Retuned, Row, Submitted
-from trainhouse.events import CodeArchive, JobId, JobSpec, JobState, JobStatus
+from trainhouse.events import CodeArchive, JobId, JobSpec, JobState, JobStatus, ReviewAction
 from trainhouse.events.explained import JobExplained
 
 if TYPE_CHECKING:
@@ -128,6 +128,10 @@ class ByGateway:
     def change(self, job_id: JobId, priority: int | None, limits: Mapping[str, Any], timeout_s: float) -> Retuned | None:
         """Waits until the change counts."""
         return self.run(writes.change(job_id, priority, limits, timeout_s, self.after(job_id)))
+
+    def review(self, job_id: JobId, action: ReviewAction, reason: str, timeout_s: float) -> None:
+        """Waits until the job's story tells that it counts."""
+        self.run(writes.review(job_id, action, reason, timeout_s, self.after(job_id)))
 
     def put_code(self, code: PackedCode) -> CodeArchive:
         """Sends an archive to the gateway, unless it has it."""

@@ -49,6 +49,8 @@ from trainhouse.events import (
     JobSubmitted,
     Limits,
     RequestedBy,
+    ReviewAction,
+    ReviewJob,
     envelope_of,
 )
 from trainhouse.events.errors import BusUnavailable
@@ -123,6 +125,10 @@ class ByKafka:
         whole = self._limits(job_id, limits) if limits else None
         told = self.fleet().change(ChangeJob(job_id=job_id, priority=priority, limits=whole), timeout_s)
         return None if told is None else Retuned(told.priority, told.limits)
+
+    def review(self, job_id: JobId, action: ReviewAction, reason: str, timeout_s: float) -> None:
+        """Blocks until the job's scheduler answers."""
+        self.fleet().review(ReviewJob(job_id=job_id, action=action, reason=reason, user=getpass.getuser()), timeout_s)
 
     def fleet(self) -> Fleet:
         """Requests about pools, policies and nodes, and their outcome."""

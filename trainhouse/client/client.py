@@ -16,7 +16,7 @@ from trainhouse.client.errors import InvalidSpec, NeedsKafka
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.names import default_name
 from trainhouse.client.way import Happening, LineReader, Retuned, Row, Sql, Submitted, WayIn
-from trainhouse.events import CodeArchive, JobId, JobSpec, JobStatus
+from trainhouse.events import CodeArchive, JobId, JobSpec, JobStatus, ReviewAction
 from trainhouse.events.explain import explain_validation
 from trainhouse.events.explained import JobExplained
 from trainhouse.events.sensitive import refusal
@@ -109,6 +109,13 @@ class TrainhouseClient:
         Raises RefusedChange, NoReply.
         """
         return self.way.change(JobId.parse(job_id), priority, limits, timeout_s)
+
+    def review(self, job_id: str, action: "ReviewAction | str", *, reason: str = "", timeout_s: float = 30.0) -> None:
+        """Sends a job to review (`send`), or ends its review (`go_on`, `cancel`). Blocks until that counts.
+
+        Raises RefusedChange, NoReply.
+        """
+        self.way.review(JobId.parse(job_id), ReviewAction(action), reason, timeout_s)
 
     def watch(self, job: "Job | Submitted | str", *, timeout_s: float | None = None) -> Iterator[JobStatus | None]:
         """Yields each new status until a final one, and None about twice a second between. Ends early after `timeout_s`."""

@@ -11,9 +11,9 @@ from urllib.parse import quote
 from trainhouse.client.asking import Flow, NotFound, Request, ask
 from trainhouse.client.code import PackedCode
 from trainhouse.client.errors import NoReply, RefusedChange, UnknownJob
-from trainhouse.client.gateway_flows import JOBS, job_path, of_job, status_of
+from trainhouse.client.gateway_flows import JOBS, events, job_path, of_job, status_of
 from trainhouse.client.way import Retuned, Submitted
-from trainhouse.events import CodeArchive, JobId, JobSpec, Limits
+from trainhouse.events import CodeArchive, JobId, JobReviewed, JobSpec, Limits, ReviewAction
 
 CODE = "/v1/code"
 POLL_S = 0.25
@@ -95,6 +95,22 @@ def change(job_id: str, priority: int | None, limits: Mapping[str, Any], timeout
             raise RefusedChange(f"{job_id} has ended: it is {state}, nothing of it can change")
     raise NoReply(
         f"a change of job {job_id}: no answer within {timeout_s:g} s. It was sent, and counts as soon as its scheduler gets to it"
+    )
+
+
+def review(job_id: str, action: ReviewAction, reason: str, timeout_s: float, after: str | None) -> Flow[None]:
+    """Sends a job to review, or ends its review, and asks until that counts. Raises RefusedChange, NoReply, UnknownJob."""
+    request = Request("POST", job_path(job_id, "review"), {"after": after} if after else {}, {"action": action.value, "reason": reason})
+    sent = (yield from of_job(job_id, request)).json()
+    for _ in range(max(1, round(timeout_s / POLL_S))):
+        found = yield from terms(job_id, sent["event_id"], sent["after"], POLL_S)
+        if found.refused is not None:
+            raise RefusedChange(found.refused)
+        reviewed = yield from events(job_id, JobReviewed.event_type, sent["after"])
+        if any(JobReviewed.model_validate_json(told.json).event_id == sent["event_id"] for told in reviewed):
+            return
+    raise NoReply(
+        f"a review of job {job_id}: no answer within {timeout_s:g} s. It was sent, and counts as soon as its scheduler gets to it"
     )
 
 

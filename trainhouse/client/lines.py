@@ -46,7 +46,9 @@ class LogReader:
 def conditions(job_id: str, rank: int | None, stream: str | None, attempt: int | None) -> str:
     """The filter as SQL."""
     wanted: tuple[tuple[str, Any], ...] = (("job_id", job_id), ("rank", rank), ("stream", stream), ("attempt", attempt))
-    return " AND ".join(f"{name} = {literal(value)}" for name, value in wanted if value is not None)
+    found = [f"{name} = {literal(value)}" for name, value in wanted if value is not None]
+    # Stacks of ranks that hung are nothing that the ranks wrote: they are given where they are asked for.
+    return " AND ".join(found if stream is not None else [*found, "stream != 'stacks'"])
 
 
 def query_of(job_id: str, rank: int | None, stream: str | None, attempt: int | None, read: dict[Stream, int]) -> str:

@@ -55,7 +55,7 @@ EMPTY: Row = {
 def of_tables(pools: Sequence[Row], devices: Sequence[Row], jobs: Sequence[Row]) -> list[Row]:
     """The same from the gateway's lists. Pure."""
     waits = Counter(job["pool"] for job in jobs if job["state"] in ("PENDING", "PREEMPTED"))
-    runs = Counter(job["pool"] for job in jobs if job["state"] not in ("PENDING", "PREEMPTED"))
+    runs = Counter(job["pool"] for job in jobs if job["state"] not in ("PENDING", "PREEMPTED", "NEEDS_REVIEW"))
     rows = []
     for pool in pools:
         name = pool["pool"]

@@ -20,6 +20,8 @@ from trainhouse.events import (
     DrainNode,
     Event,
     ForgetNodeKey,
+    JobRejected,
+    JobReviewed,
     JobState,
     JobStatus,
     NodeKeyed,
@@ -30,6 +32,7 @@ from trainhouse.events import (
     ProjectApplied,
     QuarantineNode,
     Restriction,
+    ReviewJob,
     UncordonNode,
 )
 from trainhouse.events.decisions import JobRetuned
@@ -130,6 +133,14 @@ class Fleet:
         """Changes a job's priority or limits. Blocks until they count; None: nothing changed. Raises RefusedChange, NoReply."""
         return self._ask(event, DECISIONS, JobRetuned, lambda d: d.job_id == event.job_id, timeout_s, f"a change of job {event.job_id}")
 
+    def review(self, event: ReviewJob, timeout_s: float) -> JobReviewed | None:
+        """Sends a job to review, or ends its review. Blocks until it counts. Raises RefusedChange, NoReply."""
+
+        def mine(told: JobReviewed) -> bool:
+            return (told.job_id, told.action, told.reason) == (event.job_id, event.action, event.reason)
+
+        return self._ask(event, VERDICTS, JobReviewed, mine, timeout_s, f"a review of job {event.job_id}")
+
     def _ask(self, event: Event, topic: str, kind: type[E], mine: Callable[[E], bool], timeout_s: float, asked: str) -> E | None:
         """Sends a request and waits for what comes of it on `topic`; None: its scheduler handled it, and nothing came of it."""
         with Outcomes(self.kafka, sorted({topic, DECISIONS, POLICIES, STATUS})) as outcomes:
@@ -187,6 +198,15 @@ def decided(message: Message, event_id: str) -> tuple[Event, ...] | None:
     return record.decisions if handled else None
 
 
+def _refuses(decision: Event, event_id: str) -> bool:
+    match decision:
+        case ChangeRefused():
+            return decision.event_id == event_id
+        case JobRejected():
+            return decision.submission_id == event_id
+    return False
+
+
 def outcome_of(
     decisions: Sequence[Event] | None, event_id: str, kind: type[E], mine: Callable[[E], bool], *, told_elsewhere: bool
 ) -> tuple[E | None] | None:
@@ -194,7 +214,7 @@ def outcome_of(
 
     (None,): nothing came of it, all is so already.
     """
-    if decisions is None or any(isinstance(d, ChangeRefused) and d.event_id == event_id for d in decisions):
+    if decisions is None or any(_refuses(d, event_id) for d in decisions):
         return None
     found = next((d for d in reversed(decisions) if isinstance(d, kind) and mine(d)), None)
     return None if found is not None and told_elsewhere else (found,)

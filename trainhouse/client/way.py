@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainhouse.events import CodeArchive, JobId, JobSpec, JobStatus, Limits
+from trainhouse.events import CodeArchive, JobId, JobSpec, JobStatus, Limits, ReviewAction
 from trainhouse.events.explained import JobExplained
 
 if TYPE_CHECKING:
@@ -122,6 +122,10 @@ class WayIn(Protocol):
 
     def change(self, job_id: JobId, priority: int | None, limits: Mapping[str, Any], timeout_s: float) -> Retuned | None:
         """Changes what is named, and waits until it counts; None: all was so. Raises RefusedChange, NoReply."""
+        ...
+
+    def review(self, job_id: JobId, action: ReviewAction, reason: str, timeout_s: float) -> None:
+        """Sends a job to review, or ends its review, and waits until that counts. Raises RefusedChange, NoReply."""
         ...
 
     def put_code(self, code: "PackedCode") -> CodeArchive:

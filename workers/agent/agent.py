@@ -36,9 +36,11 @@ from trainhouse.workers.agent.core import (
     Report,
     SessionSeen,
     ShutdownAsked,
+    StacksTaken,
     StopAcked,
     Sweep,
     Swept,
+    TakeStacks,
     TellOwnStates,
     Terminate,
     Tick,
@@ -56,6 +58,7 @@ from trainhouse.workers.agent.node import again
 from trainhouse.workers.agent.parts import Message, Parts
 from trainhouse.workers.agent.ranks import RankWatch
 from trainhouse.workers.agent.sessions import ask_session, has_session
+from trainhouse.workers.agent.stacks import keep_stacks
 from trainhouse.workers.agent.unsaved import UnsavedWatch
 from trainhouse.workers.launcher import AttemptPaths, kill_tree, terminate
 
@@ -203,6 +206,8 @@ class Agent:
                 terminate(self._paths(key))
             case KillTree(key=key):
                 kill_tree(self._paths(key))
+            case TakeStacks():
+                self._p.workers.submit(self._take_stacks, action)
             case AskCheckpoint(key=key, request=request):
                 ask_session(self._paths(key), request, self._clock_ms())
             case TellOwnStates(key=key):
@@ -229,6 +234,13 @@ class Agent:
 
     def _probe(self, request: NodeProbeAsked) -> None:
         self._p.inbox.put(self._p.prober.run(request))
+
+    def _take_stacks(self, action: TakeStacks) -> None:
+        try:
+            keep_stacks(self._paths(action.key), action.ranks, action.timeout_ms / 1000)
+        except Exception as error:  # a rank that cannot be looked at ends all the same
+            log.warning("stacks of a hung attempt are not kept", attempt=str(action.key), error=str(error))
+        self._p.inbox.put(StacksTaken(action.key))
 
     def _tell_own_states(self, key: AttemptKey) -> None:
         attempt = self.state.attempts.get(key)
@@ -265,7 +277,7 @@ class Agent:
         for key, attempt in list(self.state.attempts.items()):
             if isinstance(attempt.phase, Running | Stopping):
                 for rank in sorted(attempt.ranks_left):
-                    gone = self._watch.gone(key, self._paths(key), rank, now_ms)
+                    gone = self._watch.gone(key, self._paths(key), rank, now_ms, attempt.phase)
                     if gone is not None:
                         log.info("a rank is gone", attempt=str(key), rank=rank, exit_code=gone.exit_code, signal=gone.signal)
                         self._p.shipper.rank_ended(key, rank, now_ms)

@@ -52,7 +52,7 @@ class RankProgress:
 
 
 class RankShipper:
-    """One rank's three files. `positions` are those that an earlier agent saved."""
+    """One rank's files. `positions` are those that an earlier agent saved."""
 
     def __init__(
         self,
@@ -75,7 +75,8 @@ class RankShipper:
         self._log_limit = log_limit_bytes
         self._cover = cover
         self.spool = FileTail(lambda: paths.spool, positions.get("spool", 0))
-        self.outputs = {s: FileTail(p, positions.get(s, 0)) for s, p in (("stdout", paths.stdout), ("stderr", paths.stderr))}
+        files = {"stdout": paths.stdout, "stderr": paths.stderr, "stacks": paths.stacks}
+        self.outputs = {stream: FileTail(path, positions.get(stream, 0)) for stream, path in files.items()}
         self._tell_at_ms: int | None = None
         self._telling = False
         self._untold: tuple[int, ProgressReported] | None = None
@@ -238,4 +239,4 @@ def positions_of(saved: Any) -> dict[str, int]:
     """Saved positions, as far as they make sense."""
     if not isinstance(saved, dict):
         return {}
-    return {k: v for k, v in saved.items() if k in ("spool", "stdout", "stderr") and type(v) is int and v >= 0}
+    return {k: v for k, v in saved.items() if k in ("spool", "stdout", "stderr", "stacks") and type(v) is int and v >= 0}

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from trainhouse.events.rank_end import report_text
 from trainhouse.workers.agent.core import AttemptKey, RankGone
+from trainhouse.workers.agent.core.state import Phase, Running, Stopping
 from trainhouse.workers.agent.due import due
 from trainhouse.workers.agent.recorder import words_of
+from trainhouse.workers.agent.stacks import top_of_stack
 from trainhouse.workers.launcher import AttemptPaths, ExitRecord, RankPaths, attempt_alive, kill_keeper, kill_tree, rank_alive, read_exit
 
 UNRECORDED_MS = 1_500
@@ -28,13 +30,15 @@ class RankWatch:
         self._look_at_ms: dict[tuple[AttemptKey, int], int] = {}
         self._sweeping: dict[AttemptKey, tuple[int, int]] = {}
 
-    def gone(self, key: AttemptKey, paths: AttemptPaths, rank: int, now_ms: int) -> RankGone | None:
+    def gone(self, key: AttemptKey, paths: AttemptPaths, rank: int, now_ms: int, phase: Phase = Running()) -> RankGone | None:
         """How a rank ended, once it has. One `stat` while it runs."""
         of_rank = paths.rank(rank)
         if of_rank.exit.exists():
             found = read_exit(of_rank)
             if found is not None:
-                return self._told(key, rank, RankGone(key, rank, found.exit_code, found.signal, reason(rank, found, of_rank), found.at_ms))
+                ours = killed_by_agent(found, phase)
+                told = reason(rank, found, of_rank, phase.reason if ours and isinstance(phase, Stopping) else "")
+                return self._told(key, rank, RankGone(key, rank, found.exit_code, found.signal, told, found.at_ms, ours))
         at = (key, rank)
         if not due(self._look_at_ms.get(at, now_ms), now_ms, LOOK_FOR_PROCESS_MS):
             return None
@@ -71,12 +75,24 @@ class RankWatch:
         return gone
 
 
-def reason(rank: int, record: ExitRecord, paths: RankPaths) -> str:
-    """For a person; ends with the last lines of standard error, and what the flight recorder knows. Empty for a clean end."""
+def killed_by_agent(record: ExitRecord, phase: Phase) -> bool:
+    """Whether the SIGKILL that ended a rank is the agent's own: memory that ran out is no guess then."""
+    killed_at_ms = phase.killed_at_ms if isinstance(phase, Stopping) else None
+    return record.signal == signal.SIGKILL and not record.note and killed_at_ms is not None and record.at_ms >= killed_at_ms
+
+
+def reason(rank: int, record: ExitRecord, paths: RankPaths, stopped_for: str = "") -> str:
+    """For a person; ends with the last lines of standard error, and what flight recorder and stack tell. Empty for a clean end.
+
+    `stopped_for`: why the agent itself ended it.
+    """
     if record.clean:
         return ""
-    how = f"exited with code {record.exit_code}" if record.signal is None else f"was ended by {_signal(record.signal, bool(record.note))}"
-    return report_text(rank, how, record.note, last_words(paths.stderr), words_of(paths.recorder(rank), rank))
+    explained = bool(record.note or stopped_for)
+    how = f"exited with code {record.exit_code}" if record.signal is None else f"was ended by {_signal(record.signal, explained)}"
+    note = "; ".join(filter(None, (record.note, f"Trainhouse sent it: {stopped_for}" if stopped_for else "")))
+    recorded = "\n".join(filter(None, (words_of(paths.recorder(rank), rank), top_of_stack(paths.stacks, rank))))
+    return report_text(rank, how, note, last_words(paths.stderr), recorded)
 
 
 def last_words(path: Path) -> str:

@@ -1,37 +1,86 @@
 """The Python stack of a rank, hung or not, read from outside.
 
 Holds: the rank runs on; where its own process is no Python (a shell, a wrapper), its children are looked at instead. Bounded in time
-and in the number of processes.
+and in the number of processes. What is kept beside a rank's logs is bounded in bytes too, and holds no command line.
 """
 
+import os
+import re
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import psutil
 
+from trainhouse.events.stacktops import MAX_FRAMES, line
+from trainhouse.workers.launcher import AttemptPaths
+from trainhouse.workers.launcher.processes import read_process
+from trainhouse.workers.untrusted import read_plain
+
 TIMEOUT_S = 20.0
 MAX_CHILDREN = 16
+MAX_KEPT_BYTES = 64 * 1024
+MAX_AT_ONCE = 8
+_COMMAND_LINE = re.compile(r"^Process \d+: .*?(?=^Python v)", re.MULTILINE | re.DOTALL)
+_FRAME = re.compile(r"^    (\S.*)$")
 
 
-def dump_stack(pid: int) -> str:
-    """Stacks as text, or why there are none. Blocks, up to TIMEOUT_S a process."""
-    text, said = _py_spy(pid)
+def keep_stacks(paths: AttemptPaths, ranks: Sequence[int], timeout_s: float) -> None:
+    """Writes each rank's stacks beside its logs, which ship them. Blocks up to `timeout_s`; a rank that takes longer has none."""
+    deadline_s = time.monotonic() + timeout_s
+    pool = ThreadPoolExecutor(min(MAX_AT_ONCE, max(1, len(ranks))), thread_name_prefix="stacks")
+    try:
+        wait([pool.submit(_keep, paths, rank, deadline_s) for rank in ranks], timeout_s)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _keep(paths: AttemptPaths, rank: int, deadline_s: float) -> None:
+    process = read_process(paths.rank(rank).pid)
+    if process is None:
+        return
+    text = _COMMAND_LINE.sub("", dump_stack(process.pid, deadline_s - time.monotonic())).strip()
+    if time.monotonic() > deadline_s:
+        return  # the rank's files are about to be shipped to their end
+    fd = os.open(paths.rank(rank).stacks, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+    with os.fdopen(fd, "wb") as file:
+        file.write(text.encode("utf-8", "replace")[:MAX_KEPT_BYTES] + b"\n")
+
+
+def top_of_stack(path: Path, rank: int) -> str:
+    """Where a rank's main thread stood, as a line in the reason of its end; empty where no stack is kept."""
+    try:
+        lines = read_plain(path, MAX_KEPT_BYTES + 1).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    threads = [n for n, text in enumerate(lines) if text.startswith("Thread ")]
+    # A program without threads has one that has no name.
+    begin = next((n + 1 for n in threads if '"MainThread"' in lines[n]), threads[0] + 1 if threads else len(lines))
+    frames = [match[1] for text in lines[begin : begin + MAX_FRAMES] if (match := _FRAME.match(text))]
+    return line(rank, frames) if frames else ""
+
+
+def dump_stack(pid: int, timeout_s: float = TIMEOUT_S) -> str:
+    """Stacks as text, or why there are none. Blocks, up to `timeout_s` a process."""
+    text, said = _py_spy(pid, timeout_s)
     if text:
         return text
-    found = [shown for child in _children(pid) if (shown := _py_spy(child)[0])]
+    found = [shown for child in _children(pid) if (shown := _py_spy(child, timeout_s)[0])]
     if found:
         return "\n".join(found)
     way_out = "py-spy needs a Python program and the right to trace it: same user, or CAP_SYS_PTRACE"
     return f"the stack of pid {pid} could not be read: {said} ({way_out})\n{_kernel_side(pid)}"
 
 
-def _py_spy(pid: int) -> tuple[str, str]:
+def _py_spy(pid: int, timeout_s: float) -> tuple[str, str]:
     """The stacks of one process, or "" and what py-spy said."""
     program = Path(sys.executable).with_name("py-spy")
     command = [str(program) if program.exists() else "py-spy", "dump", "--pid", str(pid)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=max(0.1, timeout_s), check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", str(error)
     if done.returncode == 0:

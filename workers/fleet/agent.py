@@ -26,9 +26,11 @@ from trainhouse.workers.agent.core import (
     Register,
     Report,
     ShutdownAsked,
+    StacksTaken,
     StopAcked,
     Sweep,
     Swept,
+    TakeStacks,
     TellOwnStates,
     Terminate,
     Tick,
@@ -145,6 +147,8 @@ class EmulatedAgent:
                 self.beat(now_ms)
                 for report in (self._registration(), *notice_reports(self.state)):
                     self.uplink.report(report)
+            case TakeStacks(key=key):
+                self.hear(StacksTaken(key), now_ms)  # emulated ranks have no stack
             case TellOwnStates():
                 pass  # emulated ranks have nothing of their own
             case Probe(request=request):

@@ -44,6 +44,11 @@ class RankPaths:
         return self.folder / "stderr.log"
 
     @property
+    def stacks(self) -> Path:
+        """Its Python stack as the agent took it when the gang was found to hang."""
+        return self.folder / "stacks.log"
+
+    @property
     def own(self) -> Path:
         """Where the rank itself writes. A confined rank has a folder for it, and cannot change what its keeper records beside it."""
         own = self.folder / "own"

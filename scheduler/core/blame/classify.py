@@ -11,6 +11,7 @@ from trainhouse.events.failure_policy import BlameRule
 from trainhouse.scheduler.core.blame.ends import Finding, Standing, examine
 from trainhouse.scheduler.core.blame.evidence import Blamed, Evidence, RankEnd
 from trainhouse.scheduler.core.blame.gang import Gang
+from trainhouse.scheduler.core.blame.hangs import weigh_hang
 from trainhouse.scheduler.core.blame.history import weigh
 from trainhouse.scheduler.core.blame.rules import LAUNCH
 from trainhouse.scheduler.core.blame.shards import shard_in
@@ -29,7 +30,7 @@ def blame(evidence: Evidence, rules: Sequence[BlameRule] = ()) -> Blamed:
     """Whom a failure is blamed on. `rules` are those of the pool's policy, in their order. Takes milliseconds."""
     gang = Gang(evidence.placements, evidence.ends)
     found = _first(evidence, gang, rules)
-    found = weigh(_by_device(found, evidence, gang), evidence)
+    found = weigh_hang(weigh(_by_device(found, evidence, gang), evidence), evidence)
     shard = found.shard[:SHARD_CHARS] if found.shard else None
     return found.but(summary=found.summary[:SUMMARY_CHARS], fingerprint=found.fingerprint[:PRINT_CHARS], shard=shard)
 

@@ -7,6 +7,7 @@ disagree about them by their clocks. Texts are as they were written: a standard 
 from dataclasses import dataclass, replace
 
 from trainhouse.events import DeviceDegraded, FailureCategory, GangHung, LossDiverged, NodePlacement
+from trainhouse.events.verdict import Hang
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class PastFailure:
     node_id: str = ""
     mine: bool = False
     got_on: bool = False
+    hang: Hang | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class Blamed:
     shard: str | None = None
     fingerprint: str = ""
     mine: bool = False
+    hang: Hang | None = None
 
     def but(self, **changes: object) -> "Blamed":
         """The same with some fields changed."""

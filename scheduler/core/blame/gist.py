@@ -8,6 +8,7 @@ import re
 from typing import Final
 
 from trainhouse.events.collectives import LEAD
+from trainhouse.events.stacktops import LEAD as STACK
 from trainhouse.scheduler.core.blame.rules import CAUSES, CONSEQUENCES
 from trainhouse.scheduler.core.blame.texts import MAX_LINE_CHARS, MAX_LINES, exception_lines, plain
 
@@ -43,7 +44,7 @@ def _without_noise(lines: list[str]) -> list[str]:
 
 def _telling(lines: list[str]) -> list[int]:
     """Lines that rules know, causes first and each rule once; exceptions; what a recorder said."""
-    found = [at for at, line in enumerate(lines) if line.startswith(LEAD)]
+    found = [at for at, line in enumerate(lines) if line.startswith((LEAD, STACK))]
     for rule in CAUSES:
         found += [at for at, line in enumerate(lines) if rule.regex.search(line)][:1]
     found += exception_lines(lines)

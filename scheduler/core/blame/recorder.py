@@ -14,11 +14,12 @@ _NAMED: Final = 8
 
 @dataclass(frozen=True)
 class Told:
-    """The sentence, the ranks that never came, and whether ranks called different things."""
+    """The sentence, the ranks that never came, whether ranks called different things, and what the others waited in."""
 
     sentence: str
     absent: tuple[int, ...] = ()
     disagree: bool = False
+    what: str = ""
 
 
 def told(texts: Iterable[str]) -> Told | None:
@@ -47,10 +48,10 @@ def _of_group(ranks: Sequence[AtCollective]) -> Told | None:
     absent = tuple(behind or silent)
     wait = f"{LEAD} in {where} ({kinds[0]}) {_ranks(waiting)} wait{'s' if len(waiting) == 1 else ''}"
     if behind:
-        return Told(f"{wait} for {_ranks(behind)}, which had not begun it", absent)
+        return Told(f"{wait} for {_ranks(behind)}, which had not begun it", absent, what=kinds[0])
     if silent:
-        return Told(f"{wait} for {_ranks(silent)}, which left no dump", absent)
-    return Told(f"{wait} for each other: every rank came to it")
+        return Told(f"{wait} for {_ranks(silent)}, which left no dump", absent, what=kinds[0])
+    return Told(f"{wait} for each other: every rank came to it", what=kinds[0])
 
 
 def _ranks(ranks: Sequence[int]) -> str:

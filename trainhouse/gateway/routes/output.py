@@ -59,10 +59,11 @@ class Way(StrEnum):
 
 
 class Stream(StrEnum):
-    """One of a rank's two outputs."""
+    """One of a rank's two outputs; or its Python stack as it was when its gang was found to hang."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
+    STACKS = "stacks"
 
 
 @router.get("/{job_id}/logs")
@@ -85,6 +86,8 @@ async def logs(
     for column, wanted in (("rank", rank), ("epoch", epoch), ("attempt", attempt)):
         where.equal(column, wanted, "UInt32")
     where.equal("stream", stream.value if stream else None)
+    if stream is None:
+        where.add("stream != {stacks:String}", stacks=Stream.STACKS.value)
     if search:
         where.add("positionCaseInsensitiveUTF8(line, {search:String}) > 0", search=search)
     found = await page(here.reader, _LINES, "logs", where, Order(_READ, descending=way is Way.NEWEST), limit, cursor)

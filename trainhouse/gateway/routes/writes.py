@@ -1,4 +1,4 @@
-"""Writes about jobs: submit, cancel, change, restore, rerun. Each becomes one event on the public topic of requests.
+"""Writes about jobs: submit, cancel, change, review, restore, rerun. Each becomes one event on the public topic of requests.
 
 Holds: an answer means that Kafka has the event; what intake and the scheduler make of it shows in the job, and `?after=` waits for that.
 """
@@ -12,7 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from trainhouse.events import CancelJob, ChangeJob, Event, JobId, JobSpec, JobSubmitted
+from trainhouse.events import CancelJob, ChangeJob, Event, JobId, JobSpec, JobState, JobSubmitted, ReviewAction, ReviewJob
 from trainhouse.events import Limits as JobLimits
 from trainhouse.events.jobids import RANDOM_BITS, job_id_of
 from trainhouse.events.resume import parse_resume_from
@@ -66,6 +66,13 @@ class Change(Body):
 
     priority: Annotated[int | None, Field(ge=0, le=100)] = None
     limits: JobLimits | None = None
+
+
+class Review(Body):
+    """What is to become of a job: `send` it to review; let it `go_on`, or `cancel` it, where it is NEEDS_REVIEW."""
+
+    action: ReviewAction
+    reason: Annotated[str, Field(max_length=1024)] = ""
 
 
 class Submitted(BaseModel):
@@ -145,6 +152,20 @@ async def change(job_id: JobPath, body: Change, here: Here, principal: Submitter
     return await _ask(here, principal, request, ChangeJob(job_id=JobId.parse(job_id), priority=body.priority, limits=body.limits), key)
 
 
+@router.post("/{job_id}/review", status_code=202)
+async def review(job_id: JobPath, body: Review, here: Here, principal: Submitter, request: Request, key: Key = None) -> Requested:
+    """Asks that a job be sent to review, or that its review end."""
+    job = await visible_job(here, principal, job_id)
+    requests.refuse_read_only(job["project"], principal)
+    state = JobState(job["state"])
+    if body.action is ReviewAction.SEND and state.final:
+        raise Problem(409, "Not to be reviewed", f"job {job_id} has ended: it is {state}, so there is nothing to review")
+    if body.action is not ReviewAction.SEND and state is not JobState.NEEDS_REVIEW:
+        raise Problem(409, "Not under review", f"job {job_id} is {state}, not NEEDS_REVIEW: only a job under review can {body.action}")
+    event = ReviewJob(job_id=JobId.parse(job_id), action=body.action, reason=body.reason, user=principal.sub)
+    return await _ask(here, principal, request, event, key)
+
+
 async def _submit(here: Gateway, principal: Principal, request: Request, spec: JobSpec, job_id: JobId | None, key: str | None) -> Submitted:
     await _visible_source(here, principal, spec)
     if key is None:
@@ -166,7 +187,9 @@ async def _submit(here: Gateway, principal: Principal, request: Request, spec: J
     return Submitted(job_id=chosen, event_id=event_id, spec_sha256=digest, after=after.token_of(written, here.keys.now().newest))
 
 
-async def _ask(here: Gateway, principal: Principal, request: Request, event: CancelJob | ChangeJob, key: str | None) -> Requested:
+async def _ask(
+    here: Gateway, principal: Principal, request: Request, event: CancelJob | ChangeJob | ReviewJob, key: str | None
+) -> Requested:
     event_id = secrets.token_hex(16) if key is None else _keyed(principal, key, event)
     asked = event.model_copy(update={"requested_by": requests.requested_by(principal)})
     sent = await here.bus.send(JOBS, asked, event_id)

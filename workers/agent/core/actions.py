@@ -36,6 +36,15 @@ class KillTree:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeStacks:
+    """Keep the Python stacks of the ranks that are left, within `timeout_ms`; answer with StacksTaken."""
+
+    key: AttemptKey
+    ranks: tuple[int, ...]
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Send to control, after all earlier reports. `stops` is set on an AttemptStopped: answer its ack with StopAcked."""
 
@@ -94,4 +103,4 @@ class TellOwnStates:
     key: AttemptKey
 
 
-Action = Launch | Terminate | KillTree | Report | AskCheckpoint | Sweep | Drain | Finish | Register | Probe | TellOwnStates
+Action = Launch | Terminate | KillTree | TakeStacks | Report | AskCheckpoint | Sweep | Drain | Finish | Register | Probe | TellOwnStates

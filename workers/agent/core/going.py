@@ -91,7 +91,7 @@ def notice_reports(state: AgentState) -> list[Report]:
 
 def next_due_ms(state: AgentState, now_ms: int) -> int | None:
     """When the machine wants a Tick for a grace that is over or a notice; None: for neither."""
-    due = [a.phase.kill_at_ms for a in state.attempts.values() if isinstance(a.phase, Stopping)]
+    due = [a.phase.kill_at_ms - (a.phase.grace_ms or 0) for a in state.attempts.values() if isinstance(a.phase, Stopping)]
     if state.notice is not None and state.attempts:
         due += [at_ms for at_ms in (state.notice.ask_ms, state.notice.stop_ms) if at_ms > now_ms]
     return min(due, default=None)

@@ -44,6 +44,14 @@ class RankGone:
     signal: int | None
     reason: str
     at_ms: int
+    by_agent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StacksTaken:
+    """The stacks of a hung attempt's ranks are kept, as far as they could be read."""
+
+    key: AttemptKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,5 +119,5 @@ class ShutdownAsked:
     grace_ms: int
 
 
-OfAttempt = LaunchDone | LaunchRefused | RankGone | Swept | Drained | StopAcked | SessionSeen
+OfAttempt = LaunchDone | LaunchRefused | RankGone | StacksTaken | Swept | Drained | StopAcked | SessionSeen
 AgentInput = Command | OfAttempt | AttemptAdopted | Tick | Noticed | NoticeWithdrawn | ShutdownAsked

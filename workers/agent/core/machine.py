@@ -33,6 +33,7 @@ from trainhouse.workers.agent.core.inputs import (
     RankGone,
     SessionSeen,
     ShutdownAsked,
+    StacksTaken,
     StopAcked,
     Swept,
     Tick,
@@ -98,6 +99,8 @@ def _of_attempt(turn: Turn, attempt: LocalAttempt, happened: OfAttempt) -> None:
                 turn.tell_own_states(attempt)
             if not attempt.ranks_left:
                 turn.sweep(attempt)
+        case StacksTaken():
+            turn.terminate_if_due(attempt.key, taken=True)
         case Swept() if isinstance(attempt.phase, Sweeping):
             turn.drain(attempt)
         case Drained() if isinstance(attempt.phase, Draining):
@@ -113,6 +116,7 @@ def _of_attempt(turn: Turn, attempt: LocalAttempt, happened: OfAttempt) -> None:
 
 def _tick(turn: Turn) -> None:
     for attempt in list(turn.state.attempts.values()):
+        turn.terminate_if_due(attempt.key)
         turn.kill_if_due(attempt.key)
         if isinstance(attempt.phase, Draining) and attempt.phase.until_ms <= turn.now_ms:
             turn.report_stopped(attempt)
@@ -204,7 +208,7 @@ def _released(turn: Turn, event: GangReleased) -> None:
     else:
         if event.for_survivors and attempt.has_processes:
             turn.tell_own_states(attempt)
-        turn.stop(attempt, Stop(event.reason, round(event.grace_s * 1000)))
+        turn.stop(attempt, Stop(event.reason, round(event.grace_s * 1000), event.stacks))
 
 
 def _desired(turn: Turn, event: NodeDesiredState) -> None:

@@ -40,6 +40,7 @@ class Stop:
 
     reason: str
     grace_ms: int
+    stacks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,15 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """SIGTERM is sent; SIGKILL to the whole tree at `kill_at_ms`, and again while anything is left."""
+    """SIGTERM is sent; SIGKILL to the whole tree at `kill_at_ms`, and again while anything is left. `killed_at_ms`: the first of them.
+
+    `grace_ms`: SIGTERM waits for stacks of its ranks, until `kill_at_ms` less this at most; None: it is sent.
+    """
 
     reason: str
     kill_at_ms: int
+    grace_ms: int | None = None
+    killed_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Holds: lives within one call of `step`; nothing outside sees it.
 from dataclasses import replace
 
 from trainhouse.events import AttemptStarted, AttemptStopped, GangAllocated, GangReleased, LaunchFailed, RankExited
-from trainhouse.workers.agent.core.actions import Action, Drain, KillTree, Launch, Report, Sweep, TellOwnStates, Terminate
+from trainhouse.workers.agent.core.actions import Action, Drain, KillTree, Launch, Report, Sweep, TakeStacks, TellOwnStates, Terminate
 from trainhouse.workers.agent.core.inputs import RankGone
 from trainhouse.workers.agent.core.state import (
     AgentState,
@@ -16,6 +16,7 @@ from trainhouse.workers.agent.core.state import (
     LocalAttempt,
     Phase,
     Reporting,
+    Running,
     Stop,
     Stopping,
     Sweeping,
@@ -24,6 +25,7 @@ from trainhouse.workers.agent.core.state import (
 
 KILL_AGAIN_MS = 5_000
 DRAIN_MS = 60_000
+STACKS_MS = 3_000
 MAX_REASON_CHARS = 8_000
 
 
@@ -54,23 +56,42 @@ class Turn:
             case Launching(stop=earlier):
                 if earlier is None or stop.grace_ms < earlier.grace_ms:
                     self.put(attempt, Launching(stop))
-            case Stopping(kill_at_ms=earlier_kill):
-                if kill_at < earlier_kill:
-                    self.put(attempt, replace(attempt.phase, kill_at_ms=kill_at))
+            case Stopping(kill_at_ms=earlier_kill, grace_ms=after_stacks):
+                repeats = stop.stacks and after_stacks is not None
+                if kill_at < earlier_kill and not repeats:
+                    self.put(attempt, replace(attempt.phase, kill_at_ms=kill_at, grace_ms=None))
+                    if after_stacks is not None and stop.grace_ms > 0:
+                        self.do(Terminate(attempt.key))
                     self.kill_if_due(attempt.key)
             case Sweeping() | Draining() | Reporting():
                 pass
             case _:
+                if stop.stacks and self.state.notice is None and isinstance(attempt.phase, Running) and attempt.ranks_left:
+                    self.put(attempt, Stopping(stop.reason, kill_at + STACKS_MS, stop.grace_ms))
+                    self.do(TakeStacks(attempt.key, tuple(sorted(attempt.ranks_left)), STACKS_MS * 4 // 5))
+                    return
                 self.put(attempt, Stopping(stop.reason, kill_at))
                 if stop.grace_ms > 0:
                     self.do(Terminate(attempt.key))
                 self.kill_if_due(attempt.key)
 
+    def terminate_if_due(self, key: AttemptKey, *, taken: bool = False) -> None:
+        """SIGTERM to a hung attempt once its stacks are `taken`, or have had the time to."""
+        attempt = self.state.attempts[key]
+        phase = attempt.phase
+        if not isinstance(phase, Stopping) or phase.grace_ms is None or not (taken or phase.kill_at_ms - phase.grace_ms <= self.now_ms):
+            return
+        self.put(attempt, replace(phase, kill_at_ms=min(phase.kill_at_ms, self.now_ms + phase.grace_ms), grace_ms=None))
+        if phase.grace_ms > 0:
+            self.do(Terminate(key))
+        self.kill_if_due(key)
+
     def kill_if_due(self, key: AttemptKey) -> None:
         """SIGKILLs a stopping attempt whose grace is over; again a while later, should anything be left."""
         attempt = self.state.attempts[key]
         if isinstance(attempt.phase, Stopping) and attempt.phase.kill_at_ms <= self.now_ms:
-            self.put(attempt, replace(attempt.phase, kill_at_ms=self.now_ms + KILL_AGAIN_MS))
+            killed_at_ms = self.now_ms if attempt.phase.killed_at_ms is None else attempt.phase.killed_at_ms
+            self.put(attempt, replace(attempt.phase, kill_at_ms=self.now_ms + KILL_AGAIN_MS, grace_ms=None, killed_at_ms=killed_at_ms))
             self.do(KillTree(key))
 
     def launch_what_may(self) -> None:
@@ -116,6 +137,7 @@ class Turn:
             signal=gone.signal,
             reason=gone.reason[:MAX_REASON_CHARS],
             exited_at_ms=gone.at_ms,
+            by_agent=gone.by_agent,
         )
         self.do(Report(event, f"{attempt.key}:rank-{gone.rank}:exited"))
 

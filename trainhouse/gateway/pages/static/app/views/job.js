@@ -46,7 +46,7 @@ export default function Job({ id, query, who }) {
   if (!job) return error ? html`<${Failed} error=${error} again=${load} />` : html`<${Loading} what="the job" />`;
   return html`
     <div class="title"><h1>${job.name}</h1><${JobState} state=${job.state} />${!ENDED.has(job.state) && html`<${Live} state=${live} />`}
-      <div class="push"><a class="button" href=${`/compare?job=${encodeURIComponent(job.job_id)}`}>Compare</a><${Cancel} job=${job} path=${path} who=${who} /></div></div>
+      <div class="push"><a class="button" href=${`/compare?job=${encodeURIComponent(job.job_id)}`}>Compare</a><${Review} job=${job} path=${path} who=${who} /><${Cancel} job=${job} path=${path} who=${who} /></div></div>
     <p class="sub"><code>${job.job_id}</code> · team ${job.team} · ${job.user} · project ${job.project} · pool ${job.pool}</p>
     ${job.reason && html`<p class=${`notice${job.state === "FAILED" || job.state === "REJECTED" ? " bad" : ""}`} style="white-space:pre-wrap;margin-bottom:14px">${job.reason}</p>`}
     <${Facts} job=${job} now_ms=${now_ms} />
@@ -66,6 +66,19 @@ function Facts({ job, now_ms }) {
     ["Last checkpoint", job.last_checkpoint_step === null ? "none" : `step ${number(job.last_checkpoint_step)}`],
   ];
   return html`<${Figures} items=${items} />`;
+}
+
+// Of a job under review: it goes on by one click; to end it there is the button beside.
+function Review({ job, path, who }) {
+  const [word, setWord] = useState("");
+  if (job.state !== "NEEDS_REVIEW" || !who.roles.some((role) => role !== "viewer")) return null;
+  const go_on = async () => {
+    try {
+      await call(`${path}/review`, { method: "POST", body: { action: "go_on", reason: "let go on by the pages" } });
+      setWord("Asked to go on; the scheduler will say so here.");
+    } catch (error) { setWord(error.message); }
+  };
+  return word ? html`<span class="sub" role="status">${word}</span>` : html`<button onClick=${go_on}>Let it go on</button>`;
 }
 
 // Asks twice; the answer is an event that the scheduler obeys, so the state follows by the live stream.

@@ -1,0 +1,83 @@
+"""Where a gang hung, and whether it hung there before: the same rank at the same step, or in the same place, twice is the job's own.
+
+Holds: a node on which the hang came once more, and of which something else is known (a degraded device, failures of other jobs), stays to
+blame; so do network, store and device, which may well fail twice alike.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from trainhouse.events import FailureCategory
+from trainhouse.events.stacktops import found_in
+from trainhouse.events.verdict import Hang
+from trainhouse.scheduler.core.blame.evidence import Blamed, Evidence, PastFailure
+from trainhouse.scheduler.core.blame.history import WINDOW_MS
+from trainhouse.scheduler.core.blame.recorder import told
+
+_MAY_BE_THE_JOBS: Final = frozenset({FailureCategory.NODE, FailureCategory.UNKNOWN, FailureCategory.DATA, FailureCategory.USER_CODE})
+_MAX_RANKS: Final = 8
+_MAX_PLACE_CHARS: Final = 200
+
+
+def hang_of(evidence: Evidence) -> Hang | None:
+    """Where the gang hung, as verdict, recorders and stacks tell it; None where it did not."""
+    hung = evidence.hung
+    if hung is None:
+        return None
+    said = told((evidence.recorder, *(end.text for end in evidence.ends)))
+    ranks = hung.ranks or (said.absent if said is not None else ())
+    stacks = {rank: frames for end in evidence.ends for rank, frames in found_in(end.text).items()}
+    stack = next((stacks[rank] for rank in (*ranks, *sorted(stacks)) if rank in stacks), "")
+    collective = said.what if said is not None else ""
+    return Hang(ranks=ranks[:_MAX_RANKS], step=hung.step, collective=collective[:_MAX_PLACE_CHARS], stack=stack[:_MAX_PLACE_CHARS])
+
+
+def alike(one: Hang, other: Hang) -> bool:
+    """Whether two hangs are one: by rank and step, and by collective or stack where both are known."""
+    if (one.ranks, one.step) != (other.ranks, other.step):
+        return False
+    known = [(a, b) for a, b in ((one.collective, other.collective), (one.stack, other.stack)) if a and b]
+    return any(a == b for a, b in known) if known else one.step is not None and bool(one.ranks)
+
+
+def weigh_hang(found: Blamed, evidence: Evidence) -> Blamed:
+    """The same blame with where it hung; the job's own where that came before."""
+    hang = hang_of(evidence)
+    if hang is None:
+        return found
+    found = found.but(hang=hang)
+    if found.mine or evidence.lost_node or found.category not in _MAY_BE_THE_JOBS:
+        return found
+    recent = [p for p in evidence.past if not evidence.failed_at_ms or evidence.failed_at_ms - p.at_ms <= WINDOW_MS]
+    before = [p for p in recent if p.job_id == evidence.job_id and p.hang is not None and alike(hang, p.hang)]
+    moved = any(p.node_id and p.node_id != found.node_id for p in before) and found.node_id is not None
+    if not before or not (moved or _healthy(found, evidence, recent)):
+        return found
+    return found.but(
+        category=FailureCategory.DATA if found.category is FailureCategory.DATA else FailureCategory.USER_CODE,
+        rule="same-hang",
+        summary=f"hung {_times(len(before) + 1)} {_where(hang)}, so it is the job's own",
+        node_id=None,
+        device_id=None,
+        rank=hang.ranks[0] if hang.ranks else None,
+        fingerprint="same-hang",
+        mine=True,
+    )
+
+
+def _healthy(found: Blamed, evidence: Evidence, recent: Sequence[PastFailure]) -> bool:
+    """Whether nothing else is held against the blamed node; of several nodes, against any of them."""
+    if any(found.node_id in (None, seen.node_id) for seen in evidence.degraded):
+        return False
+    return not any(p.job_id != evidence.job_id and not p.mine and found.node_id in (None, p.node_id) for p in recent)
+
+
+def _times(count: int) -> str:
+    return "twice" if count == 2 else f"{count} times"
+
+
+def _where(hang: Hang) -> str:
+    at = "before its first step" if hang.step is None else f"after step {hang.step}"
+    ranks = f" in rank{'s' if len(hang.ranks) > 1 else ''} {', '.join(map(str, hang.ranks))}" if hang.ranks else ""
+    place = hang.collective or hang.stack
+    return f"{at}{ranks}" + (f" ({place})" if place else "")
