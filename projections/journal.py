@@ -14,6 +14,7 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from trainhouse.events.base import event_class
+from trainhouse.events.bounds import read_stored
 from trainhouse.events.envelope import Envelope, Order
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.ids import EventId
@@ -82,7 +83,7 @@ class JournalBuilder(FactsBuilder):
         for ordinal, decision in enumerate(head["decisions"]):
             place = Order(record.partition, head["seq"], ordinal)
             try:
-                event = event_class(decision["type"]).model_validate(decision["data"], extra="ignore")
+                event = read_stored(event_class(decision["type"]), decision["data"], "ignore")
             except ValidationError as error:
                 raise InvalidEvent(f"decision {place} ({decision['type']}): {error}") from error
             yield Envelope(

@@ -10,6 +10,7 @@ from trainhouse.events.archive.log import journal_reader
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.archive.reading import journal_records
 from trainhouse.events.base import event_class
+from trainhouse.events.bounds import read_stored
 from trainhouse.events.journal import NO_HASH, InvalidRecord, record_hash, record_head
 from trainhouse.events.kafka import partitions_of
 from trainhouse.events.settings import KafkaSettings
@@ -51,7 +52,7 @@ def happenings(entries: Iterable[LogEntry]) -> Iterator[Happening]:
         last_ms[entry.partition] = int(head["now_ms"])
         for decision in head["decisions"]:
             if decision["type"] in wanted:
-                event = event_class(decision["type"]).model_validate(decision["data"], extra="ignore")
+                event = read_stored(event_class(decision["type"]), decision["data"], "ignore")
                 yield Happening(entry.partition, int(head["now_ms"]), event)
     for partition, now_ms in sorted(last_ms.items()):
         yield Happening(partition, now_ms, None)
