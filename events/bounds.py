@@ -95,7 +95,7 @@ def read_stored(model: type[M], data: Any, extra: Literal["allow", "ignore", "fo
 
 
 def read_told(model: type[M], data: Any, extra: Literal["allow", "ignore", "forbid"] | None = None) -> M:
-    """Validates what another part of the platform wrote: a number or a text that is too large counts as its bound. Raises ValidationError."""
+    """Validates what another part of the platform wrote: a number or text that is too large counts as its bound. Raises ValidationError."""
     return _read(model, data, extra, _OF_TOLD)
 
 
@@ -117,7 +117,7 @@ def _first(problem: _Problem) -> Any:
 
 def _is_no_number(problem: _Problem) -> bool:
     given = problem["input"]
-    return given == "NaN" or given != given
+    return bool(given == "NaN" or given != given)
 
 
 _OF_TOLD: Final[dict[str, _Repair]] = {

@@ -33,23 +33,8 @@ NAMED = {
 }
 INTEGERS = (0, 1, 2, 60, 10**6, -1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), 10**17, 253_402_300_800_000)
 NUMBERS = (
-    0,
-    1,
-    0.5,
-    60.0,
-    -1.0,
-    1e15,
-    1.9e16,
-    1e300,
-    -1e300,
-    5e-324,
-    1.7976931348623157e308,
-    1e308,
-    -1e308,
-    "NaN",
-    "Infinity",
-    "-Infinity",
-)
+    0, 1, 0.5, 60.0, -1.0, 1e15, 1.9e16, 1e300, -1e300, 5e-324, 1.7976931348623157e308, 1e308, -1e308, "NaN", "Infinity", "-Infinity",
+)  # fmt: skip
 TEXTS = (
     "", "x", "default", "\x00", "a\x00b", "\n", "x\n", "\u2028", "é" * 40, "𝕏" * 20, "9999-12-31T23:59:59.9999Z",
     "NaN", "1e300", "{", "x" * 2_000, "' OR 1", "../..", "%s%n", "\x7f", "\ufeff", "\ud800", "a\udfffb", "@long@", "@longer@", "@deep@",
@@ -134,7 +119,7 @@ def _value(schema: dict[str, Any], defs: dict[str, Any], name: str, depth: int) 
         case "integer":
             return st.one_of(_within(schema, int), _within(schema, int), st.sampled_from(INTEGERS))
         case "number":
-            return st.one_of(_within(schema, float), _within(schema, float), st.sampled_from((*NUMBERS, *NO_NUMBERS)))
+            return st.one_of(_within(schema, float), _within(schema, float), st.sampled_from(NUMBERS))
         case "boolean":
             return st.booleans()
         case "string":

@@ -79,7 +79,7 @@ class DirectoryMachine:
     """The machine of `trainhouse.directory`. `control_partitions` bounds the partitions that a pool may be given."""
 
     name = "directory"
-    decide_version = 5
+    decide_version = 6
     fold_version = 3
 
     def __init__(self, control_partitions: int = 1024) -> None:

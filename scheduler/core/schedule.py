@@ -71,7 +71,7 @@ class ScheduleMachine:
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
-    decide_version = 7
+    decide_version = 8
     fold_version = 5
 
     def __init__(self, cycle: Cycle = run_cycle) -> None:

@@ -6,11 +6,14 @@ Each input is an event made from its JSON Schema, with values at and beyond ever
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.resources import Resource
 from structlog.testing import capture_logs
 
 from tests.columns import columns
@@ -21,7 +24,12 @@ from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.codec import HEADERS
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.journal import InputRefused, JournalRecord, PlacementFrozen
-from trainhouse.events.topics import ADMISSION, CONTROL, DIRECTORY, JOBS
+from trainhouse.events.topics import ADMISSION, ALLOCATIONS, CHECKPOINTS, CONTROL, DIRECTORY, JOBS, STATUS, TRACKING
+from trainhouse.events.traced import JobTraced
+from trainhouse.projections.exporter.keeping import Kept, Seen
+from trainhouse.projections.exporter.lineage import as_event
+from trainhouse.projections.exporter.senders import as_readable
+from trainhouse.projections.exporter.telling import Told, tell
 from trainhouse.projections.facts import DEAD_LETTERS_TABLE, FactsBuilder
 from trainhouse.projections.record import Record
 from trainhouse.projections.registry import BEATS, DECISIONS, FACTS, OF_RANKS, REPORTS
@@ -41,6 +49,7 @@ EXAMPLES = int(os.environ.get("TRAINHOUSE_TEST_EXTREMES", "60"))
 pytestmark = pytest.mark.timeout(max(300, 4 * EXAMPLES))
 LANES_OF_EVENTS = (FACTS, OF_RANKS, REPORTS, BEATS, DECISIONS)
 TABLES_OF_EVENTS = columns()
+EXPORTED = (JOBS, CONTROL, ALLOCATIONS, STATUS, CHECKPOINTS, TRACKING)
 FEW = settings(
     max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize="TRAINHOUSE_TEST_EXTREMES" not in os.environ
 )
@@ -178,3 +187,21 @@ def test_an_agent_passes_on_or_passes_over_whatever_a_rank_writes(data: st.DataO
         for event in [*events, *([reported] if reported is not None else [])]:
             value = encode(envelope_of(event, id="e", source="s", now_ms=1))
             assert encode(decode(value)) == value
+
+
+@FEW
+@given(st.lists(records([*dict.fromkeys(event for topic in EXPORTED for event in TOPIC_EVENTS[topic])]), min_size=1, max_size=8))
+def test_the_exporter_tells_others_of_anything_or_passes_over_it(values: list[bytes]) -> None:
+    kept, told = Kept(), Told()
+    events = []
+    for value in (encode(envelope_of(admitted("j"), id="sub-1", source="s", now_ms=1)), *values):
+        with suppress(InvalidEvent):
+            events.append(decode(value))
+    for n, envelope in enumerate(events):
+        tell(kept, Seen(envelope, 1_000 + n), told)
+    sent = encode_spans([as_readable(span, Resource({})) for span in told.spans])
+    assert sum(len(scope.spans) for resource in sent.resource_spans for scope in resource.scope_spans) == len(told.spans)
+    assert all(as_event(run, "trainhouse") for run in told.runs)
+    for job in kept.jobs.values():
+        again = decode(encode(envelope_of(job, id="t", source="s", now_ms=1))).event
+        assert isinstance(again, JobTraced) and again.job_id == job.job_id

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from tests.columns import columns
 from tests.unit.core_world import registered
-from trainhouse.events import JobStatus, LogLines, NodeRegistered, StepMetrics, schemas
+from trainhouse.events import JobState, JobStatus, LogLines, NodeRegistered, StepMetrics, schemas
 from trainhouse.events.attempt import ProgressReported
 from trainhouse.events.base import Model
 from trainhouse.events.bounds import (
@@ -25,8 +26,13 @@ from trainhouse.events.bounds import (
     read_stored,
     read_told,
 )
+from trainhouse.events.journal import NO_HASH, JournalRecord
 from trainhouse.events.pool import StartReserved
+from trainhouse.events.topics import DECISIONS
 from trainhouse.events.verdict import StragglerDetected
+from trainhouse.projections.journal import JournalBuilder
+from trainhouse.projections.record import Record
+from trainhouse.projections.rows import jobs
 
 OF_PROGRAMS = ("loss", "learning_rate", "steps_per_s", "samples_per_s", "usual_loss")
 # Numbers that may be any: what a job's program says of its training (a diverged loss is NaN), points of a metric, a hyperparameter as
@@ -168,6 +174,18 @@ def test_what_was_stored_before_a_bound_was_set_is_read_with_the_bound() -> None
     assert repr(data) == before, "what was read is as it was"
     with pytest.raises(ValidationError):
         read_stored(Old, {"status": {"job_id": "/", "status_seq": 2**70, "state": "RUNNING"}})
+
+
+def test_a_journal_of_before_is_read_and_its_rows_are_made() -> None:
+    long = {"job_id": "j", "status_seq": 2**60, "state": JobState.PENDING, "reason": "x" * 200_000, "name": "n" * 3_000, "step": -1}
+    record = JournalRecord(1, "o", 1, 0, (), (JobStatus.model_construct(**long),), 0, 1, 1, NO_HASH)  # type: ignore[arg-type]
+    (status,) = JournalRecord.decode(record.encode()).decisions
+    assert isinstance(status, JobStatus) and len(status.reason) == MOST_CHARS and len(status.name) == 1024 and status.step == 0
+    builder = JournalBuilder({DECISIONS: (jobs.history,)}, columns())
+    built = builder.build(
+        [Record(DECISIONS, 0, 0, 1, None, record.encode())], {"trainhouse.decisions/0": 0, "trainhouse.decisions/0/ahead": 0}
+    )
+    assert built.tables["statuses_rows"].num_rows == 1 and not built.unreadable
 
 
 def test_what_another_part_sends_is_cut_where_it_is_too_large_and_refused_where_it_cannot_be() -> None:
