@@ -8,6 +8,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from trainhouse.events.base import Event
+from trainhouse.events.bounds import MOST_LABELS, CutText, Metric, TimestampMs
 
 
 class Severity(StrEnum):
@@ -26,10 +27,10 @@ class AlertEvent(Event):
     severity: Severity
     owner: str = Field("", max_length=128)
     runbook: str = Field("", max_length=1024, description="a link that says what to do")
-    labels: dict[str, str] = Field(default_factory=dict)
+    labels: dict[CutText, CutText] = Field(default_factory=dict, max_length=MOST_LABELS)
     summary: str = Field(max_length=2048)
-    since_ms: int
-    at_ms: int
+    since_ms: TimestampMs
+    at_ms: TimestampMs
 
     def subject(self) -> str:
         return self.key or self.rule
@@ -38,8 +39,8 @@ class AlertEvent(Event):
 class AlertFired(AlertEvent, type="trainhouse.alert.fired.v1"):
     """A rule holds for `key` since `since_ms`. `value` was measured, `limit` is the rule's."""
 
-    value: float | None = None
-    limit: float | None = None
+    value: Metric | None = None
+    limit: Metric | None = None
 
 
 class AlertResolved(AlertEvent, type="trainhouse.alert.resolved.v1"):

@@ -6,6 +6,7 @@ Holds: each report names job, attempt, epoch and node, so that a stale one is re
 from pydantic import Field
 
 from trainhouse.events.base import Event
+from trainhouse.events.bounds import Count, DurationS, Int32, Metric, ShortText, SmallCount, TimestampMs
 from trainhouse.events.ids import AttemptNumber, Epoch, JobId, NodeId, PoolName
 from trainhouse.events.node import RankLife
 from trainhouse.events.spec import is_no
@@ -24,7 +25,7 @@ class AttemptReport(Event):
 class AttemptStarted(AttemptReport, type="trainhouse.attempt.started.v1"):
     """All ranks of the attempt on this node have a process. `warm`: forked from a warm process."""
 
-    started_at_ms: int
+    started_at_ms: TimestampMs
     warm: bool
 
 
@@ -45,11 +46,11 @@ class LaunchFailed(AttemptReport, type="trainhouse.attempt.launch-failed.v1"):
 class RankExited(AttemptReport, type="trainhouse.rank.exited.v1"):
     """A rank's process is gone: `exit_code`, or the `signal` that ended it; both None when it could not be learnt."""
 
-    rank: int = Field(ge=0)
-    exit_code: int | None
-    signal: int | None = None
+    rank: SmallCount
+    exit_code: Int32 | None
+    signal: Int32 | None = None
     reason: str = Field("", max_length=8192, description="for a person; ends with the last lines of its standard error")
-    exited_at_ms: int
+    exited_at_ms: TimestampMs
     by_agent: bool = Field(False, exclude_if=is_no, description="the SIGKILL that ended it was its node's agent's own")
 
     @property
@@ -60,33 +61,33 @@ class RankExited(AttemptReport, type="trainhouse.rank.exited.v1"):
 class AttemptStopped(AttemptReport, type="trainhouse.attempt.stopped.v1"):
     """Nothing of the attempt is left on this node: its devices there are free."""
 
-    boot_id: str
-    stopped_at_ms: int
+    boot_id: ShortText
+    stopped_at_ms: TimestampMs
 
 
 class ProgressReported(RankLife, AttemptReport, type="trainhouse.attempt.progress.v1"):
     """Where training is: at most one a second an attempt. `step` counts finished optimizer steps of the whole job."""
 
-    rank: int = Field(ge=0)
-    step: int = Field(ge=0)
-    total_steps: int | None = Field(None, ge=0)
-    loss: float | None = None
-    learning_rate: float | None = None
-    steps_per_s: float | None = None
-    samples_per_s: float | None = None
-    data_wait_s: float = 0.0
-    save_stall_s: float = 0.0
+    rank: SmallCount
+    step: Count
+    total_steps: Count | None = None
+    loss: Metric | None = None
+    learning_rate: Metric | None = None
+    steps_per_s: Metric | None = None
+    samples_per_s: Metric | None = None
+    data_wait_s: DurationS = 0.0
+    save_stall_s: DurationS = 0.0
     saving: bool = False
-    at_ms: int
+    at_ms: TimestampMs
     saved_alone: bool | None = Field(None, description="whether each rank holds the whole state, so that survivors can save it")
 
 
 class LossDiverged(AttemptReport, type="trainhouse.attempt.loss-diverged.v1"):
     """The session stopped training: the loss is not a number, or exploded. `good_commit` is the newest checkpoint before that, if any."""
 
-    rank: int = Field(ge=0)
-    step: int = Field(ge=0)
+    rank: SmallCount
+    step: Count
     loss: str = Field(max_length=64, description="as text, since JSON has no NaN")
-    usual_loss: float | None = None
-    good_commit: int | None = Field(None, ge=0)
-    at_ms: int
+    usual_loss: Metric | None = None
+    good_commit: Count | None = None
+    at_ms: TimestampMs

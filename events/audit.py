@@ -7,6 +7,7 @@ them is a few events, and the counts add up.  Never: a token, a key or a request
 from pydantic import Field
 
 from trainhouse.events.base import Event
+from trainhouse.events.bounds import ByteCount, Count, ShortText, SpanMs, TimestampMs
 
 
 class AccessRefused(Event, type="trainhouse.access.refused.v1"):
@@ -16,9 +17,9 @@ class AccessRefused(Event, type="trainhouse.access.refused.v1"):
     `sub` and `token_id` are empty where the token told nothing that could be believed. `count`: so many alike since `since_ms`.
     """
 
-    at_ms: int
-    since_ms: int
-    count: int = Field(1, ge=1)
+    at_ms: TimestampMs
+    since_ms: TimestampMs
+    count: Count = Field(1, ge=1)
     status: int = Field(ge=100, le=599)
     action: str = Field(max_length=256, description="method and route, as GET /v1/training-jobs/{job_id}")
     target: str = Field("", max_length=256, description="what was asked for: a job's id, a node …")
@@ -38,9 +39,9 @@ class AccessGranted(Event, type="trainhouse.access.granted.v1"):
     beginning, and AccessEnded with the same `access_id` the end.
     """
 
-    at_ms: int
-    since_ms: int
-    count: int = Field(1, ge=1)
+    at_ms: TimestampMs
+    since_ms: TimestampMs
+    count: Count = Field(1, ge=1)
     access: str = Field(max_length=32)
     action: str = Field(max_length=256, description="method and route, as GET /v1/training-jobs/{job_id}")
     target: str = Field("", max_length=256)
@@ -52,7 +53,7 @@ class AccessGranted(Event, type="trainhouse.access.granted.v1"):
     access_id: str = Field("", max_length=64)
     text: str = Field("", max_length=65_536, description="the statement in SQL, or the command; or all ids, where the target is cut")
     text_sha256: str = Field("", max_length=64, description="of the whole text, where it was cut")
-    size_bytes: int = Field(0, ge=0)
+    size_bytes: ByteCount = 0
 
     def subject(self) -> str:
         return self.sub or "unknown"
@@ -61,7 +62,7 @@ class AccessGranted(Event, type="trainhouse.access.granted.v1"):
 class AccessEnded(Event, type="trainhouse.access.ended.v1"):
     """An access that AccessGranted began has ended. `rows` None: not known in this form of answer."""
 
-    at_ms: int
+    at_ms: TimestampMs
     access_id: str = Field(max_length=64)
     access: str = Field(max_length=32)
     action: str = Field(max_length=256)
@@ -70,9 +71,9 @@ class AccessEnded(Event, type="trainhouse.access.ended.v1"):
     token_id: str = Field("", max_length=128)
     address: str = Field("", max_length=64)
     status: int = Field(ge=100, le=599)
-    rows: int | None = Field(None, ge=0)
-    size_bytes: int = Field(0, ge=0)
-    took_ms: int = Field(0, ge=0)
+    rows: Count | None = None
+    size_bytes: ByteCount = 0
+    took_ms: SpanMs = 0
     reason: str = Field("", max_length=1024, description="why it was not answered")
 
     def subject(self) -> str:
@@ -82,9 +83,9 @@ class AccessEnded(Event, type="trainhouse.access.ended.v1"):
 class AuditLost(Event, type="trainhouse.access.audit-lost.v1"):
     """So many events of the audit were lost since `since_ms`: the bus did not take them, and the operator chose that work goes on."""
 
-    at_ms: int
-    since_ms: int
-    count: int = Field(ge=1)
+    at_ms: TimestampMs
+    since_ms: TimestampMs
+    count: Count = Field(ge=1)
     source: str = Field("", max_length=128)
     reason: str = Field("", max_length=1024)
 
@@ -95,7 +96,7 @@ class AuditLost(Event, type="trainhouse.access.audit-lost.v1"):
 class RequestAccepted(Event, type="trainhouse.access.accepted.v1"):
     """A request that changes something was passed on: `event_id` is that of the event which it became, on `topic`."""
 
-    at_ms: int
+    at_ms: TimestampMs
     action: str = Field(max_length=256)
     target: str = Field("", max_length=256)
     project: str = Field("", max_length=128)
@@ -114,10 +115,10 @@ class TokenIssued(Event, type="trainhouse.token.issued.v1"):
 
     token_id: str = Field(min_length=1, max_length=128)
     sub: str = Field(min_length=1, max_length=128)
-    roles: tuple[str, ...] = Field(max_length=4)
-    projects: tuple[str, ...] = Field(max_length=256)
-    at_ms: int
-    expires_at_ms: int | None = None
+    roles: tuple[ShortText, ...] = Field(max_length=4)
+    projects: tuple[ShortText, ...] = Field(max_length=256)
+    at_ms: TimestampMs
+    expires_at_ms: TimestampMs | None = None
     by: str = Field("", max_length=128)
 
     def subject(self) -> str:
@@ -128,7 +129,7 @@ class TokenRevoked(Event, type="trainhouse.token.revoked.v1"):
     """A token counts no more, whatever it says of its end."""
 
     token_id: str = Field(min_length=1, max_length=128)
-    at_ms: int
+    at_ms: TimestampMs
     by: str = Field("", max_length=128)
     reason: str = Field("", max_length=1024)
 

@@ -6,6 +6,7 @@ Holds: a CheckpointCompleted follows the manifest it names, its event id is `{jo
 from pydantic import Field
 
 from trainhouse.events.base import Event
+from trainhouse.events.bounds import MOST_ITEMS, MOST_LISTED, ByteCount, Count, CutText, DurationS, LongText, SmallCount, TimestampMs
 from trainhouse.events.ids import AttemptNumber, Epoch, JobId
 
 
@@ -15,34 +16,34 @@ class CheckpointEvent(Event):
     job_id: JobId
     attempt: AttemptNumber
     epoch: Epoch
-    at_ms: int
+    at_ms: TimestampMs
 
 
 class CheckpointStarted(CheckpointEvent, type="trainhouse.checkpoint.started.v1"):
     """The ranks began to save."""
 
-    step: int = Field(ge=0)
-    reason: str = ""
+    step: Count
+    reason: CutText = ""
 
 
 class CheckpointCompleted(CheckpointEvent, type="trainhouse.checkpoint.completed.v1"):
     """The manifest of commit `commit` exists. `bytes_new` were uploaded, the rest of `bytes_total` was there already."""
 
-    commit: int = Field(ge=0)
-    step: int = Field(ge=0)
-    uri: str
-    bytes_total: int = Field(ge=0)
-    bytes_new: int = Field(ge=0)
-    stage_s: float = 0.0
-    upload_s: float = 0.0
-    world_size: int = 1
+    commit: Count
+    step: Count
+    uri: LongText
+    bytes_total: ByteCount
+    bytes_new: ByteCount
+    stage_s: DurationS = 0.0
+    upload_s: DurationS = 0.0
+    world_size: SmallCount = 1
 
 
 class CheckpointFailed(CheckpointEvent, type="trainhouse.checkpoint.failed.v1"):
     """A save did not become a checkpoint; the older ones stand."""
 
-    step: int = Field(ge=0)
-    reason: str
+    step: Count
+    reason: CutText
 
 
 class CheckpointSkipped(CheckpointEvent, type="trainhouse.checkpoint.skipped.v1"):
@@ -55,15 +56,15 @@ class CheckpointSkipped(CheckpointEvent, type="trainhouse.checkpoint.skipped.v1"
 class CheckpointRestored(CheckpointEvent, type="trainhouse.checkpoint.restored.v1"):
     """An attempt began from this commit. `damaged` names newer ones that were passed over, with the reason."""
 
-    commit: int = Field(ge=0)
-    step: int = Field(ge=0)
-    uri: str
-    damaged: tuple[str, ...] = ()
-    restore_s: float = 0.0
+    commit: Count
+    step: Count
+    uri: LongText
+    damaged: tuple[CutText, ...] = Field((), max_length=MOST_ITEMS)
+    restore_s: DurationS = 0.0
 
 
 class CheckpointPruned(CheckpointEvent, type="trainhouse.checkpoint.pruned.v1"):
     """Retention removed these commits."""
 
-    commits: tuple[int, ...]
-    bytes_freed: int = Field(0, ge=0)
+    commits: tuple[Count, ...] = Field(max_length=MOST_LISTED)
+    bytes_freed: ByteCount = 0

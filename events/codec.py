@@ -12,7 +12,7 @@ import orjson
 from pydantic import ValidationError
 
 from trainhouse.events.base import Event, event_class
-from trainhouse.events.bounds import read_stored
+from trainhouse.events.bounds import read_stored, read_told
 from trainhouse.events.envelope import Envelope, Order, from_rfc3339, rfc3339
 from trainhouse.events.errors import InvalidEvent, UnknownEventType
 from trainhouse.events.explain import explain_validation
@@ -115,7 +115,9 @@ def decode_parts(attributes: Mapping[str, Any], data: Any, *, stored: bool = Fal
 
 def _event(cls: type[Event], data: Any, stored: bool) -> Event:
     try:
-        return cls.model_validate(data, extra="forbid") if cls.public_input and not stored else read_stored(cls, data, "ignore")
+        if stored:
+            return read_stored(cls, data, "ignore")
+        return cls.model_validate(data, extra="forbid") if cls.public_input else read_told(cls, data, "ignore")
     except ValidationError as error:
         raise InvalidEvent(f"{cls.event_type}: {explain_validation(error, cls)}") from error
 

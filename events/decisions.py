@@ -9,6 +9,21 @@ from pydantic import Field
 
 from trainhouse.events.attempt import LossDiverged
 from trainhouse.events.base import Event, Model
+from trainhouse.events.bounds import (
+    MOST_DEVICES,
+    MOST_ITEMS,
+    MOST_LABELS,
+    ByteCount,
+    Count,
+    CpuCount,
+    CutText,
+    DueMs,
+    LongText,
+    Port,
+    ShortText,
+    SmallCount,
+    TimestampMs,
+)
 from trainhouse.events.evidence import MAX_LAST_WORDS, EndedRank, Trust
 from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, EventId, JobId, NodeId, PoolName
 from trainhouse.events.job import LastCheckpoint
@@ -21,28 +36,28 @@ from trainhouse.events.verdict import DeviceDegraded, GangHung
 class TokenSeen(Event, type="trainhouse.decision.token-seen.v1"):
     """Effects of the directory's partition up to this order token are known here: repeats are dropped."""
 
-    partition: int
-    seq: int
-    ordinal: int
+    partition: SmallCount
+    seq: Count
+    ordinal: Count
 
 
 class JobQueued(Event, type="trainhouse.decision.job-queued.v1"):
     """An admitted job entered its pool's queue. `number` is its place in the order of submission."""
 
     job_id: JobId
-    number: int
+    number: Count
     spec: JobSpec
-    spec_sha256: str
+    spec_sha256: ShortText
     submission_id: EventId
-    submitted_at_ms: int
-    reason: str = ""
+    submitted_at_ms: TimestampMs
+    reason: CutText = ""
 
 
 class JobRetuned(Event, type="trainhouse.decision.job-retuned.v1"):
     """What may change of a job changed."""
 
     job_id: JobId
-    priority: int
+    priority: int = Field(ge=0, le=100)
     limits: Limits
 
 
@@ -51,7 +66,7 @@ class JobMoved(Event, type="trainhouse.decision.job-moved.v1"):
 
     job_id: JobId
     phase: Phase
-    reason: str
+    reason: CutText
 
 
 class JobRequeued(Event, type="trainhouse.decision.job-requeued.v1"):
@@ -64,11 +79,11 @@ class JobRequeued(Event, type="trainhouse.decision.job-requeued.v1"):
     job_id: JobId
     attempt: AttemptNumber
     tally: Tally
-    not_before_ms: int
-    reason: str
-    prefer_nodes: tuple[NodeId, ...] = ()
-    avoid_nodes: tuple[NodeId, ...] = ()
-    restore_at_most: int | None = None
+    not_before_ms: DueMs
+    reason: CutText
+    prefer_nodes: tuple[NodeId, ...] = Field((), max_length=MOST_ITEMS)
+    avoid_nodes: tuple[NodeId, ...] = Field((), max_length=MOST_ITEMS)
+    restore_at_most: Count | None = None
 
 
 class JobForgotten(Event, type="trainhouse.decision.job-forgotten.v1"):
@@ -90,7 +105,7 @@ class RankFinished(Event, type="trainhouse.decision.rank-finished.v1"):
 
     job_id: JobId
     epoch: Epoch
-    rank: int
+    rank: SmallCount
 
 
 class PartEnded(Event, type="trainhouse.decision.part-ended.v1"):
@@ -122,7 +137,7 @@ class CheckpointNoted(Event, type="trainhouse.decision.checkpoint-noted.v1"):
 
     job_id: JobId
     checkpoint: LastCheckpoint
-    restore_at_most: int | None = None
+    restore_at_most: Count | None = None
 
 
 class EvidenceFound(Event, type="trainhouse.decision.evidence-found.v1"):
@@ -130,12 +145,12 @@ class EvidenceFound(Event, type="trainhouse.decision.evidence-found.v1"):
 
     job_id: JobId
     epoch: Epoch
-    at_ms: int
+    at_ms: TimestampMs
     end: EndedRank | None = None
     launch_error: str = Field("", max_length=MAX_LAST_WORDS)
     launch_node: NodeId | None = None
     lost_node: NodeId | None = None
-    lost_incarnation: str = ""
+    lost_incarnation: ShortText = ""
     hung: GangHung | None = None
     degraded: DeviceDegraded | None = None
     diverged: LossDiverged | None = None
@@ -150,9 +165,9 @@ class Hold(Model):
 
     job_id: JobId
     epoch: Epoch
-    devices: tuple[DeviceId, ...] = ()
-    cpus: float = 0
-    memory_bytes: int = 0
+    devices: tuple[DeviceId, ...] = Field((), max_length=MOST_DEVICES)
+    cpus: CpuCount = 0
+    memory_bytes: ByteCount = 0
     device_share: int = Field(1000, ge=1, le=1000)
 
 
@@ -160,17 +175,17 @@ class NodeJoined(Event, type="trainhouse.decision.node-joined.v1"):
     """A node registered: this is all that is known of it, and what holds its devices."""
 
     node_id: NodeId
-    boot_id: str
-    incarnation: str
+    boot_id: ShortText
+    incarnation: ShortText
     pool: PoolName
-    address: str
-    devices: tuple[Device, ...]
-    rendezvous_ports: tuple[int, ...]
-    cpus: float
-    memory_bytes: int
-    labels: dict[str, str] = Field(default_factory=dict)
-    holds: tuple[Hold, ...] = ()
-    public_key: str = ""
+    address: ShortText
+    devices: tuple[Device, ...] = Field(max_length=MOST_DEVICES)
+    rendezvous_ports: tuple[Port, ...] = Field(max_length=MOST_ITEMS)
+    cpus: CpuCount
+    memory_bytes: ByteCount
+    labels: dict[ShortText, LongText] = Field(default_factory=dict, max_length=MOST_LABELS)
+    holds: tuple[Hold, ...] = Field((), max_length=MOST_ITEMS)
+    public_key: ShortText = ""
     isolation: NodeIsolation | None = None
 
 
@@ -178,7 +193,7 @@ class NodeGivenUp(Event, type="trainhouse.decision.node-given-up.v1"):
     """A lost node: its devices stay unallocatable until it registers again."""
 
     node_id: NodeId
-    reason: str
+    reason: CutText
 
 
 class NodeForgotten(Event, type="trainhouse.decision.node-forgotten.v1"):
@@ -200,10 +215,10 @@ class TrustChanged(Event, type="trainhouse.decision.trust-changed.v1"):
 
     node_id: NodeId
     trust: Trust
-    reason: str = ""
+    reason: CutText = ""
 
 
 class PlacementResumed(Event, type="trainhouse.decision.placement-resumed.v1"):
     """Placement works again after it was frozen."""
 
-    decide_version: int
+    decide_version: SmallCount

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from trainhouse.events.base import Event
-from trainhouse.events.bounds import time_within
+from trainhouse.events.bounds import MOST_COUNT, MOST_SMALL, time_within
 from trainhouse.events.ids import EventId
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,8 +30,10 @@ class Order:
     @classmethod
     def parse(cls, text: str) -> "Order":
         """Reads `partition.seq.ordinal`; raises ValueError on anything else."""
-        partition, seq, ordinal = text.split(".")
-        return cls(int(partition), int(seq), int(ordinal))
+        partition, seq, ordinal = (int(part) for part in text.split("."))
+        if not (0 <= partition <= MOST_SMALL and 0 <= seq <= MOST_COUNT and 0 <= ordinal <= MOST_COUNT):
+            raise ValueError(f"order {text[:80]!r}: no journal has such a place")
+        return cls(partition, seq, ordinal)
 
 
 @dataclass(frozen=True, slots=True)

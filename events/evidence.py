@@ -8,6 +8,7 @@ from pydantic import Field
 
 from trainhouse.events.attempt import LossDiverged
 from trainhouse.events.base import Model
+from trainhouse.events.bounds import MOST_DEVICES, DueMs, Int32, LongText, ShortText, SmallCount, TimestampMs
 from trainhouse.events.ids import DeviceId, Epoch, JobId, NodeId
 from trainhouse.events.spec import is_absent
 from trainhouse.events.verdict import DeviceDegraded, FailureCategory, GangHung, Hang
@@ -22,13 +23,13 @@ MAX_BLAMES = 32
 class EndedRank(Model):
     """A rank that ended otherwise than well: `exit_code` or `signal`, None where it could not be learnt; `text`: its last words."""
 
-    rank: int
+    rank: SmallCount
     node_id: NodeId
     device_id: DeviceId
-    exit_code: int | None = None
-    signal: int | None = None
+    exit_code: Int32 | None = None
+    signal: Int32 | None = None
     text: str = Field("", max_length=MAX_LAST_WORDS)
-    at_ms: int
+    at_ms: TimestampMs
 
 
 class AttemptEvidence(Model):
@@ -41,19 +42,19 @@ class AttemptEvidence(Model):
     launch_error: str = Field("", max_length=MAX_LAST_WORDS)
     launch_node: NodeId | None = None
     lost_node: NodeId | None = None
-    lost_incarnation: str = ""
+    lost_incarnation: ShortText = ""
     hung: GangHung | None = None
     degraded: tuple[DeviceDegraded, ...] = Field((), max_length=MAX_DEGRADED)
     diverged: LossDiverged | None = None
-    failed_at_ms: int | None = None
+    failed_at_ms: TimestampMs | None = None
 
 
 class JobFailure(Model):
     """An earlier failure of a job, as it was blamed."""
 
-    at_ms: int
+    at_ms: TimestampMs
     category: FailureCategory
-    fingerprint: str = ""
+    fingerprint: LongText = ""
     node_id: NodeId | None = None
     mine: bool = False
     hang: Hang | None = Field(None, exclude_if=is_absent)
@@ -62,14 +63,14 @@ class JobFailure(Model):
 class NodeBlame(Model):
     """A failure that was blamed on a node or a device of it. One incident that ended many gangs is held against it once: `incident`."""
 
-    at_ms: int
+    at_ms: TimestampMs
     job_id: JobId | None = None
     epoch: Epoch | None = None
     category: FailureCategory
     device_id: DeviceId | None = None
-    fingerprint: str = ""
+    fingerprint: LongText = ""
     summary: str = Field("", max_length=256)
-    incident: str = ""
+    incident: LongText = ""
 
 
 class Probe(Model):
@@ -78,15 +79,15 @@ class Probe(Model):
     `devices`: it was asked for these alone; of a node in quarantine, none.
     """
 
-    number: int = Field(0, ge=0)
-    due_ms: int
+    number: SmallCount = 0
+    due_ms: DueMs
     asked: bool = False
-    devices: tuple[DeviceId, ...] = ()
+    devices: tuple[DeviceId, ...] = Field((), max_length=MOST_DEVICES)
 
 
 class Trust(Model):
     """What is held against a node: failures blamed on it lately, devices that get no new ranks, and the self test that lets it back."""
 
     blames: tuple[NodeBlame, ...] = Field((), max_length=MAX_BLAMES)
-    closed_devices: tuple[DeviceId, ...] = ()
+    closed_devices: tuple[DeviceId, ...] = Field((), max_length=MOST_DEVICES)
     probe: Probe | None = None

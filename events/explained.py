@@ -9,6 +9,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from trainhouse.events.base import Event, Model
+from trainhouse.events.bounds import MOST_ITEMS, Change, ComputedRatio, Count, CutText, DueMs, ShortText, SmallCount, TimestampMs
 from trainhouse.events.ids import JobId, PoolName
 
 
@@ -43,21 +44,21 @@ class Refusal(Model):
     """
 
     obstacle: Obstacle
-    by: str = ""
-    count: int = 0
-    asked: int | None = None
-    available: int | None = None
-    examples: tuple[str, ...] = Field((), max_length=16)
-    text: str
+    by: CutText = ""
+    count: Count = 0
+    asked: Change | None = None
+    available: Change | None = None
+    examples: tuple[CutText, ...] = Field((), max_length=16)
+    text: CutText
 
 
 class ScoreTerms(Model):
     """score = (100 - priority) + wait bonus - over-share penalty."""
 
-    priority: float
-    wait_bonus: float
-    over_share_penalty: float
-    total: float
+    priority: ComputedRatio
+    wait_bonus: ComputedRatio
+    over_share_penalty: ComputedRatio
+    total: ComputedRatio
 
 
 class JobExplained(Event, type="trainhouse.job.explained.v1"):
@@ -69,17 +70,17 @@ class JobExplained(Event, type="trainhouse.job.explained.v1"):
 
     job_id: JobId
     pool: PoolName
-    team: str
-    at_ms: int
-    waiting_since_ms: int
-    place: int = Field(ge=1)
-    waiting: int = Field(ge=1)
-    needs: str
+    team: ShortText
+    at_ms: TimestampMs
+    waiting_since_ms: TimestampMs
+    place: SmallCount = Field(ge=1)
+    waiting: SmallCount = Field(ge=1)
+    needs: CutText
     obstacle: Obstacle
-    text: str
-    refusals: tuple[Refusal, ...] = ()
-    unblock: tuple[str, ...] = ()
+    text: CutText
+    refusals: tuple[Refusal, ...] = Field((), max_length=MOST_ITEMS)
+    unblock: tuple[CutText, ...] = Field((), max_length=MOST_ITEMS)
     score: ScoreTerms | None = None
-    reserved_start_ms: int | None = None
-    eta_ms: int | None = None
-    eta_from: str = ""
+    reserved_start_ms: DueMs | None = None
+    eta_ms: DueMs | None = None
+    eta_from: CutText = ""

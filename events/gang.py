@@ -6,6 +6,7 @@ Holds: a GangAllocated is self-contained, an agent needs nothing else to start i
 from pydantic import Field
 
 from trainhouse.events.base import Event, Model
+from trainhouse.events.bounds import MOST_DEVICES, MOST_ITEMS, Count, CutText, DueMs, DurationS, ShortText, SmallCount
 from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, JobId, NodeId, PoolName
 from trainhouse.events.node import AttemptRef
 from trainhouse.events.spec import JobSpec, is_absent, is_no
@@ -15,10 +16,10 @@ class NodePlacement(Model):
     """The part of a gang on one node: its ranks are `first_rank`, `first_rank + 1`, … in the order of `devices`."""
 
     node_id: NodeId
-    boot_id: str
-    address: str
-    first_rank: int = Field(ge=0)
-    devices: tuple[DeviceId, ...] = Field(min_length=1)
+    boot_id: ShortText
+    address: ShortText
+    first_rank: SmallCount
+    devices: tuple[DeviceId, ...] = Field(min_length=1, max_length=MOST_DEVICES)
 
     @property
     def ranks(self) -> range:
@@ -33,11 +34,11 @@ class GangAllocated(Event, type="trainhouse.gang.allocated.v1"):
     epoch: Epoch
     pool: PoolName
     spec: JobSpec
-    spec_sha256: str
-    placements: tuple[NodePlacement, ...] = Field(min_length=1)
-    master_address: str
+    spec_sha256: ShortText
+    placements: tuple[NodePlacement, ...] = Field(min_length=1, max_length=MOST_ITEMS)
+    master_address: ShortText
     master_port: int = Field(ge=1, le=65535)
-    restore_at_most: int | None = Field(None, ge=0, description="begin from no newer commit than this one")
+    restore_at_most: Count | None = Field(None, description="begin from no newer commit than this one")
 
     @property
     def world_size(self) -> int:
@@ -55,9 +56,9 @@ class GangReleased(Event, type="trainhouse.gang.released.v1"):
     attempt: AttemptNumber
     epoch: Epoch
     pool: PoolName
-    node_ids: tuple[NodeId, ...]
-    reason: str
-    grace_s: float = Field(15.0, ge=0)
+    node_ids: tuple[NodeId, ...] = Field(max_length=MOST_ITEMS)
+    reason: CutText
+    grace_s: DurationS = Field(15.0, ge=0)
     stacks: bool = Field(False, exclude_if=is_no, description="the gang hung: nodes take its ranks' Python stacks before they end them")
     for_survivors: bool = Field(False, description="ranks that are left may save for all: nodes tell what their ranks have of their own")
 
@@ -69,11 +70,13 @@ class CheckpointRequested(Event, type="trainhouse.checkpoint.requested.v1"):
     attempt: AttemptNumber
     epoch: Epoch
     pool: PoolName
-    node_ids: tuple[NodeId, ...]
-    reason: str
-    deadline_ms: int
+    node_ids: tuple[NodeId, ...] = Field(max_length=MOST_ITEMS)
+    reason: CutText
+    deadline_ms: DueMs
     then_stop: bool = False
-    survivors: tuple[int, ...] = Field((), description="the ranks that are left and save without the others; none: all do")
+    survivors: tuple[SmallCount, ...] = Field(
+        (), max_length=MOST_ITEMS, description="the ranks that are left and save without the others; none: all do"
+    )
 
 
 class NodeDesiredState(Event, type="trainhouse.node.desired-state.v1"):
@@ -83,18 +86,18 @@ class NodeDesiredState(Event, type="trainhouse.node.desired-state.v1"):
     """
 
     node_id: NodeId
-    boot_id: str
-    incarnation: str
+    boot_id: ShortText
+    incarnation: ShortText
     pool: PoolName
-    allocations: tuple[GangAllocated, ...] = ()
-    keeps: tuple[AttemptRef, ...] = Field((), exclude_if=is_absent)
+    allocations: tuple[GangAllocated, ...] = Field((), max_length=MOST_ITEMS)
+    keeps: tuple[AttemptRef, ...] = Field((), max_length=MOST_ITEMS, exclude_if=is_absent)
 
 
 class NodeOrders(Event, type="trainhouse.node.orders.v1"):
     """Orders of attempts that a NodeDesiredState only named. They stop nothing."""
 
     node_id: NodeId
-    boot_id: str
-    incarnation: str
+    boot_id: ShortText
+    incarnation: ShortText
     pool: PoolName
-    allocations: tuple[GangAllocated, ...]
+    allocations: tuple[GangAllocated, ...] = Field(max_length=MOST_ITEMS)

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Self
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from trainhouse.events.bounds import MOST_SMALL
+
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")
 
 
@@ -17,6 +19,7 @@ class Name(str):
 
     __slots__ = ()
     pattern: ClassVar[re.Pattern[str]] = _NAME
+    most_chars: ClassVar[int] = 128
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -32,7 +35,7 @@ class Name(str):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"type": "string", "pattern": cls.pattern.pattern}
+        return {"type": "string", "pattern": cls.pattern.pattern, "maxLength": cls.most_chars}
 
 
 class EventId(Name):
@@ -40,6 +43,7 @@ class EventId(Name):
 
     __slots__ = ()
     pattern = re.compile(r"^[\x20-\x7e]{1,512}$")
+    most_chars = 512
 
 
 class JobId(Name):
@@ -73,7 +77,7 @@ class AttemptNumber(int):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(cls, core_schema.int_schema(ge=0))
+        return core_schema.no_info_after_validator_function(cls, core_schema.int_schema(ge=0, le=MOST_SMALL))
 
 
 class Epoch(AttemptNumber):

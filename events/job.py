@@ -9,6 +9,7 @@ from pydantic import Field
 
 from trainhouse.events.asked import RequestedBy
 from trainhouse.events.base import Event, Model
+from trainhouse.events.bounds import MOST_ITEMS, ComputedS, Count, CutText, LongText, Metric, ShortText, SmallCount, TimestampMs
 from trainhouse.events.gang import NodePlacement
 from trainhouse.events.ids import AttemptNumber, Epoch, EventId, JobId, PoolName
 from trainhouse.events.spec import JobSpec, Limits, is_absent
@@ -107,9 +108,9 @@ class JobAdmitted(Event, type="trainhouse.job.admitted.v1"):
 
     job_id: JobId
     spec: JobSpec
-    spec_sha256: str
+    spec_sha256: ShortText
     submission_id: EventId
-    submitted_at_ms: int
+    submitted_at_ms: TimestampMs
 
 
 class JobRejected(Event, type="trainhouse.job.rejected.v1"):
@@ -117,9 +118,9 @@ class JobRejected(Event, type="trainhouse.job.rejected.v1"):
 
     job_id: JobId | None
     submission_id: EventId
-    reason: str
-    rejected_at_ms: int
-    project: str = ""
+    reason: CutText
+    rejected_at_ms: TimestampMs
+    project: ShortText = ""
 
     def subject(self) -> str:
         return str(self.job_id or self.submission_id)
@@ -128,47 +129,47 @@ class JobRejected(Event, type="trainhouse.job.rejected.v1"):
 class LastCheckpoint(Model):
     """The newest checkpoint that a restart would begin from."""
 
-    commit: int = Field(ge=0)
-    step: int = Field(ge=0)
-    uri: str
-    completed_at_ms: int
+    commit: Count
+    step: Count
+    uri: LongText
+    completed_at_ms: TimestampMs
 
 
 class JobStatus(Event, type="trainhouse.job.status.v1"):
     """The whole current status of a job. Newer has the larger `status_seq`."""
 
     job_id: JobId | None
-    status_seq: int = Field(ge=0)
+    status_seq: Count
     state: JobState
-    reason: str = ""
+    reason: CutText = ""
     submission_id: EventId | None = None
-    name: str = ""
-    project: str = ""
-    purpose: str = Field("", exclude_if=is_absent)
-    team: str = ""
-    user: str = ""
+    name: ShortText = ""
+    project: ShortText = ""
+    purpose: ShortText = Field("", exclude_if=is_absent)
+    team: ShortText = ""
+    user: ShortText = ""
     pool: PoolName | None = None
-    priority: int = 50
-    spec_sha256: str = ""
+    priority: int = Field(50, ge=0, le=100)
+    spec_sha256: ShortText = ""
     attempt: AttemptNumber = AttemptNumber(0)
     epoch: Epoch = Epoch(0)
-    restarts: int = 0
-    world_size: int = 0
-    allocation: tuple[NodePlacement, ...] = ()
-    step: int | None = None
-    total_steps: int | None = None
-    loss: float | None = None
-    learning_rate: float | None = None
-    steps_per_s: float | None = None
-    samples_per_s: float | None = None
-    elapsed_s: float | None = None
-    eta_s: float | None = None
+    restarts: SmallCount = 0
+    world_size: SmallCount = 0
+    allocation: tuple[NodePlacement, ...] = Field((), max_length=MOST_ITEMS)
+    step: Count | None = None
+    total_steps: Count | None = None
+    loss: Metric | None = None
+    learning_rate: Metric | None = None
+    steps_per_s: Metric | None = None
+    samples_per_s: Metric | None = None
+    elapsed_s: ComputedS | None = None
+    eta_s: ComputedS | None = None
     last_checkpoint: LastCheckpoint | None = None
-    submitted_at_ms: int | None = None
-    allocated_at_ms: int | None = None
-    running_at_ms: int | None = None
-    finished_at_ms: int | None = None
-    updated_at_ms: int = 0
+    submitted_at_ms: TimestampMs | None = None
+    allocated_at_ms: TimestampMs | None = None
+    running_at_ms: TimestampMs | None = None
+    finished_at_ms: TimestampMs | None = None
+    updated_at_ms: TimestampMs = 0
 
     def subject(self) -> str:
         return str(self.job_id or self.submission_id)

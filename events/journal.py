@@ -14,7 +14,7 @@ import orjson
 from pydantic import Field
 
 from trainhouse.events.base import Event, event_class
-from trainhouse.events.bounds import read_stored
+from trainhouse.events.bounds import Count, ShortText, SmallCount, read_stored
 from trainhouse.events.codec import decode_parts, encode
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.errors import EventError, InvalidEvent
@@ -34,19 +34,19 @@ class InputRefused(Event, type="trainhouse.input.refused.v1"):
     `job_id` and `refused_type` are what could be read of it, empty where nothing could.
     """
 
-    offset: int = Field(ge=0)
+    offset: Count
     reason: str = Field(max_length=MAX_REASON_CHARS)
-    event_id: str = ""
+    event_id: ShortText = ""
     forged: str = Field("", max_length=256, description="in whose name it came, where its signature was refused")
-    job_id: str = Field("", exclude_if=is_absent)
-    refused_type: str = Field("", exclude_if=is_absent)
+    job_id: ShortText = Field("", exclude_if=is_absent)
+    refused_type: ShortText = Field("", exclude_if=is_absent)
 
 
 class PlacementFrozen(Event, type="trainhouse.placement.frozen.v1"):
     """Scheduling itself failed: nothing new is placed on this partition until other code decides. A person must look."""
 
     reason: str = Field(max_length=MAX_REASON_CHARS)
-    decide_version: int
+    decide_version: SmallCount
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,28 @@ from enum import StrEnum
 from pydantic import Field
 
 from trainhouse.events.base import Event, Model
+from trainhouse.events.bounds import (
+    MOST_DEVICES,
+    MOST_ITEMS,
+    MOST_LABELS,
+    ByteCount,
+    ComputedCount,
+    ComputedMs,
+    ComputedRatio,
+    ComputedS,
+    Count,
+    CpuCount,
+    CutText,
+    DueMs,
+    DurationMs,
+    DurationS,
+    LongText,
+    Port,
+    Reading,
+    ShortText,
+    SmallCount,
+    TimestampMs,
+)
 from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, JobId, NodeId, PoolName
 
 
@@ -15,10 +37,10 @@ class Device(Model):
     """An accelerator or a cpu slot. `memory_bytes` is 0 where it is not known."""
 
     device_id: DeviceId
-    index: int = Field(ge=0)
-    type: str
-    memory_bytes: int = Field(0, ge=0)
-    nvlink_peers: tuple[DeviceId, ...] = ()
+    index: SmallCount
+    type: ShortText
+    memory_bytes: ByteCount = 0
+    nvlink_peers: tuple[DeviceId, ...] = Field((), max_length=MOST_DEVICES)
     ecc_enabled: bool | None = None
 
 
@@ -33,17 +55,17 @@ class AttemptRef(Model):
 class IsolationLayer(Model):
     """One layer that confines jobs on a node: whether it is there, and why not, or what of it lacks."""
 
-    name: str
+    name: ShortText
     on: bool
-    reason: str = ""
+    reason: CutText = ""
 
 
 class NodeIsolation(Model):
     """How a node confines jobs. `complete`: none sees or touches what is not its own; else `reason`. `mode`: required, preferred, none."""
 
-    mode: str
+    mode: ShortText
     complete: bool
-    reason: str = ""
+    reason: CutText = ""
     layers: tuple[IsolationLayer, ...] = Field((), max_length=32)
 
 
@@ -51,16 +73,16 @@ class NodeRegistered(Event, type="trainhouse.node.registered.v1"):
     """An agent is up: this is its node, and what still runs there. `incarnation` names this start of the agent."""
 
     node_id: NodeId
-    boot_id: str
-    incarnation: str
+    boot_id: ShortText
+    incarnation: ShortText
     pool: PoolName
-    address: str
-    devices: tuple[Device, ...] = Field(max_length=1024)
-    rendezvous_ports: tuple[int, ...]
-    cpus: float = 0
-    memory_bytes: int = 0
-    labels: dict[str, str] = Field(default_factory=dict)
-    running: tuple[AttemptRef, ...] = ()
+    address: ShortText
+    devices: tuple[Device, ...] = Field(max_length=MOST_DEVICES)
+    rendezvous_ports: tuple[Port, ...] = Field(max_length=MOST_ITEMS)
+    cpus: CpuCount = 0
+    memory_bytes: ByteCount = 0
+    labels: dict[ShortText, LongText] = Field(default_factory=dict, max_length=MOST_LABELS)
+    running: tuple[AttemptRef, ...] = Field((), max_length=MOST_ITEMS)
     public_key: str = Field("", max_length=64, description="Ed25519, in base64: what this node signs its reports with")
     isolation: NodeIsolation | None = Field(None, description="None: its agent does not say")
 
@@ -87,14 +109,14 @@ class RankActivity(StrEnum):
 class RankLife(Model):
     """What a rank's session tells of its life, in its reports and so in its node's heartbeats (see there); None where there is none."""
 
-    pulse_at_ms: int | None = None
+    pulse_at_ms: TimestampMs | None = None
     activity: RankActivity | None = None
-    activity_since_ms: int | None = None
-    activity_limit_s: float | None = None
-    step_time_p99_ms: float | None = None
-    longest_step_ms: float | None = None
-    work_time_ms: float | None = None
-    fastest_work_time_ms: float | None = None
+    activity_since_ms: TimestampMs | None = None
+    activity_limit_s: DurationS | None = None
+    step_time_p99_ms: DurationMs | None = None
+    longest_step_ms: DurationMs | None = None
+    work_time_ms: DurationMs | None = None
+    fastest_work_time_ms: DurationMs | None = None
 
 
 class RankHeartbeat(RankLife):
@@ -104,15 +126,15 @@ class RankHeartbeat(RankLife):
     of this rank takes without waiting for other ranks, `fastest_work_time_ms` the same of the fastest rank of the gang.
     """
 
-    rank: int = Field(ge=0)
+    rank: SmallCount
     device_id: DeviceId
-    pid: int | None
+    pid: SmallCount | None
     state: RankState
-    step: int | None = None
-    step_at_ms: int | None = None
-    step_time_ms: float | None = None
-    data_wait_s: float = 0.0
-    save_stall_s: float = 0.0
+    step: Count | None = None
+    step_at_ms: TimestampMs | None = None
+    step_time_ms: ComputedMs | None = None
+    data_wait_s: DurationS = 0.0
+    save_stall_s: DurationS = 0.0
 
 
 class AttemptHeartbeat(Model):
@@ -121,21 +143,21 @@ class AttemptHeartbeat(Model):
     job_id: JobId
     attempt: AttemptNumber
     epoch: Epoch
-    ranks: tuple[RankHeartbeat, ...]
+    ranks: tuple[RankHeartbeat, ...] = Field(max_length=MOST_ITEMS)
 
 
 class DeviceHealth(Model):
     """What the driver says of one device; a field is None where it says nothing."""
 
     device_id: DeviceId
-    utilization_pct: float | None = None
-    memory_used_bytes: int | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    sm_clock_mhz: float | None = None
-    max_sm_clock_mhz: float | None = None
-    ecc_corrected: int | None = None
-    ecc_uncorrected: int | None = None
+    utilization_pct: Reading | None = None
+    memory_used_bytes: ComputedCount | None = None
+    temperature_c: Reading | None = None
+    power_w: Reading | None = None
+    sm_clock_mhz: Reading | None = None
+    max_sm_clock_mhz: Reading | None = None
+    ecc_corrected: ComputedCount | None = None
+    ecc_uncorrected: ComputedCount | None = None
     throttled: bool | None = None
 
 
@@ -143,15 +165,15 @@ class NodeHeartbeat(Event, type="trainhouse.node.heartbeat.v1"):
     """A node is alive, with each rank's progress and each device's health. `sequence` counts within an incarnation."""
 
     node_id: NodeId
-    boot_id: str
-    incarnation: str
+    boot_id: ShortText
+    incarnation: ShortText
     pool: PoolName
-    sequence: int = Field(ge=0)
-    at_ms: int
-    interval_s: float
-    attempts: tuple[AttemptHeartbeat, ...] = ()
-    devices: tuple[DeviceHealth, ...] = ()
-    spool_lag_bytes: int = 0
+    sequence: Count
+    at_ms: TimestampMs
+    interval_s: DurationS
+    attempts: tuple[AttemptHeartbeat, ...] = Field((), max_length=MOST_ITEMS)
+    devices: tuple[DeviceHealth, ...] = Field((), max_length=MOST_DEVICES)
+    spool_lag_bytes: ByteCount = 0
 
 
 class NodeSuspected(Event, type="trainhouse.node.suspected.v1"):
@@ -161,13 +183,13 @@ class NodeSuspected(Event, type="trainhouse.node.suspected.v1"):
     """
 
     node_id: NodeId
-    boot_id: str
+    boot_id: ShortText
     pool: PoolName
-    silent_s: float
-    suspicion: float
-    at_ms: int
-    incarnation: str = ""
-    sequence: int | None = None
+    silent_s: ComputedS
+    suspicion: ComputedRatio
+    at_ms: TimestampMs
+    incarnation: ShortText = ""
+    sequence: Count | None = None
 
 
 class NodeLost(Event, type="trainhouse.node.lost.v1"):
@@ -177,13 +199,13 @@ class NodeLost(Event, type="trainhouse.node.lost.v1"):
     """
 
     node_id: NodeId
-    boot_id: str
-    incarnation: str
+    boot_id: ShortText
+    incarnation: ShortText
     pool: PoolName
-    silent_s: float
-    evidence: str
-    at_ms: int
-    sequence: int | None = None
+    silent_s: ComputedS
+    evidence: CutText
+    at_ms: TimestampMs
+    sequence: Count | None = None
 
 
 class NodeNoticed(Event, type="trainhouse.node.noticed.v1"):
@@ -193,24 +215,26 @@ class NodeNoticed(Event, type="trainhouse.node.noticed.v1"):
     """
 
     node_id: NodeId
-    boot_id: str
-    incarnation: str
+    boot_id: ShortText
+    incarnation: ShortText
     pool: PoolName
     source: str = Field(max_length=64, description="file, signal, sigterm, or the name of a cloud's metadata service")
     reason: str = Field("", max_length=1024)
-    deadline_ms: int
-    at_ms: int
+    deadline_ms: DueMs
+    at_ms: TimestampMs
 
 
 class NodeProbeAsked(Event, type="trainhouse.node.probe-asked.v1"):
     """A node in quarantine, or with closed devices, is asked for a self test. `probe` counts those of one closing, 1 being the first."""
 
     node_id: NodeId
-    boot_id: str
+    boot_id: ShortText
     pool: PoolName
-    probe: int = Field(ge=1)
-    at_ms: int
-    devices: tuple[DeviceId, ...] = Field((), description="try these alone, the node is in use; none: the whole node")
+    probe: SmallCount = Field(ge=1)
+    at_ms: TimestampMs
+    devices: tuple[DeviceId, ...] = Field(
+        (), max_length=MOST_DEVICES, description="try these alone, the node is in use; none: the whole node"
+    )
 
 
 class ProbeCheck(Model):
@@ -225,12 +249,12 @@ class NodeProbed(Event, type="trainhouse.node.probed.v1"):
     """What a node's self test found."""
 
     node_id: NodeId
-    boot_id: str
+    boot_id: ShortText
     pool: PoolName
-    probe: int = Field(ge=1)
+    probe: SmallCount = Field(ge=1)
     passed: bool
     checks: tuple[ProbeCheck, ...] = Field((), max_length=64)
-    at_ms: int
+    at_ms: TimestampMs
 
 
 class NodeKeyed(Event, type="trainhouse.node.keyed.v1"):
@@ -239,9 +263,9 @@ class NodeKeyed(Event, type="trainhouse.node.keyed.v1"):
     node_id: NodeId
     pool: PoolName
     public_key: str = Field("", max_length=64)
-    user: str = ""
-    reason: str = ""
-    at_ms: int
+    user: ShortText = ""
+    reason: CutText = ""
+    at_ms: TimestampMs
 
     def subject(self) -> str:
         return str(self.node_id)
@@ -253,7 +277,7 @@ class SignatureRefused(Event, type="trainhouse.signature.refused.v1"):
     node_id: NodeId | None = None
     claimed: str = Field(max_length=256, description="in whose name")
     reason: str = Field(max_length=2048)
-    topic: str
-    partition: int
-    offset: int
-    at_ms: int
+    topic: ShortText
+    partition: SmallCount
+    offset: Count
+    at_ms: TimestampMs

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from trainhouse.events.base import Event
+from trainhouse.events.bounds import ByteCount, Count, Int32, SmallCount, SpanMs, TimestampMs
 
 
 class Outcome(StrEnum):
@@ -26,9 +27,9 @@ class NodeAccess(Event, type="trainhouse.access.node.v1"):
     could be believed. An ENDED one has the `access_id` of its GRANTED one.
     """
 
-    at_ms: int
-    since_ms: int
-    count: int = Field(1, ge=1)
+    at_ms: TimestampMs
+    since_ms: TimestampMs
+    count: Count = Field(1, ge=1)
     outcome: Outcome
     access: str = Field(max_length=32)
     action: str = Field(max_length=256, description="as ExecuteCommand, or secrets grant")
@@ -36,17 +37,17 @@ class NodeAccess(Event, type="trainhouse.access.node.v1"):
     node_id: str = Field("", max_length=256)
     job_id: str = Field("", max_length=512)
     project: str = Field("", max_length=128)
-    attempt: int | None = Field(None, ge=0)
-    ranks: tuple[int, ...] = Field((), max_length=1024)
+    attempt: SmallCount | None = None
+    ranks: tuple[SmallCount, ...] = Field((), max_length=1024)
     sub: str = Field("", max_length=128)
     address: str = Field("", max_length=64, description="the host from which it was asked, as the request says")
     reason: str = Field("", max_length=1024, description="what the name rests on, or why it was refused")
     access_id: str = Field("", max_length=64)
     text: str = Field("", max_length=65_536, description="the command, or names of secrets; values are masked")
     text_sha256: str = Field("", max_length=64, description="of the whole text, where it was cut")
-    exit_code: int | None = None
-    size_bytes: int = Field(0, ge=0)
-    took_ms: int | None = Field(None, ge=0)
+    exit_code: Int32 | None = None
+    size_bytes: ByteCount = 0
+    took_ms: SpanMs | None = None
 
     def subject(self) -> str:
         return self.node_id or "unknown"

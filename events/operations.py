@@ -7,6 +7,7 @@ from pydantic import Field
 
 from trainhouse.events.asked import RequestedBy
 from trainhouse.events.base import Event
+from trainhouse.events.bounds import MOST_ITEMS, Count, InputText, Int32, ShortText, SmallCount, TimestampMs
 from trainhouse.events.ids import AttemptNumber, JobId, NodeId
 
 
@@ -16,7 +17,7 @@ class Operation(Event):
     request_id: str = Field(min_length=1, max_length=128)
     node_id: NodeId
     job_id: JobId
-    expires_at_ms: int
+    expires_at_ms: TimestampMs
     requested_by: RequestedBy | None = None
     host: str = Field("", max_length=64, description="from where, as who asks says")
 
@@ -28,20 +29,20 @@ class DumpStacks(Operation, type="trainhouse.operation.dump-stacks.v1"):
 class ExecuteCommand(Operation, type="trainhouse.operation.execute-command.v1"):
     """Asks to run a command beside one rank: its folder, environment and user."""
 
-    rank: int = Field(ge=0)
-    command: tuple[str, ...] = Field(min_length=1)
+    rank: SmallCount
+    command: tuple[InputText, ...] = Field(min_length=1, max_length=MOST_ITEMS)
     timeout_s: float = Field(60.0, gt=0, le=3600)
 
 
 class OperationReplied(Event, type="trainhouse.operation.replied.v1"):
     """A part of the answer for one rank."""
 
-    request_id: str
+    request_id: ShortText
     node_id: NodeId
     job_id: JobId
     attempt: AttemptNumber | None
-    rank: int
-    part: int = Field(ge=0)
-    text: str
-    exit_code: int | None = None
+    rank: Int32
+    part: Count
+    text: InputText
+    exit_code: Int32 | None = None
     done: bool = False

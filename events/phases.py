@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trainhouse.events.base import Model
+from trainhouse.events.bounds import MOST_ITEMS, Count, CutText, DueMs, DurationS, Metric, Port, ShortText, SmallCount, TimestampMs
 from trainhouse.events.evidence import AttemptEvidence
 from trainhouse.events.gang import NodePlacement
 from trainhouse.events.ids import AttemptNumber, Epoch, NodeId
@@ -48,14 +49,14 @@ class StopCause(Model):
     """The kind, and the reason for a person."""
 
     kind: StopKind
-    reason: str
+    reason: CutText
 
 
 class Pending(Model):
     """Waits for its gang's devices, not before `not_before_ms`."""
 
     kind: Literal["pending"] = "pending"
-    not_before_ms: int = 0
+    not_before_ms: DueMs = 0
 
 
 class Scheduled(Model):
@@ -69,7 +70,7 @@ class Initializing(Model):
     """Every rank has a process; no progress yet. `session`: rank 0 has opened one, which will report progress."""
 
     kind: Literal["initializing"] = "initializing"
-    since_ms: int
+    since_ms: DueMs
     session: bool = Field(False, exclude_if=operator.not_)
 
 
@@ -77,14 +78,14 @@ class Running(Model):
     """Trains."""
 
     kind: Literal["running"] = "running"
-    since_ms: int
+    since_ms: DueMs
 
 
 class Checkpointing(Model):
     """Saves before its gang is released, until `deadline_ms` at the latest; `cause` is what the release is for."""
 
     kind: Literal["checkpointing"] = "checkpointing"
-    deadline_ms: int
+    deadline_ms: DueMs
     cause: StopCause
 
 
@@ -94,9 +95,9 @@ class Stopping(Model):
     kind: Literal["stopping"] = "stopping"
     shown: JobState
     cause: StopCause
-    grace_s: float
-    remind_at_ms: int
-    since_ms: int | None = None
+    grace_s: DurationS
+    remind_at_ms: DueMs
+    since_ms: DueMs | None = None
 
 
 class UnderReview(Model):
@@ -147,7 +148,7 @@ class EndedPart(Model):
 
     node_id: NodeId
     how: PartEnd
-    at_ms: int
+    at_ms: TimestampMs
 
 
 class Allotment(Model):
@@ -155,28 +156,28 @@ class Allotment(Model):
 
     attempt: AttemptNumber
     epoch: Epoch
-    placements: tuple[NodePlacement, ...]
-    master_address: str
-    master_port: int
-    allocated_at_ms: int
-    started: tuple[NodeId, ...] = ()
-    ended: tuple[EndedPart, ...] = ()
-    clean_ranks: tuple[int, ...] = ()
+    placements: tuple[NodePlacement, ...] = Field(max_length=MOST_ITEMS)
+    master_address: ShortText
+    master_port: Port
+    allocated_at_ms: TimestampMs
+    started: tuple[NodeId, ...] = Field((), max_length=MOST_ITEMS)
+    ended: tuple[EndedPart, ...] = Field((), max_length=MOST_ITEMS)
+    clean_ranks: tuple[SmallCount, ...] = Field((), max_length=MOST_ITEMS)
     evidence: AttemptEvidence = AttemptEvidence()
-    restore_at_most: int | None = None
+    restore_at_most: Count | None = None
 
 
 class Progress(Model):
     """The newest that an attempt told of its training. `saved_alone`: a rank that is left when others die can save for all of them."""
 
     epoch: Epoch
-    at_ms: int
-    step: int
-    total_steps: int | None = None
-    loss: float | None = None
-    learning_rate: float | None = None
-    steps_per_s: float | None = None
-    samples_per_s: float | None = None
+    at_ms: TimestampMs
+    step: Count
+    total_steps: Count | None = None
+    loss: Metric | None = None
+    learning_rate: Metric | None = None
+    steps_per_s: Metric | None = None
+    samples_per_s: Metric | None = None
     saved_alone: bool | None = None
 
 
@@ -187,12 +188,12 @@ class Tally(Model):
     `rollbacks` the times that it went back because its loss diverged.
     """
 
-    failures: int = 0
-    losses: int = 0
-    streak: int = 0
-    ran_ms: int = 0
-    hangs: int = 0
-    rollbacks: int = 0
+    failures: SmallCount = 0
+    losses: SmallCount = 0
+    streak: SmallCount = 0
+    ran_ms: Count = 0
+    hangs: SmallCount = 0
+    rollbacks: SmallCount = 0
 
     @property
     def restarts(self) -> int:

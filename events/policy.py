@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from trainhouse.events.base import Model
+from trainhouse.events.bounds import MOST_ITEMS
 from trainhouse.events.failure_policy import Failures
 from trainhouse.events.spec import Label
 
@@ -19,7 +20,7 @@ MAX_TEAMS = 10_000
 MAX_DEPTH = 16
 """Levels of teams, one below the other."""
 
-Devices = dict[Label, Annotated[int, Field(ge=0, le=10_000_000)]]
+Devices = Annotated[dict[Label, Annotated[int, Field(ge=0, le=10_000_000)]], Field(max_length=MOST_ITEMS)]
 """Numbers of devices by type; "any" speaks of all types together."""
 
 
@@ -187,7 +188,7 @@ class Price(Model):
 class Prices(Model):
     """What device time costs, by device type; "any" speaks of every type that is not named. For the view `cost`: decides nothing."""
 
-    currency: str = Field("USD", pattern="^[A-Z]{3}$", description="ISO 4217")
+    currency: str = Field("USD", max_length=3, pattern="^[A-Z]{3}$", description="ISO 4217")
     devices: dict[Label, Price] = Field(min_length=1, max_length=1000)
 
 

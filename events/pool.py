@@ -10,6 +10,7 @@ from pydantic import Field
 
 from trainhouse.events.asked import RequestedBy
 from trainhouse.events.base import Event, Model
+from trainhouse.events.bounds import MOST_DEVICES, MOST_ITEMS, CutText, DueMs, ShortText, SmallCount, TimestampMs
 from trainhouse.events.ids import DeviceId, EventId, JobId, NodeId, PoolName
 from trainhouse.events.policy import SchedulingPolicy
 
@@ -83,11 +84,11 @@ class PolicyApplied(Event, type="trainhouse.policy.applied.v1"):
 
     pool: PoolName
     policy: SchedulingPolicy
-    text: str = ""
-    version: int = Field(ge=1)
-    user: str = "unknown"
-    reason: str = ""
-    applied_at_ms: int
+    text: str = Field("", max_length=MAX_TEXT_CHARS)
+    version: SmallCount = Field(ge=1)
+    user: ShortText = "unknown"
+    reason: CutText = ""
+    applied_at_ms: TimestampMs
 
 
 class ChangeRefused(Event, type="trainhouse.change.refused.v1"):
@@ -95,9 +96,9 @@ class ChangeRefused(Event, type="trainhouse.change.refused.v1"):
 
     pool: PoolName
     event_id: EventId
-    reason: str
-    user: str = "unknown"
-    refused_at_ms: int
+    reason: CutText
+    user: ShortText = "unknown"
+    refused_at_ms: TimestampMs
 
 
 class Restriction(StrEnum):
@@ -115,19 +116,19 @@ class NodeRestricted(Event, type="trainhouse.decision.node-restricted.v1"):
     node_id: NodeId
     pool: PoolName
     restriction: Restriction
-    reason: str = ""
-    by: str = "unknown"
-    at_ms: int
-    deadline_ms: int | None = None
+    reason: CutText = ""
+    by: ShortText = "unknown"
+    at_ms: TimestampMs
+    deadline_ms: DueMs | None = None
 
 
 class StartReserved(Event, type="trainhouse.decision.start-reserved.v1"):
     """A waiting job holds a start time on these nodes: backfill leaves both alone. It replaces the one that was held."""
 
     job_id: JobId
-    start_ms: int
-    node_ids: tuple[NodeId, ...]
-    made_at_ms: int
+    start_ms: DueMs
+    node_ids: tuple[NodeId, ...] = Field(max_length=MOST_ITEMS)
+    made_at_ms: TimestampMs
 
 
 class StartUnreserved(Event, type="trainhouse.decision.start-unreserved.v1"):
@@ -140,7 +141,7 @@ class ClaimedPart(Model):
     """Devices of one node that a job waits for. `device_share`: thousandths of the one device."""
 
     node_id: NodeId
-    devices: tuple[DeviceId, ...] = Field(min_length=1)
+    devices: tuple[DeviceId, ...] = Field(min_length=1, max_length=MOST_DEVICES)
     device_share: int = Field(1000, ge=1, le=1000)
 
 
@@ -148,9 +149,9 @@ class DevicesClaimed(Event, type="trainhouse.decision.devices-claimed.v1"):
     """A job starts on these devices when all are free; `victims` were asked to leave them. Nobody else gets them."""
 
     job_id: JobId
-    parts: tuple[ClaimedPart, ...] = Field(min_length=1)
-    victims: tuple[JobId, ...]
-    made_at_ms: int
+    parts: tuple[ClaimedPart, ...] = Field(min_length=1, max_length=MOST_ITEMS)
+    victims: tuple[JobId, ...] = Field(max_length=MOST_ITEMS)
+    made_at_ms: TimestampMs
 
 
 class ClaimDropped(Event, type="trainhouse.decision.claim-dropped.v1"):

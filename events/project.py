@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import Field, field_validator
 
 from trainhouse.events.base import Event, Model
-from trainhouse.events.bounds import MOST_COUNT
+from trainhouse.events.bounds import MOST_COUNT, CutText, ShortText, SmallCount, TimestampMs
 from trainhouse.events.spec import Label, is_absent
 
 EVERY_OTHER: Final = "*"
@@ -41,7 +41,7 @@ class Purpose(Model):
 
     description: str = Field("", max_length=1024)
     approved_by: str = Field("", max_length=128)
-    approved_at_ms: int | None = None
+    approved_at_ms: TimestampMs | None = None
 
 
 class ProjectLimits(Model):
@@ -105,11 +105,11 @@ class ProjectApplied(Event, type="trainhouse.project.applied.v1"):
     """A project is so from here on. `version` counts its changes, 1 being the first."""
 
     project: Project
-    version: int = Field(ge=1)
-    text: str = ""
-    user: str = "unknown"
-    reason: str = ""
-    applied_at_ms: int
+    version: SmallCount = Field(ge=1)
+    text: str = Field("", max_length=MAX_TEXT_CHARS)
+    user: ShortText = "unknown"
+    reason: CutText = ""
+    applied_at_ms: TimestampMs
     admission_partitions: int = Field(1, ge=1, le=1024)
 
     def subject(self) -> str:
@@ -123,9 +123,9 @@ class ProjectLimited(Event, type="trainhouse.project.limited.v1"):
     """
 
     project: Label
-    version: int = Field(ge=1)
-    running: int | None = Field(None, ge=1)
-    queued: int | None = Field(None, ge=1)
+    version: SmallCount = Field(ge=1)
+    running: SmallCount | None = Field(None, ge=1)
+    queued: SmallCount | None = Field(None, ge=1)
 
     def subject(self) -> str:
         return self.project

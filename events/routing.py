@@ -7,6 +7,7 @@ Never: leaves the journal, but for replay and projections.
 from pydantic import Field
 
 from trainhouse.events.base import Event
+from trainhouse.events.bounds import LongText, ShortText, SmallCount
 from trainhouse.events.ids import EventId, JobId, PoolName
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, ReviewJob
 from trainhouse.events.pool import CordonNode, DrainNode, ForgetNodeKey, PolicyChanged, QuarantineNode, UncordonNode
@@ -20,15 +21,15 @@ PoolRequest = PolicyChanged | CordonNode | UncordonNode | DrainNode | Quarantine
 class EventSeen(Event, type="trainhouse.directory.event-seen.v1"):
     """An event was handled; `digest` (of its source and id) recognises a repeat."""
 
-    digest: str = Field(pattern=r"^[0-9a-f]{16}$")
+    digest: str = Field(max_length=16, pattern=r"^[0-9a-f]{16}$")
 
 
 class JobDirected(Event, type="trainhouse.directory.job-directed.v1"):
     """A job exists, for ever in this pool. `fingerprint` recognises its spec again and names the fields that differ."""
 
     pool: PoolName
-    partition: int
-    fingerprint: str
+    partition: SmallCount
+    fingerprint: LongText
     admission: JobAdmitted
 
 
@@ -42,14 +43,14 @@ class LimitsForwarded(Event, type="trainhouse.directory.limits-forwarded.v1"):
     """How many jobs of a project may run and wait goes to every scheduler: to the partitions of control from 0 on."""
 
     limited: ProjectLimited
-    control_partitions: int = Field(ge=1)
+    control_partitions: SmallCount = Field(ge=1)
 
 
 class RequestForwarded(Event, type="trainhouse.directory.request-forwarded.v1"):
     """A request (exactly one of these) goes to the partition of its job's pool, or of the pool that it names."""
 
     event_id: EventId
-    partition: int
+    partition: SmallCount
     cancel: CancelJob | None = None
     change: ChangeJob | None = None
     policy: PolicyChanged | None = None
@@ -64,10 +65,10 @@ class RequestForwarded(Event, type="trainhouse.directory.request-forwarded.v1"):
 class RequestHeld(Event, type="trainhouse.directory.request-held.v1"):
     """A cancellation or change (one of both) waits for the submission that it overtook."""
 
-    digest: str
+    digest: ShortText
     event_id: EventId
     job_id: JobId
-    project: str | None = None
+    project: ShortText | None = None
     cancel: CancelJob | None = None
     change: ChangeJob | None = None
 
@@ -75,4 +76,4 @@ class RequestHeld(Event, type="trainhouse.directory.request-held.v1"):
 class RequestUnheld(Event, type="trainhouse.directory.request-unheld.v1"):
     """A request that was held is held no more: it was forwarded, or refused."""
 
-    digest: str
+    digest: ShortText

@@ -20,7 +20,7 @@ class SecretDeclared(Event, type="trainhouse.secret.declared.v1", public_input=T
     project: Label
     name: Variable
     grants: tuple[Label, ...] = Field((), max_length=1024)
-    kind: Annotated[str, Field(pattern=r"^[a-z]{1,32}$")] = "kept"
+    kind: Annotated[str, Field(max_length=32, pattern=r"^[a-z]{1,32}$")] = "kept"
 
 
 class SecretRemoved(Event, type="trainhouse.secret.removed.v1", public_input=True):

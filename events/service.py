@@ -6,6 +6,7 @@ Holds: measured from outside, by who uses the part; a span without questions has
 from pydantic import Field
 
 from trainhouse.events.base import Event
+from trainhouse.events.bounds import Count, DurationS, TimestampMs
 
 
 class ServiceMeasured(Event, type="trainhouse.service.measured.v1"):
@@ -13,15 +14,15 @@ class ServiceMeasured(Event, type="trainhouse.service.measured.v1"):
 
     service: str = Field(min_length=1, max_length=64)
     source: str = Field(min_length=1, max_length=128, description="who asked")
-    since_ms: int
-    at_ms: int
-    total: int = Field(ge=1)
-    good: int = Field(ge=0)
-    failed: int = Field(0, ge=0)
-    limit_s: float = Field(gt=0)
-    p50_s: float | None = Field(None, ge=0)
-    p99_s: float | None = Field(None, ge=0)
-    max_s: float | None = Field(None, ge=0)
+    since_ms: TimestampMs
+    at_ms: TimestampMs
+    total: Count = Field(ge=1)
+    good: Count
+    failed: Count = 0
+    limit_s: DurationS = Field(gt=0)
+    p50_s: DurationS | None = Field(None, ge=0)
+    p99_s: DurationS | None = Field(None, ge=0)
+    max_s: DurationS | None = Field(None, ge=0)
 
     def subject(self) -> str:
         return self.service

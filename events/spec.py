@@ -11,17 +11,17 @@ import orjson
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from trainhouse.events.base import Model
-from trainhouse.events.bounds import MOST_BYTES, MOST_COUNT, MOST_DURATION_S
+from trainhouse.events.bounds import MOST_BYTES, MOST_CHARS, MOST_COUNT, MOST_DURATION_S, InputText, Int64, Metric
 from trainhouse.events.ids import PoolName
 from trainhouse.events.secretnames import PATTERN as SECRET_PATTERN
 from trainhouse.events.secretnames import variable_of
 
 Label = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$")]
-Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-SecretReference = Annotated[str, StringConstraints(pattern=SECRET_PATTERN)]
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Variable = Annotated[str, StringConstraints(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+SecretReference = Annotated[str, StringConstraints(max_length=257, pattern=SECRET_PATTERN)]
+Sha256 = Annotated[str, StringConstraints(max_length=64, pattern=r"^[0-9a-f]{64}$")]
 FORMER_MAX_INTERVAL_S: Final = 1800.0  # the default until it became 600 s; recorded specs have it in words
-Scalar = bool | int | float | str | None
+Scalar = bool | Int64 | Metric | InputText | None
 
 
 def is_no(value: object) -> bool:
@@ -53,7 +53,7 @@ class Role(Model):
     name: Label
     ranks: int = Field(ge=1, le=65536)
     resources: Resources | None = None
-    command: tuple[str, ...] | None = Field(None, min_length=1, max_length=1024)
+    command: tuple[InputText, ...] | None = Field(None, min_length=1, max_length=1024)
 
 
 class Gang(Model):
@@ -97,7 +97,7 @@ class Gang(Model):
 class Placement(Model):
     """On which nodes a job may be: those with all of `node_labels`; with `spot` false none that may be taken away at any time."""
 
-    node_labels: dict[Label, str] = Field(default_factory=dict, max_length=64)
+    node_labels: dict[Label, InputText] = Field(default_factory=dict, max_length=64)
     spot: bool = True
 
 
@@ -108,19 +108,19 @@ class Runtime(Model):
     An argument may hold `{name}` of a hyperparameter.
     """
 
-    command: tuple[str, ...] = Field(min_length=1, max_length=1024)
-    interpreter: str | None = None
-    image_digest: str | None = Field(None, pattern=r"^.+@sha256:[0-9a-f]{64}$|^sha256:[0-9a-f]{64}$")
+    command: tuple[InputText, ...] = Field(min_length=1, max_length=1024)
+    interpreter: InputText | None = None
+    image_digest: str | None = Field(None, max_length=MOST_CHARS, pattern=r"^.+@sha256:[0-9a-f]{64}$|^sha256:[0-9a-f]{64}$")
 
 
 class CodeArchive(Model):
     """The packed working folder, named by its content, and where it came from."""
 
-    uri: str
+    uri: InputText
     sha256: Sha256
     size_bytes: int = Field(0, ge=0, le=MOST_BYTES)
-    git_commit: str | None = None
-    git_diff_uri: str | None = None
+    git_commit: InputText | None = None
+    git_diff_uri: InputText | None = None
     git_dirty: bool = False
 
 
@@ -203,7 +203,7 @@ class JobSpec(Model):
     placement: Placement = Placement()
     runtime: Runtime
     code: CodeArchive | None = None
-    env: dict[Variable, str] = Field(default_factory=dict, max_length=512)
+    env: dict[Variable, InputText] = Field(default_factory=dict, max_length=512)
     env_allow: tuple[Variable, ...] = Field((), max_length=512)
     secrets: tuple[SecretReference, ...] = Field((), max_length=64)
     hyperparameters: dict[Label, Scalar] = Field(default_factory=dict, max_length=512)
@@ -213,7 +213,7 @@ class JobSpec(Model):
     resume_from: str | None = Field(None, max_length=256)
     limits: Limits = Limits()
     divergence: Divergence = Divergence()
-    labels: dict[Label, str] = Field(default_factory=dict, max_length=64)
+    labels: dict[Label, InputText] = Field(default_factory=dict, max_length=64)
 
     @field_validator("gang", mode="before")
     @classmethod

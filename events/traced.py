@@ -7,6 +7,7 @@ same ids. Never: read by the control plane.
 from pydantic import Field
 
 from trainhouse.events.base import Event
+from trainhouse.events.bounds import MOST_ITEMS, MOST_LISTED, Count, DueMs, ShortText, SmallCount
 from trainhouse.events.ids import JobId
 
 
@@ -19,25 +20,25 @@ class JobTraced(Event, type="trainhouse.job.traced.v1"):
     """
 
     job_id: JobId
-    submission_id: str
-    trace_id: str = Field(pattern="^[0-9a-f]{32}$")
-    parent_id: str = Field("", pattern="^([0-9a-f]{16})?$")
+    submission_id: ShortText
+    trace_id: str = Field(max_length=32, pattern="^[0-9a-f]{32}$")
+    parent_id: str = Field("", max_length=16, pattern="^([0-9a-f]{16})?$")
     sampled: bool = True
-    name: str = ""
-    project: str = ""
-    user: str = ""
-    pool: str = ""
-    submitted_ms: int
-    waits_since_ms: int
-    attempt: int = 0
-    epoch: int = 0
-    nodes: tuple[str, ...] = ()
-    begun_ms: int = 0
-    allocated_ms: int = 0
-    published_ms: int = 0
-    restored_step: int | None = None
-    running_ms: int | None = None
-    started_ms: dict[str, int] = Field(default_factory=dict)
-    told: tuple[str, ...] = ()
+    name: ShortText = ""
+    project: ShortText = ""
+    user: ShortText = ""
+    pool: ShortText = ""
+    submitted_ms: DueMs
+    waits_since_ms: DueMs
+    attempt: SmallCount = 0
+    epoch: SmallCount = 0
+    nodes: tuple[ShortText, ...] = Field((), max_length=MOST_ITEMS)
+    begun_ms: DueMs = 0
+    allocated_ms: DueMs = 0
+    published_ms: DueMs = 0
+    restored_step: Count | None = None
+    running_ms: DueMs | None = None
+    started_ms: dict[ShortText, DueMs] = Field(default_factory=dict, max_length=MOST_ITEMS)
+    told: tuple[ShortText, ...] = Field((), max_length=MOST_LISTED)
     running: bool = False
-    finished_ms: int | None = None
+    finished_ms: DueMs | None = None

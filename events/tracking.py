@@ -12,6 +12,7 @@ from typing import Annotated, Final
 from pydantic import Field, StringConstraints
 
 from trainhouse.events.base import Event, Model
+from trainhouse.events.bounds import ByteCount, InputText, LongText, SmallCount, TimestampMs
 from trainhouse.events.ids import AttemptNumber, Epoch, JobId, NodeId
 from trainhouse.events.job import JobState
 from trainhouse.events.spec import Label, Sha256
@@ -22,7 +23,7 @@ MAX_NAMED: Final = 1000
 Key = Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=r"^[^\x00-\x1f]+$")]
 Text = Annotated[str, StringConstraints(max_length=20_000)]
 ExperimentName = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f]+$")]
-ExperimentId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,18}$")]
+ExperimentId = Annotated[str, StringConstraints(max_length=18, pattern=r"^[0-9]{1,18}$")]
 
 
 def experiment_id_of(name: str) -> str:
@@ -50,7 +51,7 @@ class ExperimentChanged(Event, type="trainhouse.tracking.experiment-changed.v1")
     deleted: bool | None = None
     tags: dict[Key, Text] = Field({}, max_length=MAX_NAMED)
     deleted_tags: tuple[Key, ...] = Field((), max_length=MAX_NAMED)
-    at_ms: int
+    at_ms: TimestampMs
 
     def subject(self) -> str:
         return str(self.experiment_id)
@@ -67,7 +68,7 @@ class TrackedRunBegun(Event, type="trainhouse.tracking.run-begun.v1"):
     user: str = Field("", max_length=256)
     client: Label = "mlflow"
     state: JobState = JobState.RUNNING
-    started_at_ms: int
+    started_at_ms: TimestampMs
 
 
 class TrackedRunChanged(Event, type="trainhouse.tracking.run-changed.v1"):
@@ -75,10 +76,10 @@ class TrackedRunChanged(Event, type="trainhouse.tracking.run-changed.v1"):
 
     job_id: JobId
     state: JobState | None = None
-    ended_at_ms: int | None = None
+    ended_at_ms: TimestampMs | None = None
     name: str | None = Field(None, max_length=500)
     deleted: bool | None = None
-    at_ms: int
+    at_ms: TimestampMs
 
 
 class ParametersLogged(Event, type="trainhouse.tracking.parameters-logged.v1"):
@@ -86,7 +87,7 @@ class ParametersLogged(Event, type="trainhouse.tracking.parameters-logged.v1"):
 
     job_id: JobId
     parameters: dict[Key, Text] = Field(max_length=MAX_NAMED)
-    at_ms: int
+    at_ms: TimestampMs
 
 
 class TagsChanged(Event, type="trainhouse.tracking.tags-changed.v1"):
@@ -95,7 +96,7 @@ class TagsChanged(Event, type="trainhouse.tracking.tags-changed.v1"):
     job_id: JobId
     tags: dict[Key, Text] = Field({}, max_length=MAX_NAMED)
     deleted: tuple[Key, ...] = Field((), max_length=MAX_NAMED)
-    at_ms: int
+    at_ms: TimestampMs
 
 
 class ArtifactLogged(Event, type="trainhouse.tracking.artifact-logged.v1"):
@@ -105,9 +106,9 @@ class ArtifactLogged(Event, type="trainhouse.tracking.artifact-logged.v1"):
     path: str = Field(min_length=1, max_length=1024)
     uri: str = Field(min_length=1, max_length=2048)
     sha256: Sha256
-    size_bytes: int = Field(ge=0)
+    size_bytes: ByteCount
     deleted: bool = False
-    at_ms: int
+    at_ms: TimestampMs
 
 
 class DatasetUsed(Model):
@@ -127,7 +128,7 @@ class InputsLogged(Event, type="trainhouse.tracking.inputs-logged.v1"):
 
     job_id: JobId
     datasets: tuple[DatasetUsed, ...] = Field(max_length=MAX_NAMED)
-    at_ms: int
+    at_ms: TimestampMs
 
 
 class EnvironmentCaptured(Event, type="trainhouse.tracking.environment-captured.v1"):
@@ -139,10 +140,10 @@ class EnvironmentCaptured(Event, type="trainhouse.tracking.environment-captured.
     job_id: JobId
     attempt: AttemptNumber
     epoch: Epoch
-    rank: int = Field(ge=0)
+    rank: SmallCount
     node_id: NodeId | None = None
     host: str = Field("", max_length=256)
-    command: tuple[str, ...] = Field((), max_length=1024)
+    command: tuple[InputText, ...] = Field((), max_length=1024)
     folder: str = Field("", max_length=4096)
     git_commit: str = Field("", max_length=64)
     git_branch: str = Field("", max_length=256)
@@ -155,9 +156,9 @@ class EnvironmentCaptured(Event, type="trainhouse.tracking.environment-captured.
     torch_version: str = Field("", max_length=64)
     cuda_version: str = Field("", max_length=64)
     platform: str = Field("", max_length=256)
-    devices: tuple[str, ...] = Field((), max_length=256)
-    cpus: int = Field(0, ge=0)
-    memory_bytes: int = Field(0, ge=0)
-    packages: dict[Key, str] = Field({}, max_length=5000)
+    devices: tuple[InputText, ...] = Field((), max_length=256)
+    cpus: SmallCount = 0
+    memory_bytes: ByteCount = 0
+    packages: dict[Key, LongText] = Field({}, max_length=5000)
     environment_id: str = Field("", max_length=64)
-    at_ms: int
+    at_ms: TimestampMs

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from trainhouse.events.base import Event, Model
+from trainhouse.events.bounds import MOST_ITEMS, ComputedRatio, ComputedS, Count, DueMs, LongText, ShortText, SmallCount, TimestampMs
 from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, JobId, NodeId, PoolName
 from trainhouse.events.node import RankActivity
 from trainhouse.events.spec import is_absent
@@ -20,7 +21,7 @@ class Verdict(Event):
     """What every verdict carries. `evidence` is for a person."""
 
     pool: PoolName
-    at_ms: int
+    at_ms: TimestampMs
     evidence: str = Field("", max_length=MAX_EVIDENCE_CHARS)
 
 
@@ -40,39 +41,39 @@ class GangHung(GangVerdict, type="trainhouse.gang.hung.v1"):
     """
 
     node_id: NodeId | None = Field(None, exclude_if=is_absent)
-    ranks: tuple[int, ...] = ()
-    step: int | None = None
-    silent_s: float
-    limit_s: float
-    p99_step_s: float | None = None
+    ranks: tuple[SmallCount, ...] = Field((), max_length=MOST_ITEMS)
+    step: Count | None = None
+    silent_s: ComputedS
+    limit_s: ComputedS
+    p99_step_s: ComputedS | None = None
     activity: RankActivity | None = None
 
 
 class StragglerDetected(GangVerdict, type="trainhouse.rank.straggler.v1"):
     """A rank takes `slowdown` times as long for its own work as the fastest of its gang, since `since_ms`."""
 
-    rank: int = Field(ge=0)
+    rank: SmallCount
     node_id: NodeId
     device_id: DeviceId
-    slowdown: float
-    since_ms: int
+    slowdown: ComputedRatio
+    since_ms: DueMs
 
 
 class DataStalled(GangVerdict, type="trainhouse.gang.data-stalled.v1"):
     """A rank spent `wait_share` of the last `window_s` waiting for its data."""
 
-    rank: int = Field(ge=0)
-    wait_share: float
-    window_s: float
-    since_ms: int
+    rank: SmallCount
+    wait_share: ComputedRatio
+    window_s: ComputedS
+    since_ms: DueMs
 
 
 class StoreSlow(GangVerdict, type="trainhouse.gang.store-slow.v1"):
     """Saves held training up for `stall_share` of the last `window_s`: the object store is slow, or saves come too often."""
 
-    stall_share: float
-    window_s: float
-    since_ms: int
+    stall_share: ComputedRatio
+    window_s: ComputedS
+    since_ms: DueMs
 
 
 class DeviceFault(StrEnum):
@@ -87,24 +88,24 @@ class DeviceDegraded(Verdict, type="trainhouse.device.degraded.v1"):
     """A device is not what it should be: errors of its memory rise (`value` new ones), it throttles, or its clock fell (`value`: share)."""
 
     node_id: NodeId
-    boot_id: str
+    boot_id: ShortText
     device_id: DeviceId
     fault: DeviceFault
-    value: float
-    since_ms: int
+    value: ComputedRatio
+    since_ms: DueMs
 
 
 class VerdictLifted(Verdict, type="trainhouse.verdict.lifted.v1"):
     """What an earlier verdict said is over. `of` is its event type; the other fields are its own, as far as it had them."""
 
-    of: str
+    of: ShortText
     job_id: JobId | None = None
     epoch: Epoch | None = None
-    rank: int | None = None
+    rank: SmallCount | None = None
     node_id: NodeId | None = None
     device_id: DeviceId | None = None
     fault: DeviceFault | None = None
-    since_ms: int
+    since_ms: DueMs
 
     def subject(self) -> str:
         return str(self.job_id or self.node_id or self.of)
@@ -142,14 +143,14 @@ class FailureBlamed(GangVerdict, type="trainhouse.failure.blamed.v1"):
     """
 
     category: FailureCategory
-    rule: str
+    rule: ShortText
     summary: str = Field(max_length=1024)
     node_id: NodeId | None = None
     device_id: DeviceId | None = None
-    rank: int | None = None
-    shard: str | None = None
-    fingerprint: str = ""
+    rank: SmallCount | None = None
+    shard: LongText | None = None
+    fingerprint: LongText = ""
     mine: bool = False
-    lost_steps: int | None = None
-    failed_at_ms: int | None = None
+    lost_steps: Count | None = None
+    failed_at_ms: TimestampMs | None = None
     hang: Hang | None = Field(None, exclude_if=is_absent)

@@ -1,15 +1,17 @@
 """Events made from their JSON Schemas, with values at and beyond every edge: what an outsider, an agent or a rank may send.
 
-Holds: ids and names come from a few, so that events speak of the same jobs and nodes; half of all values are ordinary ones.
+Holds: ids and names come from a few, so that events speak of the same jobs and nodes; half of all values are ordinary ones. Texts of a
+megabyte and deep nesting are put in last, so that what Hypothesis draws and shrinks stays small.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
-import orjson
 from hypothesis import strategies as st
 
 from trainhouse.events import schemas
@@ -30,10 +32,12 @@ NAMED = {
     "type": ("cpu", "h100"),
 }
 INTEGERS = (0, 1, 2, 60, 10**6, -1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), 10**17, 253_402_300_800_000)
-NUMBERS = (0, 1, 0.5, 60.0, -1.0, 1e15, 1.9e16, 1e300, -1e300, 5e-324, 1.7976931348623157e308, "NaN", "Infinity", "-Infinity")
+NUMBERS = (
+    0, 1, 0.5, 60.0, -1.0, 1e15, 1.9e16, 1e300, -1e300, 5e-324, 1.7976931348623157e308, 1e308, -1e308, "NaN", "Infinity", "-Infinity",
+)  # fmt: skip
 TEXTS = (
     "", "x", "default", "\x00", "a\x00b", "\n", "x\n", "\u2028", "é" * 40, "𝕏" * 20, "9999-12-31T23:59:59.9999Z",
-    "NaN", "1e300", "{", "x" * 2_000, "' OR 1", "../..", "%s%n", "\x7f", "\ufeff",
+    "NaN", "1e300", "{", "x" * 2_000, "' OR 1", "../..", "%s%n", "\x7f", "\ufeff", "\ud800", "a\udfffb", "@long@", "@longer@", "@deep@",
 )  # fmt: skip
 TIMES = (
     "2026-11-22T10:00:00Z",
@@ -42,13 +46,18 @@ TIMES = (
     "0001-01-01T00:00:00Z",
     "0001-01-01T00:00:00+14:00",
 )
+# What a text stands for in a record's bytes: a string within the bounds of an input and one beyond them, and lists within lists.
+PUT_IN = {b'"@long@"': b'"' + b"x" * 200_000 + b'"', b'"@longer@"': b'"' + b"y" * 2**20 + b'"'}
+DEEP = b'"@deep@"'
+DEPTHS = (40, 500, 1_000, 100_000)
 MOST_ITEMS = 3
 MOST_DEPTH = 7
 
 
+@cache
 def data_of(event: type[Event]) -> st.SearchStrategy[Any]:
     """Data of one event type, as JSON values."""
-    schema = schemas.json_schemas()[event.event_type]
+    schema = schemas.json_schema(event)
     return _value(schema, schema.get("$defs", {}), "", 0)
 
 
@@ -61,13 +70,35 @@ def records(draw: st.DrawFn, events: Sequence[type[Event]]) -> bytes:
         "id": draw(st.sampled_from([f"e{n}" for n in range(40)])),
         "source": "extremes",
         "type": event.event_type,
-        "data": draw(data_of(event)),
+        "data": draw(_or_odd(event)),
     }
     if draw(st.booleans()):
         head["time"] = draw(st.sampled_from(TIMES))
     if draw(st.integers(0, 9)) == 0:
         head[draw(st.sampled_from(["id", "order", "traceparent", "project", "subject", "time"]))] = draw(st.sampled_from(TEXTS))
-    return orjson.dumps(head)
+    return _written(draw, head)
+
+
+@st.composite
+def fields_of(draw: st.DrawFn, event: type[Event]) -> bytes:
+    """Data of one event type, as it is written."""
+    return _written(draw, draw(_or_odd(event)))
+
+
+def _or_odd(event: type[Event]) -> st.SearchStrategy[Any]:
+    """Data in which, at times, a field is another one's kind, or is none of the event's."""
+    odd = st.tuples(data_of(event), st.sampled_from(["x", *event.model_fields]), st.sampled_from(TEXTS))
+    return st.one_of(data_of(event), data_of(event), data_of(event), odd.map(lambda made: {**made[0], made[1]: made[2]}))
+
+
+def _written(draw: st.DrawFn, value: Any) -> bytes:
+    written = json.dumps(value).encode()  # lone surrogates too, as escapes
+    for text, made in PUT_IN.items():
+        written = written.replace(text, made)
+    if DEEP not in written:
+        return written
+    depth = draw(st.sampled_from(DEPTHS))
+    return written.replace(DEEP, b"[" * depth + b"]" * depth)
 
 
 def _value(schema: dict[str, Any], defs: dict[str, Any], name: str, depth: int) -> st.SearchStrategy[Any]:

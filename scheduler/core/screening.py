@@ -24,6 +24,7 @@ from trainhouse.events import (
     SecretRemoved,
     envelope_of,
 )
+from trainhouse.events.bounds import LATEST_MS
 from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.codec import HEADERS, Headers, decode, encode, split
 from trainhouse.events.project_topics import project_of, status_topic
@@ -109,7 +110,7 @@ def _admit(arrived: Arrived, admission_partitions: int, now_ms: int) -> list[Out
     if isinstance(envelope.event, ChangeProject):
         # How many partitions must know of it is intake's to say.
         envelope = replace(envelope, event=envelope.event.model_copy(update={"admission_partitions": admission_partitions}))
-    time_ms = envelope.time_ms if envelope.time_ms is not None else max(arrived.timestamp_ms, 0) or now_ms
+    time_ms = envelope.time_ms if envelope.time_ms is not None else min(max(arrived.timestamp_ms, 0), LATEST_MS) or now_ms
     if isinstance(envelope.event, JobSubmitted) and (sensitive := refusal(envelope.event.spec)):
         raise InvalidEvent(f"spec.{sensitive}", **_hints(sent))
     value = encode(replace(envelope, order=None, time_ms=time_ms))

@@ -6,18 +6,33 @@ Each input is an event made from its JSON Schema, with values at and beyond ever
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.resources import Resource
+from structlog.testing import capture_logs
 
-from tests.extremes import records
+from tests.columns import columns
+from tests.extremes import fields_of, records
 from tests.unit.core_world import admitted, registered
-from trainhouse.events import NodeHeartbeat, decode, encode, envelope_of
+from trainhouse.events import AttemptNumber, Epoch, JobId, NodeHeartbeat, NodeId, ProgressReported, decode, encode, envelope_of
 from trainhouse.events.carries import TOPIC_EVENTS
+from trainhouse.events.codec import HEADERS
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.journal import InputRefused, JournalRecord, PlacementFrozen
-from trainhouse.events.topics import ADMISSION, CONTROL, DIRECTORY, JOBS
+from trainhouse.events.topics import ADMISSION, ALLOCATIONS, CHECKPOINTS, CONTROL, DIRECTORY, JOBS, STATUS, TRACKING
+from trainhouse.events.traced import JobTraced
+from trainhouse.projections.exporter.keeping import Kept, Seen
+from trainhouse.projections.exporter.lineage import as_event
+from trainhouse.projections.exporter.senders import as_readable
+from trainhouse.projections.exporter.telling import Told, tell
+from trainhouse.projections.facts import DEAD_LETTERS_TABLE, FactsBuilder
+from trainhouse.projections.record import Record
+from trainhouse.projections.registry import BEATS, DECISIONS, FACTS, OF_RANKS, REPORTS
 from trainhouse.scheduler.core.batch import Limits, Proposer, pending
 from trainhouse.scheduler.core.detector.machine import DetectorMachine
 from trainhouse.scheduler.core.directory import DirectoryMachine
@@ -25,9 +40,16 @@ from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
 from trainhouse.scheduler.core.outgoing import outgoing
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.core.screening import Arrived, screen
+from trainhouse.workers.agent.core.spool import cut_spool
+from trainhouse.workers.agent.core.telemetry import MAY_TELL, RankIdentity
 
 LIMITS = Limits()
 EXAMPLES = int(os.environ.get("TRAINHOUSE_TEST_EXTREMES", "60"))
+# A run of many examples takes its time: about 4 s each on a machine that does other things too.
+pytestmark = pytest.mark.timeout(max(300, 4 * EXAMPLES))
+LANES_OF_EVENTS = (FACTS, OF_RANKS, REPORTS, BEATS, DECISIONS)
+TABLES_OF_EVENTS = columns()
+EXPORTED = (JOBS, CONTROL, ALLOCATIONS, STATUS, CHECKPOINTS, TRACKING)
 FEW = settings(
     max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize="TRAINHOUSE_TEST_EXTREMES" not in os.environ
 )
@@ -125,3 +147,61 @@ def test_the_detector_judges_or_passes_over_any_heartbeat(values: list[bytes]) -
         # What is said of it goes to the scheduler.
         control = Partition(ScheduleMachine(), DIRECTORY)
         control.take([encode(envelope_of(registered("n1"), id="r", source="s", now_ms=1)), value])
+
+
+@FEW
+@given(st.data())
+def test_the_projector_makes_rows_or_a_dead_letter_of_anything(data: st.DataObject) -> None:
+    topic, functions = data.draw(st.sampled_from([(topic, made) for lane in LANES_OF_EVENTS for topic, made in lane.items() if made]))
+    values = data.draw(st.lists(records(TOPIC_EVENTS[topic]), min_size=1, max_size=4))
+    sent = [Record(topic, 0, n, 2**62 if n else 1_000, b"k", value, HEADERS) for n, value in enumerate(values)]
+    with capture_logs() as said:
+        built = FactsBuilder({topic: functions}, TABLES_OF_EVENTS).build(sent, {})
+    assert not [line for line in said if line["log_level"] == "critical"], said
+    letters = built.tables[DEAD_LETTERS_TABLE].num_rows if DEAD_LETTERS_TABLE in built.tables else 0
+    assert letters == built.unreadable
+    unread = 0
+    for value in values:
+        try:
+            decode(value)
+        except InvalidEvent as invalid:
+            assert str(invalid)
+            unread += 1
+    assert letters == unread, "what decodes makes its rows"
+
+
+@FEW
+@given(st.data())
+def test_an_agent_passes_on_or_passes_over_whatever_a_rank_writes(data: st.DataObject) -> None:
+    who = RankIdentity(JobId("j"), AttemptNumber(0), Epoch(1), NodeId("n1"), "default", 0)
+    kinds = [kind for told in MAY_TELL.values() for kind in told]
+    lines = []
+    for _ in range(4):
+        kind = data.draw(st.sampled_from([*kinds, ProgressReported]))
+        fields = data.draw(fields_of(kind))
+        lines.append(b'["p", %b]' % fields if kind is ProgressReported else b'["e", "%b", %b]' % (kind.__name__.encode(), fields))
+    for cut in [cut_spool(b"\n".join(lines) + b"\n", 0), *(cut_spool(line + b"\n", 0) for line in lines)]:
+        assert cut.end > 0 and cut.unreadable + len(cut.events) + (cut.progress is not None) > 0
+        events = [told[1] for found in cut.events if (told := who.told(found, 1)) is not None]
+        reported = who.progress(cut.progress) if cut.progress is not None else None
+        for event in [*events, *([reported] if reported is not None else [])]:
+            value = encode(envelope_of(event, id="e", source="s", now_ms=1))
+            assert encode(decode(value)) == value
+
+
+@FEW
+@given(st.lists(records([*dict.fromkeys(event for topic in EXPORTED for event in TOPIC_EVENTS[topic])]), min_size=1, max_size=8))
+def test_the_exporter_tells_others_of_anything_or_passes_over_it(values: list[bytes]) -> None:
+    kept, told = Kept(), Told()
+    events = []
+    for value in (encode(envelope_of(admitted("j"), id="sub-1", source="s", now_ms=1)), *values):
+        with suppress(InvalidEvent):
+            events.append(decode(value))
+    for n, envelope in enumerate(events):
+        tell(kept, Seen(envelope, 1_000 + n), told)
+    sent = encode_spans([as_readable(span, Resource({})) for span in told.spans])
+    assert sum(len(scope.spans) for resource in sent.resource_spans for scope in resource.scope_spans) == len(told.spans)
+    assert all(as_event(run, "trainhouse") for run in told.runs)
+    for job in kept.jobs.values():
+        again = decode(encode(envelope_of(job, id="t", source="s", now_ms=1))).event
+        assert isinstance(again, JobTraced) and again.job_id == job.job_id

@@ -10,6 +10,7 @@ from tests.journal_support import CountingMachine, Counts, cancel, proposed
 from tests.unit.core_world import Driver, admitted, registered, spec
 from trainhouse.events import (
     CancelJob,
+    DeviceId,
     Envelope,
     Event,
     GangAllocated,
@@ -19,7 +20,9 @@ from trainhouse.events import (
     JobStatus,
     JobSubmitted,
     NodeDesiredState,
+    NodeId,
     NodeOrders,
+    NodePlacement,
     envelope_of,
 )
 from trainhouse.events.bounds import MOST_DURATION_S
@@ -53,13 +56,13 @@ class Bad(CountingMachine):
         return decisions
 
     def surrogate(self, job_id: JobId) -> Event:
-        return JobStatus(job_id=job_id, status_seq=1, state=JobState.PENDING, reason="\ud800")
+        return JobStatus.model_construct(job_id=job_id, status_seq=1, state=JobState.PENDING, reason="\ud800")
 
     def too_many_digits(self, job_id: JobId) -> Event:
         return JobProgressed(job_id=job_id, progress=Progress.model_construct(step=10**300, epoch=1, at_ms=1))
 
     def beyond_64_bits(self, job_id: JobId) -> Event:
-        return JobStatus(job_id=job_id, status_seq=2**63, state=JobState.PENDING)
+        return JobStatus.model_construct(job_id=job_id, status_seq=2**63, state=JobState.PENDING)
 
     def not_what_it_says(self, job_id: JobId) -> Event:
         return JobStatus.model_construct(job_id=job_id, status_seq="7", state=JobState.PENDING)
@@ -68,7 +71,11 @@ class Bad(CountingMachine):
         return JobStatus(job_id=job_id, status_seq=1, state=JobState.RUNNING, loss=float("nan"))
 
     def too_large(self, job_id: JobId) -> Event:
-        return JobStatus(job_id=job_id, status_seq=1, state=JobState.PENDING, reason="x" * 1024 * 1024)
+        parts = [
+            NodePlacement(node_id=NodeId(f"n{n}"), boot_id="b", address="a" * 100, first_rank=n, devices=(DeviceId("d"),))
+            for n in range(9_000)
+        ]
+        return JobStatus(job_id=job_id, status_seq=1, state=JobState.PENDING, allocation=tuple(parts))
 
 
 def fed(machine: Any, values: Sequence[bytes], limits: Limits | None = None) -> tuple[Folded[Any], list[JournalRecord]]:

@@ -53,8 +53,7 @@ def builder(value_of: Any = lambda commit: commit) -> FactsBuilder:
 
 
 def test_any_number_of_numbers_that_no_column_holds_stops_nothing() -> None:
-    records = [record(n, 2**63 + n if n % 5 else n) for n in range(MANY)]
-    built = builder().build(records, {})
+    built = builder(lambda commit: 2**63 + commit if commit % 5 else commit).build([record(n, n) for n in range(MANY)], {})
     assert built.tables["commits"]["commit"].to_pylist() == [*range(0, MANY, 5)]
     assert built.tables[DEAD_LETTERS_TABLE].num_rows == built.unreadable == MANY - MANY // 5
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from trainhouse.events import JobSpec, JobSubmitted
+from trainhouse.events.bounds import read_stored
 from trainhouse.events.decisions import JobQueued
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
@@ -62,5 +63,5 @@ def _journaled(kafka: KafkaSettings, at: tuple[str, int, int], job_id: str) -> J
     if record is None or record.offset != offset or record.value is None:
         return None
     queued = (d["data"] for d in record_head(record.value)["decisions"] if d["type"] == JobQueued.event_type)
-    events = (JobQueued.model_validate(data, extra="ignore") for data in queued if data.get("job_id") == job_id)
+    events = (read_stored(JobQueued, data, "ignore") for data in queued if data.get("job_id") == job_id)
     return next((event.spec for event in events), None)

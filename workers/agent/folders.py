@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from trainhouse.events import GangAllocated, Order
+from trainhouse.events.bounds import read_stored
 from trainhouse.workers.agent.core import AgentState, AttemptKey, Identity
 from trainhouse.workers.agent.core.state import Fence
 from trainhouse.workers.agent.errors import BrokenState, FolderBusy
@@ -120,7 +121,7 @@ def found_attempts(agent_dir: Path) -> Iterator[FoundAttempt]:
 def _found(paths: AttemptPaths) -> FoundAttempt | None:
     try:
         data = orjson.loads(paths.allocation.read_bytes())
-        allocation = GangAllocated.model_validate(data["allocation"], extra="ignore")
+        allocation = read_stored(GangAllocated, data["allocation"], "ignore")
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None  # cut off before anything was started
     try:
