@@ -32,8 +32,8 @@ class AttemptStarted(AttemptReport, type="trainhouse.attempt.started.v1"):
 class SessionOpened(AttemptReport, type="trainhouse.attempt.session-opened.v1"):
     """Rank 0 has opened a session, which will report the attempt's progress; it makes no steps yet."""
 
-    rank: int = Field(ge=0)
-    at_ms: int
+    rank: SmallCount
+    at_ms: TimestampMs
 
 
 class LaunchFailed(AttemptReport, type="trainhouse.attempt.launch-failed.v1"):

@@ -49,8 +49,8 @@ class CheckpointFailed(CheckpointEvent, type="trainhouse.checkpoint.failed.v1"):
 class CheckpointSkipped(CheckpointEvent, type="trainhouse.checkpoint.skipped.v1"):
     """The spec asks for checkpoints and one was due, but the job's code tracks nothing to save. Emitted once per attempt."""
 
-    step: int = Field(ge=0)
-    reason: str
+    step: Count
+    reason: CutText
 
 
 class CheckpointRestored(CheckpointEvent, type="trainhouse.checkpoint.restored.v1"):

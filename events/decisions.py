@@ -204,10 +204,10 @@ class NodeForgotten(Event, type="trainhouse.decision.node-forgotten.v1"):
 
     node_id: NodeId
     pool: PoolName
-    boot_id: str
+    boot_id: ShortText
     public_key: str = Field("", max_length=64)
-    lost_at_ms: int
-    at_ms: int
+    lost_at_ms: DueMs
+    at_ms: DueMs
 
 
 class TrustChanged(Event, type="trainhouse.decision.trust-changed.v1"):

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from trainhouse.events.asked import RequestedBy
 from trainhouse.events.base import Event, Model
-from trainhouse.events.bounds import MOST_ITEMS, ComputedS, Count, CutText, LongText, Metric, ShortText, SmallCount, TimestampMs
+from trainhouse.events.bounds import MOST_ITEMS, ComputedS, Count, CutText, DueMs, LongText, Metric, ShortText, SmallCount, TimestampMs
 from trainhouse.events.gang import NodePlacement
 from trainhouse.events.ids import AttemptNumber, Epoch, EventId, JobId, PoolName
 from trainhouse.events.spec import JobSpec, Limits, is_absent
@@ -90,9 +90,9 @@ class JobReviewed(Event, type="trainhouse.job.reviewed.v1"):
     action: ReviewAction
     event_id: EventId
     pool: PoolName
-    user: str
-    reason: str = ""
-    at_ms: int
+    user: CutText
+    reason: CutText = ""
+    at_ms: DueMs
 
 
 class PoolCreated(Event, type="trainhouse.pool.created.v1", public_input=True):

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from trainhouse.events.base import Event
+from trainhouse.events.bounds import Count, DueMs, SmallCount, TimestampMs
 from trainhouse.events.codec import HEADERS, decode
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.ids import PoolName
@@ -26,14 +27,14 @@ class JournalRepaired(Event, type="trainhouse.journal.repaired.v1"):
     """
 
     journal: str = Field(max_length=128)
-    partition: int = Field(ge=0, le=2**31)
-    offset: int = Field(ge=0, lt=2**63)
-    record_hash: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the record's bytes")
-    seq: int | None = Field(None, ge=0, lt=2**63, description="null where the bytes are no record at all: then no seq is taken")
+    partition: SmallCount
+    offset: Count
+    record_hash: str = Field(max_length=64, pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the record's bytes")
+    seq: Count | None = Field(None, description="null where the bytes are no record at all: then no seq is taken")
     error: str = Field(max_length=MAX_TEXT_CHARS)
     reason: str = Field(min_length=1, max_length=MAX_TEXT_CHARS)
     user: str = Field(min_length=1, max_length=128)
-    at_ms: int = Field(ge=0, lt=2**53)
+    at_ms: TimestampMs
 
     def subject(self) -> str:
         return f"{self.journal}-{self.partition}"
@@ -58,11 +59,11 @@ class PartitionHalted(Event, type="trainhouse.partition.halted.v1"):
     """
 
     journal: str = Field(max_length=128)
-    partition: int = Field(ge=0, le=2**31)
+    partition: SmallCount
     fault: HaltFault
     pools: tuple[PoolName, ...] = Field((), max_length=1000)
     reason: str = Field(max_length=MAX_TEXT_CHARS)
-    at_ms: int = Field(ge=0, lt=2**53)
+    at_ms: DueMs
 
     def subject(self) -> str:
         return self.source

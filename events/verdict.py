@@ -129,8 +129,8 @@ class Hang(Model):
     `collective`: the operation in which the others waited; `stack`: the innermost frames of the first of those ranks.
     """
 
-    ranks: tuple[int, ...] = ()
-    step: int | None = None
+    ranks: tuple[SmallCount, ...] = Field((), max_length=MOST_ITEMS)
+    step: Count | None = None
     collective: str = Field("", max_length=256)
     stack: str = Field("", max_length=512)
 

@@ -58,7 +58,7 @@ class HaltReports(Generic[S]):
             return
         text = reason.encode("utf-8", "replace").decode()[:MAX_TEXT_CHARS]
         event = PartitionHalted(
-            journal=self._journal, partition=partition, fault=fault, pools=pools[:MOST_POOLS], reason=text, at_ms=max(0, now_ms)
+            journal=self._journal, partition=partition, fault=fault, pools=pools[:MOST_POOLS], reason=text, at_ms=now_ms
         )
         name = f"halted:{event.source}:{fault}:{now_ms // REPEAT_MS}"
         with contextlib.suppress(LogUnavailable):
