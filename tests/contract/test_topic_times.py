@@ -17,7 +17,8 @@ OFF_MS = (2 * HOUR_MS, -2 * HOUR_MS, 30 * HOUR_MS, -100 * 24 * HOUR_MS)
 
 
 def made(kafka: str, name: str, config: dict[str, str]) -> str:
-    AdminClient({"bootstrap.servers": kafka}).create_topics([NewTopic(name, 1, 1, config=config)])[name].result(30)
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(30)
     return name
 
 
@@ -62,6 +63,7 @@ def test_topics_that_an_older_version_made_are_given_the_setting_those_of_projec
     topic = made(kafka, jobs_topic(f"p{uuid.uuid4().hex[:8]}"), {"message.timestamp.type": "CreateTime"})
     create_topics(settings)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    config = AdminClient({"bootstrap.servers": kafka}).describe_configs([resource])[resource].result(30)
+    admin = AdminClient({"bootstrap.servers": kafka})
+    config = admin.describe_configs([resource])[resource].result(30)
     assert config["message.timestamp.type"].value == "LogAppendTime"
     assert refusals(kafka, topic) == []

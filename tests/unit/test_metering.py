@@ -113,7 +113,7 @@ def test_labels_are_few_and_known() -> None:
     JournalMeters("intake", registry)
     names = list(registry._collector_to_names)
     labels = {label for meter in names for label in getattr(meter, "_labelnames", ())}
-    assert labels <= {"partition", "lane", "table", "type", "outcome", "what", "severity", "fault"}
+    assert labels <= {"partition", "lane", "table", "type", "outcome", "what", "severity", "fault", "clock"}
 
 
 def test_every_part_has_a_port_of_its_own_also_in_a_folder_of_before() -> None:
