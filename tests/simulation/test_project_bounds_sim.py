@@ -14,7 +14,7 @@ from tests.simulation.schedule_world import World
 from trainhouse.events import Event, GangAllocated, JobAdmitted, ProjectLimited
 from trainhouse.events.decisions import JobForgotten, JobMoved, JobQueued, JobRequeued
 from trainhouse.events.journal import JournalRecord
-from trainhouse.events.phases import Rejected
+from trainhouse.events.phases import Pending, Rejected, UnderReview
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.replay import LogEntry, verify
 
@@ -62,6 +62,10 @@ def limits_kept(records: checkers.Records) -> Iterator[str]:
                     if most is not None and now > most:
                         yield f"seq {record.seq}: with {d.job_id} {now} jobs of project {at[d.job_id][0]} run, and {most} may"
                     SEEN["at the limit"] += now == most
+                case JobMoved(phase=UnderReview()):
+                    waits.discard(d.job_id)  # it waits for a person, in no queue
+                case JobMoved(phase=Pending()):
+                    waits.add(d.job_id)
                 case JobRequeued():
                     runs.discard(d.job_id)
                     waits.add(d.job_id)
