@@ -6,7 +6,7 @@ Holds: each report names job, attempt, epoch and node, so that a stale one is re
 from pydantic import Field
 
 from trainhouse.events.base import Event
-from trainhouse.events.bounds import Count, DurationS, Int32, Metric, ShortText, SmallCount, TimestampMs
+from trainhouse.events.bounds import Count, Int32, Metric, ReportedS, ShortText, SmallCount, TimestampMs
 from trainhouse.events.ids import AttemptNumber, Epoch, JobId, NodeId, PoolName
 from trainhouse.events.node import RankLife
 from trainhouse.events.spec import is_no
@@ -75,8 +75,8 @@ class ProgressReported(RankLife, AttemptReport, type="trainhouse.attempt.progres
     learning_rate: Metric | None = None
     steps_per_s: Metric | None = None
     samples_per_s: Metric | None = None
-    data_wait_s: DurationS = 0.0
-    save_stall_s: DurationS = 0.0
+    data_wait_s: ReportedS = 0.0
+    save_stall_s: ReportedS = 0.0
     saving: bool = False
     at_ms: TimestampMs
     saved_alone: bool | None = Field(None, description="whether each rank holds the whole state, so that survivors can save it")

@@ -7,7 +7,7 @@ Never: changes a value that is within its bound, or one that is no number and no
 """
 
 from collections.abc import Callable, Mapping
-from math import inf, nan
+from math import inf, isfinite, nan
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
@@ -50,6 +50,17 @@ def _brought_within(least: float, most: float) -> Callable[[Any], Any]:
     return within
 
 
+def _no_number_is(instead: float | None) -> Callable[[Any], Any]:
+    """Ranks and agents report these: one figure that is none must not cost a whole report, or a sign of life."""
+
+    def finite(value: Any) -> Any:
+        if type(value) is str:
+            value = _AS_JSON.get(value, value)
+        return instead if type(value) is float and not isfinite(value) else value
+
+    return finite
+
+
 def cut_text(text: Any) -> Any:
     """A text of the platform's own as an event takes it: not too long, and of whole characters."""
     if not isinstance(text, str):
@@ -74,6 +85,10 @@ SpanMs = Annotated[int, Field(ge=0, le=MOST_DURATION_MS)]
 # A number with a bound is finite. Clocks are set back, so a duration that was measured may be negative.
 DurationS = Annotated[float, Field(ge=-MOST_DURATION_S, le=MOST_DURATION_S)]
 DurationMs = Annotated[float, Field(ge=-MOST_DURATION_MS, le=MOST_DURATION_MS)]
+ReportedS = Annotated[DurationS, BeforeValidator(_no_number_is(0.0))]
+IntervalS = Annotated[DurationS, BeforeValidator(_no_number_is(float(MOST_DURATION_S)))]
+MaybeS = Annotated[DurationS | None, BeforeValidator(_no_number_is(None))]
+MaybeMs = Annotated[DurationMs | None, BeforeValidator(_no_number_is(None))]
 ComputedS = Annotated[DurationS, BeforeValidator(_brought_within(-MOST_DURATION_S, MOST_DURATION_S))]
 ComputedCount = Annotated[Count, BeforeValidator(_brought_within(0, MOST_COUNT))]
 ComputedMs = Annotated[DurationMs, BeforeValidator(_brought_within(-MOST_DURATION_MS, MOST_DURATION_MS))]

@@ -6,7 +6,7 @@ Holds: a CheckpointCompleted follows the manifest it names, its event id is `{jo
 from pydantic import Field
 
 from trainhouse.events.base import Event
-from trainhouse.events.bounds import MOST_ITEMS, MOST_LISTED, ByteCount, Count, CutText, DurationS, LongText, SmallCount, TimestampMs
+from trainhouse.events.bounds import MOST_ITEMS, MOST_LISTED, ByteCount, Count, CutText, LongText, ReportedS, SmallCount, TimestampMs
 from trainhouse.events.ids import AttemptNumber, Epoch, JobId
 
 
@@ -34,8 +34,8 @@ class CheckpointCompleted(CheckpointEvent, type="trainhouse.checkpoint.completed
     uri: LongText
     bytes_total: ByteCount
     bytes_new: ByteCount
-    stage_s: DurationS = 0.0
-    upload_s: DurationS = 0.0
+    stage_s: ReportedS = 0.0
+    upload_s: ReportedS = 0.0
     world_size: SmallCount = 1
 
 
@@ -60,7 +60,7 @@ class CheckpointRestored(CheckpointEvent, type="trainhouse.checkpoint.restored.v
     step: Count
     uri: LongText
     damaged: tuple[CutText, ...] = Field((), max_length=MOST_ITEMS)
-    restore_s: DurationS = 0.0
+    restore_s: ReportedS = 0.0
 
 
 class CheckpointPruned(CheckpointEvent, type="trainhouse.checkpoint.pruned.v1"):

@@ -92,6 +92,8 @@ def decode_parts(attributes: Mapping[str, Any], data: Any, *, stored: bool = Fal
         type_string = _attributes_are_whole(attributes)
         type_string, data = UPCASTERS.lift(type_string, data)
         event = _event(event_class(type_string), data, stored)
+        if not stored and attributes["id"].endswith("\n"):
+            raise InvalidEvent("the id ends with a newline; send it without")
         return Envelope(
             id=EventId.parse(attributes["id"]),
             source=attributes["source"],

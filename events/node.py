@@ -21,11 +21,13 @@ from trainhouse.events.bounds import (
     CpuCount,
     CutText,
     DueMs,
-    DurationMs,
-    DurationS,
+    IntervalS,
     LongText,
+    MaybeMs,
+    MaybeS,
     Port,
     Reading,
+    ReportedS,
     ShortText,
     SmallCount,
     TimestampMs,
@@ -112,11 +114,11 @@ class RankLife(Model):
     pulse_at_ms: TimestampMs | None = None
     activity: RankActivity | None = None
     activity_since_ms: TimestampMs | None = None
-    activity_limit_s: DurationS | None = None
-    step_time_p99_ms: DurationMs | None = None
-    longest_step_ms: DurationMs | None = None
-    work_time_ms: DurationMs | None = None
-    fastest_work_time_ms: DurationMs | None = None
+    activity_limit_s: MaybeS = None
+    step_time_p99_ms: MaybeMs = None
+    longest_step_ms: MaybeMs = None
+    work_time_ms: MaybeMs = None
+    fastest_work_time_ms: MaybeMs = None
 
 
 class RankHeartbeat(RankLife):
@@ -133,8 +135,8 @@ class RankHeartbeat(RankLife):
     step: Count | None = None
     step_at_ms: TimestampMs | None = None
     step_time_ms: ComputedMs | None = None
-    data_wait_s: DurationS = 0.0
-    save_stall_s: DurationS = 0.0
+    data_wait_s: ReportedS = 0.0
+    save_stall_s: ReportedS = 0.0
 
 
 class AttemptHeartbeat(Model):
@@ -170,7 +172,7 @@ class NodeHeartbeat(Event, type="trainhouse.node.heartbeat.v1"):
     pool: PoolName
     sequence: Count
     at_ms: TimestampMs
-    interval_s: DurationS
+    interval_s: IntervalS
     attempts: tuple[AttemptHeartbeat, ...] = Field((), max_length=MOST_ITEMS)
     devices: tuple[DeviceHealth, ...] = Field((), max_length=MOST_DEVICES)
     spool_lag_bytes: ByteCount = 0

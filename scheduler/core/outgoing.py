@@ -96,7 +96,7 @@ def _forged(refusal: InputRefused, topic: str, partition: int, now_ms: int) -> l
 def signature_refused(claimed: str, reason: str, topic: str, partition: int, offset: int, now_ms: int) -> SignatureRefused:
     """What people are told of a record in another's name."""
     kind, _, name = claimed.partition(" ")
-    node_id = NodeId(name) if kind == "node" and NodeId.pattern.match(name) else None
+    node_id = NodeId(name) if kind == "node" and NodeId.pattern.fullmatch(name) else None
     return SignatureRefused(node_id=node_id, claimed=claimed, reason=reason, topic=topic, partition=partition, offset=offset, at_ms=now_ms)
 
 

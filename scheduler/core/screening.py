@@ -161,9 +161,9 @@ def _rejections(arrived: Arrived, job_id: str, event_id: str, reason: str, now_m
     """Keyed by the event's id, so that it never overwrites the status of a running job; on the project's topic too, where one sent it."""
     project = arrived.project
     told = told_id(project, event_id)
-    submission = told if event_id and EventId.pattern.match(told) else told_id(project, arrived.name)
+    submission = told if event_id and EventId.pattern.fullmatch(told) else told_id(project, arrived.name)
     status = JobStatus(
-        job_id=JobId(job_id) if JobId.pattern.match(job_id) else None,
+        job_id=JobId(job_id) if JobId.pattern.fullmatch(job_id) else None,
         status_seq=0,
         state=JobState.REJECTED,
         reason=reason,

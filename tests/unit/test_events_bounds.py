@@ -7,12 +7,28 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from tests.columns import columns
 from tests.unit.core_world import registered
-from trainhouse.events import JobState, JobStatus, LogLines, NodeRegistered, StepMetrics, schemas
+from trainhouse.events import (
+    DeviceId,
+    InvalidEvent,
+    JobId,
+    JobState,
+    JobStatus,
+    LogLines,
+    NodeId,
+    NodeRegistered,
+    PoolName,
+    StepMetrics,
+    decode,
+    encode,
+    envelope_of,
+    schemas,
+)
 from trainhouse.events.attempt import ProgressReported
 from trainhouse.events.base import Model
 from trainhouse.events.bounds import (
@@ -26,6 +42,8 @@ from trainhouse.events.bounds import (
     read_stored,
     read_told,
 )
+from trainhouse.events.codec import decode_parts
+from trainhouse.events.ids import Name
 from trainhouse.events.journal import NO_HASH, JournalRecord
 from trainhouse.events.pool import StartReserved
 from trainhouse.events.topics import DECISIONS
@@ -210,3 +228,18 @@ def test_a_rank_that_says_too_much_is_heard_all_the_same() -> None:
     report = {"job_id": "j", "attempt": 0, "epoch": 1, "node_id": "n", "pool": "p", "rank": 0, "step": 2**70, "at_ms": 0}
     read = read_told(ProgressReported, report | {"activity_limit_s": 1e300, "loss": math.nan, "steps_per_s": math.inf})
     assert read.step == MOST_COUNT and read.activity_limit_s == MOST_DURATION_S
+
+
+@pytest.mark.parametrize("name", [JobId, NodeId, PoolName, DeviceId])
+def test_an_id_has_no_newline_at_its_end(name: type[Name]) -> None:
+    assert name.parse("a") == "a"
+    with pytest.raises(ValueError, match="no valid id"):
+        name.parse("a\n")
+
+
+def test_an_event_id_with_a_newline_is_refused_when_it_is_sent_and_read_where_it_is_stored() -> None:
+    head = orjson.loads(encode(envelope_of(registered("n1"), id="e", source="s", now_ms=1))) | {"id": "e\n"}
+    with pytest.raises(InvalidEvent, match="newline"):
+        decode(orjson.dumps(head))
+    data = head.pop("data")
+    assert decode_parts(head, data, stored=True).id == "e\n"

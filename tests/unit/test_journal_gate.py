@@ -10,7 +10,6 @@ from tests.journal_support import CountingMachine, Counts, cancel, proposed
 from tests.unit.core_world import Driver, admitted, registered, spec
 from trainhouse.events import (
     CancelJob,
-    DeviceId,
     Envelope,
     Event,
     GangAllocated,
@@ -20,7 +19,6 @@ from trainhouse.events import (
     JobStatus,
     JobSubmitted,
     NodeDesiredState,
-    NodeId,
     NodeOrders,
     NodePlacement,
     envelope_of,
@@ -39,6 +37,13 @@ from trainhouse.scheduler.core.outgoing import outgoing
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
 LAST_MOMENT = "9999-12-31T23:59:59.9999Z"
+
+
+def large_status(job_id: JobId) -> JobStatus:
+    """A status within all bounds that its topic does not take."""
+    place = {"boot_id": "b", "address": "a" * 100, "devices": ("d",)}
+    parts = [NodePlacement.model_validate(place | {"node_id": f"n{n}", "first_rank": n}) for n in range(9_000)]
+    return JobStatus(job_id=job_id, status_seq=1, state=JobState.PENDING, allocation=tuple(parts))
 
 
 class Bad(CountingMachine):
@@ -71,11 +76,7 @@ class Bad(CountingMachine):
         return JobStatus(job_id=job_id, status_seq=1, state=JobState.RUNNING, loss=float("nan"))
 
     def too_large(self, job_id: JobId) -> Event:
-        parts = [
-            NodePlacement(node_id=NodeId(f"n{n}"), boot_id="b", address="a" * 100, first_rank=n, devices=(DeviceId("d"),))
-            for n in range(9_000)
-        ]
-        return JobStatus(job_id=job_id, status_seq=1, state=JobState.PENDING, allocation=tuple(parts))
+        return large_status(job_id)
 
 
 def fed(machine: Any, values: Sequence[bytes], limits: Limits | None = None) -> tuple[Folded[Any], list[JournalRecord]]:
@@ -184,8 +185,7 @@ def test_a_journal_of_before_the_bound_is_read_with_the_bound() -> None:
 def test_effects_are_held_to_the_size_of_their_topic_at_ticks_too() -> None:
     class Loud(CountingMachine):
         def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
-            told = JobStatus(job_id=JobId("j"), status_seq=1, state=JobState.PENDING, reason="x" * 1024 * 1024)
-            return [Effect(STATUS, "j", told, "e")] if any(i.offset is None for i in inputs) else []
+            return [Effect(STATUS, "j", large_status(JobId("j")), "e")] if any(i.offset is None for i in inputs) else []
 
     machine = Loud()
     record = proposed(Proposer(machine, "me"), begin(machine, 0), 1, [], 0, tick=True)
