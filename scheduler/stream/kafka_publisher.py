@@ -47,6 +47,7 @@ async def open_publisher(
         enable_idempotence=True,
         transactional_id=transactional_id,
         transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        compression_type="zstd",
         linger_ms=0,
         max_request_size=MAX_REQUEST_BYTES,
         request_timeout_ms=SEND_TIMEOUT_MS,
