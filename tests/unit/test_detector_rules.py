@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.detector_world import Gang, Listener, hear_for
+from tests.unit.detector_world import Gang, Listener, beat, hear_for
+from trainhouse.events import EventId
 from trainhouse.scheduler.core.detector import Said, recall, still_standing
 
 
@@ -238,3 +239,16 @@ def test_of_the_past_only_what_still_holds_is_said() -> None:
     hear_for(d, gang, 100)
     assert len(d.said) == 3
     assert [type(s.event).__name__ for s in still_standing(d.state, d.said)] == ["DeviceDegraded"]
+
+
+@pytest.mark.parametrize("incarnation", ["a\x00b", "é", "x\n", "y" * 1000])
+def test_a_verdict_has_an_id_whatever_an_agent_calls_its_incarnation(incarnation: str) -> None:
+    """One heartbeat with a NUL there ended the detector when its node fell silent."""
+    listener = Listener()
+    for sequence in range(5):
+        listener.hear(beat(sequence, incarnation=incarnation, at_ms=sequence * 1000))
+        listener.listen(1)
+    listener.listen(120)
+    names = [said.name for said in listener.said]
+    assert names and all(EventId.pattern.fullmatch(name) for name in names)
+    assert len(set(names)) == len(names)

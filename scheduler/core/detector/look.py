@@ -9,7 +9,7 @@ from typing import TypedDict
 from trainhouse.events import AttemptHeartbeat, AttemptNumber, Epoch, Event, JobId, PoolName
 from trainhouse.events.failure_policy import Detection
 from trainhouse.scheduler.core.detector.state import NodeWatch
-from trainhouse.scheduler.core.detector.verdicts import MAX_NAME_CHARS, Said, stands, thing_of
+from trainhouse.scheduler.core.detector.verdicts import Said, name_of, stands, thing_of
 
 
 class OfGang(TypedDict):
@@ -46,7 +46,7 @@ class Look:
         about = thing_of(event)
         if about in self.node.stands:
             return
-        found = Said(":".join((event.event_type, *(str(n) for n in name)))[:MAX_NAME_CHARS], event, self.node.node_id)
+        found = Said(name_of(":".join((event.event_type, *(str(n) for n in name)))), event, self.node.node_id)
         self.node.stands[about] = stands(found)
         self.said.append(found)
 

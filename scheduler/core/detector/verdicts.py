@@ -4,16 +4,27 @@ Holds: a verdict has a name that the same facts give again, so that one that is 
 stands is known by the thing that it speaks of; a verdict about that thing is not said again before it is lifted.
 """
 
+import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from trainhouse.events import Event, NodeId, NodeLost, NodeSuspected, PoolName
+from trainhouse.events import Event, EventId, NodeId, NodeLost, NodeSuspected, PoolName
 from trainhouse.events.verdict import DataStalled, DeviceDegraded, DeviceFault, GangHung, StoreSlow, StragglerDetected, VerdictLifted
 
 MAX_NAME_CHARS: Final = 512
+_NOT_IN_IDS: Final = re.compile(r"[^\x20-\x7e]")
 SAID: Final = (NodeSuspected, NodeLost, GangHung, StragglerDetected, DataStalled, StoreSlow, DeviceDegraded)
 """What the detector says."""
+
+
+def name_of(facts: str) -> str:
+    """The id of a verdict's event. What agents say (a boot, an incarnation) may be text that no id takes: then a hash tells them apart."""
+    if EventId.pattern.fullmatch(facts[:MAX_NAME_CHARS]):
+        return facts[:MAX_NAME_CHARS]
+    digest = hashlib.sha256(facts.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{_NOT_IN_IDS.sub('?', facts)[: MAX_NAME_CHARS - 40]}:{digest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,7 @@ class Stands:
             evidence=evidence,
             at_ms=at_ms,
         )
-        return Said(f"{VerdictLifted.event_type}:{self.name}"[:MAX_NAME_CHARS], event, node_id)
+        return Said(name_of(f"{VerdictLifted.event_type}:{self.name}"), event, node_id)
 
 
 def stands(said: Said) -> Stands:
