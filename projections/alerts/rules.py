@@ -15,11 +15,12 @@ from pydantic import Field, StringConstraints, model_validator
 from trainhouse.events.alert import Severity
 from trainhouse.events.base import Model
 from trainhouse.events.carries import TOPIC_EVENTS
+from trainhouse.events.job import JobReviewed
 from trainhouse.events.topics import VERDICTS
 from trainhouse.projections.rows.verdicts import COLUMNS
 
 MOMENT_TYPE = "DateTime64(3, 'UTC')"
-VERDICT_TYPES = frozenset(event.event_type for event in TOPIC_EVENTS[VERDICTS])
+VERDICT_TYPES = frozenset(event.event_type for event in TOPIC_EVENTS[VERDICTS] if event is not JobReviewed)
 _PLACE = re.compile(r"\{([A-Za-z_]\w*)(?::[^{}]+)?\}")
 _CLOCK = re.compile(r"\b(now|now64|nowInBlock|today|yesterday|UTCTimestamp|current_timestamp|rand|generateUUIDv4)\s*\(", re.IGNORECASE)
 

@@ -13,12 +13,13 @@ from trainhouse.events.alert import AlertFired, AlertResolved
 from trainhouse.events.base import Event, event_class
 from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.envelope import envelope_of
+from trainhouse.events.job import JobReviewed
 from trainhouse.events.node import NodeHeartbeat, SignatureRefused
 from trainhouse.events.repair import PartitionHalted
 from trainhouse.events.verdict import FailureBlamed, GangHung, VerdictLifted
 from trainhouse.projections.record import Record, RowsFunction
 from trainhouse.projections.registry import BEATS, FACTS, TABLES
-from trainhouse.projections.rows import alerts, minutes, verdicts
+from trainhouse.projections.rows import alerts, minutes, story, verdicts
 from trainhouse.projections.rows.summary import summarize
 
 NOW = 1_800_000_000_000
@@ -34,7 +35,7 @@ def rows_of(function: RowsFunction, event: Event, topic: str) -> list[tuple[str,
     return [(r.table, r.values) for r in once]
 
 
-@pytest.mark.parametrize("kind", TOPIC_EVENTS[topics.VERDICTS], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [k for k in TOPIC_EVENTS[topics.VERDICTS] if k is not JobReviewed], ids=lambda kind: kind.__name__)
 def test_every_verdict_is_one_row_of_the_same_columns(kind: type[Event]) -> None:
     sample = json.loads((SAMPLES / f"{kind.event_type}.json").read_text())
     event = event_class(kind.event_type).model_validate(sample["data"])
@@ -45,6 +46,13 @@ def test_every_verdict_is_one_row_of_the_same_columns(kind: type[Event]) -> None
     assert row["summary"] and not row["summary"].startswith(kind.__name__), "a person reads a sentence, not a class"
     # Of what is not signed nothing is believed, its pool neither; a partition has many pools.
     assert bool(row["pool"]) == (kind not in (SignatureRefused, PartitionHalted))
+
+
+def test_a_review_is_a_line_of_its_jobs_story_and_no_verdict() -> None:
+    event = JobReviewed.model_validate(json.loads((SAMPLES / f"{JobReviewed.event_type}.json").read_text())["data"])
+    assert rows_of(verdicts.rows, event, topics.VERDICTS) == []
+    [(table, row)] = rows_of(story.rows, event, topics.VERDICTS)
+    assert table == "events_rows" and row["summary"] == "goes on after its review, by ada: the data is mended"
 
 
 def test_a_verdict_has_its_number_and_what_it_was_held_against() -> None:
