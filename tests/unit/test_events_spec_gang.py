@@ -46,8 +46,18 @@ def test_gangs_never_share_a_device() -> None:
 
 
 def test_a_spec_that_says_nothing_of_later_fields_has_the_hash_that_it_always_had() -> None:
-    plain = spec(name="gpt", ranks=2, device_type="H200", env={"A": "b"})
+    # A recorded spec has the default of its time in words: 1,800 s then, 600 s now.
+    recorded = {"max_interval_s": 1800.0}
+    plain = spec(name="gpt", ranks=2, device_type="H200", env={"A": "b"}, checkpoint=recorded)
     assert plain.sha256() == "c5e97951d31845d19f269119b90676e86eaff2cb7980bd441b1a07d033c0ae99"  # pragma: allowlist secret
     told = orjson.loads(plain.canonical_json())
     assert told["gang"] == {"ranks": 2} and "placement" not in told and "device_share" not in told["resources"]
-    assert len({plain.sha256(), spec(name="gpt", ranks=2, device_type="H200", env={"A": "b"}, placement={"spot": False}).sha256()}) == 2
+    assert (
+        len(
+            {
+                plain.sha256(),
+                spec(name="gpt", ranks=2, device_type="H200", env={"A": "b"}, checkpoint=recorded, placement={"spot": False}).sha256(),
+            }
+        )
+        == 2
+    )
