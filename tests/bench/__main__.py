@@ -21,6 +21,7 @@ BENCHES = (
     "decision_batch",
     "journal_gate",
     "journal_day",
+    "cold_start",
     "philly",
     "fragmentation",
     "fleet",
