@@ -7,7 +7,7 @@ from confluent_kafka import KafkaException
 
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import TO_END, consumer, partitions_of, read_to_end
-from trainhouse.events.repair import emptied_by
+from trainhouse.events.repair import NO_REPAIRS, Repairs, emptied_by
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import JOURNAL_REPAIRS
 
@@ -16,12 +16,12 @@ RETRY_S = 1.0
 log = structlog.get_logger(__name__)
 
 
-def emptied_records(kafka: KafkaSettings, journal: str, group: str = "trainhouse-reader") -> frozenset[str]:
-    """The hashes of a journal's records that count as empty; none on brokers from before there were repairs. Raises BusUnavailable."""
+def emptied_records(kafka: KafkaSettings, journal: str, group: str = "trainhouse-reader") -> Repairs:
+    """A journal's records that count as empty; none on brokers from before there were repairs. Raises BusUnavailable."""
     reader = consumer(kafka, group=group, **TO_END)
     try:
         if JOURNAL_REPAIRS not in reader.list_topics(timeout=ANSWER_S).topics:
-            return frozenset()
+            return NO_REPAIRS
         found = read_to_end(reader, JOURNAL_REPAIRS, partitions_of(reader, JOURNAL_REPAIRS, ANSWER_S), ANSWER_S)
         return emptied_by([message.value() for message in found], journal)
     except KafkaException as error:

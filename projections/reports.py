@@ -49,7 +49,7 @@ class ReportsBuilder:
         """Waits until it is known which nodes the attempts were given; False where `stop` was set before. Blocks."""
         if not self._senders.required:
             return True
-        told = [of for record in records for item in _taken(record) if (of := _node_of(item)) is not None]
+        told = [of for record in records for item in _taken(record, self._emptied) if (of := _node_of(item)) is not None]
         return self._senders.known_attempts({attempt for attempt, _ in told}, stop)
 
     def streams(self, records: Sequence[Record]) -> list[str]:
@@ -68,11 +68,24 @@ class ReportsBuilder:
         return of is None or self._senders.has(*of)
 
 
-def _taken(record: Record) -> Iterator[Mapping[str, Any]]:
+def _taken(record: Record, emptied: frozenset[str]) -> list[Mapping[str, Any]]:
     """The same whether the record counts or not."""
-    if record.value is not None:
-        with contextlib.suppress(InvalidRecord):
-            yield from taken_inputs(record_head(record.value))
+    if record.value is None or is_emptied(record.value, emptied):
+        return []
+    with contextlib.suppress(InvalidRecord):
+        return readable_inputs(record_head(record.value))
+    return []
+
+
+def readable_inputs(head: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """As `taken_inputs`; none of a record of another shape, of which the lane of decisions says so."""
+    try:
+        found = list(taken_inputs(head))
+        for item in found:
+            _node_of(item)
+    except (KeyError, TypeError, AttributeError):
+        return []
+    return found
 
 
 def _node_of(item: Mapping[str, Any]) -> tuple[Attempt, str] | None:
@@ -94,7 +107,7 @@ def _inputs(record: Record, counting: Counting, wanted: Callable[[Mapping[str, A
         return  # the lane of decisions says so
     if not counting.counts(record, head["seq"]) or is_emptied(record.value, emptied):
         return
-    for item in filter(wanted, taken_inputs(head)):
+    for item in filter(wanted, readable_inputs(head)):
         yield Record(CONTROL, record.partition, item["offset"], int(head["now_ms"]), None, input_bytes(item), HEADERS)
 
 

@@ -21,7 +21,7 @@ from trainhouse.events.signing import signature_of
 from trainhouse.events.topics import CHECKPOINTS, DECISIONS
 from trainhouse.projections.exporter.keeping import Seen
 from trainhouse.projections.node_keys import NodeKeys
-from trainhouse.projections.reports import input_bytes, taken_inputs
+from trainhouse.projections.reports import input_bytes, readable_inputs
 
 
 class Reading:
@@ -68,7 +68,7 @@ class Reading:
         self._seq[partition] = head["seq"]
         if is_emptied(value, self._emptied):
             return
-        for item in taken_inputs(head):
+        for item in readable_inputs(head):
             try:
                 envelope = decode(input_bytes(item), HEADERS)
             except InvalidEvent:

@@ -146,10 +146,10 @@ class Proposer(Generic[S]):
                 if not batch and not must and all(isinstance(d, self.machine.passing) for d in record.decisions):
                     return None
                 return self._written(folded, record)
-            except SchedulingFailed as failed:
-                return self._frozen(folded, now_ms, failed, published_up_to)
             except Exception as raised:
                 error: Exception = raised
+            if isinstance(error, SchedulingFailed) and not self.stuck(folded):
+                return self._frozen(folded, now_ms, error, published_up_to)
             if not batch and not must and self.stuck(folded):
                 return None
             if not batch:
@@ -195,8 +195,8 @@ class Proposer(Generic[S]):
         return self._written(folded, self._record(folded, now_ms, (raw,), (refusal,), published_up_to))
 
     def stuck(self, folded: Folded[S]) -> bool:
-        """Whether ticks fail although placement is frozen: no tick is owed then."""
-        return folded.frozen_version == self.machine.decide_version
+        """Whether ticks fail although placement is frozen: no tick is owed then. What froze it may have been a newer version."""
+        return folded.frozen_version >= self.machine.decide_version
 
     def _frozen(self, folded: Folded[S], now_ms: int, error: Exception, published_up_to: int) -> Written:
         if self.stuck(folded):

@@ -14,10 +14,11 @@ from typing import Generic, TypeVar
 import structlog
 
 from trainhouse.events.journal import JournalRecord
+from trainhouse.events.repair import NO_REPAIRS, Repairs
 from trainhouse.events.topics import STATUS
 from trainhouse.scheduler.core.gate import Written
-from trainhouse.scheduler.core.journal import NOTHING_EMPTIED, Folded, fold_bytes
-from trainhouse.scheduler.core.logtime import LogTime
+from trainhouse.scheduler.core.journal import Folded, fold_bytes
+from trainhouse.scheduler.core.logtime import TOLERANCE_MS, LogTime
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.core.outgoing import Outgoing, outgoing
 from trainhouse.scheduler.core.ownership import Ownership
@@ -52,7 +53,7 @@ class Follower(Generic[S]):
         position: int,
         ownership: Ownership,
         clock: Clock,
-        emptied: frozenset[str] = NOTHING_EMPTIED,
+        emptied: Repairs = NO_REPAIRS,
     ) -> None:
         self.machine = machine
         self.input_topic = input_topic
@@ -63,7 +64,7 @@ class Follower(Generic[S]):
         self.last_offset = -1
         self.own_seq = 0
         self.halted = ""
-        self._emptied = emptied
+        self.emptied = emptied
         self.time = LogTime()
         # Append times: of the last record that counted, and of the last one with a newer journal time.
         self.appended_ms = -1
@@ -99,7 +100,9 @@ class Follower(Generic[S]):
     def replaced_by(self, fresh: "Follower[S]") -> None:
         """Goes on from a state that was recovered anew."""
         self.folded, self.position, self.unpublished = fresh.folded, fresh.position, fresh.unpublished
-        self.last_offset, self._emptied, self._own = fresh.last_offset, fresh._emptied, None
+        self.last_offset, self.emptied, self._own, self._owes_tick = fresh.last_offset, fresh.emptied, None, fresh._owes_tick
+        # While it was halted it heard no owner: whether it may decide shows from now on.
+        self.ownership.standing_in, self.ownership.owed_since_s = False, None
         self.time, self.appended_ms, self.timed_ms = fresh.time, fresh.appended_ms, fresh.timed_ms
         self.halted = fresh.halted
         self.wake()
@@ -108,7 +111,7 @@ class Follower(Generic[S]):
         before_ms = self.folded.now_ms
         own, self._own = (self._own, None) if self._own is not None and self._own.value == entry.value else (None, self._own)
         read = own.record if own is not None else None
-        self.folded, record = fold_bytes(self.machine, self.folded, entry.value, read, self._emptied)
+        self.folded, record = fold_bytes(self.machine, self.folded, entry.value, read, self.emptied)
         self.position = entry.offset + 1
         if record is not None and entry.value is not None:
             self.last_offset = entry.offset
@@ -128,17 +131,19 @@ class Follower(Generic[S]):
             return  # a claim: time stands still in it
         self.timed_ms = max(appended_ms, 0)
         if record.owner != self.ownership.owner:
-            self.time.follow(record.now_ms, self._clock.steady_s(), live=self.live)
+            # One that came while this process was paused says nothing of now.
+            fresh = appended_ms < 0 or abs(self._clock.now_ms() - appended_ms) < TOLERANCE_MS
+            self.time.follow(record.now_ms, self._clock.steady_s(), live=self.live and fresh)
 
     def owed(self, now_s: float) -> bool:
         """Whether a record is due though no input waits: effects are not out, no tick came after the last inputs, or a timer has run out.
 
         Time is the journal's own, carried on by the steady clock: what a wrong clock says makes nobody stand in. Where ticks fail although
-        placement is frozen, no tick is owed: another process could do no better.
+        placement is frozen, no tick is owed: another process could do no better, unless its version is newer.
         """
         if self.unpublished:
             return True
-        if self.folded.frozen_version == self.machine.decide_version:
+        if self.folded.frozen_version >= self.machine.decide_version:
             return False
         if self._owes_tick:
             return True

@@ -4,16 +4,16 @@ Holds: an event names the partition, the pools that wait for it and the reason; 
 Never: halts anything; raises for brokers that are away.
 """
 
-import contextlib
 from collections.abc import Mapping
 from typing import Generic, TypeVar
+
+import structlog
 
 from trainhouse.events import envelope_of
 from trainhouse.events.codec import encode
 from trainhouse.events.ids import PoolName
 from trainhouse.events.repair import MAX_TEXT_CHARS, HaltFault, PartitionHalted
 from trainhouse.events.topics import VERDICTS
-from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.stream.follower import Follower
 from trainhouse.scheduler.stream.meters import JournalMeters
@@ -21,7 +21,8 @@ from trainhouse.scheduler.stream.owner import Owner
 from trainhouse.scheduler.stream.ports import Clock, Log
 
 S = TypeVar("S")
-REPEAT_MS = 60_000
+REPEAT_S = 60.0
+log_ = structlog.get_logger(__name__)
 MOST_POOLS = 1000
 
 
@@ -34,7 +35,7 @@ class HaltReports(Generic[S]):
         self._journal = journal
         self._machine = machine
         self._meters = meters
-        self._reported: dict[tuple[int, HaltFault], int] = {}
+        self._reported_s: dict[tuple[int, HaltFault], float] = {}
 
     async def look(self, followers: Mapping[int, Follower[S]], owners: Mapping[int, Owner[S]]) -> None:
         """Sets the gauges, and sends an event for each fault that was not reported for a minute."""
@@ -50,18 +51,21 @@ class HaltReports(Generic[S]):
                 if reason:
                     await self._report(partition, fault, condition.pools, reason)
                 else:
-                    self._reported.pop((partition, fault), None)
+                    self._reported_s.pop((partition, fault), None)
 
     async def _report(self, partition: int, fault: HaltFault, pools: tuple[PoolName, ...], reason: str) -> None:
-        now_ms = self._clock.now_ms()
-        if now_ms - self._reported.get((partition, fault), now_ms - REPEAT_MS) < REPEAT_MS:
+        now_ms, now_s = self._clock.now_ms(), self._clock.steady_s()
+        if now_s < self._reported_s.get((partition, fault), now_s - REPEAT_S) + REPEAT_S:
             return
+        # Whether or not it can be sent: a topic that takes nothing is not asked each second.
+        self._reported_s[partition, fault] = now_s
         text = reason.encode("utf-8", "replace").decode()[:MAX_TEXT_CHARS]
         event = PartitionHalted(
             journal=self._journal, partition=partition, fault=fault, pools=pools[:MOST_POOLS], reason=text, at_ms=now_ms
         )
-        name = f"halted:{event.source}:{fault}:{now_ms // REPEAT_MS}"
-        with contextlib.suppress(LogUnavailable):
+        name = f"halted:{event.source}:{fault}:{now_ms // 60_000}"
+        try:
             value = encode(envelope_of(event, id=name, source=f"trainhouse/{self._machine.name}", now_ms=now_ms))
             await self._log.send(VERDICTS, event.source.encode(), value)
-            self._reported[partition, fault] = now_ms
+        except Exception as error:  # what cannot be said of one partition must not end the others
+            log_.warning("halted partition not reported", journal=self._journal, partition=partition, error=repr(error))

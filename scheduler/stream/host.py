@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from trainhouse.events.repair import emptied_by
+from trainhouse.events.repair import Repairs, emptied_by
 from trainhouse.events.topics import JOURNAL_REPAIRS
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
@@ -85,7 +85,7 @@ class JournalHost(Generic[S]):
 
     async def run(self) -> None:
         """Recovers, then follows and decides until cancelled. Raises BrokenInvariant when an owner hangs."""
-        self._tail, emptied = await self._recovered()
+        self._tail = await self._recovered()
         owners = {partition: self._owner(partition) for partition in self.followers}
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -94,7 +94,7 @@ class JournalHost(Generic[S]):
                     tasks.create_task(owner.run())
                 tasks.create_task(self._watch(owners))
                 tasks.create_task(self._report(owners))
-                tasks.create_task(self._reviving.run(self.followers, emptied))
+                tasks.create_task(self._reviving.run(self.followers))
                 tasks.create_task(self._watch_owed())
                 tasks.create_task(measure_lag(self._log, self._settings.input_topic, self._cursors, self._meters.lag))
         except* Exception as group:
@@ -123,7 +123,7 @@ class JournalHost(Generic[S]):
                 follower.ownership.on_revoked()
             follower.wake()
 
-    async def _recovered(self) -> tuple[Tail, frozenset[str]]:
+    async def _recovered(self) -> Tail:
         while True:
             still_wanted()
             try:
@@ -132,7 +132,7 @@ class JournalHost(Generic[S]):
                 log_.warning("brokers away", journal=self._settings.journal, error=str(error))
                 await asyncio.sleep(RETRY_S)
 
-    async def _try_recover(self) -> tuple[Tail, frozenset[str]]:
+    async def _try_recover(self) -> Tail:
         ends: dict[int, int] = {}
         partitions = await self._log.partitions(self._settings.journal)
         emptied = await self._repairs()
@@ -155,7 +155,7 @@ class JournalHost(Generic[S]):
         self.on_assigned(self._assigned)
         self.ready.set()
         log_.info("recovered", journal=self._settings.journal, seqs={p: f.folded.seq for p, f in self.followers.items()})
-        return tail, emptied
+        return tail
 
     def _vet_of(self, partition: int) -> Vet | None:
         vetting = self._vetting
@@ -168,10 +168,10 @@ class JournalHost(Generic[S]):
 
         return vet
 
-    async def _repairs(self) -> frozenset[str]:
+    async def _repairs(self) -> Repairs:
         return emptied_by(await self._log.whole(JOURNAL_REPAIRS), self._settings.journal)
 
-    async def _follower(self, partition: int, emptied: frozenset[str]) -> Follower[S]:
+    async def _follower(self, partition: int, emptied: Repairs) -> Follower[S]:
         """A partition as far as snapshot or archive have it; halted where neither they nor the topic have its records."""
         _, end = await self._log.bounds(self._settings.journal, partition)
         try:
@@ -186,7 +186,7 @@ class JournalHost(Generic[S]):
             follower.halt(f"it cannot be recovered: {type(error).__name__}: {error}", error)
         return follower
 
-    def _at(self, folded: Folded[S], position: int, emptied: frozenset[str]) -> Follower[S]:
+    def _at(self, folded: Folded[S], position: int, emptied: Repairs) -> Follower[S]:
         ownership = Ownership(self._settings.owner, self._settings.takeover_s, self._clock.steady_s())
         return Follower(self._machine, self._settings.input_topic, folded, position, ownership, self._clock, emptied)
 
@@ -247,7 +247,7 @@ class JournalHost(Generic[S]):
         before_s = {partition: f.ownership.heard_at_s for partition, f in self.followers.items()}
         while True:
             still_wanted()
-            others = {p: f for p, f in self.followers.items() if not (f.ownership.assigned or f.ownership.standing_in)}
+            others = {p: f for p, f in self.followers.items() if not (f.halted or f.ownership.assigned or f.ownership.standing_in)}
             waits = await self._inputs_wait(others)
             now_s = self._clock.steady_s()
             for partition, follower in others.items():
@@ -270,7 +270,7 @@ class JournalHost(Generic[S]):
         """The last handled offset of each partition; on the way, what is read off each follower."""
         now_s = self._clock.steady_s()
         for partition, follower in self.followers.items():
-            self._meters.deciding.labels(partition).set(follower.ownership.decides(now_s))
+            self._meters.deciding.labels(partition).set(not follower.halted and follower.ownership.decides(now_s))
             self._meters.unpublished.labels(partition).set(len(follower.unpublished))
             self._meters.seq.labels(partition).set(follower.folded.seq)
         return {partition: follower.folded.cursor for partition, follower in self.followers.items()}
@@ -283,7 +283,8 @@ class JournalHost(Generic[S]):
 
     async def _after_record(self, follower: Follower[S]) -> None:
         for observe in self._observers:
-            await observe(follower)
+            if not follower.halted:  # else its state may be half folded
+                await observe(follower)
 
     def _owner(self, partition: int) -> Owner[S]:
         return Owner(

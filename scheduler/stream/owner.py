@@ -165,6 +165,8 @@ class Owner(Generic[S]):
         elif blocked:
             await self._follower.until(lambda: len(self._follower.unpublished) <= self._pace.max_unpublished, self._until_tick_s())
         folded = self._follower.folded
+        if self._follower.halted:
+            return  # its state may be half folded
         waiting = [] if blocked else [p for p in self._waiting if p.offset > folded.cursor]
         now_s = self._clock.steady_s()
         tick = now_s - self._ticked_at_s >= (self._busy_pause_s if waiting or self._owes_tick else self._pace.idle_tick_s)

@@ -17,6 +17,7 @@ from trainhouse.events.archive.segments import LogRecord
 from trainhouse.events.errors import RecordsGone
 from trainhouse.events.journal import InvalidRecord, SnapshotPointer, record_hash
 from trainhouse.events.kafka import TO_END, consumer, partitions_of, read_to_end
+from trainhouse.events.repair import Repairs
 from trainhouse.events.repair_log import emptied_records
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import DECISIONS, DIRECTORY, SNAPSHOTS
@@ -72,10 +73,11 @@ def past_of(
     try:
         chosen = sorted(partitions_of(reader, journal) if partitions is None else partitions)
         pointers = [p for p in newest_first(kafka, journal) if p.partition in chosen] if store is not None else []
-        known = _usable(reader, journal, machine, at_ms, pointers, store)
+        repairs = emptied_records(kafka, journal)
+        known = _usable(reader, journal, machine, at_ms, pointers, store, repairs)
         starts = {p: offset + 1 for p, (offset, _) in known.items()}
         entries = map(entry_of, journal_records(kafka, reader, journal, chosen, archive, starts))
-        return past(entries, machine, at_ms, [folded for _, folded in known.values()], emptied_records(kafka, journal))
+        return past(entries, machine, at_ms, [folded for _, folded in known.values()], repairs)
     finally:
         reader.close()
 
@@ -92,6 +94,7 @@ def _usable(
     at_ms: int,
     pointers: Sequence[SnapshotPointer],
     store: SnapshotStore | None,
+    repairs: Repairs,
 ) -> dict[int, tuple[int, Folded[S]]]:
     """By partition the first of these snapshots that is whole, of this very log, and not newer than the moment; with its offset."""
     found: dict[int, tuple[int, Folded[S]]] = {}
@@ -104,9 +107,12 @@ def _usable(
         if blob is None or not fits or hashlib.sha256(blob).hexdigest() != pointer.sha256:
             continue
         try:
-            folded = load(machine, pointer, blob).folded
+            loaded = load(machine, pointer, blob)
         except Exception:  # its bytes are whole: it is of another format, so an older one is tried, or the journal itself is read
             continue
+        if repairs.behind(partition, pointer.seq, loaded.emptied):
+            continue
+        folded = loaded.folded
         try:
             last = next(iter(read_to_end(reader, journal, [partition], starts={partition: pointer.offset}, whole=True)), None)
         except RecordsGone:
@@ -159,10 +165,11 @@ def broken_records(
     reader = journal_reader(kafka)
     try:
         chosen = sorted(partitions_of(reader, journal))
-        known = _usable(reader, journal, machine, FOR_EVER_MS, newest_first(kafka, journal) if store is not None else [], store)
+        repairs = emptied_records(kafka, journal)
+        pointers = newest_first(kafka, journal) if store is not None else []
+        known = _usable(reader, journal, machine, FOR_EVER_MS, pointers, store, repairs)
         starts = {p: offset + 1 for p, (offset, _) in known.items()}
         entries = map(entry_of, journal_records(kafka, reader, journal, chosen, archive, starts))
-        emptied = emptied_records(kafka, journal) if emptied is None else emptied
-        return search(entries, machine, [folded for _, folded in known.values()], emptied)
+        return search(entries, machine, [folded for _, folded in known.values()], repairs if emptied is None else emptied)
     finally:
         reader.close()

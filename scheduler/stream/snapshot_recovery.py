@@ -18,9 +18,10 @@ import orjson
 import structlog
 
 from trainhouse.events.journal import SnapshotPointer, pointer_prefix, record_hash, record_head
+from trainhouse.events.repair import NO_REPAIRS, Repairs
 from trainhouse.events.topics import SNAPSHOTS
 from trainhouse.scheduler.core.errors import LogUnavailable, SnapshotMismatch, SnapshotUnusable
-from trainhouse.scheduler.core.journal import NOTHING_EMPTIED, Folded, begin, fold_bytes
+from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.core.snapshot_choice import pointers_of
 from trainhouse.scheduler.stream.ports import JournalArchive, Log, SnapshotStore
@@ -38,7 +39,7 @@ class Recovered(Generic[S]):
     """Where to go on: the state, the next offset of the journal, and the records whose effects are not out yet.
 
     `snapshot_seq`: of the snapshot that it began with, 0 without one. `timed_ms`: append time of the last record with a newer journal time,
-    0 where it is not known.
+    0 where it is not known. `emptied`: the repairs that the snapshot rests on.
     """
 
     folded: Folded[S]
@@ -46,6 +47,7 @@ class Recovered(Generic[S]):
     unpublished: tuple[bytes, ...] = ()
     snapshot_seq: int = 0
     timed_ms: int = 0
+    emptied: frozenset[str] = frozenset()
 
 
 class Recovery(Generic[S]):
@@ -61,11 +63,12 @@ class Recovery(Generic[S]):
         self._offload = offload
         self._archive = archive
 
-    async def recover(self, partition: int, emptied: frozenset[str] = NOTHING_EMPTIED) -> Recovered[S]:
+    async def recover(self, partition: int, emptied: Repairs = NO_REPAIRS) -> Recovered[S]:
         """The newest usable snapshot's state, else that of the journal's beginning. Raises SnapshotMismatch, LogUnavailable."""
-        start, end = await self._log.bounds(self._journal, partition)
         topic_id = await self._log.topic_id(self._journal)
         found = await self._log.newest(SNAPSHOTS, pointer_prefix(self._journal, partition))
+        # Asked last: a snapshot that an owner takes meanwhile is not beyond the log's end.
+        start, end = await self._log.bounds(self._journal, partition)
         pointers = pointers_of(found, self._journal, partition)
         for key in sorted(pointers.unreadable):
             log_.error("snapshot pointer unreadable; passing over it", key=key.decode(errors="replace"))
@@ -82,9 +85,11 @@ class Recovery(Generic[S]):
             raise SnapshotMismatch(f"{where} is of the topic with id {pointer.topic_id}, this one has {topic_id}: the topic was made anew")
         return await self._from_the_beginning(partition, start, why, emptied)
 
-    async def _from_snapshot(self, pointer: SnapshotPointer, start: int, emptied: frozenset[str]) -> Recovered[S]:
+    async def _from_snapshot(self, pointer: SnapshotPointer, start: int, emptied: Repairs) -> Recovered[S]:
         """Raises SnapshotUnusable, LogUnavailable."""
         recovered = await self._load(pointer)
+        if emptied.behind(pointer.partition, pointer.seq, recovered.emptied):
+            raise SnapshotUnusable(f"the snapshot {pointer.object_key} has a record in it that counts as empty since")
         if recovered.position >= start:
             return recovered
         where = (
@@ -100,7 +105,7 @@ class Recovery(Generic[S]):
             raise SnapshotUnusable(f"{where}: the archive does not fill the gap: {error}") from error
         return bridged
 
-    async def _from_the_beginning(self, partition: int, start: int, why: str, emptied: frozenset[str]) -> Recovered[S]:
+    async def _from_the_beginning(self, partition: int, start: int, why: str, emptied: Repairs) -> Recovered[S]:
         """Nothing is folded yet, but for what the log no longer holds: that comes from the archive."""
         empty = Recovered(begin(self._machine, partition), 0)
         if not start:
@@ -112,7 +117,7 @@ class Recovery(Generic[S]):
         recovered: Recovered[S] = await self._offload(self._fold_archived, empty, self._archive, emptied)
         return recovered
 
-    def _fold_archived(self, recovered: Recovered[S], archive: JournalArchive, emptied: frozenset[str]) -> Recovered[S]:
+    def _fold_archived(self, recovered: Recovered[S], archive: JournalArchive, emptied: Repairs) -> Recovered[S]:
         """What is archived from there on, folded. Blocks."""
         folded, timed_ms = recovered.folded, recovered.timed_ms
         unpublished = deque((int(record_head(value)["seq"]), value) for value in recovered.unpublished)
@@ -161,7 +166,8 @@ class Recovery(Generic[S]):
             how = "missing" if blob is None else "damaged"
             raise SnapshotUnusable(f"{name} is {how}: its SHA-256 should be {pointer.sha256}")
         try:
-            return load(self._machine, pointer, blob)
+            loaded: Recovered[S] = await self._offload(load, self._machine, pointer, blob)
+            return loaded
         except Exception as error:  # its bytes are whole: it is of a format that this program does not read
             raise SnapshotUnusable(f"{name} cannot be loaded: {error!r}"[:1000]) from error
 
@@ -180,4 +186,5 @@ def load(machine: Machine[S], pointer: SnapshotPointer, blob: bytes) -> Recovere
         frozen_version=head["frozen_version"],
     )
     unpublished = tuple(base64.b64decode(r) for r in head["unpublished"])
-    return Recovered(folded, pointer.offset + 1, unpublished, pointer.seq, int(head.get("timed_ms", 0)))
+    emptied = frozenset(head.get("emptied", ()))
+    return Recovered(folded, pointer.offset + 1, unpublished, pointer.seq, int(head.get("timed_ms", 0)), emptied)

@@ -18,9 +18,10 @@ from trainhouse.events.alert import AlertFired, AlertResolved, Severity
 from trainhouse.events.codec import encode
 from trainhouse.events.envelope import envelope_of
 from trainhouse.events.journal import JournalRecord, SnapshotPointer
+from trainhouse.events.repair import NO_REPAIRS, Repairs
 from trainhouse.events.topics import ALERTS, SNAPSHOTS
 from trainhouse.scheduler.core.errors import LogUnavailable
-from trainhouse.scheduler.core.journal import NOTHING_EMPTIED, Folded
+from trainhouse.scheduler.core.journal import Folded
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.core.snapshot_choice import object_key
 from trainhouse.scheduler.stream.follower import Follower
@@ -60,7 +61,7 @@ class Snapshots(Generic[S]):
         self._failing: dict[int, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def recover(self, partition: int, emptied: frozenset[str] = NOTHING_EMPTIED) -> Recovered[S]:
+    async def recover(self, partition: int, emptied: Repairs = NO_REPAIRS) -> Recovered[S]:
         """The state of the newest snapshot that can be used, else of the journal's beginning. Raises SnapshotMismatch, LogUnavailable.
 
         `emptied`: hashes of records that count as empty.
@@ -160,6 +161,8 @@ def dump(follower: Follower[S], state: bytes) -> bytes:
             "published_up_to": folded.published_up_to,
             "frozen_version": folded.frozen_version,
             "state": base64.b64encode(state).decode(),
+            # Without any, the bytes are those of before.
+            **({"emptied": sorted(follower.emptied)} if follower.emptied else {}),
             "unpublished": [base64.b64encode(u.record).decode() for u in follower.unpublished],
         }
     )

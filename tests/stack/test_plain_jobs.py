@@ -41,7 +41,7 @@ def test_a_plain_ddp_script_is_running_soon_after_its_ranks_began(stack: LiveSta
     wait_for_state(stack, job, {"RUNNING"})
     query = (
         f"SELECT dateDiff('millisecond', minIf(at, state = 'INITIALIZING'), minIf(at, state = 'RUNNING')) AS ms "
-        f"FROM status_history WHERE job_id = '{job}' HAVING countIf(state = 'RUNNING') > 0"
+        f"FROM job_status_history WHERE job_id = '{job}' HAVING countIf(state = 'RUNNING') > 0"
     )
     rows = until(lambda: stack.rows(query), lambda: stack.log("projector"))
     stack.ok("cancel", job)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -11,6 +13,7 @@ from trainhouse.projections import journal
 from trainhouse.projections.built import Built
 from trainhouse.projections.journal import JournalBuilder
 from trainhouse.projections.record import Record, Row
+from trainhouse.projections.reports import readable_inputs
 from trainhouse.projections.rows.dead_letters import unreadable_row
 
 
@@ -86,3 +89,17 @@ def test_an_emptied_record_makes_no_row_and_leaves_no_gap(at_once: int) -> None:
     records = [of(1, 0), of(2, 1), of(3, 2), of(4, 3)]
     emptied = frozenset({record_hash(records[1].value or b"")})
     assert told(records, at_once, builder(emptied)) == ([(1, 0), (3, 2), (4, 3)], [], 0)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"seq": 1, "owner": "x", "now_ms": 1, "decisions": []},
+        {"seq": 1, "inputs": [], "now_ms": 1},
+        {"seq": 1, "owner": "x", "now_ms": 1, "decisions": [{"type": "trainhouse.input.refused.v1"}], "inputs": []},
+        {"seq": 1, "now_ms": 1, "decisions": [], "inputs": [{"offset": 3, "event": {"type": "trainhouse.attempt.started.v1", "data": {}}}]},
+        {"seq": 1, "now_ms": 1, "decisions": [7], "inputs": "x"},
+    ],
+)
+def test_the_lane_of_reports_goes_on_behind_a_record_of_another_shape(head: dict[str, Any]) -> None:
+    assert readable_inputs(head) == []
