@@ -19,7 +19,7 @@ import botocore.session
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.credentials import Credentials
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, NoCredentialsError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from trainhouse.checkpointing.errors import ObjectMissing, ObjectStoreRefused, ObjectStoreUnavailable
@@ -160,6 +160,10 @@ class S3ObjectStore:
                 raise self._unavailable(what, key, error) from error
             raise ObjectStoreRefused(
                 f"{self.address}: {what} of {key!r} refused ({why(error)}); check the bucket and the keys (TRAINHOUSE_S3_*)"
+            ) from error
+        except NoCredentialsError as error:
+            raise ObjectStoreRefused(
+                f"{self.address}: {what} of {key!r} needs keys, and none are set (TRAINHOUSE_S3_ACCESS_KEY, TRAINHOUSE_S3_SECRET_KEY)"
             ) from error
         except LOST as error:
             raise self._unavailable(what, key, error) from error

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -110,7 +111,7 @@ def test_what_was_taken_late_does_not_wait_for_the_silence_of_another_partition(
 def test_a_record_over_the_limit_is_refused_and_the_next_one_is_not(run: Callable[[Case], None]) -> None:
     async def case(log: Log, topic: str) -> None:
         with pytest.raises(RecordTooLarge):
-            await log.append(topic, 0, b"x" * (MAX_BYTES + 1000))
+            await log.append(topic, 0, random.Random(1).randbytes(MAX_BYTES + 1000))  # what cannot be compressed
         assert (await log.append(topic, 0, b"small")).offset == 0
 
     run(case)

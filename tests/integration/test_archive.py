@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.live_stack import LiveStack, running_stack
 from tests.waiting import until
@@ -30,8 +31,9 @@ from trainhouse.deploy.local.server import die_with_parent
 from trainhouse.events.archive.partition import PREFIX
 from trainhouse.events.archive.reading import RECORDED
 from trainhouse.events.envelope import rfc3339
+from trainhouse.events.kafka import producer_config
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import ADMISSION, DECISIONS, DIRECTORY
+from trainhouse.events.topics import ADMISSION, CONTROL, DECISIONS, DIRECTORY
 from trainhouse.projections.registry import OF_DECISIONS
 from trainhouse.scheduler.stream.replay_journal import snapshots_of
 
@@ -67,6 +69,14 @@ class Site:
 
     def archive(self, *more: str) -> Rows:
         return rows_of(self.stack.ok("archive", "--json", *more, timeout_s=500))
+
+    def disturb(self) -> None:
+        """An input for each partition that leaves a record and nothing else: an idle journal has one every two minutes."""
+        producer = Producer(producer_config(self.kafka))
+        for topic in (ADMISSION, CONTROL):
+            for partition in range(self.kafka.partitions):
+                producer.produce(topic, value=b"nothing that can be read", partition=partition)
+        assert producer.flush(30) == 0
 
     def start_archive(self, *more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -140,7 +150,8 @@ def test_topics_are_trimmed_to_what_is_still_needed(site: Site) -> None:
     before = site.archive()
 
     def trimmed() -> Rows | None:
-        """Beyond all that was said of the jobs: a snapshot comes with the next record, in 2 minutes. The audit expires by itself."""
+        """Beyond all that was said of the jobs: a snapshot comes with each record, and trimmed is up to the oldest of three."""
+        site.disturb()
         rows = site.archive("--trim")
         journals = [place for place in before if place[0] not in RECORDED]
         return rows if all(rows[place]["topic_begins_at"] >= before[place]["archived_to"] for place in journals) else None

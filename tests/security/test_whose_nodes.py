@@ -191,7 +191,7 @@ def test_of_a_job_that_waits_nobody_but_a_node_tells_checkpoints(rules: VettingR
     c = Control(rules)
     c.take((registered("a", A), A), (JobAdmitted.model_validate({"job_id": "j", "spec": spec().model_dump(mode="json")} | of), PLATFORM))
     for key in (B, None):
-        (refused,) = c.take((saved(0, 2**62), key))
+        (refused,) = c.take((saved(0, 2**53), key))
         assert refused.forged == "job j" and c.folded.state.job("j").last_checkpoint is None
     # It was never given a node, so none has saved for it.
     assert c.take((saved(0, 1), A)) == [] and c.folded.state.job("j").last_checkpoint is None
@@ -205,7 +205,7 @@ def test_of_an_attempt_that_is_over_only_nodes_that_the_job_ran_on_tell_checkpoi
     c.take((registered("a", A), A), (registered("b", B), B), (admitted, PLATFORM))
     state = c.folded.state
     state.put_job(state.job("j").model_copy(update={"ran_on": ("a",), "epoch": 1}), 1)
-    (refused,) = c.take((saved(0, 2**62), B))
+    (refused,) = c.take((saved(0, 2**53), B))
     assert refused.forged == "job j" and "a node that job j runs on" in refused.reason
     assert c.take((saved(0, 1), A)) == [] and c.folded.state.job("j").last_checkpoint is not None
 

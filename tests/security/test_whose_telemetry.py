@@ -438,8 +438,8 @@ def test_an_update_goes_on_where_the_lane_of_facts_stood_and_refuses_nothing_tha
         facts.begin(Batch("facts", 7, (Range(topics.CHECKPOINTS, 0, 5, 9), Range(topics.STATUS, 0, 1, 2))))
         facts.complete(Batch("facts", 7, (Range(topics.CHECKPOINTS, 0, 5, 9), Range(topics.STATUS, 0, 1, 2))))
         facts.begin(Batch("facts", 8, (Range(topics.CHECKPOINTS, 1, 3, 4),)))  # cut: these rows may be missing
-        for _ in range(2):
-            assert migrate(clickhouse, files) in (["ranks_begin"], [])
+        for missing in ([m.name for m in files if m.number >= 48], []):
+            assert migrate(clickhouse, files) == missing
             standing = Positions(clickhouse, "ranks").load()
             assert standing.next_offsets == {(topics.CHECKPOINTS, 0): 9, (topics.CHECKPOINTS, 1): 3} and standing.pending is None
         assert plan(clickhouse, "ranks", TABLES_OF_RANKS) == []
