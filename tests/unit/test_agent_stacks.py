@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from trainhouse.events.stacktops import found_in
+from trainhouse.workers.agent import stacks
 from trainhouse.workers.agent.core.state import Running, Stopping
 from trainhouse.workers.agent.ranks import killed_by_agent, reason
 from trainhouse.workers.agent.stacks import MAX_KEPT_BYTES, dump_stack, keep_stacks, top_of_stack
@@ -65,6 +66,60 @@ def test_stacks_are_kept_beside_the_logs_without_command_lines_and_tell_where_th
         assert told in reason(0, ExitRecord(None, 9, 1), paths.rank(0), "the gang hung")
     finally:
         process.kill()
+        process.communicate()
+
+
+NAMES = """
+import sys, threading, time
+name = "x" + "\\nProcess 1: " * 330
+for _ in range(int(sys.argv[1])):
+    threading.Thread(target=time.sleep, args=(90,), name=name, daemon=True).start()
+print("ready", flush=True)
+time.sleep(90)
+"""
+
+
+def test_names_of_threads_that_look_like_command_lines_cost_no_time_and_cut_nothing(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", NAMES, "60", "--password=hunter2"], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        paths = ranks_of(tmp_path, process.pid)
+        began_s = time.process_time()
+        keep_stacks(paths, (0,), 30)
+        assert time.process_time() - began_s < 1
+        text = paths.rank(0).stacks.read_text()
+        assert text.startswith("Python v") and text.count("\nProcess 1: ") > 1000 and "hunter2" not in text
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_stack_of_any_length_is_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = subprocess.Popen([sys.executable, "-c", NAMES, "60"], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        monkeypatch.setattr(stacks, "MAX_READ_BYTES", 50_000)
+        assert len(dump_stack(process.pid)) == 50_000
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_many_children_share_the_time_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = tmp_path / "py-spy"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    process = subprocess.Popen(
+        ["sh", "-c", "for n in 1 2 3 4 5 6 7 8; do sleep 60 & done; echo ready; wait"], stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        began = time.monotonic()
+        assert "did not answer in time" in dump_stack(process.pid, 0.5)
+        assert time.monotonic() - began < 2
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 
