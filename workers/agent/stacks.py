@@ -1,7 +1,8 @@
 """The Python stack of a rank, hung or not, read from outside.
 
 Holds: the rank runs on; where its own process is no Python (a shell, a wrapper), its children are looked at instead. Bounded in time, in
-the number of processes and in bytes, whatever names a rank gives its threads. What is kept beside a rank's logs holds no command line.
+the number of processes and in bytes, whatever names a rank gives its threads. What is kept beside a rank's logs holds no command line,
+and what leaves the node no secret of the job: where those are not known, nothing is kept or shown.
 """
 
 import os
@@ -9,7 +10,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import psutil
 
 from trainhouse.events.stacktops import MAX_FRAMES, line
 from trainhouse.workers.launcher import AttemptPaths
+from trainhouse.workers.launcher.masker import Masker
 from trainhouse.workers.launcher.processes import read_process
 from trainhouse.workers.readable import readable
 from trainhouse.workers.untrusted import read_plain
@@ -27,30 +29,51 @@ MAX_KEPT_BYTES = 64 * 1024
 MAX_READ_BYTES = 1024 * 1024
 MAX_AT_ONCE = 8
 _MAX_ERROR_BYTES = 4096
+WITHHELD = "the stack is not shown: the secrets of the job cannot be read on this node, so they could not be masked\n"
 _TIMED_OUT = "py-spy did not answer in time"
+Secrets = Callable[[], Iterable[str] | None]
 _FRAME = re.compile(r"^    (\S.*)$")
 
 
-def keep_stacks(paths: AttemptPaths, ranks: Sequence[int], timeout_s: float) -> None:
-    """Writes each rank's stacks beside its logs, which ship them. Blocks up to `timeout_s`; a rank that takes longer has none."""
+def keep_stacks(paths: AttemptPaths, ranks: Sequence[int], timeout_s: float, known: Secrets) -> None:
+    """Writes each rank's stacks beside its logs, which ship them. Blocks up to `timeout_s`; a rank that takes longer has none.
+
+    `known`: the values to mask, asked for once a stack is read, since a rank may have got another one meanwhile.
+    """
     deadline_s = time.monotonic() + timeout_s
     pool = ThreadPoolExecutor(min(MAX_AT_ONCE, max(1, len(ranks))), thread_name_prefix="stacks")
     try:
-        wait([pool.submit(_keep, paths, rank, deadline_s) for rank in ranks], timeout_s)
+        wait([pool.submit(_keep, paths, rank, deadline_s, known) for rank in ranks], timeout_s)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _keep(paths: AttemptPaths, rank: int, deadline_s: float) -> None:
+def _keep(paths: AttemptPaths, rank: int, deadline_s: float, known: Secrets) -> None:
     process = read_process(paths.rank(rank).pid)
     if process is None:
         return
     text = dump_stack(process.pid, deadline_s - time.monotonic(), command_lines=False).strip()
+    secrets = known()
+    if secrets is None:
+        return
+    raw = _masked(text, secrets)
     if time.monotonic() > deadline_s:
         return  # the rank's files are about to be shipped to their end
     fd = os.open(paths.rank(rank).stacks, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
     with os.fdopen(fd, "wb") as file:
-        file.write(text.encode("utf-8", "replace")[:MAX_KEPT_BYTES] + b"\n")
+        file.write(raw[:MAX_KEPT_BYTES] + b"\n")
+
+
+def shown_stack(pid: int, known: Secrets) -> str:
+    """Stacks for a person who asked, with the job's secrets masked, or why they are not shown. Blocks, up to TIMEOUT_S."""
+    text = dump_stack(pid)
+    secrets = known()
+    return WITHHELD if secrets is None else _masked(text, secrets).decode("utf-8", "replace")
+
+
+def _masked(text: str, secrets: Iterable[str]) -> bytes:
+    """Without an end that may be the beginning of a secret: the text may have been cut there."""
+    return Masker(secrets).feed(text.encode("utf-8", "replace"))
 
 
 def top_of_stack(path: Path, rank: int) -> str:
