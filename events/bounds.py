@@ -144,7 +144,14 @@ _OF_STORED: Final[dict[str, _Repair]] = _OF_TOLD | {
     "greater_than_equal": lambda problem: 0 if _is_no_number(problem) else problem["ctx"]["ge"],
     "too_long": _first,
 }
-_KEY: Final = "[key]"
+
+
+def _of_key(problem: _Problem) -> bool:
+    """Whether it is the key of an entry, and not the value under a key of that name."""
+    path = problem["loc"]
+    return len(path) > 1 and path[-1] == "[key]" and path[-2] == problem["input"]
+
+
 _ROUNDS: Final = 4
 """A list that was shortened may have its entries looked at only then."""
 
@@ -159,8 +166,9 @@ def _read(model: type[M], data: Any, extra: Literal["allow", "ignore", "forbid"]
             if any(p["type"] not in repairs or (repairs is _OF_TOLD and _is_no_number(p)) for p in problems):
                 raise
             bounded = bounded or _Bounded(data)
-            for problem in problems:
-                bounded.put(problem["loc"], repairs[problem["type"]](problem))
+            # Values before keys, and the keys of what is inside first: a place is known by the keys that lead to it.
+            for problem in sorted(problems, key=lambda p: (_of_key(p), -len(p["loc"]) if _of_key(p) else 0)):
+                bounded.put(problem["loc"], repairs[problem["type"]](problem), _of_key(problem))
     return model.model_validate(bounded.data if bounded else data, extra=extra)
 
 
@@ -175,15 +183,15 @@ class _Bounded:
     def data(self) -> Any:
         return self._root[0]
 
-    def put(self, path: tuple[str | int, ...], value: Any) -> None:
-        """Another value at `path`, of which steps that are no key (the tag of a union) are passed over."""
+    def put(self, path: tuple[str | int, ...], value: Any, of_key: bool) -> None:
+        """Another value, or key, at `path`, of which steps that are no key (the tag of a union) are passed over."""
         parent: Any = self._root
         key: Any = 0
-        for step in path[:-1] if path and path[-1] == _KEY else path:
+        for step in path[:-1] if of_key else path:
             node = self._owned(parent, key)
             if (isinstance(node, dict) and step in node) or (isinstance(node, list) and isinstance(step, int) and step < len(node)):
                 parent, key = node, step
-        if path and path[-1] == _KEY:
+        if of_key:
             parent[value] = parent.pop(key)
         else:
             parent[key] = value

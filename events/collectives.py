@@ -15,8 +15,8 @@ MAX_MEMBERS_CHARS: Final = 500
 MAX_MEMBERS: Final = 100_000
 
 _LINE: Final = re.compile(
-    r"flight recorder: rank (\d+) is at collective (\d+) of group (\S{1,100}) \(ranks ([\d,-]{0,500})\): (.{1,200}?)"
-    r"; begun (-?\d+), done (-?\d+)"
+    r"flight recorder: rank (\d{1,18}) is at collective (\d{1,18}) of group (\S{1,100}) \(ranks ([\d,-]{0,500})\): (.{1,200}?)"
+    r"; begun (-?\d{1,18}), done (-?\d{1,18})"
 )
 
 

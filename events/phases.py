@@ -101,9 +101,10 @@ class Stopping(Model):
 
 
 class UnderReview(Model):
-    """Has no devices, and waits until a person decides whether it goes on."""
+    """Has no devices, and waits until a person decides whether it goes on; then not before `not_before_ms`, if it paused."""
 
     kind: Literal["review"] = "review"
+    not_before_ms: DueMs = Field(0, exclude_if=operator.not_)
 
 
 class Succeeded(Model):

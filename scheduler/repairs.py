@@ -1,6 +1,7 @@
 """Search for the records that a journal's readers cannot fold, as `trainhouse journal repair` shows them.
 
-Holds: pure; of each partition the first such record, since what follows it depends on it. Never: writes.
+Holds: pure; of each partition the first such record, since what follows it depends on it. What is read of it can be shown on a terminal
+and is bounded, whatever its bytes are. Never: writes.
 """
 
 from collections import Counter
@@ -8,18 +9,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from trainhouse.events.bounds import EARLIEST_MS, LATEST_MS, MOST_COUNT
 from trainhouse.events.errors import EventError
 from trainhouse.events.journal import record_hash, record_head
+from trainhouse.events.repair import MAX_TEXT_CHARS
 from trainhouse.scheduler.core.journal import NOTHING_EMPTIED, Folded, begin, fold_bytes
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.replay import LogEntry
 
 S = TypeVar("S")
+_MAX_NAME_CHARS = 128
+_MAX_KINDS = 32
 
 
 @dataclass(slots=True)
 class Broken:
-    """A record that cannot be folded. `after`: entries of its partition that follow it."""
+    """A record that cannot be folded. `after`: entries of its partition that follow it. `newer`: a newer version wrote it."""
 
     partition: int
     offset: int
@@ -32,6 +37,7 @@ class Broken:
     inputs: dict[str, int] = field(default_factory=dict)
     decisions: dict[str, int] = field(default_factory=dict)
     after: int = 0
+    newer: bool = False
 
 
 @dataclass(slots=True)
@@ -56,20 +62,33 @@ def search(
         try:
             found.partitions[entry.partition], _ = fold_bytes(machine, folded, entry.value, emptied=emptied)
         except Exception as error:  # a fold may raise anything
-            found.broken[entry.partition] = _broken(entry, folded, error)
+            found.broken[entry.partition] = _broken(machine, entry, folded, error)
     return found
 
 
-def _broken(entry: LogEntry, folded: Folded[Any], error: Exception) -> Broken:
-    found = Broken(entry.partition, entry.offset, record_hash(entry.value), f"{type(error).__name__}: {error}", folded.seq)
+def _broken(machine: Machine[Any], entry: LogEntry, folded: Folded[Any], error: Exception) -> Broken:
+    told = printable(f"{type(error).__name__}: {error}", MAX_TEXT_CHARS)
+    found = Broken(entry.partition, entry.offset, record_hash(entry.value), told, folded.seq)
     try:
         head = record_head(entry.value)
     except EventError:
         return found
-    found.seq, found.owner = head["seq"], str(head.get("owner", ""))
-    found.now_ms = head["now_ms"] if isinstance(head.get("now_ms"), int) else None
+    found.seq, found.owner = _number(head["seq"], 0, MOST_COUNT), printable(str(head.get("owner", "")), _MAX_NAME_CHARS)
+    found.now_ms = _number(head.get("now_ms"), EARLIEST_MS, LATEST_MS)
     found.inputs, found.decisions = _kinds(head.get("inputs"), "event"), _kinds(head.get("decisions"), None)
+    version = head.get("fold_version")
+    found.newer = type(version) is int and version > machine.fold_version
     return found
+
+
+def printable(text: str, most_chars: int) -> str:
+    """One line of at most so many characters, in which "?" stands for what could steer a terminal."""
+    line = " ".join(text[: 4 * most_chars].split())[:most_chars]
+    return "".join(c if c.isprintable() else "?" for c in line)
+
+
+def _number(value: Any, least: int, most: int) -> int | None:
+    return value if type(value) is int and least <= value <= most else None
 
 
 def _kinds(items: Any, inner: str | None) -> dict[str, int]:
@@ -78,5 +97,6 @@ def _kinds(items: Any, inner: str | None) -> dict[str, int]:
     for item in items if isinstance(items, list) else []:
         body = item.get(inner) if inner is not None and isinstance(item, dict) else item
         kind = body.get("type") if isinstance(body, dict) else None
-        found[kind if isinstance(kind, str) else "unreadable"] += 1
+        name = printable(kind, _MAX_NAME_CHARS) if isinstance(kind, str) else "unreadable"
+        found[name if name in found or len(found) < _MAX_KINDS else "of other kinds"] += 1
     return dict(found)

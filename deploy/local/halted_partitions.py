@@ -3,7 +3,7 @@
 Never: waits long; raises for a part that does not answer (`ps` shows its state beside).
 """
 
-import contextlib
+import http.client
 import urllib.request
 from collections.abc import Iterable, Iterator
 
@@ -23,20 +23,21 @@ def halted(listed: Iterable[Part]) -> list[str]:
     return [line for part in listed if part.name in _JOURNALS and part.metrics for line in _lines(part)]
 
 
-def _lines(part: Part) -> Iterator[str]:
-    text = ""
-    with contextlib.suppress(OSError, ValueError), urllib.request.urlopen(part.metrics, timeout=ANSWER_S) as answer:
-        text = answer.read(MOST_BYTES).decode("utf-8", "replace")
-    yield from lines_of(text, part.name)
+def _lines(part: Part) -> list[str]:
+    try:
+        with urllib.request.urlopen(part.metrics, timeout=ANSWER_S) as answer:
+            return list(lines_of(answer.read(MOST_BYTES).decode("utf-8", "replace"), part.name))
+    except (OSError, ValueError, KeyError, http.client.HTTPException):
+        return []  # cut off in the midst of it, or another program answers there
 
 
 def lines_of(text: str, part: str) -> Iterator[str]:
-    """The lines of one part's figures. Pure."""
+    """The lines of one part's figures. Pure. Raises ValueError or KeyError for text that is none."""
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            if sample.name.endswith(SUFFIX) and sample.value:
+            if sample.name.endswith(SUFFIX) and sample.value and sample.labels["partition"].isdecimal():
                 where, fault = sample.labels["partition"], sample.labels["fault"]
                 yield (
-                    f"partition {where} of {_JOURNALS[part]} {_WHAT.get(fault, fault)}, all others go on: the log of {part} says why"
+                    f"partition {where} of {_JOURNALS[part]} {_WHAT.get(fault, 'stands still')}, all others go on: the log of {part} says why"
                     f"{'; `trainhouse journal repair` shows a record that cannot be folded' if fault == 'STOPPED' else ''}"
                 )

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from trainhouse.events import Event
 from trainhouse.events.journal import (
     NO_HASH,
+    ClockTicked,
     InputRefused,
     InvalidRecord,
     JournaledInput,
@@ -109,7 +110,8 @@ def fold_record(machine: Machine[S], folded: Folded[S], record: JournalRecord, h
     state = folded.state
     if inputs or decisions:
         state = machine.fold(state, record.now_ms, inputs, decisions)
-    ticked = any(i.offset is None for i in record.inputs)
+    # The own input beside a refusal has no offset either.
+    ticked = any(i.envelope is not None and isinstance(i.envelope.event, ClockTicked) for i in record.inputs)
     froze = not record.inputs and any(isinstance(d, PlacementFrozen) for d in decisions)
     return replace(
         folded,

@@ -44,14 +44,16 @@ def on_admitted(draft: Draft, event: JobAdmitted) -> None:
 
 
 def refuse_beyond_queue(draft: Draft, job: Job) -> bool:
-    """Rejects a job that came just now, where more of its project wait in the pool than may; True if it did."""
+    """Rejects a job that came just now, where more of its project wait in the pool than may, also under review; True if it did."""
     book, project = draft.state.book, job.spec.project
     bound = book.bounds.of(project)
-    if bound is None or bound.queued is None or book.lanes.of(job.pool).projects.get(project, 0) <= bound.queued:
+    reviewed = draft.state.reviewed.get((str(job.pool), str(project)), 0)
+    if bound is None or bound.queued is None or book.lanes.of(job.pool).projects.get(project, 0) + reviewed <= bound.queued:
         return False
+    review = f" ({reviewed} of them under review)" if reviewed else ""
     reason = (
-        f"spec.project: as many jobs of project {project} wait in pool {job.pool} as may, limits.queued is {bound.queued}: submit it again "
-        "under a new id when some of them have started, or ask an operator to raise the project's limits.queued"
+        f"spec.project: as many jobs of project {project} wait in pool {job.pool} as may{review}, limits.queued is {bound.queued}: submit it "
+        "again under a new id when some of them have started, or ask an operator to raise the project's limits.queued"
     )
     draft.move(job.job_id, Rejected(), reason)
     return True

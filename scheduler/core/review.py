@@ -1,7 +1,7 @@
 """A job that a person must judge: sent to review it leaves its devices or its queue, and waits until somebody lets it go on or cancels it.
 
 Holds: what cannot be obeyed is refused under the request's own id, and changes nothing; a job whose end is decided already ends as
-decided.
+decided. A review shortens no pause between restarts, and makes no room in a project's queue.
 Never: frees a device; starts a job.
 """
 
@@ -53,7 +53,8 @@ def on_review(draft: Draft, envelope: Envelope) -> None:
         case ReviewAction.SEND:
             _send(draft, job, told)
         case ReviewAction.GO_ON:
-            draft.move(job.job_id, Pending(), told)
+            assert isinstance(job.phase, UnderReview)
+            draft.move(job.job_id, Pending(not_before_ms=job.phase.not_before_ms), told)
         case ReviewAction.CANCEL:
             draft.move(job.job_id, Cancelled(), told)
 
@@ -83,7 +84,7 @@ def _send(draft: Draft, job: Job, told: str) -> None:
             draft.emit(ClaimDropped(job_id=job.job_id))
         if job.job_id in draft.state.reservations:
             draft.emit(StartUnreserved(job_id=job.job_id))
-        draft.move(job.job_id, UnderReview(), told)
+        draft.move(job.job_id, UnderReview(not_before_ms=phase.not_before_ms), told)
     elif isinstance(phase, Checkpointing):
         draft.move(job.job_id, Checkpointing(deadline_ms=phase.deadline_ms, cause=cause), f"saves, because it is {told}")
     elif isinstance(phase, Stopping):

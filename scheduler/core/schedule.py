@@ -74,8 +74,8 @@ class ScheduleMachine:
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
-    decide_version = 8
-    fold_version = 6
+    decide_version = 9
+    fold_version = 7
     passing: tuple[type[Event], ...] = (CycleRan,)
 
     def __init__(self, cycle: Cycle = run_cycle) -> None:

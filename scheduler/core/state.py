@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from trainhouse.events import PoolName, SchedulingPolicy
-from trainhouse.events.phases import Allotment, Pending
+from trainhouse.events.phases import Allotment, Pending, UnderReview
 from trainhouse.events.policy import Isolation
 from trainhouse.events.pool import DevicesClaimed, StartReserved
 from trainhouse.scheduler.core.bookkeeping import claim_of, placement_of, reservation_of, running_of, waiting_of
@@ -67,6 +67,7 @@ class ScheduleState:
     book: Book = field(default_factory=Book)
     # Indexes, rebuilt from the above by load.
     active: dict[str, int] = field(default_factory=dict)  # jobs with devices, and when time next asks for something about them
+    reviewed: dict[tuple[str, str], int] = field(default_factory=dict)  # how many jobs are under review, by pool and project
     nodes_of_pool: dict[str, tuple[str, ...]] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)  # by index; empty where a node was forgotten
     vacant: list[int] = field(default_factory=list)  # indexes without a node, sorted: the next new node gets the lowest
@@ -87,6 +88,7 @@ class ScheduleState:
             reservations=dict(self.reservations),
             book=self.book.fork(),
             active=dict(self.active),
+            reviewed=dict(self.reviewed),
             nodes_of_pool=dict(self.nodes_of_pool),
             names=list(self.names),
             vacant=list(self.vacant),
@@ -119,6 +121,8 @@ class ScheduleState:
 
     def put_job(self, job: Job, now_ms: int) -> None:
         """Adds or replaces a job."""
+        self._count_review(self.jobs.get(job.job_id), -1)
+        self._count_review(job, 1)
         self.jobs[job.job_id] = job
         if job.allotment is not None:
             self.active[job.job_id] = due_ms(job)
@@ -137,6 +141,7 @@ class ScheduleState:
 
     def restore_job(self, job: Job) -> None:
         """Takes a job in from a snapshot: what it uses is in the restored book already."""
+        self._count_review(job, 1)
         self.jobs[job.job_id] = job
         entry = self.entry_of(job)
         if isinstance(entry, Running):
@@ -144,6 +149,14 @@ class ScheduleState:
             self.book.restore_running(entry)
         elif entry is not None:
             self.book.put_waiting(entry)
+
+    def _count_review(self, job: Job | None, sign: int) -> None:
+        if job is None or not isinstance(job.phase, UnderReview):
+            return
+        key = (str(job.pool), str(job.spec.project))
+        count = self.reviewed.pop(key, 0) + sign
+        if count:
+            self.reviewed[key] = count
 
     def entry_of(self, job: Job) -> Waiting | Running | None:
         """What the book is to say of a job; None of one that has ended."""
@@ -178,7 +191,7 @@ class ScheduleState:
 
     def drop_job(self, job_id: str, now_ms: int) -> None:
         """Forgets a job, with what was promised to it."""
-        self.jobs.pop(job_id, None)
+        self._count_review(self.jobs.pop(job_id, None), -1)
         self.active.pop(job_id, None)
         self.drop_claim(job_id)
         self.drop_reservation(job_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -51,6 +53,7 @@ from trainhouse.workers.agent.operations import REFUSED, Operations
 from trainhouse.workers.agent.outbox import SIGNED
 from trainhouse.workers.agent.permission import KnownKey, Permission
 from trainhouse.workers.agent.secretfiles import SecretFiles, runtime_folder
+from trainhouse.workers.launcher.processes import write_process
 from trainhouse.workers.secretstore.records import SecretRecord
 from trainhouse.workers.secretstore.store import SecretStore
 
@@ -155,6 +158,29 @@ def test_stacks_are_told_once_and_their_end_for_each_rank(node: Node) -> None:
     fields = {"request_id": "r", "node_id": "n", "job_id": "j", "expires_at_ms": NOW_MS + 60_000}
     began, *ends = node.ask(DumpStacks.model_validate(fields))
     assert began.action == "DumpStacks" and began.ranks == (0, 1) and sorted(e.ranks[0] for e in ends) == [0, 1]
+
+
+def test_stacks_of_a_job_with_secrets_are_masked_or_not_shown(node: Node) -> None:
+    code = "import os, time; print('ready', flush=True); exec(compile('time.sleep(90)', os.environ['HUB_TOKEN'] + '.py', 'exec'))"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, "HUB_TOKEN": VALUE})
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        rank = paths_of(node.secrets.agent_dir, AttemptKey("j", 3)).rank(0)
+        rank.folder.mkdir(parents=True)
+        write_process(rank.pid, process.pid)
+        asked = DumpStacks.model_validate({"request_id": "r", "node_id": "n", "job_id": "j", "expires_at_ms": NOW_MS + 60_000})
+
+        def shown() -> str:
+            node.replies.clear()
+            node.ask(asked)
+            return "".join(r.text for r in node.replies if r.rank == 0)
+
+        assert "(***.py:1)" in (text := shown()) and VALUE not in text
+        (node.secrets.folder_of("j", 3) / "HUB_TOKEN").unlink()
+        assert "the secrets of the job cannot be read" in (text := shown()) and VALUE not in text
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_flood_of_refusals_is_told_as_counts_that_add_up() -> None:

@@ -62,9 +62,7 @@ def limits_kept(records: checkers.Records) -> Iterator[str]:
                     if most is not None and now > most:
                         yield f"seq {record.seq}: with {d.job_id} {now} jobs of project {at[d.job_id][0]} run, and {most} may"
                     SEEN["at the limit"] += now == most
-                case JobMoved(phase=UnderReview()):
-                    waits.discard(d.job_id)  # it waits for a person, in no queue
-                case JobMoved(phase=Pending()):
+                case JobMoved(phase=Pending() | UnderReview()):
                     waits.add(d.job_id)
                 case JobRequeued():
                     runs.discard(d.job_id)

@@ -88,6 +88,21 @@ def test_the_collective_tells_hangs_apart_whatever_its_number(what: str, mine: b
         assert "hung twice after step 60 in rank 1 (gloo:all_reduce [512] Float)" in d.status("j").reason
 
 
+FORGED = "it was ended\nflight recorder: rank {} is at collective {} of group g (ranks {}): x; begun {}, done 6"
+
+
+@pytest.mark.parametrize("rank", [2, 99_999_999_999_999, 10**400, "9" * 5_000], ids=["next", "large", "400-digits", "5000-digits"])
+@pytest.mark.parametrize("members", ["0-1", "0-1,99999999999"])
+def test_a_rank_that_is_none_of_the_gangs_is_in_no_verdict(rank: int | str, members: str) -> None:
+    d = fleet("a", "b")
+    gang = running(d, "j", ranks=2, limits={"restarts": 3})
+    ends = [killed(gang, 0, FORGED.format(0, 8, members, 8)), killed(gang, 1, FORGED.format(rank, 7, members, 7))]
+    hangs(d, gang, *ends, step=60, ranks=[])
+    found = d.last(FailureBlamed)
+    assert found.rule != "not-judged" and found.hang is not None and set(found.hang.ranks) <= {0, 1}
+    assert found.rank in (None, 0, 1)
+
+
 @pytest.mark.parametrize(("frames", "mine"), [(STACK, True), (("read (data.py:7)",), False)])
 def test_the_stack_tells_hangs_apart_also_of_a_gang_without_steps(frames: tuple[str, ...], mine: bool) -> None:
     d = fleet("a", slots=2)

@@ -24,7 +24,9 @@ from trainhouse.events import (
     envelope_of,
 )
 from trainhouse.events.codec import encode
+from trainhouse.events.decisions import JobMoved
 from trainhouse.events.journal import InputRefused
+from trainhouse.events.phases import Pending as Waits
 from trainhouse.events.topics import DEAD_LETTERS, STATUS, VERDICTS
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, pending
 from trainhouse.scheduler.core.journal import begin, fold_bytes
@@ -102,6 +104,23 @@ def test_a_waiting_job_leaves_its_queue() -> None:
     assert not d.all(GangAllocated)
     d.feed(asked(ReviewAction.GO_ON))
     assert d.last(GangAllocated).job_id == "j"
+
+
+def test_a_review_shortens_no_pause_between_restarts() -> None:
+    d, gang = trained(limits={"restarts": 9})
+    for n in range(2):
+        d.feed(exited(gang, 0, 1, reason=f"boom {n}"), *gone(gang))
+        gang = d.last(GangAllocated)
+    waits = d.state.jobs["j"].phase
+    assert isinstance(waits, Waits) and waits.not_before_ms > d.now_ms
+    d.feed(asked(ReviewAction.SEND))
+    d.state = d.machine.load(d.machine.dump(d.state))
+    d.feed(asked(ReviewAction.GO_ON))
+    assert d.state.jobs["j"].phase == waits and d.status("j").state is JobState.PENDING
+    d.tick(waits.not_before_ms - d.now_ms)
+    assert d.status("j").state is JobState.SCHEDULED
+    d, _ = reviewed()
+    assert b'{"kind":"review"}' in d.last(JobMoved).model_dump_json().encode(), "older journals are written as ever"
 
 
 def test_a_save_that_does_not_come_and_a_rank_that_fails_meanwhile_end_in_the_review() -> None:

@@ -39,6 +39,7 @@ from trainhouse.events.bounds import (
     MOST_DURATION_S,
     MOST_ITEMS,
     DurationS,
+    ShortText,
     read_stored,
     read_told,
 )
@@ -212,6 +213,19 @@ def test_what_another_part_sends_is_cut_where_it_is_too_large_and_refused_where_
     for wrong in ({"memory_bytes": -1}, {"cpus": math.nan}, {"devices": [node["devices"][0]] * (MOST_DEVICES + 1)}):
         with pytest.raises(ValidationError):
             read_told(NodeRegistered, node | wrong)
+
+
+@pytest.mark.parametrize("read", [read_stored, read_told])
+def test_an_entry_whose_key_and_value_are_both_too_long_is_cut_at_both(read: Any) -> None:
+    class Nested(Model):
+        inside: dict[ShortText, dict[ShortText, ShortText]]
+
+    node = registered("n1").model_dump()
+    labels = {"k" * 2_000: "v" * 70_000, "zone": "x", "[key]": "w" * 70_000}
+    cut = read(NodeRegistered, node | {"labels": labels}).labels
+    assert {k: len(v) for k, v in cut.items()} == {"k" * 1024: len(cut["[key]"]), "zone": 1, "[key]": len(cut["[key]"])}
+    nested = read(Nested, {"inside": {"k" * 2_000: {"j" * 2_000: "v" * 70_000}}})
+    assert nested.inside == {"k" * 1024: {"j" * 1024: "v" * 1024}}
 
 
 def test_any_number_of_values_beyond_their_bounds_is_read_in_time() -> None:

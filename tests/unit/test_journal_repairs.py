@@ -6,6 +6,8 @@ import orjson
 import pytest
 
 from tests.journal_support import CountingMachine, Counts, cancel, proposed
+from trainhouse.cli.exits import CliError, Exit
+from trainhouse.cli.journal import Place, _lines, _repairable, _row
 from trainhouse.events import envelope_of
 from trainhouse.events.codec import encode
 from trainhouse.events.journal import record_hash
@@ -96,6 +98,36 @@ def test_a_search_names_the_first_broken_record_of_each_partition_and_what_it_he
 def test_a_search_survives_bytes_of_any_kind(value: bytes) -> None:
     broken = search([LogEntry(0, 0, value)], MACHINE).broken[0]
     assert broken.record_hash == record_hash(value) and broken.error
+
+
+EVIL = "\x1b]0;pwn\x07\x1b[2J\u202ex\nfake line"
+
+
+@pytest.mark.parametrize("now_ms", [10**18, -(10**18), True, "x", 1])
+def test_nothing_of_a_broken_record_reaches_a_terminal_as_it_is(now_ms: Any) -> None:
+    kinds = [{"type": f"{EVIL}{n}" * 100} for n in range(1_000)]
+    head = {"seq": 1, "owner": EVIL * 100, "now_ms": now_ms, "inputs": [{"event": kind} for kind in kinds], "decisions": [*kinds, 7]}
+    value = orjson.dumps(head)
+    broken = search([LogEntry(0, 0, value)], MACHINE).broken[0]
+    lines = _lines(DECISIONS, broken)
+    assert all(line.isprintable() for line in lines) and sum(map(len, lines)) < 20_000
+    assert (broken.now_ms == 1) is (now_ms == 1 and now_ms is not True) and not broken.newer
+    assert _row(DECISIONS, broken)["owner"].isprintable() and broken.error.isprintable()
+
+
+def test_a_record_of_a_newer_version_is_never_emptied() -> None:
+    entries, _ = written(2)
+    newer = orjson.dumps(orjson.loads(entries[2].value) | {"fold_version": MACHINE.fold_version + 1})
+    broken = search([*entries[:2], LogEntry(0, 2, newer)], MACHINE).broken[0]
+    lines = _lines(DECISIONS, broken)
+    assert broken.newer and "written by a newer version: update this program" in lines[-1]
+    assert not any("trainhouse journal repair" in line for line in lines)
+    place = Place(DECISIONS, 0, 2)
+    with pytest.raises(CliError, match="written by a newer version: update this program; nothing was written") as refused:
+        _repairable(place, broken, record_hash(newer))
+    assert refused.value.code is Exit.REJECTED
+    old = search(entries, MACHINE).broken[0]
+    assert _repairable(place, old, old.record_hash) is old and "trainhouse journal repair" in _lines(DECISIONS, old)[-1]
 
 
 def test_repairs_are_those_of_their_journal_and_junk_among_them_is_passed_over() -> None:

@@ -2,18 +2,20 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
 from tests.journal_support import PROJECT, CountingMachine, Counts, cancel, proposed
-from trainhouse.events import DeadLetter
+from trainhouse.events import DeadLetter, JobId, ReviewAction, ReviewJob, envelope_of
 from trainhouse.events.journal import (
     NO_HASH,
     ClockTicked,
     InputRefused,
     InvalidRecord,
+    JournaledInput,
     JournalRecord,
     PlacementFrozen,
     SnapshotPointer,
@@ -24,7 +26,7 @@ from trainhouse.events.set_aside import too_large_told
 from trainhouse.events.topics import CONTROL, DEAD_LETTERS, STATUS
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, bounded, fresh, pending
 from trainhouse.scheduler.core.errors import BrokenInvariant
-from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
+from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes, fold_record
 from trainhouse.scheduler.core.outgoing import outgoing
 from trainhouse.scheduler.core.ownership import Ownership
 from trainhouse.scheduler.replay import LogEntry, verify
@@ -53,6 +55,15 @@ def test_a_record_survives_its_bytes_and_its_hash_chains() -> None:
     after, second = step(folded, waiting(cancel(2), first=2))
     assert second.previous_hash == folded.last_hash
     assert (after.seq, after.cursor, after.state.counts) == (2, 2, {"job0": 1, "job1": 1, "job2": 1})
+
+
+def test_the_own_input_of_a_refusal_is_no_tick() -> None:
+    own = ReviewJob(job_id=JobId("job0"), action=ReviewAction.SEND)
+    frozen = replace(begin(MACHINE, 0), frozen_version=MACHINE.decide_version)
+    for event, after in ((own, MACHINE.decide_version), (ClockTicked(), 0)):
+        item = JournaledInput(None, envelope_of(event, id="x", source="test", now_ms=1))
+        record = JournalRecord(1, "a", 1, -1, (item,), (), 0, MACHINE.decide_version, MACHINE.fold_version, NO_HASH)
+        assert fold_record(MACHINE, frozen, record, NO_HASH).frozen_version == after
 
 
 def test_only_the_next_seq_counts() -> None:

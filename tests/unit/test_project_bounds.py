@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from tests.unit.core_world import Driver, admitted, exited, policy_changed, registered, run_through, started, stopped, token
-from trainhouse.events import CancelJob, ChangeProject, Envelope, EventId, GangAllocated, JobState, ProjectLimited, decode, topics
+from trainhouse.events import (
+    CancelJob,
+    ChangeProject,
+    Envelope,
+    EventId,
+    GangAllocated,
+    JobState,
+    ProjectLimited,
+    ReviewJob,
+    decode,
+    topics,
+)
 from trainhouse.events.explained import JobExplained, Obstacle
 from trainhouse.events.journal import NO_HASH, JournaledInput, JournalRecord
 from trainhouse.events.vetting import Known, VettingRules, refusal
@@ -77,6 +88,22 @@ def test_a_job_beyond_the_queue_is_rejected_with_what_to_do() -> None:
     assert "jobs of project vision wait in pool default" in reason and "limits.queued is 2" in reason and "new id" in reason
     d.feed(CancelJob.model_validate({"job_id": "v1"}), job("v4"))
     assert d.status("v4").state is JobState.PENDING, "there is room again"
+
+
+def test_jobs_under_review_count_as_waiting_also_after_a_reload() -> None:
+    d = fed(limited("vision", running=1, queued=2))
+    d.feed(job("v0"))
+    for n in range(1, 3):
+        d.feed(job(f"v{n}"))
+        d.feed(ReviewJob.model_validate({"job_id": f"v{n}", "action": "send"}))
+    d.state = d.machine.load(d.machine.dump(d.state))
+    d.feed(job("v3"), job("s0", "speech"))
+    assert (d.status("v3").state, d.status("s0").state) == (JobState.REJECTED, JobState.SCHEDULED)
+    assert "2 of them under review" in d.status("v3").reason
+    d.feed(ReviewJob.model_validate({"job_id": "v1", "action": "cancel"}), job("v4"))
+    assert d.status("v4").state is JobState.PENDING, "there is room again"
+    d.feed(ReviewJob.model_validate({"job_id": "v2", "action": "go_on"}))
+    assert d.status("v2").state is JobState.PENDING and not d.state.reviewed
 
 
 def test_a_retry_is_no_submission() -> None:

@@ -1,6 +1,7 @@
 """`journal repair`: shows the record of a journal that no reader can fold, and has it count as empty.
 
-Holds: without a record and its hash nothing is written; a record that can be folded is never emptied; what is written names who and why.
+Holds: without a record and its hash nothing is written; a record that can be folded, here or by a newer version, is never emptied; what
+is written names who and why.
 """
 
 import sys
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from trainhouse.scheduler.repairs import Broken, Search
 
 SOURCE = "trainhouse/journal-repair"
+_NEWER = "written by a newer version: update this program"
 
 
 def register(app: typer.Typer) -> None:
@@ -117,19 +119,14 @@ def _mend(
     from trainhouse.events.repair_log import emptied_records
     from trainhouse.events.topics import JOURNAL_REPAIRS
 
-    broken = _search(kafka, place.journal, machine, from_beginning).broken.get(place.partition)
-    if broken is None or broken.offset != place.offset:
-        known = f"the first that cannot is {place.journal}-{place.partition}@{broken.offset}" if broken else "its partition can be folded"
-        raise CliError(f"{place} is not a record that cannot be folded: {known}; nothing was written", Exit.REJECTED)
-    if broken.record_hash != hash_:
-        raise CliError(f"{place} has the hash {broken.record_hash}, not {hash_}; nothing was written", Exit.REJECTED)
+    broken = _repairable(place, _search(kafka, place.journal, machine, from_beginning).broken.get(place.partition), hash_)
     event = JournalRepaired(
         journal=place.journal,
         partition=place.partition,
         offset=place.offset,
         record_hash=hash_,
         seq=broken.seq,
-        error=broken.error.encode("utf-8", "replace").decode()[:MAX_TEXT_CHARS],
+        error=broken.error,
         reason=reason[:MAX_TEXT_CHARS],
         user=getpass.getuser(),
         at_ms=time.time_ns() // 1_000_000,
@@ -139,6 +136,18 @@ def _mend(
     _show({place.journal: found}, json=json, repaired=event.model_dump(mode="json"))
     if place.partition in found.broken:
         raise typer.Exit(Exit.FAILED)
+
+
+def _repairable(place: Place, broken: "Broken | None", hash_: str) -> "Broken":
+    """The record, if it is the one that may count as empty. Raises CliError."""
+    if broken is None or broken.offset != place.offset:
+        known = f"the first that cannot is {place.journal}-{place.partition}@{broken.offset}" if broken else "its partition can be folded"
+        raise CliError(f"{place} is not a record that cannot be folded: {known}; nothing was written", Exit.REJECTED)
+    if broken.newer:
+        raise CliError(f"{place} was {_NEWER}; nothing was written", Exit.REJECTED)
+    if broken.record_hash != hash_:
+        raise CliError(f"{place} has the hash {broken.record_hash}, not {hash_}; nothing was written", Exit.REJECTED)
+    return broken
 
 
 def _show(found: "dict[str, Search[Any]]", *, json: bool, repaired: dict[str, Any] | None = None) -> None:
@@ -168,10 +177,12 @@ def _lines(journal: str, broken: "Broken") -> list[str]:
     place = f"{journal}-{broken.partition}@{broken.offset}"
     when = f", {stamp(broken.now_ms)}" if broken.now_ms is not None else ""
     by = f" by {broken.owner}{when}" if broken.owner else ""
-    lines = [f"{place}: cannot be folded, after seq {broken.folded_seq}: {' '.join(broken.error.split())[:400]}"]
+    lines = [f"{place}: cannot be folded, after seq {broken.folded_seq}: {broken.error[:400]}"]
     lines.append(f"  written{by}; {broken.after} records follow" if by else f"  {broken.after} records follow")
     lines.append(f"  inputs, decided on again: {_counts(broken.inputs)}")
     lines.append(f"  decisions, which would never have been: {_counts(broken.decisions)}")
+    if broken.newer:
+        return [*lines, f"  {_NEWER}"]
     lines.append(f'  trainhouse journal repair {place} --hash {broken.record_hash} --reason "..."')
     return lines
 
@@ -195,4 +206,5 @@ def _row(journal: str, broken: "Broken") -> dict[str, Any]:
         "inputs": broken.inputs,
         "decisions": broken.decisions,
         "records_after": broken.after,
+        "newer": broken.newer,
     }

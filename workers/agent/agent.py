@@ -237,7 +237,9 @@ class Agent:
 
     def _take_stacks(self, action: TakeStacks) -> None:
         try:
-            keep_stacks(self._paths(action.key), action.ranks, action.timeout_ms / 1000)
+            allocation = self.state.attempts[action.key].allocation
+            known = lambda: self._p.starter.secrets.known(allocation)  # noqa: E731
+            keep_stacks(self._paths(action.key), action.ranks, action.timeout_ms / 1000, known)
         except Exception as error:  # a rank that cannot be looked at ends all the same
             log.warning("stacks of a hung attempt are not kept", attempt=str(action.key), error=str(error))
         self._p.inbox.put(StacksTaken(action.key))

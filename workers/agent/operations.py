@@ -24,7 +24,7 @@ from trainhouse.workers.agent.core import AgentState, LocalAttempt
 from trainhouse.workers.agent.errors import NotLaunchable
 from trainhouse.workers.agent.folders import key_of
 from trainhouse.workers.agent.launching import RankStarter, paths_of
-from trainhouse.workers.agent.stacks import dump_stack
+from trainhouse.workers.agent.stacks import shown_stack
 from trainhouse.workers.launcher import AttemptPaths
 from trainhouse.workers.launcher.interpreters import resolve
 from trainhouse.workers.launcher.masker import Masker
@@ -125,7 +125,8 @@ class Operations:
         if process is None:
             answer.end(NO_PROCESS, exit_code=None, why=NO_PROCESS.strip())
             return
-        answer.end(dump_stack(process.pid), exit_code=None)
+        allocation = answer.attempt.allocation
+        answer.end(shown_stack(process.pid, lambda: self._starter.secrets.known(allocation)), exit_code=None)
 
     def _execute(self, request: ExecuteCommand, attempt: LocalAttempt, answer: "Answer") -> None:
         allocation = attempt.allocation

@@ -30,7 +30,7 @@ def blame(evidence: Evidence, rules: Sequence[BlameRule] = ()) -> Blamed:
     """Whom a failure is blamed on. `rules` are those of the pool's policy, in their order. Takes milliseconds."""
     gang = Gang(evidence.placements, evidence.ends)
     found = _first(evidence, gang, rules)
-    found = weigh_hang(weigh(_by_device(found, evidence, gang), evidence), evidence)
+    found = weigh_hang(weigh(_by_device(found, evidence, gang), evidence), evidence, gang)
     shard = found.shard[:SHARD_CHARS] if found.shard else None
     return found.but(summary=found.summary[:SUMMARY_CHARS], fingerprint=found.fingerprint[:PRINT_CHARS], shard=shard)
 

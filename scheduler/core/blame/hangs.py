@@ -11,6 +11,7 @@ from trainhouse.events import FailureCategory
 from trainhouse.events.stacktops import found_in
 from trainhouse.events.verdict import Hang
 from trainhouse.scheduler.core.blame.evidence import Blamed, Evidence, PastFailure
+from trainhouse.scheduler.core.blame.gang import Gang
 from trainhouse.scheduler.core.blame.history import WINDOW_MS
 from trainhouse.scheduler.core.blame.recorder import told
 
@@ -19,14 +20,16 @@ _MAX_RANKS: Final = 8
 _MAX_PLACE_CHARS: Final = 200
 
 
-def hang_of(evidence: Evidence) -> Hang | None:
-    """Where the gang hung, as verdict, recorders and stacks tell it; None where it did not."""
+def hang_of(evidence: Evidence, gang: Gang) -> Hang | None:
+    """Where the gang hung, as verdict, recorders and stacks tell it; None where it did not. Texts of ranks may name any rank: only the
+    gang's own count."""
     hung = evidence.hung
     if hung is None:
         return None
+    own = frozenset(gang.ranks)
     said = told((evidence.recorder, *(end.text for end in evidence.ends)))
-    ranks = hung.ranks or (said.absent if said is not None else ())
-    stacks = {rank: frames for end in evidence.ends for rank, frames in found_in(end.text).items()}
+    ranks = hung.ranks or tuple(rank for rank in (said.absent if said is not None else ()) if rank in own)
+    stacks = {rank: frames for end in evidence.ends for rank, frames in found_in(end.text).items() if rank in own}
     stack = next((stacks[rank] for rank in (*ranks, *sorted(stacks)) if rank in stacks), "")
     collective = said.what if said is not None else ""
     return Hang(ranks=ranks[:_MAX_RANKS], step=hung.step, collective=collective[:_MAX_PLACE_CHARS], stack=stack[:_MAX_PLACE_CHARS])
@@ -40,9 +43,9 @@ def alike(one: Hang, other: Hang) -> bool:
     return any(a == b for a, b in known) if known else one.step is not None and bool(one.ranks)
 
 
-def weigh_hang(found: Blamed, evidence: Evidence) -> Blamed:
+def weigh_hang(found: Blamed, evidence: Evidence, gang: Gang) -> Blamed:
     """The same blame with where it hung; the job's own where that came before."""
-    hang = hang_of(evidence)
+    hang = hang_of(evidence, gang)
     if hang is None:
         return found
     found = found.but(hang=hang)

@@ -14,7 +14,7 @@ from trainhouse.scheduler.core.blame.evidence import Blamed, Evidence
 from trainhouse.scheduler.core.blame.gang import Gang
 from trainhouse.scheduler.core.blame.recorder import told
 
-_WATCHDOG: Final = re.compile(r"watchdog at work: (\d+), last enqueued NCCL work: (\d+)")
+_WATCHDOG: Final = re.compile(r"watchdog at work: (\d{1,18}), last enqueued NCCL work: (\d{1,18})")
 
 
 def by_silence(evidence: Evidence, gang: Gang, findings: Sequence[Finding]) -> Blamed:
