@@ -38,6 +38,7 @@ def lines_of(text: str, part: str) -> Iterator[str]:
             if sample.name.endswith(SUFFIX) and sample.value and sample.labels["partition"].isdecimal():
                 where, fault = sample.labels["partition"], sample.labels["fault"]
                 yield (
-                    f"partition {where} of {_JOURNALS[part]} {_WHAT.get(fault, 'stands still')}, all others go on: the log of {part} says why"
+                    f"partition {where} of {_JOURNALS[part]} {_WHAT.get(fault, 'stands still')}, all others go on: the log of {part} "
+                    "says why"
                     f"{'; `trainhouse journal repair` shows a record that cannot be folded' if fault == 'STOPPED' else ''}"
                 )

@@ -52,8 +52,8 @@ def refuse_beyond_queue(draft: Draft, job: Job) -> bool:
         return False
     review = f" ({reviewed} of them under review)" if reviewed else ""
     reason = (
-        f"spec.project: as many jobs of project {project} wait in pool {job.pool} as may{review}, limits.queued is {bound.queued}: submit it "
-        "again under a new id when some of them have started, or ask an operator to raise the project's limits.queued"
+        f"spec.project: as many jobs of project {project} wait in pool {job.pool} as may{review}, limits.queued is {bound.queued}: submit "
+        "it again under a new id when some of them have started, or ask an operator to raise the project's limits.queued"
     )
     draft.move(job.job_id, Rejected(), reason)
     return True
