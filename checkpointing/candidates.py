@@ -9,12 +9,10 @@ from collections.abc import Iterator
 
 from trainhouse.checkpointing.commits import commit_key, entries_newest_first, not_passed_over
 from trainhouse.checkpointing.errors import Damaged, InvalidState, NoCheckpoint
-from trainhouse.checkpointing.manifest import Manifest
+from trainhouse.checkpointing.manifest import LOSS, Manifest
 from trainhouse.checkpointing.objects import ObjectStore
 from trainhouse.checkpointing.reports import DamagedCheckpoint
 from trainhouse.events.resume import ResumeFrom, parse_resume_from
-
-LOSS = "loss"
 
 
 def resume_from_of(text: str) -> ResumeFrom:

@@ -15,6 +15,8 @@ from trainhouse.checkpointing.errors import Damaged, UnknownFormat
 from trainhouse.events.ids import AttemptNumber, Epoch, JobId
 
 FORMAT = 2
+LOSS = "loss"
+"""The metric of a manifest by which one checkpoint is better than another, where no other is named."""
 
 
 class _Model(BaseModel):

@@ -16,7 +16,7 @@ import orjson
 from trainhouse.checkpointing.chunks import GRACE_S, SHARED_PREFIX, chunk_key, in_threads, prefix_of
 from trainhouse.checkpointing.commits import commit_key, commit_of_key, head, read_entry, tombstone
 from trainhouse.checkpointing.errors import Damaged
-from trainhouse.checkpointing.manifest import Claim, Manifest, decode, encode
+from trainhouse.checkpointing.manifest import LOSS, Claim, Manifest, decode, encode
 from trainhouse.checkpointing.objects import ObjectStore, get_or_none
 
 THREADS = 4
@@ -28,7 +28,7 @@ class RetentionPolicy:
 
     keep_last: int = 3
     keep_best: int = 0
-    metric: str = "loss"
+    metric: str = LOSS
     best: Literal["min", "max"] = "min"
 
 

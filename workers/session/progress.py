@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainhouse.checkpointing.manifest import LOSS
 from trainhouse.events import RankActivity
 from trainhouse.workers.session.activity import Activity
 from trainhouse.workers.session.steptimes import StepTimes
@@ -125,7 +126,7 @@ class Progress:
     def measured(self) -> dict[str, float]:
         """What stands in a checkpoint's manifest: the newest loss, if it is a finite number."""
         loss = self._newest("loss")
-        return {} if loss is None or not math.isfinite(loss) else {"loss": loss}
+        return {} if loss is None or not math.isfinite(loss) else {LOSS: loss}
 
     def _newest(self, *names: str) -> float | None:
         for name in names:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from trainhouse.events import CancelJob, ChangeJob, Event, JobId, JobSpec, JobState, JobSubmitted, ReviewAction, ReviewJob
 from trainhouse.events import Limits as JobLimits
 from trainhouse.events.jobids import RANDOM_BITS, job_id_of
-from trainhouse.events.resume import parse_resume_from
+from trainhouse.events.resume import ResumeFrom, parse_resume_from
 from trainhouse.events.topics import JOBS
 from trainhouse.gateway import after, requests
 from trainhouse.gateway.auth import Submitter
@@ -114,9 +114,9 @@ async def restore(
 ) -> Submitted:
     """Submits a new job with the same spec that begins from the checkpoint of this step."""
     await visible_job(here, principal, job_id)
-    commit = await _commit_of(here, job_id, step)
+    source = ResumeFrom(JobId.parse(job_id), commit=await _commit_of(here, job_id, step))
     spec = await original_spec(here, job_id)
-    again = spec.model_copy(update={"resume_from": f"{job_id}@{commit}", "user": principal.sub})
+    again = spec.model_copy(update={"resume_from": str(source), "user": principal.sub})
     answer = await _submit(here, principal, request, requests.own_spec(again, principal), None, key)
     response.headers["Location"] = f"/v1/training-jobs/{answer.job_id}"
     return answer
