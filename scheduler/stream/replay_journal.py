@@ -108,7 +108,7 @@ def _usable(
             continue
         try:
             loaded = load(machine, pointer, blob)
-        except Exception:  # its bytes are whole: it is of another format, so an older one is tried, or the journal itself is read
+        except Exception:  # nosec B112  # whole bytes of another format: an older one is tried, or the journal itself is read
             continue
         if repairs.behind(partition, pointer.seq, loaded.emptied):
             continue
