@@ -16,6 +16,7 @@ from trainhouse.events.topics import STATUS
 from trainhouse.scheduler.core.batch import Proposer
 from trainhouse.scheduler.core.errors import SchedulingFailed
 from trainhouse.scheduler.core.machine import Condition, Effect, Input
+from trainhouse.scheduler.core.snapshot_steps import Formats, parse
 
 PROJECT = "counted"
 
@@ -35,6 +36,7 @@ class CountingMachine:
     name = "counting"
     decide_version = 1
     fold_version = 1
+    formats = Formats({1: 1})
     passing: tuple[type[Event], ...] = ()
 
     def initial(self, partition: int) -> Counts:
@@ -78,11 +80,11 @@ class CountingMachine:
         return None
 
     def dump(self, state: Counts) -> bytes:
-        value = {"counts": state.counts, "ticks": state.ticks, "frozen": state.frozen}
+        value = {"format": 1, "counts": state.counts, "ticks": state.ticks, "frozen": state.frozen}
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
     def load(self, data: bytes) -> Counts:
-        return Counts(**orjson.loads(data))
+        return Counts(**{name: value for name, value in self.formats.lifted(parse(data)).items() if name != "format"})
 
 
 def cancel(number: int, *, jobs: int = 5, user: str = "somebody", reason: str = "") -> bytes:

@@ -71,6 +71,7 @@ from trainhouse.scheduler.core.projects import (
     why_not_priority,
     why_too_large,
 )
+from trainhouse.scheduler.core.snapshot_steps import DIRECTORY_FORMATS
 
 MAX_TOLD_POOLS = 20
 _TAKEN = (
@@ -93,6 +94,7 @@ class DirectoryMachine:
     name = "directory"
     decide_version = 6
     fold_version = 3
+    formats = DIRECTORY_FORMATS
     passing: tuple[type[Event], ...] = ()
 
     def __init__(self, control_partitions: int = 1024) -> None:

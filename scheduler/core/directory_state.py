@@ -15,9 +15,9 @@ from trainhouse.events.bounds import read_stored
 from trainhouse.events.secretnames import SecretName
 from trainhouse.scheduler.core.bucket import Bucket
 from trainhouse.scheduler.core.fingerprint import entry_of, same_project, value_of
-from trainhouse.scheduler.core.snapshot import parse
+from trainhouse.scheduler.core.snapshot_steps import DIRECTORY_FORMATS, parse
 
-FORMAT: Final = 1
+FORMAT: Final = DIRECTORY_FORMATS.newest
 MAX_SEEN: Final = 65_536
 MAX_HELD: Final = 10_000
 MAX_HELD_OF_PROJECT: Final = 1_000
@@ -167,8 +167,8 @@ def dump_directory(state: DirectoryState) -> bytes:
 
 
 def load_directory(data: bytes) -> DirectoryState:
-    """Reads it back. Raises BrokenInvariant on another format."""
-    raw = parse(data, FORMAT)
+    """Reads it back, an older format too. Raises BrokenInvariant on one that no step leads from."""
+    raw = DIRECTORY_FORMATS.lifted(parse(data))
     state = DirectoryState(raw["partition"])
     for pool, partition in raw["pools"]:
         state.put_pool(pool, partition)

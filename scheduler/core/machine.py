@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from trainhouse.events import Envelope, Event, PoolName
+from trainhouse.scheduler.core.snapshot_steps import Formats
 
 S = TypeVar("S")
 
@@ -53,6 +54,8 @@ class Machine(Protocol[S]):
     name: str
     decide_version: int
     fold_version: int
+    formats: Formats
+    """Of its snapshots, older ones included."""
     passing: tuple[type[Event], ...]
     """Decisions that a tick may make for nothing: a record of these alone need not be."""
 

@@ -42,6 +42,7 @@ from trainhouse.scheduler.core.fold import fold_decision
 from trainhouse.scheduler.core.machine import Condition, Effect, Input
 from trainhouse.scheduler.core.placing import Cycle, place_waiting
 from trainhouse.scheduler.core.snapshot import Dumps, dump_schedule, load_schedule
+from trainhouse.scheduler.core.snapshot_steps import SCHEDULE_FORMATS
 from trainhouse.scheduler.core.state import ScheduleState
 from trainhouse.scheduler.core.timers import next_ms, on_tick
 
@@ -76,6 +77,7 @@ class ScheduleMachine:
     name = "schedule"
     decide_version = 9
     fold_version = 7
+    formats = SCHEDULE_FORMATS
     passing: tuple[type[Event], ...] = (CycleRan,)
 
     def __init__(self, cycle: Cycle = run_cycle) -> None:

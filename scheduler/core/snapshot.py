@@ -14,13 +14,13 @@ from trainhouse.events.bounds import read_stored
 from trainhouse.events.pool import DevicesClaimed, StartReserved
 from trainhouse.scheduler.core.cluster.mix import Mix, Usual
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.kept_keys import KeptKeys
 from trainhouse.scheduler.core.queue.estimates import Estimates
 from trainhouse.scheduler.core.records import Job, Node
+from trainhouse.scheduler.core.snapshot_steps import SCHEDULE_FORMATS, parse
 from trainhouse.scheduler.core.state import Freeze, Pool, ScheduleState
 
-FORMAT: Final = 2
+FORMAT: Final = SCHEDULE_FORMATS.newest
 
 
 class Dumps:
@@ -66,8 +66,8 @@ def dump_schedule(state: ScheduleState, dumps: Dumps) -> bytes:
 
 
 def load_schedule(data: bytes) -> ScheduleState:
-    """Reads it back and builds the indexes. Raises BrokenInvariant on another format."""
-    raw = parse(data, FORMAT)
+    """Reads it back, an older format too, and builds the indexes. Raises BrokenInvariant on one that no step leads from."""
+    raw = SCHEDULE_FORMATS.lifted(parse(data))
     state = ScheduleState(raw["partition"], next_number=raw["next_number"])
     state.frozen = Freeze(**raw["frozen"]) if raw["frozen"] else None
     for pool in raw["pools"]:
@@ -136,17 +136,6 @@ def _load_mix(raw: list[Any]) -> Mix:
 
 def _usuals(rows: list[Any]) -> tuple[tuple[Usual, int], ...]:
     return tuple((Usual(tuple(types), *numbers), count) for (types, *numbers), count in rows)
-
-
-def parse(data: bytes, expected: int) -> dict[str, Any]:
-    """The JSON object of a snapshot in the expected format. Raises BrokenInvariant."""
-    try:
-        raw = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise BrokenInvariant(f"the snapshot is no JSON: {error}; remove it, and the journal is read from its beginning") from error
-    if not isinstance(raw, dict) or raw.get("format") != expected:
-        raise BrokenInvariant(f"the snapshot has another format than {expected}; remove it, and the journal is read from its beginning")
-    return raw
 
 
 def _plain(record: Model) -> Any:

@@ -27,7 +27,7 @@ from trainhouse.scheduler.past import Past, past
 from trainhouse.scheduler.repairs import Search, search
 from trainhouse.scheduler.replay import LogEntry, ReplayReport, verify
 from trainhouse.scheduler.stream.ports import SnapshotStore
-from trainhouse.scheduler.stream.snapshot_recovery import load
+from trainhouse.scheduler.stream.snapshot_recovery import fits, load
 
 S = TypeVar("S")
 # Later than any record can be.
@@ -103,8 +103,7 @@ def _usable(
         if partition in found:
             continue
         blob = store.get(pointer.object_key) if store is not None else None
-        fits = pointer.machine == machine.name and pointer.fold_version <= machine.fold_version
-        if blob is None or not fits or hashlib.sha256(blob).hexdigest() != pointer.sha256:
+        if blob is None or not fits(machine, pointer) or hashlib.sha256(blob).hexdigest() != pointer.sha256:
             continue
         try:
             loaded = load(machine, pointer, blob)

@@ -1,6 +1,7 @@
 """Recovery of a journal's partition: the newest usable snapshot by seq, and what the log and its archive hold after it.
 
-Holds: a snapshot whose pointer or object cannot be used (gone, damaged, of another fold or format, the log trimmed past it without an
+Holds: a snapshot of an older fold is lifted to this program's, so that what follows it alone is folded. One whose pointer or object cannot
+be used (gone, damaged, of a newer fold, of a format that no step leads from, the log trimmed past it without an
 archive) is passed over for the next older one, and at last for the journal's beginning, archive included. A pointer that proves that the
 log lost records (its topic was made anew, it ends earlier, it holds another record there) is a SnapshotMismatch, unless a newer snapshot
 of this topic can be used: the process refuses to append rather than fork history.
@@ -155,9 +156,10 @@ class Recovery(Generic[S]):
 
     async def _load(self, pointer: SnapshotPointer) -> Recovered[S]:
         name = f"the snapshot {pointer.object_key}"
-        if (pointer.machine, pointer.fold_version) != (self._machine.name, self._machine.fold_version):
+        if not fits(self._machine, pointer):
             of = f"{pointer.machine} with fold_version {pointer.fold_version}"
-            raise SnapshotUnusable(f"{name} is of {of}, this program's is {self._machine.fold_version}")
+            read = f"{self._machine.formats.oldest_fold} to {self._machine.fold_version}"
+            raise SnapshotUnusable(f"{name} is of {of}, this program reads those of {self._machine.name} with {read}")
         try:
             blob: bytes | None = await self._offload(self._store.get, pointer.object_key)
         except Exception as error:  # whatever the store raises
@@ -170,6 +172,11 @@ class Recovery(Generic[S]):
             return loaded
         except Exception as error:  # its bytes are whole: it is of a format that this program does not read
             raise SnapshotUnusable(f"{name} cannot be loaded: {error!r}"[:1000]) from error
+
+
+def fits(machine: Machine[S], pointer: SnapshotPointer) -> bool:
+    """Whether the machine reads snapshots of that fold_version: its own, or an older one that its steps lift."""
+    return pointer.machine == machine.name and machine.formats.oldest_fold <= pointer.fold_version <= machine.fold_version
 
 
 def load(machine: Machine[S], pointer: SnapshotPointer, blob: bytes) -> Recovered[S]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import orjson
 import pytest
 
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
@@ -11,6 +12,7 @@ from tests.journal_support import CountingMachine, Counts, cancel
 from trainhouse.events import decode
 from trainhouse.events.alert import AlertFired, AlertResolved
 from trainhouse.events.topics import ALERTS, CONTROL, DECISIONS, SNAPSHOTS, STATUS
+from trainhouse.scheduler.core.snapshot_steps import Formats, parse
 from trainhouse.scheduler.stream.host import HostSettings, JournalHost
 from trainhouse.scheduler.stream.ports import Entry
 from trainhouse.scheduler.stream.snapshots import Snapshots
@@ -134,9 +136,32 @@ def test_an_unusable_object_costs_time_while_the_log_is_whole_and_is_refused_oth
 
 
 class NewFold(CountingMachine):
-    """The same machine, a version later."""
+    """The same machine, a version later; its snapshots have another name for the ticks."""
 
     fold_version = 2
+    formats = Formats({1: 1, 2: 2}, {1: lambda raw: {name: value for name, value in raw.items() if name != "ticks"} | {"t": raw["ticks"]}})
+
+    def dump(self, state: Counts) -> bytes:
+        return orjson.dumps({"format": 2, "counts": state.counts, "t": state.ticks, "frozen": state.frozen})
+
+    def load(self, data: bytes) -> Counts:
+        raw = self.formats.lifted(parse(data))
+        return Counts(raw["counts"], raw["t"], raw["frozen"])
+
+
+def test_a_newer_fold_lifts_a_snapshot_and_folds_what_follows_it_alone() -> None:
+    async def run() -> None:
+        broker, store = FakeBroker(), MemoryStore()
+        await a_life(broker, store)
+        snapshots = Snapshots(FakeLog(broker), store, DECISIONS, NewFold(), offload=call_directly)
+        before = await Snapshots(FakeLog(broker), store, DECISIONS, CountingMachine(), offload=call_directly).recover(0)
+        found = await snapshots.recover(0)
+        assert (found.snapshot_seq, found.position) == (before.snapshot_seq, before.position) and found.snapshot_seq
+        assert found.folded.state == before.folded.state
+        again = await recovered(broker, store, NewFold())
+        assert sum(again.followers[0].folded.state.counts.values()) == INPUTS
+
+    run_virtually(run())
 
 
 def forget_the_snapshots(broker: FakeBroker, store: MemoryStore) -> None:
