@@ -53,10 +53,13 @@ def encode(envelope: Envelope) -> bytes:
     return orjson.dumps(attributes)
 
 
-def decode(value: bytes | None, headers: Headers = None) -> Envelope:
-    """Reads a record's value (and headers, for the binary mode). Raises InvalidEvent with the reason for a person."""
+def decode(value: bytes | None, headers: Headers = None, *, stored: bool = False) -> Envelope:
+    """Reads a record's value (and headers, for the binary mode). Raises InvalidEvent with the reason for a person.
+
+    `stored`: as in `decode_parts`.
+    """
     attributes, data = split(value, headers)
-    return decode_parts(attributes, data)
+    return decode_parts(attributes, data, stored=stored)
 
 
 def split(value: bytes | None, headers: Headers = None) -> tuple[dict[str, Any], Any]:

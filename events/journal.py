@@ -1,12 +1,12 @@
 """The journal's records: what an owner decided from which inputs, one Kafka record each, chained by hashes.
 
-Holds: a record's hash is that of its bytes on the wire; encoding is deterministic; inputs travel whole, so a record explains itself.
+Holds: a record's hash is that of its bytes on the wire; encoding is deterministic; inputs travel whole, so a record explains itself. Who
+reads one reads its decisions, in their newest version; an input only where it is asked for.
 Never: says whether a record counts (`scheduler.core.journal` does).
 """
 
-import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,10 +15,10 @@ from pydantic import Field
 
 from trainhouse.events.base import Event, event_class
 from trainhouse.events.bounds import Count, ShortText, SmallCount, read_stored
-from trainhouse.events.codec import decode_parts, encode
-from trainhouse.events.envelope import Envelope
 from trainhouse.events.errors import EventError, InvalidEvent
+from trainhouse.events.journaled_input import JournaledInput
 from trainhouse.events.spec import is_absent
+from trainhouse.events.upcast import UPCASTERS
 
 NO_HASH = "0" * 64
 MAX_REASON_CHARS = 2048
@@ -50,15 +50,6 @@ class PlacementFrozen(Event, type="trainhouse.placement.frozen.v1"):
 
 
 @dataclass(frozen=True, slots=True)
-class JournaledInput:
-    """One input of a record: an envelope, or the raw bytes of what could not be read. `offset` None: made by the owner."""
-
-    offset: int | None
-    envelope: Envelope | None
-    raw: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class JournalRecord:
     """One step of a partition's state. `cursor` is the offset of the last input that the state includes after it."""
 
@@ -81,7 +72,7 @@ class JournalRecord:
                 "owner": self.owner,
                 "now_ms": self.now_ms,
                 "cursor": self.cursor,
-                "inputs": [_input_json(i) for i in self.inputs],
+                "inputs": [i.as_json() for i in self.inputs],
                 "decisions": [{"type": d.event_type, "data": orjson.Fragment(d.model_dump_json())} for d in self.decisions],
                 "published_up_to": self.published_up_to,
                 "decide_version": self.decide_version,
@@ -92,7 +83,10 @@ class JournalRecord:
 
     @classmethod
     def decode(cls, value: bytes | None) -> "JournalRecord":
-        """Reads a record. Raises InvalidRecord, which names what is wrong: a journal's bytes are never skipped."""
+        """Reads a record, but for its inputs: each is decoded when it is asked for.
+
+        Raises InvalidRecord, which names what is wrong: a journal's bytes are never skipped.
+        """
         head = record_head(value)
         try:
             return cls(
@@ -100,8 +94,8 @@ class JournalRecord:
                 owner=str(head["owner"]),
                 now_ms=int(head["now_ms"]),
                 cursor=int(head["cursor"]),
-                inputs=tuple(_read_input(i) for i in head["inputs"]),
-                decisions=tuple(read_stored(event_class(d["type"]), d["data"], "ignore") for d in head["decisions"]),
+                inputs=tuple(JournaledInput.stored(i) for i in head["inputs"]),
+                decisions=tuple(read_decision(d) for d in head["decisions"]),
                 published_up_to=int(head["published_up_to"]),
                 decide_version=int(head["decide_version"]),
                 fold_version=int(head["fold_version"]),
@@ -124,6 +118,12 @@ def record_head(value: bytes | None) -> dict[str, Any]:
     if not isinstance(head, dict) or not isinstance(head.get("seq"), int):
         raise InvalidRecord("the journal holds JSON that is no record: it has no seq")
     return head
+
+
+def read_decision(stored: Mapping[str, Any]) -> Event:
+    """A decision from the JSON of a record, an older version of it lifted to the newest. Raises InvalidEvent, KeyError, ValueError."""
+    type_string, data = UPCASTERS.lift(stored["type"], stored["data"])
+    return read_stored(event_class(type_string), data, "ignore")
 
 
 def record_hash(value: bytes) -> str:
@@ -185,15 +185,20 @@ def pointer_prefix(journal: str, partition: int) -> bytes:
     return f"{journal}/{partition}".encode()
 
 
-def _input_json(item: JournaledInput) -> dict[str, Any]:
-    if item.envelope is not None:
-        return {"offset": item.offset, "event": orjson.Fragment(encode(item.envelope))}
-    return {"offset": item.offset, "raw": base64.b64encode(item.raw or b"").decode()}
-
-
-def _read_input(item: dict[str, Any]) -> JournaledInput:
-    if "event" not in item:
-        return JournaledInput(item["offset"], None, base64.b64decode(item["raw"]))
-    attributes = dict(item["event"])
-    data = attributes.pop("data", None)
-    return JournaledInput(item["offset"], decode_parts(attributes, data, stored=True))
+__all__ = [
+    "MAX_REASON_CHARS",
+    "NO_HASH",
+    "ClockTicked",
+    "InputRefused",
+    "InvalidRecord",
+    "JournalRecord",
+    "JournaledInput",
+    "PlacementFrozen",
+    "SnapshotPointer",
+    "decision_bytes",
+    "decisions_json",
+    "pointer_prefix",
+    "read_decision",
+    "record_hash",
+    "record_head",
+]

@@ -27,6 +27,12 @@ class Upcasters:
             raise ValueError(f"{old_type} has an upcaster already")
         self._steps[old_type] = (new_type, step)
 
+    def newest(self, type_string: str) -> str:
+        """The type string that `lift` leads to."""
+        while type_string in self._steps:
+            type_string = self._steps[type_string][0]
+        return type_string
+
     def lift(self, type_string: str, data: Any) -> tuple[str, Any]:
         """The newest type string and data. Data is not changed in place. Raises InvalidEvent when a step cannot read it."""
         while type_string in self._steps:

@@ -13,12 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 from pydantic import ValidationError
 
-from trainhouse.events.base import event_class
-from trainhouse.events.bounds import read_stored
 from trainhouse.events.envelope import Envelope, Order
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.ids import EventId
-from trainhouse.events.journal import InvalidRecord, record_head
+from trainhouse.events.journal import InvalidRecord, read_decision, record_head
 from trainhouse.events.repair import is_emptied
 from trainhouse.projections.built import Built
 from trainhouse.projections.facts import FactsBuilder
@@ -90,7 +88,7 @@ class JournalBuilder(FactsBuilder):
         for ordinal, decision in enumerate(head["decisions"]):
             place = Order(record.partition, head["seq"], ordinal)
             try:
-                event = read_stored(event_class(decision["type"]), decision["data"], "ignore")
+                event = read_decision(decision)
             except ValidationError as error:
                 raise InvalidEvent(f"decision {place} ({decision['type']}): {error}") from error
             yield Envelope(

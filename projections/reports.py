@@ -10,7 +10,7 @@ Never: reads control; judges a signature.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from threading import Event
 from typing import Any
 
@@ -18,11 +18,14 @@ import orjson
 import pyarrow as pa
 
 from trainhouse.events.checkpoint import CheckpointCompleted
-from trainhouse.events.codec import HEADERS
+from trainhouse.events.codec import HEADERS, decode
 from trainhouse.events.decisions import CheckpointNoted
+from trainhouse.events.envelope import Envelope
+from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.journal import InputRefused, InvalidRecord, record_head
 from trainhouse.events.repair import is_emptied
 from trainhouse.events.topics import CONTROL
+from trainhouse.events.upcast import UPCASTERS
 from trainhouse.events.vetting import BY_AGENTS
 from trainhouse.projections.built import Built
 from trainhouse.projections.facts import FactsBuilder
@@ -34,6 +37,13 @@ from trainhouse.projections.senders import Senders
 _BY_NODES = frozenset(cls.event_type for cls in BY_AGENTS if {"job_id", "epoch", "attempt", "node_id"} <= cls.model_fields.keys())
 
 
+class _StoredFacts(FactsBuilder):
+    """Of events that count already: what was allowed then is read, whatever is refused by now."""
+
+    def envelopes(self, record: Record) -> Iterable[Envelope]:
+        return () if record.value is None else (decode(record.value, record.headers, stored=True),)
+
+
 class ReportsBuilder:
     """FactsBuilder over the inputs of journal records. Streams and marks are those of the journal.
 
@@ -41,7 +51,7 @@ class ReportsBuilder:
     """
 
     def __init__(self, functions: Mapping[str, Sequence[RowsFunction]], schemas: Mapping[str, pa.Schema], senders: Senders) -> None:
-        self._facts = FactsBuilder(functions, schemas)
+        self._facts = _StoredFacts(functions, schemas)
         self._senders = senders
         self._emptied = senders.emptied
 
@@ -78,22 +88,27 @@ def _taken(record: Record, emptied: frozenset[str]) -> list[Mapping[str, Any]]:
 
 
 def readable_inputs(head: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """As `taken_inputs`; none of a record of another shape, of which the lane of decisions says so."""
+    """As `taken_inputs`, without an input of another shape; none of a record of another shape, of which the lane of decisions says so."""
+    with contextlib.suppress(KeyError, TypeError, AttributeError, InvalidEvent):
+        return [item for item in taken_inputs(head) if _is_whole(item)]
+    return []
+
+
+def _is_whole(item: Mapping[str, Any]) -> bool:
+    """Whether the node and the attempt of a report can be read; this program may not know an older or newer input at all."""
     try:
-        found = list(taken_inputs(head))
-        for item in found:
-            _node_of(item)
-    except (KeyError, TypeError, AttributeError):
-        return []
-    return found
+        _node_of(item)
+    except (KeyError, TypeError, AttributeError, InvalidEvent):
+        return False
+    return True
 
 
 def _node_of(item: Mapping[str, Any]) -> tuple[Attempt, str] | None:
     """The attempt that a node's report is about, and the node; None for what is no such report."""
     event = item["event"]
-    if event["type"] not in _BY_NODES:
+    if UPCASTERS.newest(event["type"]) not in _BY_NODES:
         return None
-    data = event["data"]
+    _, data = UPCASTERS.lift(event["type"], event["data"])
     return Attempt(data["job_id"], data["epoch"], data["attempt"]), data["node_id"]
 
 
@@ -117,16 +132,26 @@ def taken_inputs(head: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     Of completed checkpoints only those that it noted: of a job that it has forgotten it does not know whose word counts. What its nodes
     tell of older ones stands on the topic of checkpoints.
     """
-    refused = {d["data"]["offset"] for d in head["decisions"] if d["type"] == InputRefused.event_type}
-    notes = [d["data"] for d in head["decisions"] if d["type"] == CheckpointNoted.event_type]
+    decisions = [UPCASTERS.lift(d["type"], d["data"]) for d in head["decisions"]]
+    refused = {data["offset"] for kind, data in decisions if kind == InputRefused.event_type}
+    notes = [data for kind, data in decisions if kind == CheckpointNoted.event_type]
     noted = {(d["job_id"], d["checkpoint"]["commit"]) for d in notes}
     for item in head["inputs"]:
         # Without an offset it is the owner's own; without an event it was refused.
         if item["offset"] is None or "event" not in item or item["offset"] in refused:
             continue
-        event = item["event"]
-        if event["type"] != CheckpointCompleted.event_type or (event["data"]["job_id"], event["data"]["commit"]) in noted:
+        if _is_noted(item["event"], noted):
             yield item
+
+
+def _is_noted(event: Mapping[str, Any], noted: Collection[tuple[Any, Any]]) -> bool:
+    if UPCASTERS.newest(event["type"]) != CheckpointCompleted.event_type:
+        return True
+    try:
+        _, data = UPCASTERS.lift(event["type"], event["data"])
+        return (data["job_id"], data["commit"]) in noted
+    except (KeyError, TypeError, InvalidEvent):
+        return False
 
 
 def input_bytes(item: Mapping[str, Any]) -> bytes:

@@ -2,7 +2,7 @@
 
 Holds: pure; only records of the machine's own `decide_version` are recomputed, the others are folded (decisions are full deltas);
 what the protocol itself noted (a refused input, a freeze after a failure) is folded, not recomputed; a partition ends at its first
-broken link of the hash chain.
+broken link of the hash chain. A record with an input that this program cannot read is folded, and counted.
 Never: writes.
 """
 
@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
+from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.journal import InputRefused, JournalRecord, decision_bytes, decisions_json, record_hash, record_head
 from trainhouse.events.repair import is_emptied
 from trainhouse.scheduler.core.journal import NOTHING_EMPTIED, Folded, begin, counts, fold_bytes, fold_emptied, machine_part
@@ -20,6 +21,7 @@ from trainhouse.scheduler.core.machine import Machine
 
 S = TypeVar("S")
 MAX_DIFFERENCES = 100
+MAX_NAMED = 100
 _MISSING = "(missing)"
 
 
@@ -51,17 +53,21 @@ class Difference:
 class ReplayReport:
     """What a replay found. `ignored` are records of owners that lost the race for a seq: part of a healthy journal.
 
-    `emptied` are records that count as empty, by a repair of the journal.
+    `emptied` are records that count as empty, by a repair of the journal. `unreadable` are records with an input that this program cannot
+    read (an unknown type, a constraint that was tightened): their decisions are folded, and could not be made again. `not_recomputed` names
+    the first of them.
     """
 
     records: int = 0
     emptied: int = 0
     recomputed: int = 0
     folded_only: int = 0
+    unreadable: int = 0
     ignored: int = 0
     decisions: int = 0
     snapshots: int = 0
     differences: list[Difference] = field(default_factory=list)
+    not_recomputed: list[str] = field(default_factory=list)
     seqs: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -141,11 +147,22 @@ class _Replay(Generic[S]):
         if record.decide_version != self._machine.decide_version or (not record.inputs and record.decisions):
             self.report.folded_only += 1
             return
+        try:
+            for item in inputs:
+                item.envelope  # noqa: B018  # decoded here, so that what `decide` raises is told from it
+        except InvalidEvent as error:
+            self._could_not(folded.partition, record.seq, error)
+            return
         recorded = [(n, d) for n, d in enumerate(head["decisions"]) if d["type"] != InputRefused.event_type]
         decided = decisions_json(self._machine.decide(folded.state, record.now_ms, inputs)) if inputs else []
         self.report.recomputed += 1
         self.report.decisions += len(decided)
         self._compare_decisions(folded.partition, record.seq, recorded, decided)
+
+    def _could_not(self, partition: int, seq: int, error: InvalidEvent) -> None:
+        self.report.unreadable += 1
+        if len(self.report.not_recomputed) < MAX_NAMED:
+            self.report.not_recomputed.append(f"partition {partition}, seq {seq}: an input cannot be read: {error}"[:500])
 
     def _compare_decisions(self, partition: int, seq: int, recorded: list[tuple[int, Any]], decided: list[dict[str, Any]]) -> None:
         for position in range(max(len(recorded), len(decided))):

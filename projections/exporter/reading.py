@@ -70,7 +70,7 @@ class Reading:
             return
         for item in readable_inputs(head):
             try:
-                envelope = decode(input_bytes(item), HEADERS)
+                envelope = decode(input_bytes(item), HEADERS, stored=True)
             except InvalidEvent:
                 continue
             yield envelope

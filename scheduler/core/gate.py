@@ -45,6 +45,8 @@ def written(machine: Machine[S], input_topic: str, partition: int, record: Journ
         raise NotWritable(f"its decisions make a journal record of {len(value)} bytes; at most {most_bytes} are allowed")
     try:
         read = JournalRecord.decode(value)
+        for item in read.inputs:
+            item.envelope  # noqa: B018  # who recomputes the record will ask for it
         _hold_integers(value)
     except Exception as error:
         raise NotWritable(f"it could not be read back: {error}") from error

@@ -1,8 +1,8 @@
 """The journal's rule: which records count, and what a record that counts does to a partition's state.
 
 Holds: a record counts if and only if its seq is the folded seq + 1; the first such record in the log wins, for every reader alike.
-A counting record with a wrong `previous_hash`, of a newer `fold_version`, or that cannot be read, halts the reader, unless a person had
-it counted as empty (`events/repair.py`): then it takes its seq and its place in the chain of hashes, and nothing else.
+A counting record with a wrong `previous_hash`, of a newer `fold_version`, or whose decisions cannot be read, halts the reader, unless a
+person had it counted as empty (`events/repair.py`): then it takes its seq and its place in the chain of hashes, and nothing else.
 Never: skips a record by itself; reads a clock.
 """
 
@@ -111,7 +111,7 @@ def fold_record(machine: Machine[S], folded: Folded[S], record: JournalRecord, h
     if inputs or decisions:
         state = machine.fold(state, record.now_ms, inputs, decisions)
     # The own input beside a refusal has no offset either.
-    ticked = any(i.envelope is not None and isinstance(i.envelope.event, ClockTicked) for i in record.inputs)
+    ticked = any(i.type == ClockTicked.event_type for i in record.inputs)
     froze = not record.inputs and any(isinstance(d, PlacementFrozen) for d in decisions)
     return replace(
         folded,
@@ -132,5 +132,5 @@ def machine_part(record: JournalRecord) -> tuple[list[Input], list[Event]]:
 
 
 def readable(inputs: Sequence[JournaledInput], refused: set[int] | frozenset[int] = frozenset()) -> list[Input]:
-    """The inputs that could be read and were not refused, as a machine takes them."""
-    return [Input(i.offset, i.envelope) for i in inputs if i.envelope is not None and i.offset not in refused]
+    """The inputs that could be read when they were journaled and were not refused, as a machine takes them."""
+    return [Input(i.offset, i) for i in inputs if i.is_event and i.offset not in refused]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from trainhouse.events import Envelope, Event, PoolName
+from trainhouse.events.journaled_input import JournaledInput
 from trainhouse.scheduler.core.snapshot_steps import Formats
 
 S = TypeVar("S")
@@ -17,12 +18,24 @@ S = TypeVar("S")
 OWN_PARTITION: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
 class Input:
-    """One input of a batch: its offset in the input topic (None for a tick that the owner made) and its envelope."""
+    """One input of a batch: its offset in the input topic (None for a tick that the owner made) and its envelope.
 
-    offset: int | None
-    envelope: Envelope
+    That of a record is decoded when it is asked for: `decide` does, `fold` and `effects` need not.
+    """
+
+    __slots__ = ("_source", "offset")
+
+    def __init__(self, offset: int | None, source: Envelope | JournaledInput) -> None:
+        self.offset = offset
+        self._source = source
+
+    @property
+    def envelope(self) -> Envelope:
+        """Raises InvalidEvent where it is of a record that counts already, and this program cannot read it."""
+        found = self._source if isinstance(self._source, Envelope) else self._source.envelope
+        assert found is not None  # nosec B101  # raw bytes are no input of a machine
+        return found
 
     @property
     def event(self) -> Event:

@@ -73,10 +73,9 @@ def set_aside(letter: DeadLetter, value: bytes | None) -> Outgoing:
 
 
 def _dead_letter(refusal: InputRefused, source: JournaledInput, topic: str, partition: int) -> Outgoing:
-    value = source.raw if source.envelope is None else encode(source.envelope)
     job_id, _ = _about(refusal, source)
     letter = DeadLetter(topic, partition, refusal.offset, refusal.reason, job_id, refusal.event_id)
-    return set_aside(letter, value)
+    return set_aside(letter, source.as_came())
 
 
 def _forged(refusal: InputRefused, topic: str, partition: int, now_ms: int) -> list[Effect]:
@@ -102,15 +101,13 @@ def signature_refused(claimed: str, reason: str, topic: str, partition: int, off
 
 def _about(refusal: InputRefused, source: JournaledInput) -> tuple[str, str]:
     """The job and the type of what was refused, empty where neither could be read. Older records hold it as an envelope."""
-    if source.envelope is None:
-        return refusal.job_id, refusal.refused_type
-    return str(getattr(source.envelope.event, "job_id", None) or ""), source.envelope.type
+    return (source.job_id, source.type) if source.is_event else (refusal.job_id, refusal.refused_type)
 
 
 def _review(refusal: InputRefused, source: JournaledInput, now_ms: int) -> list[Effect]:
     """Our own code failed on a readable input about a job: its user is told, under the event's id so that no status is overwritten."""
     job_id, kind = _about(refusal, source)
-    if not job_id or not refusal.event_id:
+    if not JobId.pattern.fullmatch(job_id) or not refusal.event_id:
         return []
     status = JobStatus(
         job_id=JobId(job_id),

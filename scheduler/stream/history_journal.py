@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator
 from trainhouse.events.archive.log import journal_reader
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.archive.reading import journal_records
-from trainhouse.events.base import event_class
-from trainhouse.events.bounds import read_stored
-from trainhouse.events.journal import NO_HASH, InvalidRecord, record_hash, record_head
+from trainhouse.events.journal import NO_HASH, InvalidRecord, read_decision, record_hash, record_head
 from trainhouse.events.kafka import partitions_of
 from trainhouse.events.repair import is_emptied
 from trainhouse.events.repair_log import emptied_records
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import DECISIONS
+from trainhouse.events.upcast import UPCASTERS
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.journal import NOTHING_EMPTIED
 from trainhouse.scheduler.replay import LogEntry
@@ -63,8 +62,7 @@ def happenings(entries: Iterable[LogEntry], emptied: frozenset[str] = NOTHING_EM
         ends[entry.partition] = (seq + 1, record_hash(entry.value))
         last_ms[entry.partition] = int(head["now_ms"])
         for decision in head["decisions"]:
-            if decision["type"] in wanted:
-                event = read_stored(event_class(decision["type"]), decision["data"], "ignore")
-                yield Happening(entry.partition, int(head["now_ms"]), event)
+            if UPCASTERS.newest(decision["type"]) in wanted:
+                yield Happening(entry.partition, int(head["now_ms"]), read_decision(decision))
     for partition, now_ms in sorted(last_ms.items()):
         yield Happening(partition, now_ms, None)

@@ -69,11 +69,12 @@ def _verify(topic: str | None, *, json: bool) -> None:
         verdict = "the same, byte for byte" if report.same else f"{len(report.differences)} differences"
         sys.stdout.write(
             f"{name}: {report.records} records, {report.recomputed} recomputed, {report.folded_only} folded only, "
-            f"{report.ignored} of owners that lost, {report.emptied} emptied, {report.snapshots} snapshots checked, "
+            f"{report.unreadable} with an input that cannot be read, {report.ignored} of owners that lost, {report.emptied} emptied, "
+            f"{report.snapshots} snapshots checked, "
             f"{report.decisions} decisions: {verdict}\n"
         )
-        for difference in report.differences:
-            sys.stdout.write(f"  {difference}\n")
+        for line in (*map(str, report.differences), *report.not_recomputed):
+            sys.stdout.write(f"  {line}\n")
     if not same:
         raise typer.Exit(Exit.FAILED)
 
@@ -87,6 +88,8 @@ def replay_row(name: str, report: "ReplayReport") -> dict[str, Any]:
         "recomputed": report.recomputed,
         "folded_only": report.folded_only,
         "ignored": report.ignored,
+        "unreadable": report.unreadable,
+        "not_recomputed": report.not_recomputed,
         "emptied": report.emptied,
         "decisions": report.decisions,
         "snapshots": report.snapshots,

@@ -194,7 +194,7 @@ def decided(message: Message, event_id: str) -> tuple[Event, ...] | None:
     if message.topic() != DECISIONS or event_id.encode() not in value:
         return None
     record = JournalRecord.decode(value)
-    handled = any(i.envelope is not None and i.envelope.id == event_id for i in record.inputs)
+    handled = any(i.event_id == event_id for i in record.inputs)
     return record.decisions if handled else None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 
 from trainhouse.events import JobSpec, JobSubmitted
-from trainhouse.events.bounds import read_stored
 from trainhouse.events.decisions import JobQueued
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
@@ -49,7 +48,8 @@ def _journaled(kafka: KafkaSettings, at: tuple[str, int, int], job_id: str) -> J
     from trainhouse.events.archive.errors import ArchiveError
     from trainhouse.events.archive.log import journal_reader
     from trainhouse.events.archive.reading import journal_records
-    from trainhouse.events.journal import record_head
+    from trainhouse.events.journal import read_decision, record_head
+    from trainhouse.events.upcast import UPCASTERS
 
     topic, partition, offset = at
     reader = journal_reader(kafka)
@@ -62,6 +62,6 @@ def _journaled(kafka: KafkaSettings, at: tuple[str, int, int], job_id: str) -> J
         reader.close()
     if record is None or record.offset != offset or record.value is None:
         return None
-    queued = (d["data"] for d in record_head(record.value)["decisions"] if d["type"] == JobQueued.event_type)
-    events = (read_stored(JobQueued, data, "ignore") for data in queued if data.get("job_id") == job_id)
-    return next((event.spec for event in events), None)
+    queued = (d for d in record_head(record.value)["decisions"] if UPCASTERS.newest(d["type"]) == JobQueued.event_type)
+    events = (read_decision(d) for d in queued if d["data"].get("job_id") == job_id)
+    return next((event.spec for event in events if isinstance(event, JobQueued)), None)
