@@ -105,6 +105,7 @@ from trainhouse.events.tracking import (
     TrackedRunBegun,
     TrackedRunChanged,
 )
+from trainhouse.events.upgrade import LevelRaised, ProgramRunning, UpgradeFinished
 from trainhouse.events.verdict import (
     DataStalled,
     DeviceDegraded,
@@ -207,6 +208,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         JobReviewed,
         JobRejected,
         JobStatus,
+        LevelRaised,
     ),
     topics.ALERTS: (PlacementFrozen, AlertFired, AlertResolved),
     topics.ALLOCATIONS: (GangAllocated, GangReleased, CheckpointRequested, NodeDesiredState, NodeOrders, NodeProbeAsked),
@@ -216,6 +218,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.HEARTBEATS: (NodeHeartbeat,),
     topics.NODE_KEYS: (NodeKeyed, NodeForgotten),
     topics.JOURNAL_REPAIRS: (JournalRepaired,),
+    topics.UPGRADES: (ProgramRunning, UpgradeFinished),
     topics.VERDICTS: (
         PartitionHalted,
         NodeSuspected,

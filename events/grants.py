@@ -56,16 +56,16 @@ _FUTURE = (t.DATASETS, t.MODELS, t.STUDIES)
 
 PRINCIPALS: dict[str, Needs] = {
     "intake": Needs(
-        reads=(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.PROJECTS),
+        reads=(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.UPGRADES, t.PROJECTS),
         writes=(
-            *(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.CONTROL, t.PROJECTS, t.STATUS, f"{STATUS_PREFIX}{ANY}"),
+            *(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.UPGRADES, t.CONTROL, t.PROJECTS, t.STATUS, f"{STATUS_PREFIX}{ANY}"),
             *(t.VERDICTS, t.ALERTS, t.DEAD_LETTERS),
         ),
         groups=("trainhouse-intake", "trainhouse-intake-projects"),
     ),
     "scheduler": Needs(
-        reads=(t.CONTROL, t.DECISIONS, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.STATUS),
-        writes=(t.DECISIONS, t.SNAPSHOTS, t.STATUS, f"{STATUS_PREFIX}{ANY}", t.VERDICTS, t.DEAD_LETTERS, *_DECIDED),
+        reads=(t.CONTROL, t.DECISIONS, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.UPGRADES, t.STATUS),
+        writes=(t.DECISIONS, t.SNAPSHOTS, t.UPGRADES, t.STATUS, f"{STATUS_PREFIX}{ANY}", t.VERDICTS, t.DEAD_LETTERS, *_DECIDED),
         # A publisher's mark is the committed offset of a group that is named as its transactions.
         groups=("trainhouse-scheduler", f"{t.DECISIONS}-{ANY}"),
         transactions=(f"{t.DECISIONS}-{ANY}",),

@@ -21,6 +21,7 @@ from trainhouse.events.spec import is_absent
 from trainhouse.events.upcast import UPCASTERS
 
 NO_HASH = "0" * 64
+ALWAYS: Mapping[str, int] = {}
 MAX_REASON_CHARS = 2048
 
 
@@ -64,8 +65,12 @@ class JournalRecord:
     fold_version: int
     previous_hash: str
 
-    def encode(self) -> bytes:
-        """The record's bytes: readable JSON, keys in this order; equal records have equal bytes."""
+    def encode(self, since: Mapping[str, int] = ALWAYS) -> bytes:
+        """The record's bytes: readable JSON, keys in this order; equal records have equal bytes.
+
+        `since`: type strings of decisions and the fold_version from which they may be written; a lower one is given an older version of it.
+        Raises InvalidEvent where there is none.
+        """
         return orjson.dumps(
             {
                 "seq": self.seq,
@@ -73,7 +78,7 @@ class JournalRecord:
                 "now_ms": self.now_ms,
                 "cursor": self.cursor,
                 "inputs": [i.as_json() for i in self.inputs],
-                "decisions": [{"type": d.event_type, "data": orjson.Fragment(d.model_dump_json())} for d in self.decisions],
+                "decisions": [_decision_json(d, self.fold_version, since) for d in self.decisions],
                 "published_up_to": self.published_up_to,
                 "decide_version": self.decide_version,
                 "fold_version": self.fold_version,
@@ -87,7 +92,11 @@ class JournalRecord:
 
         Raises InvalidRecord, which names what is wrong: a journal's bytes are never skipped.
         """
-        head = record_head(value)
+        return cls.of_head(record_head(value))
+
+    @classmethod
+    def of_head(cls, head: Mapping[str, Any]) -> "JournalRecord":
+        """The same of what `record_head` gives."""
         try:
             return cls(
                 seq=int(head["seq"]),
@@ -136,9 +145,20 @@ def decision_bytes(type_string: str, data: Any) -> bytes:
     return orjson.dumps({"type": type_string, "data": data}, option=orjson.OPT_SORT_KEYS)
 
 
-def decisions_json(decisions: Sequence[Event]) -> list[dict[str, Any]]:
-    """Decisions as the JSON values that a record holds."""
-    return [{"type": d.event_type, "data": orjson.loads(d.model_dump_json())} for d in decisions]
+def decisions_json(decisions: Sequence[Event], level: int = 0, since: Mapping[str, int] = ALWAYS) -> list[dict[str, Any]]:
+    """Decisions as the JSON values that a record of that fold_version holds; `since` as in `JournalRecord.encode`."""
+    values: list[dict[str, Any]] = orjson.loads(orjson.dumps([_decision_json(d, level, since) for d in decisions]))
+    return values
+
+
+def _decision_json(decision: Event, level: int, since: Mapping[str, int]) -> dict[str, Any]:
+    kind, text = decision.event_type, decision.model_dump_json()
+    if since.get(kind, 0) <= level:
+        return {"type": kind, "data": orjson.Fragment(text)}
+    data = orjson.loads(text)
+    while since.get(kind, 0) > level:
+        kind, data = UPCASTERS.lower(kind, data)
+    return {"type": kind, "data": data}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from trainhouse.events.envelope import Envelope
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.upcast import UPCASTERS
 
-
 _NOTHING: Final = object()
 
 

@@ -20,6 +20,7 @@ CONTROL = "trainhouse.control"
 DECISIONS = "trainhouse.decisions"
 SNAPSHOTS = "trainhouse.snapshots"
 JOURNAL_REPAIRS = "trainhouse.journal-repairs"
+UPGRADES = "trainhouse.upgrades"
 ALLOCATIONS = "trainhouse.allocations"
 POOLS = "trainhouse.pools"
 POLICIES = "trainhouse.policies"
@@ -118,6 +119,13 @@ TOPICS: tuple[Topic, ...] = (
         compacted=True,
         single_partition=True,
         extra=LOG_TIME,
+    ),
+    Topic(
+        UPGRADES,
+        "journal and process, or journal and level",
+        "ProgramRunning: which programs follow a journal; UpgradeFinished: the level that its writers go to",
+        compacted=True,
+        single_partition=True,
     ),
     Topic(
         ALLOCATIONS,

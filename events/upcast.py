@@ -16,9 +16,13 @@ class Upcasters:
 
     def __init__(self) -> None:
         self._steps: dict[str, tuple[str, Upcaster]] = {}
+        self._back: dict[str, tuple[str, Upcaster]] = {}
 
-    def add(self, old_type: str, new_type: str, step: Upcaster) -> None:
-        """Registers the step `old_type` -> `new_type`. Raises ValueError unless it is the next version of the same event."""
+    def add(self, old_type: str, new_type: str, step: Upcaster, back: Upcaster | None = None) -> None:
+        """Registers the step `old_type` -> `new_type`. Raises ValueError unless it is the next version of the same event.
+
+        `back` undoes it: a decision needs one, which programs write until an update is finished.
+        """
         stem, _, old = old_type.rpartition(".v")
         new_stem, _, new = new_type.rpartition(".v")
         if stem != new_stem or not (old.isdigit() and new.isdigit()) or int(new) != int(old) + 1:
@@ -26,6 +30,15 @@ class Upcasters:
         if old_type in self._steps:
             raise ValueError(f"{old_type} has an upcaster already")
         self._steps[old_type] = (new_type, step)
+        if back is not None:
+            self._back[new_type] = (old_type, back)
+
+    def lower(self, type_string: str, data: Any) -> tuple[str, Any]:
+        """The version before. Raises InvalidEvent where no step leads back."""
+        if type_string not in self._back:
+            raise InvalidEvent(f"{type_string} may not be written before the update is finished, and has no older version: this is a fault")
+        old_type, back = self._back[type_string]
+        return old_type, back(dict(data))
 
     def newest(self, type_string: str) -> str:
         """The type string that `lift` leads to."""

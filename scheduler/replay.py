@@ -7,7 +7,7 @@ Never: writes.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -17,7 +17,7 @@ from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.journal import InputRefused, JournalRecord, decision_bytes, decisions_json, record_hash, record_head
 from trainhouse.events.repair import is_emptied
 from trainhouse.scheduler.core.journal import NOTHING_EMPTIED, Folded, begin, counts, fold_bytes, fold_emptied, machine_part
-from trainhouse.scheduler.core.machine import Machine
+from trainhouse.scheduler.core.machine import Input, Machine
 
 S = TypeVar("S")
 MAX_DIFFERENCES = 100
@@ -154,10 +154,16 @@ class _Replay(Generic[S]):
             self._could_not(folded.partition, record.seq, error)
             return
         recorded = [(n, d) for n, d in enumerate(head["decisions"]) if d["type"] != InputRefused.event_type]
-        decided = decisions_json(self._machine.decide(folded.state, record.now_ms, inputs)) if inputs else []
+        decided = self._decided(folded, record, inputs)
         self.report.recomputed += 1
         self.report.decisions += len(decided)
         self._compare_decisions(folded.partition, record.seq, recorded, decided)
+
+    def _decided(self, folded: Folded[S], record: JournalRecord, inputs: Sequence[Input]) -> list[dict[str, Any]]:
+        """What the machine decides at the record's level, as it would have been written."""
+        machine = self._machine.at(record.fold_version)
+        decisions = machine.decide(folded.state, record.now_ms, inputs) if inputs else []
+        return decisions_json(decisions, record.fold_version, machine.since)
 
     def _could_not(self, partition: int, seq: int, error: InvalidEvent) -> None:
         self.report.unreadable += 1
@@ -179,7 +185,7 @@ class _Replay(Generic[S]):
         if known is None:
             return
         self.report.snapshots += 1
-        found = state_hash(self._machine, folded.state)
+        found = state_hash(self._machine.at(folded.level), folded.state)
         if found != known:
             self._differs(folded.partition, folded.seq, "snapshot.state_sha256", known, found)
 

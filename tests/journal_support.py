@@ -3,7 +3,7 @@
 An input by the user `poison` makes `decide` raise; by `jam` makes scheduling raise until placement is frozen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from trainhouse.events.journal import JournalRecord, PlacementFrozen
 from trainhouse.events.topics import STATUS
 from trainhouse.scheduler.core.batch import Proposer
 from trainhouse.scheduler.core.errors import SchedulingFailed
-from trainhouse.scheduler.core.machine import Condition, Effect, Input
+from trainhouse.scheduler.core.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.snapshot_steps import Formats, parse
 
 PROJECT = "counted"
@@ -30,13 +30,15 @@ class Counts:
     frozen: bool = False
 
 
-class CountingMachine:
+class CountingMachine(Leveled):
     """Counts. One decision per input: the job's new count."""
 
     name = "counting"
     decide_version = 1
     fold_version = 1
+    lowest_level = 1
     formats = Formats({1: 1})
+    since: Mapping[str, int] = {}
     passing: tuple[type[Event], ...] = ()
 
     def initial(self, partition: int) -> Counts:

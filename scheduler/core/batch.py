@@ -8,7 +8,7 @@ Never: changes state; reads a clock (`clock_ms` comes in).
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 from trainhouse.events import Envelope, Event, EventId, InvalidEvent, envelope_of
@@ -23,6 +23,7 @@ from trainhouse.events.journal import (
 )
 from trainhouse.events.set_aside import first_offset
 from trainhouse.events.topics import CONTROL, MAX_INPUT_BYTES, MAX_JOURNAL_RECORD_BYTES
+from trainhouse.events.upgrade import LevelRaised, UpgradeFinished
 from trainhouse.scheduler.core.errors import BrokenInvariant, SchedulingFailed
 from trainhouse.scheduler.core.gate import Written, written
 from trainhouse.scheduler.core.journal import Folded, readable
@@ -113,6 +114,17 @@ class Proposer(Generic[S]):
     owner: str
     limits: Limits = Limits()
     input_topic: str = CONTROL
+    first_level: int = 0
+
+    def level(self, folded: Folded[S]) -> int:
+        """The level that a partition's next record keeps to; an empty partition begins at `first_level`, 0 being the newest."""
+        return max(folded.level or self.first_level or self.machine.fold_version, self.machine.lowest_level)
+
+    def raised(self, folded: Folded[S], finished: UpgradeFinished, published_up_to: int) -> Written:
+        """The record with which the partition goes to the level of a finished update. Time stands still in it."""
+        decision = LevelRaised(level=finished.level, reason=finished.reason, user=finished.user, asked_at_ms=finished.at_ms)
+        record = self._record(folded, folded.now_ms, (), (decision,), published_up_to)
+        return self._written(folded, replace(record, fold_version=finished.level))
 
     def claim(self, folded: Folded[S], published_up_to: int) -> Written:
         """An empty record that says who owns the partition. Time stands still in it, and the machine never sees it."""
@@ -162,7 +174,7 @@ class Proposer(Generic[S]):
                 return self._refused(folded, now_ms, batch[0], error, published_up_to)
 
     def _written(self, folded: Folded[S], record: JournalRecord) -> Written:
-        return written(self.machine, self.input_topic, folded.partition, record, self.limits.record_bytes)
+        return written(self.machine.at(record.fold_version), self.input_topic, folded.partition, record, self.limits.record_bytes)
 
     def _decided(self, folded: Folded[S], now_ms: int, batch: Sequence[Pending], published_up_to: int, tick: bool) -> JournalRecord:
         items = tuple(p.item for p in batch)
@@ -170,7 +182,7 @@ class Proposer(Generic[S]):
             items += (JournaledInput(None, _tick(folded, now_ms)),)
         inputs = readable(items)
         refusals = [InputRefused(offset=p.offset, reason=p.refusal, forged=p.forged) for p in batch if p.refusal]
-        decisions = self.machine.decide(folded.state, now_ms, inputs) if inputs else []
+        decisions = self.machine.at(self.level(folded)).decide(folded.state, now_ms, inputs) if inputs else []
         return self._record(folded, now_ms, items, (*decisions, *refusals), published_up_to)
 
     def _refused(self, folded: Folded[S], now_ms: int, poison: Pending, error: Exception, published_up_to: int) -> Written:
@@ -190,7 +202,7 @@ class Proposer(Generic[S]):
             if own is not None:
                 name = f"refused:{folded.partition}:{poison.offset}"
                 item = JournaledInput(None, envelope_of(own, id=name, source=SOURCE, now_ms=now_ms))
-                decisions = self.machine.decide(folded.state, now_ms, readable([item]))
+                decisions = self.machine.at(self.level(folded)).decide(folded.state, now_ms, readable([item]))
                 return self._written(folded, self._record(folded, now_ms, (raw, item), (refusal, *decisions), published_up_to))
         return self._written(folded, self._record(folded, now_ms, (raw,), (refusal,), published_up_to))
 
@@ -223,7 +235,7 @@ class Proposer(Generic[S]):
             decisions=tuple(decisions),
             published_up_to=max(folded.published_up_to, published_up_to),
             decide_version=self.machine.decide_version,
-            fold_version=self.machine.fold_version,
+            fold_version=self.level(folded),
             previous_hash=folded.last_hash,
         )
 

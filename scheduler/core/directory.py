@@ -10,7 +10,7 @@ Never: knows whether a job is finished or whether devices exist; the scheduler o
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainhouse.events import (
@@ -59,7 +59,7 @@ from trainhouse.scheduler.core.directory_state import (
 )
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.fingerprint import differing_fields, fingerprint
-from trainhouse.scheduler.core.machine import Condition, Effect, Input
+from trainhouse.scheduler.core.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.projects import (
     limits_told,
     next_version,
@@ -88,13 +88,15 @@ _TAKEN = (
 )
 
 
-class DirectoryMachine:
+class DirectoryMachine(Leveled):
     """The machine of `trainhouse.directory`. `control_partitions` bounds the partitions that a pool may be given."""
 
     name = "directory"
     decide_version = 6
     fold_version = 3
+    lowest_level = 3
     formats = DIRECTORY_FORMATS
+    since: Mapping[str, int] = {}
     passing: tuple[type[Event], ...] = ()
 
     def __init__(self, control_partitions: int = 1024) -> None:
@@ -137,7 +139,7 @@ class DirectoryMachine:
 
     def dump(self, state: DirectoryState) -> bytes:
         """Canonical JSON."""
-        return dump_directory(state)
+        return self.formats.lowered(dump_directory(state), self.level)
 
     def load(self, data: bytes) -> DirectoryState:
         """The state back."""

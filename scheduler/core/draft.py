@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trainhouse.events import Event
+from trainhouse.events.bounds import MOST_SMALL
 from trainhouse.events.decisions import JobForgotten, JobMoved
 from trainhouse.events.phases import Phase
 from trainhouse.events.rank_end import one_line
@@ -21,10 +22,11 @@ MAX_REASON_CHARS: Final = 2_000
 
 @dataclass(slots=True)
 class Draft:
-    """One `decide` at work. `state` is the fork; `decisions` is what comes of it."""
+    """One `decide` at work. `state` is the fork; `decisions` is what comes of it; `level` is what may be decided (`Machine.level`)."""
 
     state: ScheduleState
     now_ms: int
+    level: int = MOST_SMALL
     decisions: list[Event] = field(default_factory=list)
 
     def emit(self, decision: Event) -> None:

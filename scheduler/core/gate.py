@@ -38,7 +38,7 @@ class Written:
 def written(machine: Machine[S], input_topic: str, partition: int, record: JournalRecord, most_bytes: int) -> Written:
     """The record's bytes, once it is known that every reader can take them. Raises NotWritable, which says what of it cannot be."""
     try:
-        value = record.encode()
+        value = record.encode(machine.since)
     except Exception as error:
         raise NotWritable(f"it cannot be written: {type(error).__name__}: {error}") from error
     if len(value) > most_bytes:
@@ -51,7 +51,7 @@ def written(machine: Machine[S], input_topic: str, partition: int, record: Journ
     except Exception as error:
         raise NotWritable(f"it could not be read back: {error}") from error
     # NaN equals nothing, itself included, but is written alike.
-    if read != record and read.encode() != value:
+    if read != record and read.encode(machine.since) != value:
         raise NotWritable(f"it would be read back as something else: {_difference(record, read)}")
     try:
         published = outgoing(machine, input_topic, partition, read)

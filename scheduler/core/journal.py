@@ -8,7 +8,7 @@ Never: skips a record by itself; reads a clock.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from trainhouse.events import Event
 from trainhouse.events.journal import (
@@ -23,6 +23,7 @@ from trainhouse.events.journal import (
     record_head,
 )
 from trainhouse.events.repair import is_emptied
+from trainhouse.events.upgrade import LevelRaised
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.machine import Input, Machine
 
@@ -32,7 +33,10 @@ NOTHING_EMPTIED: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Folded(Generic[S]):
-    """A partition as its journal says up to `seq`: the machine's state, and the protocol's own."""
+    """A partition as its journal says up to `seq`: the machine's state, and the protocol's own.
+
+    `level`: the greatest fold_version of its records, 0 before the first; who writes keeps to it until it is raised (`events/upgrade.py`).
+    """
 
     partition: int
     state: S
@@ -42,6 +46,7 @@ class Folded(Generic[S]):
     published_up_to: int = 0
     last_hash: str = NO_HASH
     frozen_version: int = 0
+    level: int = 0
 
     @property
     def where(self) -> str:
@@ -56,11 +61,14 @@ def begin(machine: Machine[S], partition: int) -> Folded[S]:
 
 def counts(folded: Folded[S], value: bytes | None) -> bool:
     """Whether the record in these bytes counts now. Raises BrokenInvariant for bytes that are no record at all."""
+    return bool(_head(folded, value)["seq"] == folded.seq + 1)
+
+
+def _head(folded: Folded[S], value: bytes | None) -> dict[str, Any]:
     try:
-        seq: int = record_head(value)["seq"]
+        return record_head(value)
     except InvalidRecord as error:
         raise BrokenInvariant(f"after {folded.where}: {error}") from error
-    return seq == folded.seq + 1
 
 
 def fold_emptied(folded: Folded[S], value: bytes) -> Folded[S]:
@@ -85,23 +93,37 @@ def fold_bytes(
     """
     if value is not None and is_emptied(value, emptied):
         return fold_emptied(folded, value), None
-    if value is None or not (counts(folded, value) if read is None else read.seq == folded.seq + 1):
+    if value is None:
         return folded, None
-    try:
-        record = read or JournalRecord.decode(value)
-    except InvalidRecord as error:
-        raise BrokenInvariant(f"after {folded.where}: {error}") from error
+    if read is None:
+        head = _head(folded, value)
+        if head["seq"] != folded.seq + 1:
+            return folded, None
+        _check_version(machine, head["seq"], head.get("fold_version"), folded)
+        try:
+            record = JournalRecord.of_head(head)
+        except InvalidRecord as error:
+            raise BrokenInvariant(f"after {folded.where}: {error}") from error
+    elif read.seq == folded.seq + 1:
+        record = read
+        _check_version(machine, read.seq, read.fold_version, folded)
+    else:
+        return folded, None
     if record.previous_hash != folded.last_hash:
         raise BrokenInvariant(
             f"partition {folded.partition}, seq {record.seq}, previous_hash: {record.previous_hash} where the record before it has "
             f"{folded.last_hash}; the journal was altered, restore it from its archive"
         )
-    if record.fold_version > machine.fold_version:
+    return fold_record(machine, folded, record, record_hash(value)), record
+
+
+def _check_version(machine: Machine[S], seq: int, version: object, folded: Folded[S]) -> None:
+    """Before anything else of it is read: what follows may be of a type that only a newer program knows."""
+    if type(version) is int and version > machine.fold_version:
         raise BrokenInvariant(
-            f"partition {folded.partition}, seq {record.seq}: fold_version {record.fold_version} of {machine.name} is newer than this "
+            f"partition {folded.partition}, seq {seq}: fold_version {version} of {machine.name} is newer than this "
             f"program's {machine.fold_version}; update this program"
         )
-    return fold_record(machine, folded, record, record_hash(value)), record
 
 
 def fold_record(machine: Machine[S], folded: Folded[S], record: JournalRecord, hash_: str) -> Folded[S]:
@@ -109,7 +131,7 @@ def fold_record(machine: Machine[S], folded: Folded[S], record: JournalRecord, h
     inputs, decisions = machine_part(record)
     state = folded.state
     if inputs or decisions:
-        state = machine.fold(state, record.now_ms, inputs, decisions)
+        state = machine.at(record.fold_version).fold(state, record.now_ms, inputs, decisions)
     # The own input beside a refusal has no offset either.
     ticked = any(i.type == ClockTicked.event_type for i in record.inputs)
     froze = not record.inputs and any(isinstance(d, PlacementFrozen) for d in decisions)
@@ -122,13 +144,14 @@ def fold_record(machine: Machine[S], folded: Folded[S], record: JournalRecord, h
         published_up_to=max(folded.published_up_to, record.published_up_to),
         last_hash=hash_,
         frozen_version=record.decide_version if froze else 0 if ticked else folded.frozen_version,
+        level=max(folded.level, record.fold_version),
     )
 
 
 def machine_part(record: JournalRecord) -> tuple[list[Input], list[Event]]:
-    """What the machine sees of a record: its inputs and decisions without those that the protocol refused."""
+    """What the machine sees of a record: its inputs and decisions without what the protocol itself noted."""
     refused = {d.offset for d in record.decisions if isinstance(d, InputRefused)}
-    return readable(record.inputs, refused), [d for d in record.decisions if not isinstance(d, InputRefused)]
+    return readable(record.inputs, refused), [d for d in record.decisions if not isinstance(d, InputRefused | LevelRaised)]
 
 
 def readable(inputs: Sequence[JournaledInput], refused: set[int] | frozenset[int] = frozenset()) -> list[Input]:

@@ -5,12 +5,14 @@ record folds to the same state everywhere. `now_ms` comes in as an argument.
 Never: reads a clock, an environment or a random number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 from trainhouse.events import Envelope, Event, PoolName
 from trainhouse.events.journaled_input import JournaledInput
+from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.snapshot_steps import Formats
 
 S = TypeVar("S")
@@ -61,16 +63,51 @@ class Condition:
     frozen: str = ""
 
 
+class Leveled:
+    """A machine's level: the fold_version whose programs read what it decides and dumps."""
+
+    fold_version: int
+    lowest_level: int
+    _level: int | None = None
+
+    @property
+    def level(self) -> int:
+        """Its own fold_version; a lower one until an update is finished."""
+        return self.fold_version if self._level is None else self._level
+
+    def at(self, level: int) -> Self:
+        """The same machine at a level; below the lowest that it writes, at that. Raises BrokenInvariant beyond its own fold_version."""
+        if level > self.fold_version:
+            raise BrokenInvariant(f"level {level} is newer than this program's {self.fold_version}; update this program")
+        level = max(level, self.lowest_level)
+        if level == self.level:
+            return self
+        found = copy(self)
+        found._level = level
+        return found
+
+
 class Machine(Protocol[S]):
     """A pure state machine over one partition. State is opaque to the protocol."""
 
     name: str
     decide_version: int
     fold_version: int
+    lowest_level: int
+    """The least level that it writes; a partition that is below goes to it with its next record."""
     formats: Formats
     """Of its snapshots, older ones included."""
+    since: Mapping[str, int]
+    """Type strings of decisions, and the level from which they are written; those that are not in it always were."""
     passing: tuple[type[Event], ...]
     """Decisions that a tick may make for nothing: a record of these alone need not be."""
+
+    @property
+    def level(self) -> int:
+        """The level that it decides and dumps for."""
+
+    def at(self, level: int) -> Self:
+        """The same machine at a level. Raises BrokenInvariant for one beyond its fold_version."""
 
     def initial(self, partition: int) -> S:
         """The state before the first record."""
@@ -82,7 +119,7 @@ class Machine(Protocol[S]):
         """An input of the owner's own in the place of one on which `decide` raised; None: there is none. Raises as `decide` does."""
 
     def fold(self, state: S, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> S:
-        """The state after a record. The old state must not be used afterwards."""
+        """The state after a record, at the record's level. The old state must not be used afterwards."""
 
     def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
         """What the record makes public, in order; the index is the effect's ordinal. Depends on the record alone."""

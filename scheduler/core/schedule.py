@@ -5,7 +5,7 @@ are placed at ticks alone, so the bounds of a batch change nothing. Directory's 
 Never: gives a device to two attempts, or a part of a gang.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from trainhouse.events import (
@@ -39,7 +39,7 @@ from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.effects import effects_of
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.fold import fold_decision
-from trainhouse.scheduler.core.machine import Condition, Effect, Input
+from trainhouse.scheduler.core.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.placing import Cycle, place_waiting
 from trainhouse.scheduler.core.snapshot import Dumps, dump_schedule, load_schedule
 from trainhouse.scheduler.core.snapshot_steps import SCHEDULE_FORMATS
@@ -71,13 +71,15 @@ _REPORTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
 }
 
 
-class ScheduleMachine:
+class ScheduleMachine(Leveled):
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
     decide_version = 9
     fold_version = 7
+    lowest_level = 7
     formats = SCHEDULE_FORMATS
+    since: Mapping[str, int] = {}
     passing: tuple[type[Event], ...] = (CycleRan,)
 
     def __init__(self, cycle: Cycle = run_cycle) -> None:
@@ -90,7 +92,7 @@ class ScheduleMachine:
 
     def decide(self, state: ScheduleState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
         """Decisions for a batch. Raises UnexpectedInput on an event that control does not carry."""
-        draft = Draft(state.fork(), now_ms)
+        draft = Draft(state.fork(), now_ms, self.level)
         for item in inputs:
             self._handle(draft, item)
         return draft.decisions
@@ -135,7 +137,7 @@ class ScheduleMachine:
 
     def dump(self, state: ScheduleState) -> bytes:
         """Canonical JSON."""
-        return dump_schedule(state, self._dumps)
+        return self.formats.lowered(dump_schedule(state, self._dumps), self.level)
 
     def load(self, data: bytes) -> ScheduleState:
         """The state back, indexes included. Raises BrokenInvariant on bytes of another version."""

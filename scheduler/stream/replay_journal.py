@@ -46,8 +46,8 @@ def verify_journal(kafka: KafkaSettings, journal: str, machine: Machine[S], arch
     """Verifies one journal with one machine; blocks until it is read. Raises BusUnavailable, ArchiveError."""
     reader = journal_reader(kafka)
     try:
-        # A snapshot of an older fold says the same in other bytes: it cannot be compared.
-        comparable = (p for p in snapshots_of(kafka, journal) if p.fold_version == machine.fold_version)
+        # What a program below the lowest level wrote says the same in other bytes: it cannot be compared.
+        comparable = (p for p in snapshots_of(kafka, journal) if machine.lowest_level <= p.fold_version <= machine.fold_version)
         snapshots = {(p.partition, p.seq): p.state_sha256 for p in comparable}
         records = journal_records(kafka, reader, journal, partitions_of(reader, journal), archive)
         return verify(map(entry_of, records), machine, snapshots, emptied_records(kafka, journal))

@@ -191,6 +191,7 @@ def load(machine: Machine[S], pointer: SnapshotPointer, blob: bytes) -> Recovere
         published_up_to=head["published_up_to"],
         last_hash=pointer.record_hash,
         frozen_version=head["frozen_version"],
+        level=pointer.fold_version,
     )
     unpublished = tuple(base64.b64decode(r) for r in head["unpublished"])
     emptied = frozenset(head.get("emptied", ()))

@@ -77,7 +77,7 @@ class Snapshots(Generic[S]):
             return
         self._saving.add(partition)
         try:
-            state = self._machine.dump(follower.folded.state)
+            state = self._machine.at(follower.folded.level).dump(follower.folded.state)
             blob = dump(follower, state)
         except Exception as error:
             task = asyncio.create_task(self._failed(follower.folded, error))
@@ -101,7 +101,7 @@ class Snapshots(Generic[S]):
                 sha256=sha256,
                 state_sha256=hashlib.sha256(state).hexdigest(),
                 machine=self._machine.name,
-                fold_version=self._machine.fold_version,
+                fold_version=max(folded.level, self._machine.lowest_level),
             )
             await self._offload(self._store.put, key, blob)
             await self._log.send(SNAPSHOTS, pointer.key, pointer.encode())
