@@ -161,6 +161,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         LimitsForwarded,
         *_SECRETS,
         JobRejected,
+        LevelRaised,
     ),
     topics.DECISIONS: (
         ClockTicked,

@@ -6,6 +6,7 @@ Never: lowered. Going back is possible before, not after.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import Field
@@ -73,10 +74,23 @@ def finished_level(values: Iterable[bytes | None], journal: str, most: int) -> U
     return max(found, key=lambda e: (e.level, -e.at_ms), default=None)
 
 
-def running(values: Iterable[bytes | None], now_ms: int) -> list[ProgramRunning]:
-    """The processes that announced themselves within the last minutes: of each what it said last, by journal and name."""
-    found = {e.key: e for e in _events(values) if isinstance(e, ProgramRunning)}
-    return sorted((e for e in found.values() if now_ms - e.at_ms < GONE_AFTER_MS), key=lambda e: (e.journal, e.process))
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A record of the topic of updates, with its append time."""
+
+    key: bytes | None
+    value: bytes | None
+    appended_ms: int
+
+
+def running(records: Iterable[Announced], now_ms: int) -> list[ProgramRunning]:
+    """The processes that announced themselves within the last minutes: of each what it said last, by journal and name.
+
+    Times are the brokers', so that no process is taken for gone because its clock is off.
+    """
+    newest = {record.key: record for record in records}
+    fresh = [r.value for r in newest.values() if now_ms - r.appended_ms < GONE_AFTER_MS]
+    return sorted((e for e in _events(fresh) if isinstance(e, ProgramRunning)), key=lambda e: (e.journal, e.process))
 
 
 def _events(values: Iterable[bytes | None]) -> Iterable[Event]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from aiokafka.partitioner import murmur2
 
+from trainhouse.events.topics import UPGRADES
 from trainhouse.scheduler.core.errors import BrokenInvariant, Fenced, LogUnavailable, RecordTooLarge
 from trainhouse.scheduler.core.outgoing import Outgoing
 from trainhouse.scheduler.stream.ports import Appended, Entry
@@ -175,7 +176,7 @@ class FakeLog:
         return FakePublisher(self, transactional_id, epoch)
 
     async def send(self, topic: str, key: bytes, value: bytes | None) -> None:
-        await self.step("send")
+        await self.step("announce" if topic == UPGRADES else "send")
         self.broker.land(topic, 0, key, value)
 
     async def newest(self, topic: str, prefix: bytes) -> dict[bytes, bytes]:

@@ -16,6 +16,7 @@ import structlog
 from trainhouse.events.journal import JournalRecord
 from trainhouse.events.repair import NO_REPAIRS, Repairs
 from trainhouse.events.topics import STATUS
+from trainhouse.events.upgrade import UpgradeFinished
 from trainhouse.scheduler.core.gate import Written
 from trainhouse.scheduler.core.journal import Folded, fold_bytes
 from trainhouse.scheduler.core.logtime import TOLERANCE_MS, LogTime
@@ -64,6 +65,7 @@ class Follower(Generic[S]):
         self.last_offset = -1
         self.own_seq = 0
         self.halted = ""
+        self.finished: UpgradeFinished | None = None
         self.emptied = emptied
         self.time = LogTime()
         # Append times: of the last record that counted, and of the last one with a newer journal time.
@@ -136,12 +138,13 @@ class Follower(Generic[S]):
             self.time.follow(record.now_ms, self._clock.steady_s(), live=self.live and fresh)
 
     def owed(self, now_s: float) -> bool:
-        """Whether a record is due though no input waits: effects are not out, no tick came after the last inputs, or a timer has run out.
+        """Whether a record is due though no input waits: effects are not out, no tick came after the last inputs, a timer has run out, or
+        an update was finished.
 
         Time is the journal's own, carried on by the steady clock: what a wrong clock says makes nobody stand in. Where ticks fail although
         placement is frozen, no tick is owed: another process could do no better, unless its version is newer.
         """
-        if self.unpublished:
+        if self.unpublished or self.to_raise is not None:
             return True
         if self.folded.frozen_version >= self.machine.decide_version:
             return False
@@ -149,6 +152,11 @@ class Follower(Generic[S]):
             return True
         wake_ms = self.machine.wakes_ms(self.folded.state, self.folded.now_ms)
         return wake_ms is not None and wake_ms <= self.folded.now_ms + 1000 * (now_s - self.ownership.heard_at_s)
+
+    @property
+    def to_raise(self) -> UpgradeFinished | None:
+        """The finished update to whose level this partition has not gone yet."""
+        return self.finished if self.finished is not None and self.finished.level > self.folded.level else None
 
     def expect(self, own: Written) -> None:
         """This process appends these bytes now: it has read them already."""

@@ -29,6 +29,7 @@ from trainhouse.scheduler.stream.ports import Clock, Entry, Log, Tail
 from trainhouse.scheduler.stream.reviving import Reviving
 from trainhouse.scheduler.stream.snapshots import Snapshots, hold_unpublished
 from trainhouse.scheduler.stream.telling import tell
+from trainhouse.scheduler.stream.upgrading import Upgrading
 
 S = TypeVar("S")
 Vetting = Callable[[S, Sequence[Entry], Sequence[Pending], Sequence[S]], list[Pending]]
@@ -78,6 +79,7 @@ class JournalHost(Generic[S]):
         self._meters = meters or JournalMeters("journal")
         self._reports = HaltReports(log, clock, settings.journal, machine, self._meters)
         self._reviving = Reviving(log, clock, settings.journal, self._follower, self._repairs)
+        self._upgrading = Upgrading(log, clock, settings.journal, settings.owner, machine)
         self._assigned: set[int] = set()
         self.followers: dict[int, Follower[S]] = {}
         self.feeds: dict[int, InputFeed] = {}
@@ -96,6 +98,7 @@ class JournalHost(Generic[S]):
                 tasks.create_task(self._report(owners))
                 tasks.create_task(self._reviving.run(self.followers))
                 tasks.create_task(self._watch_owed())
+                tasks.create_task(self._upgrading.run(self.followers))
                 tasks.create_task(measure_lag(self._log, self._settings.input_topic, self._cursors, self._meters.lag))
         except* Exception as group:
             raise group.exceptions[0] from None
@@ -286,13 +289,18 @@ class JournalHost(Generic[S]):
             if not follower.halted:  # else its state may be half folded
                 await observe(follower)
 
+    def _first_level(self) -> int:
+        """The level at which an empty partition begins: the lowest of the others, so that a program of before can take it over; 0 where all
+        are empty."""
+        return min((f.folded.level for f in self.followers.values() if f.folded.level), default=0)
+
     def _owner(self, partition: int) -> Owner[S]:
         return Owner(
             self._log,
             self._settings.journal,
             self.followers[partition],
             self.feeds[partition],
-            Proposer(self._machine, self._settings.owner, self._settings.limits, self._settings.input_topic),
+            Proposer(self._machine, self._settings.owner, self._settings.limits, self._settings.input_topic, self._first_level()),
             self._clock,
             transactional=self._settings.transactional,
             pace=self._settings.pace,

@@ -167,6 +167,11 @@ class Owner(Generic[S]):
         folded = self._follower.folded
         if self._follower.halted:
             return  # its state may be half folded
+        finished = self._follower.to_raise
+        if finished is not None:
+            published = self._publishing.advance() if self._publishing else 0
+            await self._append(self._proposer.raised(folded, finished, published))
+            return
         waiting = [] if blocked else [p for p in self._waiting if p.offset > folded.cursor]
         now_s = self._clock.steady_s()
         tick = now_s - self._ticked_at_s >= (self._busy_pause_s if waiting or self._owes_tick else self._pace.idle_tick_s)

@@ -114,7 +114,7 @@ def _mend(
     import getpass
     import time
 
-    from trainhouse.client.tensorboard import send_to
+    from trainhouse.client.operator_events import send_event
     from trainhouse.events.repair import MAX_TEXT_CHARS, JournalRepaired
     from trainhouse.events.repair_log import emptied_records
     from trainhouse.events.topics import JOURNAL_REPAIRS
@@ -131,7 +131,7 @@ def _mend(
         user=getpass.getuser(),
         at_ms=time.time_ns() // 1_000_000,
     )
-    send_to(kafka)(JOURNAL_REPAIRS, event, f"repair:{place}:{hash_}")
+    send_event(kafka, JOURNAL_REPAIRS, event, event_id=f"repair:{place}:{hash_}", source=SOURCE, key=event.key)
     found = _search(kafka, place.journal, machine, from_beginning, emptied_records(kafka, place.journal) | {hash_})
     _show({place.journal: found}, json=json, repaired=event.model_dump(mode="json"))
     if place.partition in found.broken:

@@ -59,6 +59,7 @@ def build() -> typer.Typer:
         story,
         submit,
         token,
+        upgrade,
         what_if,
         why,
     )
@@ -95,6 +96,7 @@ def build() -> typer.Typer:
         slo,
         replay,
         journal,
+        upgrade,
         projections,
         archive,
         audit,
