@@ -1,13 +1,18 @@
-"""The committed snapshots of each format, and the journals that they were folded from.
+"""The committed snapshots of each format, the journals that they were folded from, and what the decisions of each level hold.
 
-`python -m tests.golden_snapshots` writes the sample of a format that has none yet; it changes no file that is there. The journals were
-written once, by the first format's program: later programs fold them as they are.
+`python -m tests.golden_snapshots` writes the sample of a format, and the shape of a level, that has none yet; it changes no file that is
+there. The journals were written once, by the first format's program: later programs fold them as they are.
 """
 
 import gzip
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
+
+from trainhouse.events.carries import TOPIC_EVENTS
+from trainhouse.events.schemas import json_schema
+from trainhouse.events.topics import DECISIONS, DIRECTORY
 from trainhouse.scheduler.core.directory import DirectoryMachine
 from trainhouse.scheduler.core.journal import begin, fold_bytes
 from trainhouse.scheduler.core.machine import Machine
@@ -15,6 +20,8 @@ from trainhouse.scheduler.core.schedule import ScheduleMachine
 
 FOLDER: Final = Path(__file__).parent / "data" / "snapshots"
 MACHINES: Final[tuple[Machine[Any], ...]] = (ScheduleMachine(), DirectoryMachine(control_partitions=4))
+
+JOURNALS: Final = {"schedule": DECISIONS, "directory": DIRECTORY}
 
 
 def journal(machine: Machine[Any]) -> list[bytes]:
@@ -35,6 +42,31 @@ def folded_state(machine: Machine[Any]) -> Any:
     return folded.state
 
 
+def shape(machine: Machine[Any]) -> dict[str, list[str]]:
+    """The fields of each decision that the machine's journal may hold, those of their parts included."""
+    found = {}
+    for kind in TOPIC_EVENTS[JOURNALS[machine.name]]:
+        schema = json_schema(kind)
+        parts = {"": schema, **{f"{name}.": part for name, part in schema.get("$defs", {}).items()}}
+        found[kind.event_type] = sorted(f"{name}{field}" for name, part in parts.items() for field in part.get("properties", {}))
+    return found
+
+
+def committed_shape(machine: Machine[Any], level: int) -> dict[str, list[str]]:
+    """The same of a level, as it was when its first program was made."""
+    found: dict[str, list[str]] = orjson.loads(_shape_place(machine, level).read_bytes())
+    return found
+
+
+def levels(machine: Machine[Any]) -> list[int]:
+    """Those that are committed, the newest last."""
+    return sorted(int(place.stem.rpartition("-")[2]) for place in FOLDER.glob(f"{machine.name}-level-*.json"))
+
+
+def _shape_place(machine: Machine[Any], level: int) -> Path:
+    return FOLDER / f"{machine.name}-level-{level}.json"
+
+
 def _place(machine: Machine[Any], format_: int) -> Path:
     return FOLDER / f"{machine.name}-{format_}.json.gz"
 
@@ -44,4 +76,8 @@ if __name__ == "__main__":
         place = _place(each, each.formats.newest)
         if not place.exists():
             place.write_bytes(gzip.compress(each.dump(folded_state(each)), mtime=0))
+            print(place)
+        place = _shape_place(each, each.fold_version)
+        if not place.exists():
+            place.write_bytes(orjson.dumps(shape(each), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
             print(place)

@@ -1,6 +1,7 @@
 """Readers of a journal read what they need: an input of before stops none of them, and an older decision is lifted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -14,7 +15,16 @@ from trainhouse.events import Event, InvalidEvent, JobState, JobStatus
 from trainhouse.events.base import _registry
 from trainhouse.events.bounds import Count
 from trainhouse.events.codec import decode
-from trainhouse.events.journal import InputRefused, InvalidRecord, JournaledInput, JournalRecord, read_decision, record_hash
+from trainhouse.events.journal import (
+    NO_HASH,
+    InputRefused,
+    InvalidRecord,
+    JournaledInput,
+    JournalRecord,
+    decisions_json,
+    read_decision,
+    record_hash,
+)
 from trainhouse.events.topics import CONTROL, DEAD_LETTERS, DECISIONS
 from trainhouse.events.upcast import UPCASTERS
 from trainhouse.projections.exporter.reading import Reading
@@ -169,6 +179,7 @@ OLD, NEW = "trainhouse.testing.counted.v1", "trainhouse.testing.counted.v2"
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Event]]:
     """A decision in its second version, of which the first called the count `number`."""
     monkeypatch.setattr(UPCASTERS, "_steps", dict(UPCASTERS._steps))
+    monkeypatch.setattr(UPCASTERS, "_back", dict(UPCASTERS._back))
 
     class Counted(Event, type=NEW):
         job_id: str
@@ -208,3 +219,35 @@ def test_a_decision_that_no_step_can_lift_halts_the_reader(counted: type[Event])
         fold_bytes(MACHINE, begin(MACHINE, 0), orjson.dumps(head))
     assert readable_inputs(head) == []
     assert Record(DECISIONS, 0, 0, 0, None, b"").value == b""
+
+
+def test_until_an_update_is_finished_a_decision_is_written_in_its_older_version(counted: type[Event]) -> None:
+    since = {NEW: 2}
+    UPCASTERS._back[NEW] = (OLD, lambda data: {"job_id": data["job_id"], "number": data["count"]})
+    made = counted.model_validate({"job_id": "j", "count": 3})
+    for level, kind, data in ((1, OLD, {"job_id": "j", "number": 3}), (2, NEW, {"job_id": "j", "count": 3})):
+        record = JournalRecord(1, "o", 1, -1, (), (made,), 0, 2, level, NO_HASH)
+        value = record.encode(since)
+        assert orjson.loads(value)["decisions"] == [{"type": kind, "data": data}]
+        assert JournalRecord.decode(value) == record and decisions_json([made], level, since) == orjson.loads(value)["decisions"]
+
+
+def test_a_decision_that_only_newer_programs_know_is_not_written_before_the_update_is_finished(counted: type[Event]) -> None:
+    class Early(CountingMachine):
+        """Decides at its old level what it may not."""
+
+        fold_version = 2
+        since: Mapping[str, int] = {NEW: 2}
+
+        def decide(self, state: Counts, now_ms: int, inputs: Any) -> list[Event]:
+            return [counted.model_validate({"job_id": "j", "count": 1})]
+
+        def effects(self, seq: int, now_ms: int, inputs: Any, decisions: Any) -> Any:
+            return []
+
+    waiting = [pending(0, cancel(0), (), LIMITS)]
+    old = replace(begin(Early(), 0), level=1)
+    refused = proposed(Proposer(Early(), "me"), old, 1, waiting, 0, tick=False).decisions
+    assert len(refused) == 1 and isinstance(refused[0], InputRefused) and "before the update is finished" in refused[0].reason
+    new = replace(old, level=2)
+    assert [type(d) for d in proposed(Proposer(Early(), "me"), new, 1, waiting, 0, tick=False).decisions] == [counted]

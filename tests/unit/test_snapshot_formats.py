@@ -1,12 +1,13 @@
 """Snapshots of every format are read, and a changed shape without a step is seen."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import orjson
 import pytest
 
-from tests.golden_snapshots import MACHINES, folded_state, journal, snapshot
+from tests.golden_snapshots import MACHINES, committed_shape, folded_state, journal, levels, shape, snapshot
 from trainhouse.events.journal import record_head
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.machine import Machine
@@ -38,6 +39,27 @@ def test_each_format_is_written_as_the_version_that_had_it_wrote_it(machine: Mac
 def test_the_journals_of_the_samples_are_of_one_chain(machine: Machine[Any]) -> None:
     seqs = [record_head(value)["seq"] for value in journal(machine)]
     assert seqs == list(range(1, len(seqs) + 1)) and len(seqs) > 15
+
+
+@each_machine
+def test_what_decisions_hold_changes_only_with_a_level(machine: Machine[Any]) -> None:
+    """Where this fails: raise `fold_version`, decide what is new only where `draft.level` allows it, and name new types in `since`.
+
+    Then `python -m tests.golden_snapshots` writes the new level's shape.
+    """
+    assert levels(machine)[-1] == machine.fold_version
+    assert committed_shape(machine, machine.fold_version) == shape(machine)
+    for before, level in pairwise(levels(machine)):
+        new = committed_shape(machine, level).keys() - committed_shape(machine, before).keys()
+        assert level <= machine.lowest_level or all(machine.since.get(kind, 0) >= level for kind in new), new
+
+
+@each_machine
+def test_a_machine_is_at_the_level_that_it_is_asked_for(machine: Machine[Any]) -> None:
+    assert machine.level == machine.fold_version and machine.at(machine.fold_version) is machine
+    assert machine.at(0).level == machine.lowest_level
+    with pytest.raises(BrokenInvariant, match="update this program"):
+        machine.at(machine.fold_version + 1)
 
 
 RENAMED = Formats(
