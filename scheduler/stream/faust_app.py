@@ -46,10 +46,8 @@ class ProcessorApp(faust.App):
         """Serves figures, and starts what runs beside the agents."""
         await super().on_start()
         serve_figures(self.registry)
-        if self.conf.web_enabled:
-            self.web.blueprints.add("/stats", "faust.web.apps.stats:blueprint")
-            if self.conf.web_transport.scheme == "unix":
-                private_folder(Path(self.conf.web_transport.path).parent)
+        if self.conf.web_enabled and self.conf.web_transport.scheme == "unix":
+            private_folder(Path(self.conf.web_transport.path).parent)
         for service in self.beside:
             self.add_future(unending(service()))
 
@@ -58,7 +56,7 @@ def make_app(name: str, kafka: KafkaSettings, settings: StreamSettings, registry
     """The app of one group; opens no connection yet."""
     # Faust makes it at its start and, without tables, keeps nothing there: one for all starts.
     datadir = Path(gettempdir()) / f"trainhouse-{os.getuid()}-{name}"
-    return ProcessorApp(
+    app = ProcessorApp(
         f"trainhouse-{name}",
         registry=registry,
         broker=faust_broker(kafka),
@@ -84,6 +82,8 @@ def make_app(name: str, kafka: KafkaSettings, settings: StreamSettings, registry
         topic_disable_leader=True,
         worker_redirect_stdouts=False,
     )
+    app.web.blueprints.add("/stats", "faust.web.apps.stats:blueprint")
+    return app
 
 
 def batches(app: ProcessorApp, topic: str) -> Any:
