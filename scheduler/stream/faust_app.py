@@ -1,82 +1,94 @@
-"""A Faust app as Trainhouse uses it: group membership and batches of raw records; no tables, no web server, no discovery.
+"""A Faust app as Trainhouse uses it: group membership, agents over batches of raw records, figures, and a web view on a Unix socket.
 
-Holds: agents see bytes, so nothing can fail in Faust's decoding; topics are never declared from here.
-Never: trusted for exactness (it acks a batch even when its agent raises): see the feed.
+There are no tables: state is exact in the journals, and Faust's are not (its changelogs follow its acks). Group offsets are only a hint
+where a journal has a cursor, so they are committed seldom there.
+
+Holds: agents see bytes, so nothing can fail in Faust's decoding; topics are never declared from here; a process without its own services
+is no process: one that ends ends it.
+Never: trusted for exactness (it acks a batch even when its agent raises): see the feed. A port without credentials.
 """
 
-from collections.abc import Callable, Sequence
-from os import getuid
+import os
+import stat
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
 import faust
+from prometheus_client import CollectorRegistry
 
+from trainhouse.events.metering import serve as serve_figures
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.scheduler.stream.batch_transport import Batches, BatchTransport
-from trainhouse.scheduler.stream.gathering import Gathering
+from trainhouse.scheduler.stream.batching import BatchScheduling, BatchSchema
+from trainhouse.scheduler.stream.faust_figures import FaustFigures
+from trainhouse.scheduler.stream.garbage import Settling
 from trainhouse.scheduler.stream.kafka_auth import faust_broker, faust_credentials
-from trainhouse.scheduler.stream.ports import Entry
+from trainhouse.scheduler.stream.process import unending
 from trainhouse.scheduler.stream.settings import StreamSettings
 
 MAX_FETCH_BYTES = 4 * 1024 * 1024
+# Batches that wait for an agent, of all partitions of its topic.
+WAITING_BATCHES = 64
+Service = Callable[[], Awaitable[None]]
 
 
-def make_app(name: str, kafka: KafkaSettings, settings: StreamSettings) -> Any:
+class ProcessorApp(faust.App):
+    """One process's app. `beside`: what runs beside its agents from the start on, whatever the group does."""
+
+    def __init__(self, *args: Any, registry: CollectorRegistry, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.registry = registry
+        self.monitor = FaustFigures(registry)
+        self.beside: list[Service] = [Settling().run]
+
+    async def on_start(self) -> None:
+        """Serves figures, and starts what runs beside the agents."""
+        await super().on_start()
+        serve_figures(self.registry)
+        if self.conf.web_enabled and self.conf.web_transport.scheme == "unix":
+            private_folder(Path(self.conf.web_transport.path).parent)
+        for service in self.beside:
+            self.add_future(unending(service()))
+
+
+def make_app(name: str, kafka: KafkaSettings, settings: StreamSettings, registry: CollectorRegistry, commit_every_s: float) -> ProcessorApp:
     """The app of one group; opens no connection yet."""
-    app = faust.App(
+    # Faust makes it at its start and, without tables, keeps nothing there: one for all starts.
+    datadir = Path(gettempdir()) / f"trainhouse-{os.getuid()}-{name}"
+    app = ProcessorApp(
         f"trainhouse-{name}",
+        registry=registry,
         broker=faust_broker(kafka),
         broker_credentials=faust_credentials(kafka),
         store="memory://",
         autodiscover=False,
-        web_enabled=False,
-        # Faust makes it at its start and, without tables, keeps nothing there: one for all starts.
-        datadir=Path(gettempdir()) / f"trainhouse-{getuid()}-{name}",
+        web_enabled=settings.web_socket is not None,
+        # Faust's server asks nobody who they are: the folder's permissions do. `faust worker` starts it unless it is told not to.
+        web_transport=f"unix://{settings.web_socket or datadir / 'web' / 'socket'}",
+        datadir=datadir,
         broker_session_timeout=settings.group_session_s,
         broker_heartbeat_interval=settings.group_session_s / 3,
-        broker_commit_interval=0.5,
+        broker_commit_interval=commit_every_s,
+        broker_max_poll_records=settings.batch_count,
         consumer_group_instance_id=f"{name}-{settings.instance}" if settings.instance else None,
         consumer_auto_offset_reset="earliest",
         consumer_max_fetch_size=MAX_FETCH_BYTES,
+        ConsumerScheduler=BatchScheduling,
+        stream_buffer_maxsize=WAITING_BATCHES,
         stream_wait_empty=False,
         stream_recovery_delay=0.0,
         topic_allow_declare=False,
         topic_disable_leader=True,
         worker_redirect_stdouts=False,
     )
-    app.transport = BatchTransport(app.conf.broker_consumer, app)
+    app.web.blueprints.add("/stats", "faust.web.apps.stats:blueprint")
     return app
 
 
-def add_agent(app: Any, topic: str, settings: StreamSettings, batches: Batches) -> None:
-    """Feeds batches of a topic, split by partition and in order, to `batches`, which must not raise."""
-
-    async def take(stream: Any) -> None:
-        async def handle(events: Sequence[Any]) -> None:
-            by_partition: dict[int, list[Entry]] = {}
-            for event in events:
-                entry = _entry(event.message)
-                by_partition.setdefault(entry.partition, []).append(entry)
-            await batches(by_partition)
-
-        # Not `take_events`: it looks every few milliseconds whether something came, and a lone record waits for that.
-        stream.enable_acks = False
-        await Gathering(handle, stream.ack, settings.batch_count).run(stream.events())
-
-    app.agent(_raw(app, topic), name=f"{app.conf.id}.{topic}")(take)
-
-
-def add_batches(app: Any, topic: str, batches: Batches) -> None:
-    """Hands a topic's fetched batches to `batches`, which must not raise nor wait for long; for who knows itself what it has handled."""
-
-    async def nothing(stream: Any) -> None:
-        async for _ in stream:
-            pass
-
-    # The agent makes the app a member for the topic; its stream stays empty.
-    app.agent(_raw(app, topic), name=f"{app.conf.id}.{topic}")(nothing)
-    app.transport.whole[topic] = batches
+def batches(app: ProcessorApp, topic: str) -> Any:
+    """A topic as its agent sees it: `Batch` after `Batch`."""
+    return app.topic(topic, schema=BatchSchema())
 
 
 def on_assignment(app: Any, topic: str, changed: Callable[[set[int]], None]) -> None:
@@ -92,18 +104,9 @@ def on_assignment(app: Any, topic: str, changed: Callable[[set[int]], None]) -> 
     app.on_partitions_revoked.connect(revoked)
 
 
-def _raw(app: Any, topic: str) -> Any:
-    return app.topic(topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
-
-
-def _entry(message: Any) -> Entry:
-    timestamp = message.timestamp
-    headers = message.headers.items() if isinstance(message.headers, dict) else message.headers or ()
-    return Entry(
-        partition=message.partition,
-        offset=message.offset,
-        timestamp_ms=-1 if timestamp is None else round(timestamp * 1000),
-        key=message.key,
-        value=message.value,
-        headers=tuple(headers),
-    )
+def private_folder(path: Path) -> None:
+    """Makes a folder that its owner alone can reach into; raises PermissionError where others can."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.stat()
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise PermissionError(f"Faust's web view asks for no credentials, and others can reach {path}: chmod 700 it, or name another")

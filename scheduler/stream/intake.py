@@ -9,13 +9,12 @@ from typing import Any
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.logs import configure_logs
 from trainhouse.events.metering import new_registry
-from trainhouse.events.metering import serve as serve_figures
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ADMISSION, DIRECTORY, JOBS
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.stream.archived import ArchivedJournals
 from trainhouse.scheduler.stream.clock import SystemClock
-from trainhouse.scheduler.stream.faust_app import add_agent, add_batches, make_app, on_assignment
+from trainhouse.scheduler.stream.faust_app import ProcessorApp
 from trainhouse.scheduler.stream.kafka_log import KafkaLog
 from trainhouse.scheduler.stream.meters import JournalMeters, ScreeningMeters, measure_lag
 from trainhouse.scheduler.stream.ports import JournalArchive, SnapshotStore
@@ -23,36 +22,49 @@ from trainhouse.scheduler.stream.process import serve
 from trainhouse.scheduler.stream.project_intake import ProjectIntake
 from trainhouse.scheduler.stream.screening_agent import ScreeningAgent
 from trainhouse.scheduler.stream.settings import StreamSettings
-from trainhouse.scheduler.stream.wiring import journal_host
+from trainhouse.scheduler.stream.topology import intake_app
+from trainhouse.scheduler.stream.wiring import journal_host, stores
 
 
 def intake_main(
     kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSettings | None = None, archive: ArchiveStore | None = None
 ) -> None:
     """Runs intake until SIGTERM; blocks, and ends the process. Crashes it (status 70) when an invariant is broken."""
-    from trainhouse.scheduler.core.directory import DirectoryMachine
-
     settings = settings or StreamSettings()
     configure_logs(settings.log_level, "intake")
+    asyncio.run(_run(kafka, snapshots, settings, archive))
+
+
+async def _run(kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSettings, archive: ArchiveStore | None) -> None:
+    await serve(_whole(kafka, snapshots, settings, archive))
+
+
+def from_settings() -> ProcessorApp:
+    """The app of a process that has nothing but settings."""
+    settings = StreamSettings()
+    snapshots, archive = stores(settings)
+    return _whole(KafkaSettings(), snapshots, settings, archive)
+
+
+def _whole(kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSettings, archive: ArchiveStore | None) -> ProcessorApp:
+    from trainhouse.scheduler.core.directory import DirectoryMachine
+
     archived = ArchivedJournals(kafka, archive) if archive is not None else None
-    asyncio.run(run_intake(kafka, snapshots, settings, DirectoryMachine(control_partitions=kafka.partitions), archived))
+    return compose(kafka, snapshots, settings, DirectoryMachine(control_partitions=kafka.partitions), archived)
 
 
-async def run_intake(
+def compose(
     kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSettings, directory: Machine[Any], archive: JournalArchive | None = None
-) -> None:
-    """The same on a running loop, with a given machine."""
+) -> ProcessorApp:
+    """The app with a given machine."""
     log, clock, registry = KafkaLog(kafka, settings.key()), SystemClock(), new_registry()
-    serve_figures(registry)
     meters = JournalMeters("intake", registry)
     host = journal_host(
         DIRECTORY, ADMISSION, log, directory, snapshots, clock, settings, transactional=False, meters=meters, archive=archive
     )
-    app = make_app("intake", kafka, settings)
     screening = ScreeningAgent(log, clock, meters=ScreeningMeters(registry))
     of_projects = ScreeningAgent(log, clock, meters=screening.meters)
     projects = ProjectIntake(kafka, of_projects, settings.batch_count, settings.group_session_s)
-    add_agent(app, JOBS, settings, screening.take)
-    add_batches(app, ADMISSION, host.offer_all)
-    on_assignment(app, ADMISSION, host.on_assigned)
-    await serve(app, [host.run(), projects.run(), measure_lag(log, JOBS, lambda: screening.handled, screening.meters.lag)])
+    app = intake_app(kafka, settings, registry, screening, host)
+    app.beside += [host.run, projects.run, lambda: measure_lag(log, JOBS, lambda: screening.handled, screening.meters.lag)]
+    return app

@@ -1,6 +1,7 @@
 """TLS and SASL settings in the words of aiokafka and of Faust, for stream processors.
 
-Holds: the same KafkaSettings lead to the same connection in every client; clients with settings from here read records with any headers.
+Holds: the same KafkaSettings lead to the same connection in every client; clients with settings from here read records with any headers,
+and patiently.
 """
 
 from typing import Any
@@ -8,10 +9,12 @@ from typing import Any
 from trainhouse.events.aiokafka_settings import aiokafka_config, ssl_context
 from trainhouse.events.any_headers import read_any_headers
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.scheduler.stream.patience import read_patiently
 
 __all__ = ["aiokafka_config", "faust_broker", "faust_credentials"]
 
 read_any_headers()
+read_patiently()
 
 
 def faust_broker(settings: KafkaSettings) -> list[str]:

@@ -20,7 +20,6 @@ from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, Re
 from trainhouse.scheduler.stream.cancelling import apart
 from trainhouse.scheduler.stream.kafka_auth import aiokafka_config
 from trainhouse.scheduler.stream.kafka_publisher import KafkaPublisher, open_publisher
-from trainhouse.scheduler.stream.patience import be_patient
 from trainhouse.scheduler.stream.ports import Appended, Entry, Tail
 
 MAX_REQUEST_BYTES = 9 * 1024 * 1024
@@ -83,7 +82,6 @@ class KafkaLog:
         consumer = self._consumer()
         try:
             await consumer.start()
-            be_patient(consumer)
             consumer.assign([TopicPartition(topic, p) for p in positions])
             for partition, offset in positions.items():
                 consumer.seek(TopicPartition(topic, partition), offset)

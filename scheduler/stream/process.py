@@ -7,12 +7,10 @@ Never: goes on after one.
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import Any, NoReturn
 
 import structlog
-
-from trainhouse.scheduler.stream.garbage import Settling
 
 EXIT_BROKEN = 70
 STOP_TIMEOUT_S = 5.0
@@ -25,26 +23,30 @@ def crash(error: BaseException) -> NoReturn:
     os._exit(EXIT_BROKEN)
 
 
-async def serve(app: Any, services: Sequence[Awaitable[None]]) -> None:
-    """Runs the Faust app beside the services until SIGTERM or SIGINT. Any of them ending by itself crashes the process."""
+async def unending(service: Awaitable[None]) -> None:
+    """Runs what must run as long as the process: crashes it when that fails or ends by itself; may be cancelled."""
+    try:
+        await service
+    except Exception as error:
+        crash(error)
+    crash(RuntimeError("a service ended by itself"))
+
+
+async def serve(app: Any) -> None:
+    """Runs the Faust app until SIGTERM or SIGINT; ends the process. An app that fails crashes it."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
-    tasks = [asyncio.ensure_future(s) for s in services]
-    tasks.append(asyncio.ensure_future(_faust(app)))
-    tasks.append(asyncio.ensure_future(Settling().run()))
+    running = asyncio.ensure_future(_faust(app))
     waiting = asyncio.ensure_future(stop.wait())
-    done, _ = await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
-    for task in done - {waiting}:
-        crash(task.exception() or RuntimeError("a service ended by itself"))
+    await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        crash(running.exception() or RuntimeError("the stream processor ended by itself"))
     log_.info("stopping")
     try:
         async with asyncio.timeout(STOP_TIMEOUT_S):
             await app.stop()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
     except TimeoutError:
         log_.warning("did not stop in time; leaving", timeout_s=STOP_TIMEOUT_S)
     os._exit(0)

@@ -16,7 +16,6 @@ from trainhouse.events.project_topics import JOBS_PATTERN
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.scheduler.stream.cancelling import still_wanted
 from trainhouse.scheduler.stream.kafka_auth import aiokafka_config
-from trainhouse.scheduler.stream.patience import be_patient
 from trainhouse.scheduler.stream.ports import Entry
 from trainhouse.scheduler.stream.screening_agent import ScreeningAgent
 
@@ -52,7 +51,6 @@ class ProjectIntake:
         consumer.subscribe(pattern=JOBS_PATTERN)
         try:
             await consumer.start()
-            be_patient(consumer)
             while True:
                 still_wanted()
                 await self._take(consumer)

@@ -37,6 +37,14 @@ class StreamSettings(TomlSection):
         None, description="list of public keys that count beside signing_key's, one a line: of before a rotation, or the next one"
     )
 
+    web_socket: Path | None = Field(
+        None, description="Unix socket of Faust's web view, in a folder that its owner alone can reach into; without it there is none"
+    )
+    stores: str = Field(
+        "trainhouse.client.snapshots:journal_stores",
+        description="where Faust's command line takes the stores of snapshots and of the archive from, as MODULE:FUNCTION",
+    )
+
     def key(self) -> SigningKey | None:
         """What this process signs with. Raises InvalidKeyError."""
         return None if self.signing_key is None else kept_key(self.signing_key)

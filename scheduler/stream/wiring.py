@@ -1,8 +1,10 @@
 """Puts a journal's host together from its parts, alike for every process that has one."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TypeVar
 
+from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.topics import MAX_INPUT_BYTES
 from trainhouse.scheduler.core.batch import Limits
 from trainhouse.scheduler.core.machine import Machine
@@ -47,3 +49,10 @@ def journal_host(
     )
     keeper = Snapshots(log, snapshots, journal, machine, every_records=settings.snapshot_every_records, archive=archive)
     return JournalHost(host_settings, log, machine, keeper, clock, observers, meters, vetting)
+
+
+def stores(settings: StreamSettings) -> tuple[SnapshotStore, ArchiveStore]:
+    """The stores that settings name: the scheduler itself knows none."""
+    module, _, function = settings.stores.partition(":")
+    found: tuple[SnapshotStore, ArchiveStore] = getattr(import_module(module), function)()
+    return found

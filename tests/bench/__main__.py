@@ -18,6 +18,7 @@ BENCHES = (
     "rebuild",
     "questions",
     "placements",
+    "faust_streams",
     "decision_batch",
     "journal_gate",
     "journal_day",

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
+from aiokafka.consumer import consumer
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.producer import sender
 
@@ -11,6 +12,7 @@ from tests.journal_fakes import run_virtually
 from tests.unit.publishing_story import PublishingStory
 from trainhouse.events.topics import ALLOCATIONS, STATUS
 from trainhouse.scheduler.stream import kafka_publisher
+from trainhouse.scheduler.stream.patience import PATIENCE_S
 from trainhouse.scheduler.stream.publishing import LINGER_RECORDS, LINGER_S
 
 Came = dict[str, list[tuple[float, int]]]
@@ -62,6 +64,7 @@ def test_many_statuses_do_not_wait() -> None:
 
 
 def test_aiokafka_has_what_is_set_in_it() -> None:
-    assert "_prefetch_backoff" in inspect.getsource(Fetcher.__init__)
+    assert "prefetch_backoff" in inspect.signature(Fetcher.__init__).parameters
+    assert consumer.Fetcher.keywords == {"prefetch_backoff": PATIENCE_S}
     assert "BACKOFF_OVERRIDE" in inspect.getsource(sender.AddPartitionsToTxnHandler)
     assert sender.BACKOFF_OVERRIDE == kafka_publisher.CONCURRENT_BACKOFF_S

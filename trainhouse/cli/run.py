@@ -7,15 +7,12 @@ Never: wires two roles into one process.
 import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.options import DataDir
-
-if TYPE_CHECKING:
-    from trainhouse.scheduler.stream.ports import SnapshotStore
 
 HELP = """
 Runs one process of the platform in the foreground, by settings alone: `intake`, `scheduler`, `detector`, `projector`, `alerts`,
@@ -61,22 +58,24 @@ def configure(level: str, role: str) -> None:
 
 
 def _intake(level: str) -> int:
-    from trainhouse.checkpointing.topic_archive import ObjectArchive
+    from trainhouse.client.snapshots import journal_stores
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.scheduler.stream.intake import intake_main
     from trainhouse.scheduler.stream.settings import StreamSettings
 
-    intake_main(KafkaSettings(), _snapshots(), StreamSettings(log_level=level), ObjectArchive())
+    snapshots, archive = journal_stores()
+    intake_main(KafkaSettings(), snapshots, StreamSettings(log_level=level), archive)
     return 0
 
 
 def _scheduler(level: str) -> int:
-    from trainhouse.checkpointing.topic_archive import ObjectArchive
+    from trainhouse.client.snapshots import journal_stores
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.scheduler.stream.scheduler import scheduler_main
     from trainhouse.scheduler.stream.settings import StreamSettings
 
-    scheduler_main(KafkaSettings(), _snapshots(), StreamSettings(log_level=level), ObjectArchive())
+    snapshots, archive = journal_stores()
+    scheduler_main(KafkaSettings(), snapshots, StreamSettings(log_level=level), archive)
     return 0
 
 
@@ -138,14 +137,6 @@ def _agent(_: str) -> int:
 
     main(AgentSettings(), KafkaSettings(), StoreSettings())
     return 0
-
-
-def _snapshots() -> "SnapshotStore":
-    from trainhouse.checkpointing.s3 import S3ObjectStore
-    from trainhouse.checkpointing.settings import StoreSettings
-    from trainhouse.client.snapshots import ObjectSnapshots
-
-    return ObjectSnapshots(S3ObjectStore(StoreSettings()))
 
 
 ROLES: dict[str, Callable[[str], int]] = {

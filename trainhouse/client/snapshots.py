@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainhouse.checkpointing.objects import ObjectStore, get_or_none
+from trainhouse.checkpointing.topic_archive import ObjectArchive
 
 
 @dataclass(frozen=True)
@@ -27,3 +28,11 @@ class ObjectSnapshots:
     def delete(self, key: str) -> None:
         """Removes an object; one that is not there is fine."""
         self.objects.delete(key)
+
+
+def journal_stores() -> tuple[ObjectSnapshots, ObjectArchive]:
+    """The stores of snapshots and of the archive that settings name."""
+    from trainhouse.checkpointing.s3 import S3ObjectStore
+    from trainhouse.checkpointing.settings import StoreSettings
+
+    return ObjectSnapshots(S3ObjectStore(StoreSettings())), ObjectArchive()

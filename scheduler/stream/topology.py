@@ -1,0 +1,116 @@
+"""The topology: three Faust apps, their agents, the topic that each reads, and the machine that it drives.
+
+    app        agent       topic                  drives                                  its state
+    intake     jobs        trainhouse.jobs        screening (core/screening, pure)        none
+               admission   trainhouse.admission   DirectoryMachine, by a JournalHost      journal trainhouse.directory
+    scheduler  control     trainhouse.control     ScheduleMachine, by a JournalHost       journal trainhouse.decisions
+    detector   heartbeats  trainhouse.heartbeats  DetectorMachine                         soft: read back from the topics
+
+Beside its agents each app runs services (`compose` of its module): hosts of journals, projects' topics by pattern, ticks of the detector.
+
+No table: nothing that Faust would keep is read by others. What is read is published from the journal (statuses, explanations, projects) or
+is in ClickHouse, and is exact there; `faust tables` shows that there is none.
+
+    faust -A trainhouse.scheduler.stream.topology:intake worker      (or agents, tables; or scheduler, detector)
+
+`trainhouse run ROLE` runs the same app, with the platform's logs and stops.
+
+Holds: every topic that is processed goes through an agent's stream; an agent hands a batch on and never raises.
+Never: does work at import; an app is made, from the process's settings, when it is asked for.
+"""
+
+from importlib import import_module
+from typing import Any, Protocol
+
+from prometheus_client import CollectorRegistry
+
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS
+from trainhouse.scheduler.stream.batching import fetches
+from trainhouse.scheduler.stream.faust_app import ProcessorApp, batches, make_app, on_assignment
+from trainhouse.scheduler.stream.ports import Entry
+from trainhouse.scheduler.stream.settings import StreamSettings
+
+APPS = ("intake", "scheduler", "detector")
+# Where a commit says what is handled, and where the journal or the topic itself does.
+HANDLED_S, HINT_S = 0.5, 5.0
+
+
+class Takes(Protocol):
+    """What handles batches to their end (screening, the detector)."""
+
+    async def take(self, by_partition: dict[int, list[Entry]]) -> None: ...
+
+
+class Hosts(Protocol):
+    """A journal's host: what it is offered counts when its journal says so."""
+
+    def offer(self, partition: int, entries: list[Entry]) -> None: ...
+
+    def on_assigned(self, partitions: set[int]) -> None: ...
+
+
+class Detects(Takes, Protocol):
+    """The detector's shell."""
+
+    def on_assigned(self, partitions: set[int]) -> None: ...
+
+
+def intake_app(
+    kafka: KafkaSettings, settings: StreamSettings, registry: CollectorRegistry, screening: Takes, directory: Hosts
+) -> ProcessorApp:
+    """Jobs come in, and the directory decides on those that were admitted."""
+    app = make_app("intake", kafka, settings, registry, HANDLED_S)
+
+    @app.agent(batches(app, JOBS), name="jobs")
+    async def jobs(stream: Any) -> None:
+        """Screens requests and passes them on by job id; ScreeningAgent."""
+        # Acked when all is with the brokers: one transaction of the brokers' time for all partitions of a fetch.
+        async for by_partition in fetches(stream):
+            await screening.take(by_partition)
+
+    @app.agent(batches(app, ADMISSION), name="admission")
+    async def admission(stream: Any) -> None:
+        """Directory of jobs and projects; DirectoryMachine."""
+        async for batch in stream:
+            directory.offer(batch.partition, batch.entries)
+
+    on_assignment(app, ADMISSION, directory.on_assigned)
+    return app
+
+
+def scheduler_app(kafka: KafkaSettings, settings: StreamSettings, registry: CollectorRegistry, schedule: Hosts) -> ProcessorApp:
+    """All that a pool's schedule follows from."""
+    app = make_app("scheduler", kafka, settings, registry, HINT_S)
+
+    @app.agent(batches(app, CONTROL), name="control")
+    async def control(stream: Any) -> None:
+        """Schedule of every pool of the partition; ScheduleMachine."""
+        async for batch in stream:
+            schedule.offer(batch.partition, batch.entries)
+
+    on_assignment(app, CONTROL, schedule.on_assigned)
+    return app
+
+
+def detector_app(kafka: KafkaSettings, settings: StreamSettings, registry: CollectorRegistry, detecting: Detects) -> ProcessorApp:
+    """Verdicts on nodes and gangs from what nodes report of themselves."""
+    app = make_app("detector", kafka, settings, registry, HINT_S)
+
+    @app.agent(batches(app, HEARTBEATS), name="heartbeats")
+    async def heartbeats(stream: Any) -> None:
+        """Verdicts on nodes and gangs; DetectorMachine."""
+        async for batch in stream:
+            await detecting.take({batch.partition: batch.entries})
+
+    on_assignment(app, HEARTBEATS, detecting.on_assigned)
+    return app
+
+
+def __getattr__(name: str) -> ProcessorApp:
+    """`intake`, `scheduler` and `detector`, for Faust's command line: each from the process's settings, once."""
+    if name not in APPS:
+        raise AttributeError(f"the topology has no {name!r}; there are {', '.join(APPS)}")
+    app: ProcessorApp = import_module(f"trainhouse.scheduler.stream.{name}").from_settings()
+    globals()[name] = app
+    return app

@@ -1,0 +1,108 @@
+"""The topology's page is what it says: apps, agents, topics; no table; no port without credentials; the monitor's figures."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from faust.types import TP
+from prometheus_client import CollectorRegistry
+
+from trainhouse.events.metering import exposition
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS
+from trainhouse.scheduler.stream import topology
+from trainhouse.scheduler.stream.faust_app import ProcessorApp, private_folder
+from trainhouse.scheduler.stream.faust_figures import FaustFigures
+from trainhouse.scheduler.stream.settings import StreamSettings
+
+TOPICS = {"intake": {"jobs": JOBS, "admission": ADMISSION}, "scheduler": {"control": CONTROL}, "detector": {"heartbeats": HEARTBEATS}}
+
+
+@pytest.fixture
+def apps(monkeypatch: pytest.MonkeyPatch) -> dict[str, ProcessorApp]:
+    """Made as Faust's command line makes them; thrown away afterwards."""
+    made = {name: getattr(topology, name) for name in topology.APPS}
+    for name in made:
+        monkeypatch.delattr(topology, name)
+    return made
+
+
+def test_every_topic_that_is_processed_has_an_agent_and_the_page_shows_it(apps: dict[str, ProcessorApp]) -> None:
+    page = str(topology.__doc__)
+    for name, app in apps.items():
+        app.finalize()
+        assert {agent.name: agent.channel.get_topic_name() for agent in app.agents.values()} == TOPICS[name]
+        assert not app.tables and "No table" in page
+        for agent, topic in TOPICS[name].items():
+            assert any(agent in line.split() and topic in line.split() for line in page.splitlines()), f"{agent} is not on the page"
+
+
+def test_an_app_is_made_once_and_what_there_is_none_of_is_said(apps: dict[str, ProcessorApp]) -> None:
+    assert topology.detector is topology.detector
+    with pytest.raises(AttributeError, match="intake, scheduler, detector"):
+        _ = topology.projector
+    del topology.__dict__["detector"]
+
+
+def test_the_web_view_is_on_a_socket_whatever_starts_it(apps: dict[str, ProcessorApp]) -> None:
+    for app in apps.values():
+        assert not app.conf.web_enabled and app.conf.web_transport.scheme == "unix"
+
+
+def test_a_folder_that_others_can_reach_is_refused(tmp_path: Path) -> None:
+    private_folder(tmp_path / "own" / "web")
+    assert (tmp_path / "own" / "web").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "open").chmod(0o755)
+    with pytest.raises(PermissionError, match="chmod 700"):
+        private_folder(tmp_path / "open")
+
+
+class Stream:
+    """As much of one as the monitor asks for."""
+
+    task_owner = type("Task", (), {})()
+
+
+def test_what_the_monitor_sees_is_a_figure_with_a_help_text() -> None:
+    registry, tp = CollectorRegistry(auto_describe=True), TP(CONTROL, 2)
+    figures = FaustFigures(registry)
+    message: Any = SimpleNamespace(value=SimpleNamespace(entries=[1, 2, 3]), time_in=None)
+    figures.track_tp_end_offset(tp, 50)
+    figures.on_message_in(tp, 41, message)
+    loop: Any = Stream()
+    state = figures.on_stream_event_in(tp, 41, loop, None)
+    figures.on_stream_event_out(tp, 41, loop, None, state)
+    figures.on_topic_buffer_full(tp)
+    figures.on_commit_completed(None, figures.on_commit_initiated(cast(Any, None)))
+    figures.on_tp_commit({tp: 42})
+    text = exposition(registry)[1].decode()
+    place = f'{{topic="{CONTROL}"}}'
+    both = f'{{partition="2",topic="{CONTROL}"}}'
+    for line in (
+        f"records_total{place} 3.0",
+        f"events_total{place} 1.0",
+        f"event_seconds_count{place} 1.0",
+        f"full_buffers_total{place} 1.0",
+        "commit_seconds_count 1.0",
+        f"committed_offset{both} 42.0",
+        f"read_offset{both} 41.0",
+        f"lag_records{both} 8.0",
+    ):
+        assert f"\ntrainhouse_faust_{line}\n" in text, text
+    app: Any = SimpleNamespace(rebalancing_count=1, consumer=SimpleNamespace(assignment=lambda: {TP(CONTROL, 1), TP(CONTROL, 2)}))
+    rebalance = figures.on_rebalance_start(app)
+    figures.on_rebalance_return(app, rebalance)
+    figures.on_rebalance_end(app, rebalance)
+    text = exposition(registry)[1].decode()
+    assert f"trainhouse_faust_assigned_partitions{place} 2.0" in text and f"lag_records{both}" not in text
+    assert "trainhouse_faust_rebalances_total 1.0" in text and "trainhouse_faust_rebalance_seconds_count 1.0" in text
+    assert all(line.split(" ", 3)[3] for line in text.splitlines() if line.startswith("# HELP trainhouse_faust"))
+
+
+def test_settings_name_the_socket(tmp_path: Path) -> None:
+    settings = StreamSettings(web_socket=tmp_path / "web" / "socket")
+    taking: Any = SimpleNamespace(take=None, on_assigned=None)
+    app = topology.detector_app(KafkaSettings(), settings, CollectorRegistry(), taking)
+    assert app.conf.web_enabled and app.conf.web_transport.path == str(tmp_path / "web" / "socket")
