@@ -1,78 +1,87 @@
-"""How long a process that starts cold takes until it can decide, once its snapshots and the journal's last records are with it.
+"""How long a process that starts cold takes until it has decided: a journal of a million records on a real broker, and a new Python process
+that recovers, claims the partition and folds its own record. As many records as may lie between two snapshots follow the newest one.
 
-The scheduler: 1,250 nodes of 8 devices, 500 running jobs, and as many records as lie between two snapshots. Intake: a directory with
-300,000 finished jobs, for ever known. Processor time of one core; the brokers' and the store's answers come on top.
+The scheduler: 1,250 nodes of 8 devices and 500 running jobs. Intake: a directory with 300,000 finished jobs, for ever known. Times
+are of the wall, from the start of the process on, the brokers' and the store's answers included; `cpu_s` is its processor time,
+`queued_s` how long others had the processors meanwhile.
 """
 
+import base64
 import gc
+import hashlib
 import subprocess
 import sys
 import time
 import tracemalloc
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import orjson
+from confluent_kafka import Producer
 
 from tests.bench import report
+from tests.bench.cold_process import FolderStore
 from tests.bench.journal_gate import Stage
 from tests.unit.core_world import admitted
-from trainhouse.events import JobAdmitted
-from trainhouse.scheduler.core.batch import Proposer
+from trainhouse.deploy.local.kafka import KafkaServer
+from trainhouse.deploy.local.ports import free_port
+from trainhouse.events import JobAdmitted, JobId, JobSubmitted, encode, envelope_of
+from trainhouse.events.admin import create_topics, topic_id
+from trainhouse.events.journal import SnapshotPointer
+from trainhouse.events.kafka import producer_config
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import DECISIONS, DIRECTORY, SNAPSHOTS
+from trainhouse.scheduler.core.batch import Limits, Proposer, pending
 from trainhouse.scheduler.core.directory import DirectoryMachine
 from trainhouse.scheduler.core.directory_state import DirectoryState
 from trainhouse.scheduler.core.fingerprint import fingerprint
 from trainhouse.scheduler.core.journal import Folded, fold_bytes
-from trainhouse.scheduler.core.state import ScheduleState
+from trainhouse.scheduler.core.machine import Machine
+from trainhouse.scheduler.core.snapshot_choice import object_key
 from trainhouse.scheduler.stream.snapshots import EVERY_RECORDS
 
 T = TypeVar("T")
 FINISHED = 300_000
-PROCESSES = {"scheduler": "trainhouse.scheduler.core.schedule", "intake": "trainhouse.scheduler.core.directory"}
+RECORDS = 1_000_000
+# Of a running fleet a record has a kilobyte and more; before the snapshot none of it is read.
+OLD_RECORD = orjson.dumps({"seq": 0, "owner": "long gone", "decisions": ["x" * 1_000]})
 
 
 def run() -> None:
     """Prints a line for the scheduler and one for intake."""
-    _scheduler()
-    _intake()
+    with TemporaryDirectory() as folder, KafkaServer(Path(folder) / "kafka", port=free_port()) as server:
+        kafka = KafkaSettings(bootstrap=server.bootstrap, partitions=1)
+        create_topics(kafka)
+        store = FolderStore(Path(folder) / "store")
+        _scheduler(kafka, store)
+        _intake(kafka, store)
 
 
-def _scheduler() -> None:
-    stage, values = Stage(7), list[bytes]()
-    begun = Folded(0, stage.machine.load(stage.machine.dump(stage.folded.state)), stage.folded.seq, last_hash=stage.folded.last_hash)
-    blob = stage.machine.dump(begun.state)
-    for _ in range(EVERY_RECORDS):
-        stage.now_ms += 20
-        waiting = stage.waiting(stage.inputs(4))
-        proposed = Proposer(stage.machine, "bench").propose(stage.folded, stage.now_ms, waiting, 0, tick=True)
-        assert proposed is not None
-        stage.folded, _ = fold_bytes(stage.machine, stage.folded, proposed.value, proposed.record)
-        values.append(proposed.value)
-    load_s, state = _took(lambda: stage.machine.load(blob))
-
-    def fold() -> Folded[ScheduleState]:
-        folded = Folded(0, state, begun.seq, last_hash=begun.last_hash)
-        for value in values:
-            folded, _ = fold_bytes(stage.machine, folded, value)
-        return folded
-
-    fold_s, folded = _took(fold)
-    assert folded.seq == stage.folded.seq
-    import_s = _import_s("scheduler")
-    report.line(
-        "cold_start",
-        process="scheduler",
-        running=len(state.active),
-        snapshot_mb=len(blob) / 1e6,
-        records=len(values),
-        import_s=import_s,
-        load_s=load_s,
-        fold_s=fold_s,
-        total_s=import_s + load_s + fold_s,
-        aim_total_s=5,
-    )
+def _scheduler(kafka: KafkaSettings, store: FolderStore) -> None:
+    stage = Stage(7)
+    stage.folded = replace(stage.folded, seq=RECORDS - EVERY_RECORDS - 1)
+    last = _record(stage)
+    begun, blob = stage.folded, stage.machine.dump(stage.folded.state)
+    values = [_record(stage) for _ in range(EVERY_RECORDS)]
+    _fill(kafka, DECISIONS, [last, *values])
+    _point(kafka, store, DECISIONS, stage.machine, begun, blob)
+    running = len(stage.folded.state.active)
+    _report(kafka, store, DECISIONS, seq=RECORDS, running=running, snapshot_mb=len(blob) / 1e6, records_behind=len(values))
 
 
-def _intake() -> None:
-    machine = DirectoryMachine()
+def _record(stage: Stage) -> bytes:
+    stage.now_ms += 20
+    proposed = Proposer(stage.machine, "bench").propose(stage.folded, stage.now_ms, stage.waiting(stage.inputs(4)), 0, tick=True)
+    assert proposed is not None
+    stage.folded, _ = fold_bytes(stage.machine, stage.folded, proposed.value, proposed.record)
+    return proposed.value
+
+
+def _intake(kafka: KafkaSettings, store: FolderStore) -> None:
+    machine = DirectoryMachine(control_partitions=1)
     tracemalloc.start()
     state, before = DirectoryState(0), tracemalloc.get_traced_memory()[0]
     state.put_pool("default", 0)
@@ -84,32 +93,69 @@ def _intake() -> None:
     gc.collect()
     job_bytes = (tracemalloc.get_traced_memory()[0] - before) / FINISHED
     tracemalloc.stop()
-    dump_s, blob = _took(lambda: machine.dump(state))
-    load_s, loaded = _took(lambda: machine.load(blob))
-    assert len(loaded.jobs) == FINISHED
-    import_s = _import_s("intake")
-    report.line(
-        "cold_start",
-        process="intake",
-        finished=FINISHED,
-        snapshot_mb=len(blob) / 1e6,
-        job_bytes=job_bytes,
-        dump_s=dump_s,
-        import_s=import_s,
-        load_s=load_s,
-        total_s=import_s + load_s,
-        aim_total_s=5,
-        aim_job_bytes=200,
-    )
+    folded = Folded(0, state, RECORDS - EVERY_RECORDS - 1, now_ms=1, level=machine.fold_version)
+    last = Proposer(machine, "bench").claim(folded, 0)
+    folded, _ = fold_bytes(machine, folded, last.value)
+    dump_s, blob = _took(lambda: machine.dump(folded.state))
+    begun, values = folded, list[bytes]()
+    for number in range(EVERY_RECORDS):
+        submitted = JobSubmitted(job_id=JobId(f"new-{number}"), spec=event.spec)
+        value = encode(envelope_of(submitted, id=f"e{number}", source="bench", now_ms=number))
+        proposed = Proposer(machine, "bench").propose(folded, number, [pending(number, value, (), Limits())], 0, tick=True)
+        assert proposed is not None
+        folded, _ = fold_bytes(machine, folded, proposed.value, proposed.record)
+        values.append(proposed.value)
+    _fill(kafka, DIRECTORY, [last.value, *values])
+    _point(kafka, store, DIRECTORY, machine, replace(begun, state=None), blob)
+    more = {"finished": FINISHED, "job_bytes": job_bytes, "dump_s": dump_s, "aim_job_bytes": 200}
+    _report(kafka, store, DIRECTORY, seq=RECORDS, snapshot_mb=len(blob) / 1e6, records_behind=len(values), **more)
+
+
+def _fill(kafka: KafkaSettings, journal: str, newest: list[bytes]) -> None:
+    """The journal whole: what lies before the newest records is never read, and has their size alone."""
+    producer = Producer(producer_config(kafka, **{"queue.buffering.max.messages": 200_000, "linger.ms": 20}))
+    for number in range(RECORDS - len(newest)):
+        while True:
+            try:
+                producer.produce(journal, OLD_RECORD, partition=0)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if number % 1_000 == 0:
+            producer.poll(0)
+    for value in newest:
+        producer.produce(journal, value, partition=0)
+        producer.poll(0)
+    assert not producer.flush(300)
+
+
+def _point(kafka: KafkaSettings, store: FolderStore, journal: str, machine: Machine[Any], begun: Folded[Any], state: bytes) -> None:
+    """The snapshot, and its pointer."""
+    head = {"cursor": begun.cursor, "now_ms": begun.now_ms, "timed_ms": 0, "published_up_to": begun.seq, "frozen_version": 0}
+    blob = orjson.dumps(head | {"state": base64.b64encode(state).decode(), "unpublished": []})
+    sha256, of_topic = hashlib.sha256(blob).hexdigest(), topic_id(kafka, journal)
+    key = object_key(journal, 0, begun.seq, of_topic, sha256)
+    state_sha256 = hashlib.sha256(state).hexdigest()
+    place = (journal, 0, of_topic, RECORDS - EVERY_RECORDS - 1, begun.seq, begun.last_hash, key, sha256, state_sha256)
+    pointer = SnapshotPointer(*place, machine.name, machine.fold_version)
+    store.put(key, blob)
+    producer = Producer(producer_config(kafka))
+    producer.produce(SNAPSHOTS, pointer.encode(), key=pointer.key, partition=0)
+    assert not producer.flush(60)
+
+
+def _report(kafka: KafkaSettings, store: FolderStore, journal: str, *, seq: int, **figures: Any) -> None:
+    begun_s = time.monotonic()
+    argv = [sys.executable, "-m", "tests.bench.cold_process", journal, kafka.bootstrap, str(store.folder)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=300)
+    told = orjson.loads(done.stdout.splitlines()[-1])
+    assert told["seq"] > seq and not told["halted"], told
+    times = {name: told[name] - begun_s for name in ("imported_s", "recovered_s", "decided_s")}
+    more = figures | times | {"cpu_s": told["cpu_s"], "queued_s": told["queued_s"], "aim_decided_s": 5}
+    report.line("cold_start", journal=journal, journal_records=RECORDS, **more)
 
 
 def _took(work: Callable[[], T]) -> tuple[float, T]:
     begun = time.process_time()
     found = work()
     return time.process_time() - begun, found
-
-
-def _import_s(process: str) -> float:
-    """Processor seconds of a Python that loads what the process needs for deciding, and ends."""
-    timed = f"import time; import {PROCESSES[process]}; print(time.process_time())"
-    return float(subprocess.run([sys.executable, "-c", timed], capture_output=True, text=True, check=True).stdout)
