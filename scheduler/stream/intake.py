@@ -31,11 +31,13 @@ def intake_main(
 ) -> None:
     """Runs intake until SIGTERM; blocks, and ends the process. Crashes it (status 70) when an invariant is broken."""
     from trainhouse.scheduler.core.directory import DirectoryMachine
+    from trainhouse.scheduler.stream.settled_index import SettledIndex
 
     settings = settings or StreamSettings()
     configure_logs(settings.log_level, "intake")
     archived = ArchivedJournals(kafka, archive) if archive is not None else None
-    asyncio.run(run_intake(kafka, snapshots, settings, DirectoryMachine(control_partitions=kafka.partitions), archived))
+    directory = DirectoryMachine(control_partitions=kafka.partitions, index=SettledIndex(settings.index_dir))
+    asyncio.run(run_intake(kafka, snapshots, settings, directory, archived))
 
 
 async def run_intake(
