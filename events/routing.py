@@ -34,9 +34,8 @@ class JobDirected(Event, type="trainhouse.directory.job-directed.v1"):
 
 
 class JobsSettled(Event, type="trainhouse.directory.jobs-settled.v1"):
-    """All jobs in the partition's table become its next immutable segment: number `segment`, of so many `jobs`."""
+    """All jobs in the partition's table, so many, become its next immutable segment."""
 
-    segment: Count
     jobs: Count = Field(ge=1)
 
 

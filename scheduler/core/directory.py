@@ -391,7 +391,7 @@ class _Turn:
         """Makes a table of many jobs a segment. On the fork it stays what it was, so all that is looked up is the same."""
         jobs = self.state.in_table()
         if jobs >= self.settle_at and not self.settled:
-            self.decisions.append(JobsSettled(segment=self.state.segments(), jobs=jobs))
+            self.decisions.append(JobsSettled(jobs=jobs))
             self.settled = True
 
     def give_up(self, digest: str, why: str) -> None:

@@ -66,7 +66,7 @@ def fold_directory(state: DirectoryState, now_ms: int, decision: Event) -> None:
             state.put_job(decision.admission.job_id, decision.pool, bytes.fromhex(decision.fingerprint))
             _count(state, decision.admission.spec.project, now_ms)
         case JobsSettled():
-            state.settle(decision.segment, decision.jobs)
+            state.settle()
         case ProjectApplied():
             state.put_project(decision)
         case ProjectNoted():

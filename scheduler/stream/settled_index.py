@@ -8,7 +8,7 @@ Never: syncs; a lost end of its log is a missing segment.
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 from rocksdict import Cache
@@ -20,13 +20,16 @@ CACHE_BYTES = 64 * 1024 * 1024
 
 
 class SettledIndex:
-    """The partitions below one folder, which no other process uses; None: a temporary one, filled anew at each start."""
+    """The partitions below one folder, which no other process uses; None: a temporary one, filled anew at each start.
 
-    def __init__(self, folder: Path | None = None, cache_bytes: int = CACHE_BYTES) -> None:
+    `writer` runs one thing after the other.
+    """
+
+    def __init__(self, folder: Path | None = None, cache_bytes: int = CACHE_BYTES, writer: Executor | None = None) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="trainhouse-settled-", ignore_cleanup_errors=True) if folder is None else None
         self._folder = folder or Path(self._temporary.name if self._temporary else "")
         self._cache = Cache(cache_bytes)
-        self._writer = ThreadPoolExecutor(1, "settled-jobs")
+        self._writer = writer or ThreadPoolExecutor(1, "settled-jobs")
         self._partitions: dict[int, SettledPartition] = {}
 
     def attach(self, partition: int, segments: Sequence[Segment], fetch: Fetch) -> None:
