@@ -106,7 +106,7 @@ class DirectoryState:
         return 0 if self.settled is None else len(self.settled.parts)
 
     def settle(self) -> None:
-        """Makes the table the next segment, whatever is in it: of a record that counts as empty since, jobs are missing. Raises StateLost."""
+        """Makes the table the next segment, whatever is in it: jobs of a record that is empty now are missing. Raises StateLost."""
         if self.settled is None:
             raise BrokenInvariant("jobs are to be settled in a directory without an index")
         if self.jobs:

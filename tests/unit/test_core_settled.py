@@ -1,4 +1,4 @@
-"""The directory's table becomes a segment at a tick: nothing that is decided or looked up differs, and all readers have the same segments."""
+"""The directory's table becomes a segment at a tick: all decisions and lookups stay the same, and all readers have the same segments."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ def test_nothing_is_decided_otherwise(batches: list[Batch], settle_at: int, relo
         if whole.state.job(job) is not None:
             assert life.state.fingerprint_of(job) == whole.state.fingerprint_of(job)
             assert life.state.project_of(job) == whole.state.project_of(job)
-            assert [life.state.belongs(job, p) for p in (None, "default", "x")] == [whole.state.belongs(job, p) for p in (None, "default", "x")]
+            assert [life.state.belongs(job, p) for p in (None, "default", "x")] == [
+                whole.state.belongs(job, p) for p in (None, "default", "x")
+            ]
     assert life.folded_anew() == life.machine.dump(life.state), "every reader has the same segments, whatever its own bound"
 
 
@@ -207,5 +209,3 @@ def test_a_segment_by_its_content() -> None:
     content = life.machine.content(0, segment)
     assert segment == Segment(0, 2, hashlib.sha256(content).hexdigest())
     assert isinstance(life.state, DirectoryState) and content.index(b"\x01a") < content.index(b"\x01b")
-
-
