@@ -7,7 +7,7 @@ Never: leaves the journal, but for replay and projections.
 from pydantic import Field
 
 from trainhouse.events.base import Event
-from trainhouse.events.bounds import LongText, ShortText, SmallCount
+from trainhouse.events.bounds import Count, LongText, ShortText, SmallCount
 from trainhouse.events.ids import EventId, JobId, PoolName
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, ReviewJob
 from trainhouse.events.pool import CordonNode, DrainNode, ForgetNodeKey, PolicyChanged, QuarantineNode, UncordonNode
@@ -31,6 +31,12 @@ class JobDirected(Event, type="trainhouse.directory.job-directed.v1"):
     partition: SmallCount
     fingerprint: LongText
     admission: JobAdmitted
+
+
+class JobsSettled(Event, type="trainhouse.directory.jobs-settled.v1"):
+    """All jobs in the partition's table, so many, become its next immutable segment."""
+
+    jobs: Count = Field(ge=1)
 
 
 class ProjectNoted(Event, type="trainhouse.directory.project-noted.v1"):

@@ -84,8 +84,11 @@ def all_parts(folder: StackFolder, ports: StackPorts, keys: StoreKeys) -> list[P
     # The one process of its kind here: a restart takes its partitions back at once, without waiting for the session of
     # the one that was killed. Not in the settings file: a second scheduler started by hand must not share the name.
     instance = {"TRAINHOUSE_SCHEDULER_INSTANCE": "local"}
+    # Neither is the index of settled jobs: two intakes must not share it.
+    index = {"intake": {"TRAINHOUSE_SCHEDULER_INDEX_DIR": str(folder.part("intake"))}}
+    environments = {n: instance | index.get(n, {}) | _own(folder, n) for n in PROCESSORS}
     processors = [
-        _metered(ports, Part(n, "processors", _polite(n), folder.root, 20, instance | _own(folder, n), address=addresses.get(n, "")))
+        _metered(ports, Part(n, "processors", _polite(n), folder.root, 20, environments[n], address=addresses.get(n, "")))
         for n in PROCESSORS
     ]
     # The agent has the longest time to stop. If the supervisor is killed, so is the agent: its ranks go on, and the

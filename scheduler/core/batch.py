@@ -24,7 +24,7 @@ from trainhouse.events.journal import (
 from trainhouse.events.set_aside import first_offset
 from trainhouse.events.topics import CONTROL, MAX_INPUT_BYTES, MAX_JOURNAL_RECORD_BYTES
 from trainhouse.events.upgrade import LevelRaised, UpgradeFinished
-from trainhouse.scheduler.core.errors import BrokenInvariant, SchedulingFailed
+from trainhouse.scheduler.core.errors import BrokenInvariant, SchedulingFailed, StateLost
 from trainhouse.scheduler.core.gate import Written, written
 from trainhouse.scheduler.core.journal import Folded, readable
 from trainhouse.scheduler.core.machine import Machine
@@ -146,7 +146,7 @@ class Proposer(Generic[S]):
         Without `must` there is none either where a tick alone decides nothing that counts (time passes without records), or fails while
         placement is frozen already.
 
-        Raises BrokenInvariant on a gap.
+        Raises BrokenInvariant on a gap, StateLost.
         """
         batch = bounded(fresh(folded, waiting), limits or self.limits)
         now_ms = max(folded.now_ms, clock_ms)
@@ -158,6 +158,8 @@ class Proposer(Generic[S]):
                 if not batch and not must and all(isinstance(d, self.machine.passing) for d in record.decisions):
                     return None
                 return self._written(folded, record)
+            except StateLost:
+                raise
             except Exception as raised:
                 error: Exception = raised
             if isinstance(error, SchedulingFailed) and not self.stuck(folded):

@@ -6,11 +6,12 @@ for it, bounded in time and number, of each project and of all; a request about 
 project is, one partition decides, and all others take from it: a newer version counts. What came by a project's topic concerns that
 project's jobs alone: of another's, it is told what it would be told of none. A job that names a secret which is declared, and not granted
 to its project, is refused; what was not declared here, its agent judges.
+A table of many jobs is settled at a tick: where that is stands in the journal, so all who read it have the same segments.
 Never: knows whether a job is finished or whether devices exist; the scheduler of its pool does.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainhouse.events import (
@@ -35,6 +36,7 @@ from trainhouse.events.resume import parse_resume_from
 from trainhouse.events.routing import (
     EventSeen,
     JobDirected,
+    JobsSettled,
     LimitsForwarded,
     PoolRequest,
     ProjectNoted,
@@ -53,7 +55,9 @@ from trainhouse.scheduler.core.directory_state import (
     MAX_POOLS,
     MAX_PROJECTS,
     MAX_SECRETS,
+    SETTLE_AT,
     DirectoryState,
+    capture_directory,
     dump_directory,
     load_directory,
 )
@@ -71,6 +75,8 @@ from trainhouse.scheduler.core.projects import (
     why_not_priority,
     why_too_large,
 )
+from trainhouse.scheduler.core.settled import Fetch, Sealing, Segment, Settled, SettledJobs
+from trainhouse.scheduler.core.settled_memory import MemorySettledJobs
 from trainhouse.scheduler.core.snapshot_steps import DIRECTORY_FORMATS
 
 MAX_TOLD_POOLS = 20
@@ -89,22 +95,27 @@ _TAKEN = (
 
 
 class DirectoryMachine(Leveled):
-    """The machine of `trainhouse.directory`. `control_partitions` bounds the partitions that a pool may be given."""
+    """The machine of `trainhouse.directory`. `control_partitions` bounds the partitions that a pool may be given.
+
+    `index`: of settled jobs. `settle_at`: how many jobs in a partition's table become a segment.
+    """
 
     name = "directory"
-    decide_version = 6
-    fold_version = 3
+    decide_version = 7
+    fold_version = 4
     lowest_level = 3
     formats = DIRECTORY_FORMATS
-    since: Mapping[str, int] = {}
+    since: Mapping[str, int] = {JobsSettled.event_type: 4}
     passing: tuple[type[Event], ...] = ()
 
-    def __init__(self, control_partitions: int = 1024) -> None:
+    def __init__(self, control_partitions: int = 1024, index: SettledJobs | None = None, settle_at: int = SETTLE_AT) -> None:
         self._control_partitions = control_partitions
+        self._index = index if index is not None else MemorySettledJobs()
+        self._settle_at = settle_at
 
     def initial(self, partition: int) -> DirectoryState:
         """No pools, no jobs."""
-        return DirectoryState(partition)
+        return DirectoryState(partition, settled=Settled(self._index, partition))
 
     def wakes_ms(self, state: DirectoryState, after_ms: int) -> int | None:
         """When the next early request is given up."""
@@ -114,7 +125,8 @@ class DirectoryMachine(Leveled):
 
     def decide(self, state: DirectoryState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
         """Decisions for a batch. Raises UnexpectedInput on an event that admission does not carry."""
-        turn = _Turn(state.fork(), now_ms, self._control_partitions)
+        settles = self.level >= self.since[JobsSettled.event_type]
+        turn = _Turn(state.fork(), now_ms, self._control_partitions, self._settle_at if settles else None)
         for item in inputs:
             turn.handle(item.envelope)
         return turn.decisions
@@ -141,9 +153,26 @@ class DirectoryMachine(Leveled):
         """Canonical JSON."""
         return self.formats.lowered(dump_directory(state), self.level)
 
+    def capture(self, state: DirectoryState) -> Callable[[], bytes]:
+        """The same for later."""
+        written = capture_directory(state)
+        return lambda: self.formats.lowered(written(), self.level)
+
     def load(self, data: bytes) -> DirectoryState:
-        """The state back."""
-        return load_directory(data)
+        """The state back, of segments that the index holds."""
+        return self.load_with(data, lambda _: None)
+
+    def load_with(self, data: bytes, fetch: Fetch) -> DirectoryState:
+        """The state back. Raises StateLost where a segment is nowhere."""
+        return load_directory(data, self._index, fetch)
+
+    def segments(self, state: DirectoryState) -> Sequence[Sealing]:
+        """The segments of settled jobs."""
+        return () if state.settled is None else state.settled.parts
+
+    def content(self, partition: int, segment: Segment) -> bytes:
+        """The bytes of a segment. Raises StateLost."""
+        return self._index.content(partition, segment)
 
 
 @dataclass(slots=True)
@@ -153,7 +182,9 @@ class _Turn:
     state: DirectoryState
     now_ms: int
     control_partitions: int
+    settle_at: int | None
     decisions: list[Event] = field(default_factory=list)
+    settled: bool = False
 
     def emit(self, decision: Event) -> None:
         fold_directory(self.state, self.now_ms, decision)
@@ -163,6 +194,7 @@ class _Turn:
         event = envelope.event
         if isinstance(event, ClockTicked):
             self.expire()
+            self.settle()
             return
         if not isinstance(event, _TAKEN):
             raise UnexpectedInput(f"{event.event_type} ({envelope.id}) is nothing that the directory takes; see the topic table")
@@ -196,7 +228,7 @@ class _Turn:
         reason = self.why_not(event, envelope.project)
         if reason:
             self.reject(envelope.id, event.job_id, reason, event.spec.project)
-        elif event.job_id not in self.state.jobs:
+        elif self.state.job(event.job_id) is None:
             self.admit(envelope, event)
 
     def why_not(self, event: JobSubmitted, project: str | None) -> str:
@@ -360,6 +392,13 @@ class _Turn:
             due.append(digest)
         for digest in due:
             self.give_up(digest, f"no such job was submitted within {HELD_FOR_MS // 60_000} minutes; check the id")
+
+    def settle(self) -> None:
+        """Makes a table of many jobs a segment. On the fork it stays what it was, so all that is looked up is the same."""
+        jobs = self.state.in_table()
+        if self.settle_at is not None and jobs >= self.settle_at and not self.settled:
+            self.decisions.append(JobsSettled(jobs=jobs))
+            self.settled = True
 
     def give_up(self, digest: str, why: str) -> None:
         held = self.state.held[digest]

@@ -21,7 +21,16 @@ from trainhouse.events import (
     SecretRemoved,
     UncordonNode,
 )
-from trainhouse.events.routing import EventSeen, JobDirected, PoolRequest, ProjectNoted, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.events.routing import (
+    EventSeen,
+    JobDirected,
+    JobsSettled,
+    PoolRequest,
+    ProjectNoted,
+    RequestForwarded,
+    RequestHeld,
+    RequestUnheld,
+)
 from trainhouse.events.secretnames import SecretName
 from trainhouse.scheduler.core.bucket import take
 from trainhouse.scheduler.core.directory_state import DirectoryState, Held
@@ -56,6 +65,8 @@ def fold_directory(state: DirectoryState, now_ms: int, decision: Event) -> None:
         case JobDirected():
             state.put_job(decision.admission.job_id, decision.pool, bytes.fromhex(decision.fingerprint))
             _count(state, decision.admission.spec.project, now_ms)
+        case JobsSettled():
+            state.settle()
         case ProjectApplied():
             state.put_project(decision)
         case ProjectNoted():

@@ -1,10 +1,11 @@
 """The directory's state over one partition of admission: pools, every job that ever was, requests that wait, events seen lately.
 
-Holds: a job's entry stays for ever (it is what makes a second submission the same job), in tens of bytes; all else is bounded.
+Holds: a job's entry stays for ever (it is what makes a second submission the same job), in tens of bytes; all else is bounded. What
+is in the table becomes a segment beside the process when the journal says so (`core/settled.py`).
 """
 
 from collections import ChainMap
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,10 +15,14 @@ from trainhouse.events import CancelJob, ChangeJob, EventId, JobId, JobSpec, Pro
 from trainhouse.events.bounds import read_stored
 from trainhouse.events.secretnames import SecretName
 from trainhouse.scheduler.core.bucket import Bucket
+from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.fingerprint import entry_of, same_project, value_of
+from trainhouse.scheduler.core.settled import Fetch, Segment, Settled, SettledJobs, segments_of
 from trainhouse.scheduler.core.snapshot_steps import DIRECTORY_FORMATS, parse
 
 FORMAT: Final = DIRECTORY_FORMATS.newest
+# Jobs in the table at which they become a segment.
+SETTLE_AT: Final = 16_384
 MAX_SEEN: Final = 65_536
 MAX_HELD: Final = 10_000
 MAX_HELD_OF_PROJECT: Final = 1_000
@@ -43,7 +48,8 @@ class Held:
 
 @dataclass(slots=True)
 class DirectoryState:
-    """`pools` is in order of creation; `jobs` holds the pool's place in that order, then the spec's fingerprint.
+    """`pools` is in order of creation; `jobs` holds the pool's place in that order, then the spec's fingerprint; `settled` the same of
+    jobs that left the table.
 
     `held` and `seen` are in order of arrival, oldest first; `held_by` has the same of each project, None standing for operators and the
     gateway. `buckets`: what is left of each project's rate of submissions, by the project's
@@ -63,6 +69,7 @@ class DirectoryState:
     project_marks: dict[bytes, str] = field(default_factory=dict)
     secrets: dict[SecretName, tuple[str, ...]] = field(default_factory=dict)
     held_by: dict[str | None, dict[str, None]] = field(default_factory=dict)
+    settled: Settled | None = None
 
     def fork(self) -> "DirectoryState":
         """A copy to decide on; jobs, of which there may be millions, lie under an overlay instead."""
@@ -79,16 +86,41 @@ class DirectoryState:
             dict(self.project_marks),
             dict(self.secrets),
             {project: dict(digests) for project, digests in self.held_by.items()},
+            self.settled,
         )
+
+    def job(self, job_id: str) -> bytes | None:
+        """The entry of a job, wherever it is; None for one that was never submitted."""
+        entry = self.jobs.get(job_id)
+        return self.settled.get(job_id) if entry is None and self.settled is not None else entry
+
+    def in_table(self) -> int:
+        """How many jobs are not settled."""
+        # A ChainMap counts by making a set of all; a job is in one of its tables alone.
+        return sum(map(len, self.jobs.maps)) if isinstance(self.jobs, ChainMap) else len(self.jobs)
+
+    def segments(self) -> int:
+        """How many segments there are."""
+        return 0 if self.settled is None else len(self.settled.parts)
+
+    def settle(self) -> None:
+        """Makes the table the next segment, whatever is in it: jobs of a record that is empty now are missing. Raises StateLost."""
+        if self.settled is None:
+            raise BrokenInvariant("jobs are to be settled in a directory without an index")
+        if self.jobs:
+            self.settled, self.jobs = self.settled.with_jobs(self.jobs), {}
 
     def pool_of(self, job_id: str) -> str | None:
         """The pool that a job belongs to for ever, None for a job that was never submitted."""
-        entry = self.jobs.get(job_id)
+        entry = self.job(job_id)
         return None if entry is None else self.pool_names[int.from_bytes(entry[:_POOL_BYTES])]
 
     def fingerprint_of(self, job_id: str) -> bytes:
-        """The fingerprint of a known job's spec."""
-        return self.jobs[job_id][_POOL_BYTES:]
+        """The fingerprint of a known job's spec. Raises KeyError for another."""
+        entry = self.job(job_id)
+        if entry is None:
+            raise KeyError(job_id)
+        return entry[_POOL_BYTES:]
 
     def project_of(self, job_id: str) -> str:
         """The project of a known job, if it was declared since or before; empty for others."""
@@ -151,12 +183,24 @@ class DirectoryState:
 
 def dump_directory(state: DirectoryState) -> bytes:
     """Canonical JSON."""
+    return capture_directory(state)()
+
+
+def capture_directory(state: DirectoryState) -> Callable[[], bytes]:
+    """The same for later: holds on to what is there now, none of which changes in itself."""
+    kept = DirectoryState(state.partition, dict(state.pools), dict(state.jobs), dict(state.held), seen=dict(state.seen))
+    kept.projects, kept.buckets, kept.secrets, kept.settled = dict(state.projects), dict(state.buckets), dict(state.secrets), state.settled
+    return lambda: _written(kept)
+
+
+def _written(state: DirectoryState) -> bytes:
     return orjson.dumps(
         {
             "format": FORMAT,
             "partition": state.partition,
             "pools": list(state.pools.items()),
             "jobs": {str(j): state.jobs[j].hex() for j in sorted(state.jobs)},
+            "settled": [] if state.settled is None else state.settled.rows(),
             "held": [_held_json(digest, held) for digest, held in state.held.items()],
             "seen": [d.hex() for d in state.seen],
             **({"secrets": [[n.project, n.name, grants] for n, grants in sorted(state.secrets.items())]} if state.secrets else {}),
@@ -166,10 +210,12 @@ def dump_directory(state: DirectoryState) -> bytes:
     )
 
 
-def load_directory(data: bytes) -> DirectoryState:
-    """Reads it back, an older format too. Raises BrokenInvariant on one that no step leads from."""
+def load_directory(data: bytes, index: SettledJobs, fetch: Fetch) -> DirectoryState:
+    """Reads it back, an older format too. Raises BrokenInvariant on one that no step leads from, StateLost where a segment is nowhere."""
     raw = DIRECTORY_FORMATS.lifted(parse(data))
-    state = DirectoryState(raw["partition"])
+    segments: tuple[Segment, ...] = segments_of(raw["settled"])
+    index.attach(raw["partition"], segments, fetch)
+    state = DirectoryState(raw["partition"], settled=Settled(index, raw["partition"], segments))
     for pool, partition in raw["pools"]:
         state.put_pool(pool, partition)
     state.jobs = {j: bytes.fromhex(entry) for j, entry in raw["jobs"].items()}

@@ -9,6 +9,10 @@ class BrokenInvariant(SchedulerError):
     """Something that must hold does not: the reader halts, the process ends; nothing is skipped or repaired silently."""
 
 
+class StateLost(BrokenInvariant):
+    """What a state rests on beside the journal cannot be read: no input is to blame, the partition is recovered anew."""
+
+
 class SchedulingFailed(SchedulerError):
     """Placement itself raised, whatever the inputs were: it is journaled and placement freezes."""
 

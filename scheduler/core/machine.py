@@ -5,17 +5,19 @@ record folds to the same state everywhere. `now_ms` comes in as an argument.
 Never: reads a clock, an environment or a random number.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar, runtime_checkable
 
 from trainhouse.events import Envelope, Event, PoolName
 from trainhouse.events.journaled_input import JournaledInput
 from trainhouse.scheduler.core.errors import BrokenInvariant
+from trainhouse.scheduler.core.settled import Fetch, Sealing, Segment
 from trainhouse.scheduler.core.snapshot_steps import Formats
 
 S = TypeVar("S")
+S_contra = TypeVar("S_contra", contravariant=True)
 
 OWN_PARTITION: Final = -1
 
@@ -135,3 +137,33 @@ class Machine(Protocol[S]):
 
     def load(self, data: bytes) -> S:
         """The state back from its bytes."""
+
+
+@runtime_checkable
+class Captures(Protocol[S_contra]):
+    """A machine that takes hold of a state quickly, and writes it down later, in another thread."""
+
+    def capture(self, state: S_contra) -> Callable[[], bytes]:
+        """What `dump` gives now, to be asked for once; the state may change meanwhile."""
+
+
+@runtime_checkable
+class Segmented(Protocol[S]):
+    """A machine whose states name immutable segments, which snapshots store once."""
+
+    def segments(self, state: S) -> Sequence[Sealing]:
+        """The segments of a state, by number."""
+
+    def content(self, partition: int, segment: Segment) -> bytes:
+        """The bytes of a segment. Raises StateLost."""
+
+    def load_with(self, data: bytes, fetch: Fetch) -> S:
+        """As `load`; segments that are not at hand come from `fetch`. Raises StateLost for what is nowhere."""
+
+
+def captured(machine: Machine[S], state: S) -> Callable[[], bytes]:
+    """A state's bytes, for later; of a machine that cannot do so the bytes as they are now."""
+    if isinstance(machine, Captures):
+        return machine.capture(state)
+    data = machine.dump(state)
+    return lambda: data

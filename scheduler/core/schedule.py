@@ -41,7 +41,7 @@ from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.fold import fold_decision
 from trainhouse.scheduler.core.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.placing import Cycle, place_waiting
-from trainhouse.scheduler.core.snapshot import Dumps, dump_schedule, load_schedule
+from trainhouse.scheduler.core.snapshot import Dumps, capture_schedule, dump_schedule, load_schedule
 from trainhouse.scheduler.core.snapshot_steps import SCHEDULE_FORMATS
 from trainhouse.scheduler.core.state import ScheduleState
 from trainhouse.scheduler.core.timers import next_ms, on_tick
@@ -138,6 +138,11 @@ class ScheduleMachine(Leveled):
     def dump(self, state: ScheduleState) -> bytes:
         """Canonical JSON."""
         return self.formats.lowered(dump_schedule(state, self._dumps), self.level)
+
+    def capture(self, state: ScheduleState) -> Callable[[], bytes]:
+        """The same for later."""
+        written = capture_schedule(state, self._dumps)
+        return lambda: self.formats.lowered(written(), self.level)
 
     def load(self, data: bytes) -> ScheduleState:
         """The state back, indexes included. Raises BrokenInvariant on bytes of another version."""

@@ -3,7 +3,7 @@
 Holds: equal states have equal bytes, whatever the order in which their tables were filled; load(dump(s)) decides as s does.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -29,12 +29,12 @@ class Dumps:
     def __init__(self) -> None:
         self._kept: dict[tuple[int, str], dict[str, tuple[Model, orjson.Fragment]]] = {}
 
-    def of(self, partition: int, kind: str, records: Mapping[str, Model], order: Iterable[str]) -> list[orjson.Fragment]:
-        """The records in an order, as JSON with sorted keys."""
+    def of(self, partition: int, kind: str, records: Iterable[tuple[str, Model]]) -> list[orjson.Fragment]:
+        """The records in their order, as JSON with sorted keys."""
         old = self._kept.get((partition, kind), {})
         new: dict[str, tuple[Model, orjson.Fragment]] = {}
-        for name in order:
-            record, known = records[name], old.get(name)
+        for name, record in records:
+            known = old.get(name)
             new[name] = known if known is not None and known[0] is record else (record, _fragment(record))
         self._kept[partition, kind] = new
         return [fragment for _, fragment in new.values()]
@@ -46,23 +46,34 @@ def _fragment(record: Model) -> orjson.Fragment:
 
 def dump_schedule(state: ScheduleState, dumps: Dumps) -> bytes:
     """JSON with sorted keys."""
-    return orjson.dumps(
-        {
-            "format": FORMAT,
-            "partition": state.partition,
-            "next_number": state.next_number,
-            "frozen": asdict(state.frozen) if state.frozen else None,
-            "pools": [asdict(state.pools[name]) for name in sorted(state.pools)],
-            "tokens": sorted([p, *mark] for p, mark in state.tokens.items()),
-            "jobs": dumps.of(state.partition, "jobs", state.jobs, sorted(state.jobs)),
-            "nodes": dumps.of(state.partition, "nodes", state.nodes, filter(None, state.names)),
-            "claims": [_plain(state.claims[j]) for j in sorted(state.claims)],
-            "reservations": [_plain(state.reservations[j]) for j in sorted(state.reservations)],
-            "book": _dump_book(state.book),
-            **({"kept_keys": state.kept_keys.rows()} if len(state.kept_keys) else {}),
-        },
-        option=orjson.OPT_SORT_KEYS,
-    )
+    return capture_schedule(state, dumps)()
+
+
+def capture_schedule(state: ScheduleState, dumps: Dumps) -> Callable[[], bytes]:
+    """The same for later: takes what changes in itself as it is, and holds on to the records, which never do."""
+    small = {
+        "format": FORMAT,
+        "partition": state.partition,
+        "next_number": state.next_number,
+        "frozen": asdict(state.frozen) if state.frozen else None,
+        "pools": [asdict(state.pools[name]) for name in sorted(state.pools)],
+        "tokens": sorted([p, *mark] for p, mark in state.tokens.items()),
+        "book": _dump_book(state.book),
+        **({"kept_keys": state.kept_keys.rows()} if len(state.kept_keys) else {}),
+    }
+    jobs, nodes = dict(state.jobs), [(name, state.nodes[name]) for name in state.names if name]
+    claims, reservations = dict(state.claims), dict(state.reservations)
+
+    def written() -> bytes:
+        records = {
+            "jobs": dumps.of(state.partition, "jobs", ((j, jobs[j]) for j in sorted(jobs))),
+            "nodes": dumps.of(state.partition, "nodes", nodes),
+            "claims": [_plain(claims[j]) for j in sorted(claims)],
+            "reservations": [_plain(reservations[j]) for j in sorted(reservations)],
+        }
+        return orjson.dumps(small | records, option=orjson.OPT_SORT_KEYS)
+
+    return written
 
 
 def load_schedule(data: bytes) -> ScheduleState:

@@ -1,7 +1,7 @@
 """Choice among the snapshots of one partition: the order in which recovery tries them, and what retention deletes.
 
 Holds: pure; the order is that of seq, whatever the order in which pointers were written; the newest `KEPT` snapshots of the topic whose
-objects are present stay, and so does every object that a remaining pointer names.
+objects are present stay, and so does every object that a remaining pointer names, and every segment that a remaining snapshot names.
 Never: chooses an object outside the partition's own folder.
 """
 
@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainhouse.events.journal import InvalidRecord, SnapshotPointer, pointer_prefix
+from trainhouse.scheduler.core.settled import Segment
 
 KEPT: Final = 3
 # Bounds of one pass of retention: what it looks at, and what it deletes.
 MOST_LISTED: Final = 1_000
 MOST_DELETED: Final = 100
+_SEGMENT = re.compile(r"(\d{8})\.(?P<topic>.+)\.[0-9a-f]{64}\.segment")
 _NAME = re.compile(r"(\d{16})(?:\.(?P<topic>.+)\.[0-9a-f]+)?\.json")
 
 
@@ -27,6 +29,16 @@ def folder(journal: str, partition: int) -> str:
 def object_key(journal: str, partition: int, seq: int, topic_id: str, sha256: str) -> str:
     """The name of a snapshot's object. It names its content, so that a late writer replaces no other object."""
     return f"{folder(journal, partition)}{seq:016d}.{topic_id}.{sha256[:16]}.json"
+
+
+def segments_folder(journal: str, partition: int) -> str:
+    """The prefix of the segments that a partition's snapshots share."""
+    return f"snapshots/{journal}/{partition}.segments/"
+
+
+def segment_key(journal: str, partition: int, topic_id: str, segment: Segment) -> str:
+    """The name of a segment's object: its number and its content, so that each is stored once, and never replaced by another."""
+    return f"{segments_folder(journal, partition)}{segment.number:08d}.{topic_id}.{segment.sha256}.segment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +105,18 @@ def surplus(pointers: Pointers, topic_id: str, present: Collection[str], listed:
 def _is_older(name: str, floor: int, topic_id: str) -> bool:
     found = _NAME.fullmatch(name)
     return found is not None and int(found[1]) < floor and found["topic"] in (None, topic_id)
+
+
+def segment_orphans(listed: Iterable[str], named: Collection[str], topic_id: str, prefix: str) -> list[str]:
+    """Segments of the topic that the newest snapshot (it names `named`) passed by: of a history that counts no more.
+
+    One beyond those that it names stays: a snapshot that names it may be under way.
+    """
+    beyond = len(named)
+    found = ((_SEGMENT.fullmatch(key.removeprefix(prefix)), key) for key in listed if key not in named)
+    return [key for name, key in found if name is not None and name["topic"] == topic_id and int(name[1]) < beyond]
+
+
+def segment_surplus(orphans: Iterable[str], named_by_others: Collection[str]) -> tuple[str, ...]:
+    """Those of them that no other remaining snapshot names; bounded."""
+    return tuple(key for key in orphans if key not in named_by_others)[:MOST_DELETED]

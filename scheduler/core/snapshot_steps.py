@@ -18,8 +18,8 @@ Step = Callable[[dict[str, Any]], dict[str, Any]]
 # From format N to N + 1, by N; and back from N + 1 to N, by N. Steps need not set "format".
 SCHEDULE_STEPS: Final[Mapping[int, Step]] = {}
 SCHEDULE_STEPS_BACK: Final[Mapping[int, Step]] = {}
-DIRECTORY_STEPS: Final[Mapping[int, Step]] = {}
-DIRECTORY_STEPS_BACK: Final[Mapping[int, Step]] = {}
+DIRECTORY_STEPS: Final[Mapping[int, Step]] = {1: lambda raw: raw | {"settled": []}}
+DIRECTORY_STEPS_BACK: Final[Mapping[int, Step]] = {1: lambda raw: {k: v for k, v in raw.items() if k != "settled"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Formats:
 
 
 SCHEDULE_FORMATS: Final = Formats({2: 7}, SCHEDULE_STEPS, SCHEDULE_STEPS_BACK)
-DIRECTORY_FORMATS: Final = Formats({1: 3}, DIRECTORY_STEPS, DIRECTORY_STEPS_BACK)
+DIRECTORY_FORMATS: Final = Formats({1: 3, 2: 4}, DIRECTORY_STEPS, DIRECTORY_STEPS_BACK)
 
 
 def parse(data: bytes) -> dict[str, Any]:

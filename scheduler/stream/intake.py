@@ -48,9 +48,11 @@ def from_settings() -> ProcessorApp:
 
 def _whole(kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSettings, archive: ArchiveStore | None) -> ProcessorApp:
     from trainhouse.scheduler.core.directory import DirectoryMachine
+    from trainhouse.scheduler.stream.settled_index import SettledIndex
 
     archived = ArchivedJournals(kafka, archive) if archive is not None else None
-    return compose(kafka, snapshots, settings, DirectoryMachine(control_partitions=kafka.partitions), archived)
+    directory = DirectoryMachine(control_partitions=kafka.partitions, index=SettledIndex(settings.index_dir))
+    return compose(kafka, snapshots, settings, directory, archived)
 
 
 def compose(

@@ -18,7 +18,7 @@ import structlog
 from trainhouse.events.topics import MAX_JOURNAL_RECORD_BYTES
 from trainhouse.scheduler.core.batch import Pending, Proposer
 from trainhouse.scheduler.core.cycle.marks import RELOOK_MS
-from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge
+from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge, StateLost
 from trainhouse.scheduler.core.gate import Written
 from trainhouse.scheduler.stream.cancelling import ended, still_wanted
 from trainhouse.scheduler.stream.feed import InputFeed
@@ -106,6 +106,8 @@ class Owner(Generic[S]):
             except LogUnavailable as error:
                 log_.warning("brokers away", journal=self._journal, partition=self._follower.partition, error=str(error))
                 await asyncio.sleep(self._pace.retry_s)
+            except StateLost as error:
+                self._follower.halt(f"{type(error).__name__}: {error}", error)
             except Exception as error:
                 await self._stopped(error)
 

@@ -38,8 +38,9 @@ def machines(kafka: KafkaSettings) -> dict[str, Machine[Any]]:
     """The machine of each journal, by topic."""
     from trainhouse.scheduler.core.directory import DirectoryMachine
     from trainhouse.scheduler.core.schedule import ScheduleMachine
+    from trainhouse.scheduler.stream.settled_index import SettledIndex
 
-    return {DIRECTORY: DirectoryMachine(control_partitions=kafka.partitions), DECISIONS: ScheduleMachine()}
+    return {DIRECTORY: DirectoryMachine(control_partitions=kafka.partitions, index=SettledIndex()), DECISIONS: ScheduleMachine()}
 
 
 def verify_journal(kafka: KafkaSettings, journal: str, machine: Machine[S], archive: ArchiveStore | None = None) -> ReplayReport:
@@ -102,11 +103,13 @@ def _usable(
         partition = pointer.partition
         if partition in found:
             continue
-        blob = store.get(pointer.object_key) if store is not None else None
+        if store is None:
+            break
+        blob = store.get(pointer.object_key)
         if blob is None or not fits(machine, pointer) or hashlib.sha256(blob).hexdigest() != pointer.sha256:
             continue
         try:
-            loaded = load(machine, pointer, blob)
+            loaded = load(machine, pointer, blob, store)
         except Exception:  # nosec B112  # whole bytes of another format: an older one is tried, or the journal itself is read
             continue
         if repairs.behind(partition, pointer.seq, loaded.emptied):

@@ -30,6 +30,9 @@ class StreamSettings(TomlSection):
     snapshot_every_records: int = Field(2_000, ge=1)
     group_session_s: float = Field(6.0, ge=1.0)
     batch_count: int = Field(500, ge=1, le=10_000)
+    index_dir: Path | None = Field(
+        None, description="folder of intake's index of settled jobs, one for each process; without it one is filled anew at each start"
+    )
     log_level: str = "INFO"
     signatures: str = Field("accepted", pattern="^(accepted|required)$", description="of nodes that never signed: required refuses them")
     signing_key: Path | None = Field(None, description="file of the key of intake, scheduler and detector alike; made where there is none")

@@ -23,8 +23,9 @@ from trainhouse.events.repair import NO_REPAIRS, Repairs
 from trainhouse.events.topics import SNAPSHOTS
 from trainhouse.scheduler.core.errors import LogUnavailable, SnapshotMismatch, SnapshotUnusable
 from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
-from trainhouse.scheduler.core.machine import Machine
-from trainhouse.scheduler.core.snapshot_choice import pointers_of
+from trainhouse.scheduler.core.machine import Machine, Segmented
+from trainhouse.scheduler.core.settled import Fetch
+from trainhouse.scheduler.core.snapshot_choice import pointers_of, segment_key
 from trainhouse.scheduler.stream.ports import JournalArchive, Log, SnapshotStore
 
 S = TypeVar("S")
@@ -168,7 +169,7 @@ class Recovery(Generic[S]):
             how = "missing" if blob is None else "damaged"
             raise SnapshotUnusable(f"{name} is {how}: its SHA-256 should be {pointer.sha256}")
         try:
-            loaded: Recovered[S] = await self._offload(load, self._machine, pointer, blob)
+            loaded: Recovered[S] = await self._offload(load, self._machine, pointer, blob, self._store)
             return loaded
         except Exception as error:  # its bytes are whole: it is of a format that this program does not read
             raise SnapshotUnusable(f"{name} cannot be loaded: {error!r}"[:1000]) from error
@@ -179,12 +180,19 @@ def fits(machine: Machine[S], pointer: SnapshotPointer) -> bool:
     return pointer.machine == machine.name and machine.formats.oldest_fold <= pointer.fold_version <= machine.fold_version
 
 
-def load(machine: Machine[S], pointer: SnapshotPointer, blob: bytes) -> Recovered[S]:
-    """The folded partition back from its bytes."""
+def fetched_from(store: SnapshotStore, pointer: SnapshotPointer) -> Fetch:
+    """How the segments of a snapshot are read. Blocks."""
+    return lambda segment: store.get(segment_key(pointer.journal, pointer.partition, pointer.topic_id, segment))
+
+
+def load(machine: Machine[S], pointer: SnapshotPointer, blob: bytes, store: SnapshotStore) -> Recovered[S]:
+    """The folded partition back from its bytes, and from the segments that they name. Blocks. Raises what machine and store raise."""
     head = orjson.loads(blob)
+    data = base64.b64decode(head["state"])
+    state = machine.load_with(data, fetched_from(store, pointer)) if isinstance(machine, Segmented) else machine.load(data)
     folded = Folded(
         partition=pointer.partition,
-        state=machine.load(base64.b64decode(head["state"])),
+        state=state,
         seq=pointer.seq,
         cursor=head["cursor"],
         now_ms=head["now_ms"],

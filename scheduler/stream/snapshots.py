@@ -1,17 +1,16 @@
 """Snapshots of a journal's partition: taken by its owner every so many records; the last three stay.
 
-Holds: the object is written before its pointer; neither replaces those of another snapshot, so one that comes late does no harm.
+Holds: the object is written before its pointer, and each segment that it names before it; none replaces those of another snapshot, so one
+that comes late does no harm. The loop only takes hold of the state (`capture`): it is written down, hashed and stored in a thread.
 A snapshot that cannot be made is an alert, and the owner goes on: the journal is the truth.
 Never: deletes the log.
 """
 
 import asyncio
-import base64
 import contextlib
-import hashlib
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-import orjson
 import structlog
 
 from trainhouse.events.alert import AlertFired, AlertResolved, Severity
@@ -22,15 +21,20 @@ from trainhouse.events.repair import NO_REPAIRS, Repairs
 from trainhouse.events.topics import ALERTS, SNAPSHOTS
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.journal import Folded
-from trainhouse.scheduler.core.machine import Machine
+from trainhouse.scheduler.core.machine import Machine, captured
+from trainhouse.scheduler.core.settled import Sealing
 from trainhouse.scheduler.core.snapshot_choice import object_key
 from trainhouse.scheduler.stream.follower import Follower
 from trainhouse.scheduler.stream.ports import JournalArchive, Log, SnapshotStore
+from trainhouse.scheduler.stream.snapshot_blob import Taken, taken
 from trainhouse.scheduler.stream.snapshot_recovery import Offload, Recovered, Recovery
 from trainhouse.scheduler.stream.snapshot_retention import Retention
+from trainhouse.scheduler.stream.snapshot_segments import SnapshotSegments
 
 S = TypeVar("S")
 EVERY_RECORDS = 2_000
+# An index refuses to have more in the making.
+UNSEALED_AT_MOST = 16
 log_ = structlog.get_logger(__name__)
 
 
@@ -55,6 +59,7 @@ class Snapshots(Generic[S]):
         self._every_records = every_records
         self._offload = offload
         self._recovery = Recovery(log, store, journal, machine, offload, archive)
+        self._segments = SnapshotSegments(store, journal, machine)
         self._retention = Retention(log, store, journal, offload)
         self._taken: dict[int, int] = {}
         self._saving: set[int] = set()
@@ -75,20 +80,24 @@ class Snapshots(Generic[S]):
         partition, seq = follower.partition, follower.folded.seq
         if partition in self._saving or seq - self._taken.get(partition, 0) < self._every_records:
             return
+        segments = self._segments.of(follower.folded.state)
+        if not all(s.sealed for s in segments[-UNSEALED_AT_MOST:]):
+            return  # in a moment: nothing waits for them here
         self._saving.add(partition)
         try:
-            state = self._machine.at(follower.folded.level).dump(follower.folded.state)
-            blob = dump(follower, state)
+            snapshot = taken(follower, captured(self._machine.at(follower.folded.level), follower.folded.state))
         except Exception as error:
             task = asyncio.create_task(self._failed(follower.folded, error))
         else:
-            task = asyncio.create_task(self._save(follower.folded, follower.last_offset, state, blob))
+            task = asyncio.create_task(self._save(follower.folded, follower.last_offset, snapshot, segments))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _save(self, folded: Folded[S], offset: int, state: bytes, blob: bytes) -> None:
+    async def _save(self, folded: Folded[S], offset: int, snapshot: Taken, segments: Sequence[Sealing]) -> None:
         try:
-            topic_id, sha256 = await self._log.topic_id(self._journal), hashlib.sha256(blob).hexdigest()
+            topic_id = await self._log.topic_id(self._journal)
+            named: tuple[str, ...] = await self._offload(self._segments.store, folded.partition, topic_id, segments)
+            blob, sha256, state_sha256 = await self._offload(snapshot.written, named)
             key = object_key(self._journal, folded.partition, folded.seq, topic_id, sha256)
             pointer = SnapshotPointer(
                 journal=self._journal,
@@ -99,7 +108,7 @@ class Snapshots(Generic[S]):
                 record_hash=folded.last_hash,
                 object_key=key,
                 sha256=sha256,
-                state_sha256=hashlib.sha256(state).hexdigest(),
+                state_sha256=state_sha256,
                 machine=self._machine.name,
                 fold_version=max(folded.level, self._machine.lowest_level),
             )
@@ -110,7 +119,7 @@ class Snapshots(Generic[S]):
             await self._failed(folded, error)
         else:
             await self._alert(folded, None)
-            await self._retention.prune(folded.partition)
+            await self._retention.prune(folded.partition, frozenset(named))
         finally:
             self._taken[folded.partition] = folded.seq
             self._saving.discard(folded.partition)
@@ -148,24 +157,6 @@ class Snapshots(Generic[S]):
                 self._failing[partition] = since_ms
             else:
                 del self._failing[partition]
-
-
-def dump(follower: Follower[S], state: bytes) -> bytes:
-    """A folded partition as bytes: the protocol's part, the machine's dumped state, and what is not published yet."""
-    folded = follower.folded
-    return orjson.dumps(
-        {
-            "cursor": folded.cursor,
-            "now_ms": folded.now_ms,
-            "timed_ms": follower.timed_ms,
-            "published_up_to": folded.published_up_to,
-            "frozen_version": folded.frozen_version,
-            "state": base64.b64encode(state).decode(),
-            # Without any, the bytes are those of before.
-            **({"emptied": sorted(follower.emptied)} if follower.emptied else {}),
-            "unpublished": [base64.b64encode(u.record).decode() for u in follower.unpublished],
-        }
-    )
 
 
 def hold_unpublished(follower: Follower[S], recovered: Recovered[S]) -> None:

@@ -35,8 +35,8 @@ BENCHES = (
     "pages",
     "sql_walls",
 )
-LONG = ("policies",)
-"""Half an hour and more: run when they are named."""
+LONG = ("policies", "directory_growth")
+"""Many minutes: run when they are named."""
 
 
 def main() -> int:

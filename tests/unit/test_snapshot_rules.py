@@ -7,7 +7,20 @@ from hypothesis import strategies as st
 
 from tests.journal_fakes import MemoryStore
 from trainhouse.events.journal import SnapshotPointer
-from trainhouse.scheduler.core.snapshot_choice import KEPT, Pointers, folder, object_key, pointers_of, surplus
+from trainhouse.scheduler.core.settled import Segment
+from trainhouse.scheduler.core.snapshot_choice import (
+    KEPT,
+    MOST_DELETED,
+    Pointers,
+    folder,
+    object_key,
+    pointers_of,
+    segment_key,
+    segment_orphans,
+    segment_surplus,
+    segments_folder,
+    surplus,
+)
 from trainhouse.scheduler.stream.needed import whole_snapshots
 
 JOURNAL, TOPIC = "j", "own"
@@ -64,3 +77,31 @@ def test_a_topic_is_needed_from_the_oldest_of_three_whole_snapshots_on() -> None
     found = [(p.partition, p.seq) for p, _ in whole_snapshots(several, store)]
     assert [seq for partition, seq in found if partition == 0] == [9, 7, 6]
     assert [seq for partition, seq in found if partition == 1] == [8, 7, 6]
+
+
+SEGMENTS = segments_folder(JOURNAL, 0)
+
+
+def segment(number: int, content: str, topic_id: str = TOPIC) -> str:
+    return segment_key(JOURNAL, 0, topic_id, Segment(number, 1, hashlib.sha256(content.encode()).hexdigest()))
+
+
+HISTORY = st.lists(st.sampled_from("abc"), max_size=6)
+
+
+@given(HISTORY, st.lists(HISTORY, max_size=3), HISTORY, HISTORY)
+def test_no_segment_goes_that_a_remaining_snapshot_names_or_that_may_be_under_way(
+    newest: list[str], others: list[list[str]], former: list[str], left: list[str]
+) -> None:
+    named = {segment(n, c) for n, c in enumerate(newest)}
+    elsewhere = {segment(n, c) for other in others for n, c in enumerate(other)}
+    foreign = {segment(n, c, "former") for n, c in enumerate(former)} | {f"{SEGMENTS}notes.txt", f"{SEGMENTS}{0:08d}.own.ab.segment"}
+    orphans = {segment(n, c) for n, c in enumerate(left)}
+    deleted = set(segment_surplus(segment_orphans(sorted(named | elsewhere | foreign | orphans), named, TOPIC, SEGMENTS), elsewhere))
+    assert not deleted & (named | elsewhere | foreign)
+    assert deleted == {key for key in orphans - named - elsewhere if int(key.removeprefix(SEGMENTS)[:8]) < len(newest)}
+
+
+def test_segments_lie_outside_the_folder_of_snapshots_and_one_pass_is_bounded() -> None:
+    assert not SEGMENTS.startswith(PREFIX) and not SEGMENTS.startswith(folder(JOURNAL, 1))
+    assert len(segment_surplus([segment(0, str(n)) for n in range(2 * MOST_DELETED)], ())) == MOST_DELETED
