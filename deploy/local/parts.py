@@ -6,6 +6,7 @@ Never: a part that only this stack can start.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,10 @@ from trainhouse.deploy.local.tls import gateway_url
 
 SERVERS = ("kafka", "store")
 PROCESSORS = ("intake", "scheduler", "detector", "projector", "alerts", "gateway")
+STREAMS = ("intake", "scheduler", "detector")
 AGENT = "agent"
+# Of a Unix socket's path.
+MOST_SOCKET_BYTES = 107
 # What is only looked at leaves the processors to what jobs wait for, where one machine has both; who watches, to all others.
 NICENESS = {"projector": "5", "gateway": "5", "alerts": "10"}
 NAMES = (*SERVERS, *PROCESSORS, AGENT)
@@ -86,7 +90,7 @@ def all_parts(folder: StackFolder, ports: StackPorts, keys: StoreKeys) -> list[P
     instance = {"TRAINHOUSE_SCHEDULER_INSTANCE": "local"}
     # Neither is the index of settled jobs: two intakes must not share it.
     index = {"intake": {"TRAINHOUSE_SCHEDULER_INDEX_DIR": str(folder.part("intake"))}}
-    environments = {n: instance | index.get(n, {}) | _own(folder, n) for n in PROCESSORS}
+    environments = {n: instance | index.get(n, {}) | _own(folder, n) | _watched(folder, n) for n in PROCESSORS}
     processors = [
         _metered(ports, Part(n, "processors", _polite(n), folder.root, 20, environments[n], address=addresses.get(n, "")))
         for n in PROCESSORS
@@ -109,6 +113,13 @@ def _metered(ports: StackPorts, part: Part) -> Part:
         return part
     environment = {**part.environment, "TRAINHOUSE_METRICS_PORT": str(port)}
     return replace(part, environment=environment, metrics=f"{endpoint(port, 'http')}/metrics")
+
+
+def _watched(folder: StackFolder, name: str) -> dict[str, str]:
+    """Where Faust shows its monitor: a socket for whoever owns the folder, since its server asks nobody who they are."""
+    path = str(folder.part(name) / "web" / "socket")
+    fits = name in STREAMS and len(os.fsencode(path)) <= MOST_SOCKET_BYTES
+    return {"TRAINHOUSE_SCHEDULER_WEB_SOCKET": path} if fits else {}
 
 
 def _polite(name: str) -> list[str]:

@@ -15,11 +15,19 @@ from trainhouse.scheduler.core.errors import BrokenInvariant
 
 Step = Callable[[dict[str, Any]], dict[str, Any]]
 
+
+def _without_segments(raw: dict[str, Any]) -> dict[str, Any]:
+    # Nothing is settled before the level that has segments.
+    if raw["settled"]:
+        raise BrokenInvariant("the directory has segments of settled jobs, which no program of that level reads")
+    return {k: v for k, v in raw.items() if k != "settled"}
+
+
 # From format N to N + 1, by N; and back from N + 1 to N, by N. Steps need not set "format".
 SCHEDULE_STEPS: Final[Mapping[int, Step]] = {}
 SCHEDULE_STEPS_BACK: Final[Mapping[int, Step]] = {}
 DIRECTORY_STEPS: Final[Mapping[int, Step]] = {1: lambda raw: raw | {"settled": []}}
-DIRECTORY_STEPS_BACK: Final[Mapping[int, Step]] = {1: lambda raw: {k: v for k, v in raw.items() if k != "settled"}}
+DIRECTORY_STEPS_BACK: Final[Mapping[int, Step]] = {1: _without_segments}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@
     scheduler  control     trainhouse.control     ScheduleMachine, by a JournalHost       journal trainhouse.decisions
     detector   heartbeats  trainhouse.heartbeats  DetectorMachine                         soft: read back from the topics
 
-Beside its agents each app runs services (`compose` of its module): hosts of journals, projects' topics by pattern, ticks of the detector.
+Beside its agents each app runs services (`compose` of its module): hosts of journals, projects' topics, ticks of the detector.
+Those topics come and go, so a consumer of our own reads them by a pattern (`project_intake`): Faust subscribes to none.
 
 No table: nothing that Faust would keep is read by others. What is read is published from the journal (statuses, explanations, projects) or
 is in ClickHouse, and is exact there; `faust tables` shows that there is none.
@@ -15,7 +16,7 @@ is in ClickHouse, and is exact there; `faust tables` shows that there is none.
 
 `trainhouse run ROLE` runs the same app, with the platform's logs and stops.
 
-Holds: every topic that is processed goes through an agent's stream; an agent hands a batch on and never raises.
+Holds: every topic that is processed, but projects' own, goes through an agent's stream; an agent hands a batch on and never raises.
 Never: does work at import; an app is made, from the process's settings, when it is asked for.
 """
 

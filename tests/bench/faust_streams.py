@@ -156,7 +156,7 @@ async def _measured(kafka: KafkaSettings, name: str, way: Way) -> dict[str, Any]
     await stop()
     return {
         "records_per_s": (BACKLOG - first) / took_s,
-        "cpu_ms_per_record": 1000 * cpu_s / (BACKLOG - first),
+        "cpu_ms_per_record": 1000 * cpu_s / max(1, BACKLOG - first),
         "lone_p50_ms": statistics.median(lone_ms),
         "lone_p90_ms": report.percentile(lone_ms, 90),
         "burst_512_p50_ms": statistics.median(burst_ms),

@@ -49,11 +49,22 @@ with Session.start() as session:
     for step in session.steps(total=4, save_every_steps=2):
         session.log(loss=float(step))
 """
+FAUST = ("trainhouse_faust_records_total", "trainhouse_faust_event_seconds_count", "trainhouse_faust_assigned_partitions")
 # What each process must tell of its own work, once jobs ran.
 OWN = {
-    "intake": ("trainhouse_intake_screened_records_total", "trainhouse_intake_inputs_total", "trainhouse_intake_decision_seconds_count"),
-    "scheduler": ("trainhouse_scheduler_inputs_total", "trainhouse_scheduler_decision_seconds_count", "trainhouse_scheduler_records_total"),
-    "detector": ("trainhouse_detector_heartbeats_total", "trainhouse_detector_nodes", "trainhouse_detector_tick_seconds_count"),
+    "intake": (
+        "trainhouse_intake_screened_records_total",
+        "trainhouse_intake_inputs_total",
+        "trainhouse_intake_decision_seconds_count",
+        *FAUST,
+    ),
+    "scheduler": (
+        "trainhouse_scheduler_inputs_total",
+        "trainhouse_scheduler_decision_seconds_count",
+        "trainhouse_scheduler_records_total",
+        *FAUST,
+    ),
+    "detector": ("trainhouse_detector_heartbeats_total", "trainhouse_detector_nodes", "trainhouse_detector_tick_seconds_count", *FAUST),
     "projector": ("trainhouse_projector_rows_total", "trainhouse_projector_records_total", "trainhouse_projector_ingest_lag_seconds_count"),
     "alerts": ("trainhouse_alerts_rule_seconds_count",),
     "agent": ("trainhouse_agent_heartbeats_total", "trainhouse_agent_records_total"),
