@@ -95,11 +95,11 @@ def segments_of(rows: Sequence[Sequence[int | str]]) -> tuple[Segment, ...]:
 
 def content_of(jobs: Mapping[str, bytes]) -> bytes:
     """The bytes of a segment: its jobs by id, each id and entry after its length."""
-    parts = [MAGIC]
+    content = bytearray(MAGIC)
     for job_id in _sorted(jobs):
         name, entry = job_id.encode("ascii"), jobs[job_id]
-        parts += (len(name).to_bytes(_KEY_BYTES), name, len(entry).to_bytes(_ENTRY_BYTES), entry)
-    return b"".join(parts)
+        content += b"".join((len(name).to_bytes(_KEY_BYTES), name, len(entry).to_bytes(_ENTRY_BYTES), entry))
+    return bytes(content)
 
 
 def _sorted(jobs: Mapping[str, bytes]) -> Iterator[str]:

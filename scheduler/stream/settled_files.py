@@ -6,7 +6,6 @@ Never: keeps the interpreter for long at once: entries go in small batches.
 """
 
 import shutil
-import tempfile
 import time
 from itertools import islice
 from pathlib import Path
@@ -16,6 +15,7 @@ import structlog
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
 
 from trainhouse.scheduler.core.settled import Segment, jobs_in
+from trainhouse.scheduler.stream.temporary_folder import TemporaryFolder
 
 AT_ONCE: Final = 256
 _JOB, _CONTENT, _MARKER, _NOTE = b"j", b"c", b"m", b"n"
@@ -37,7 +37,7 @@ class SettledFiles:
         self._folder = folder
         self._cache = cache
         self._db: Rdict | None = None
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._temporary: TemporaryFolder | None = None
 
     def entry(self, job_id: str, segments: int) -> bytes | None:
         """A job's entry, if its segment is one of the first so many. Raises FilesDamagedError."""
@@ -110,6 +110,12 @@ class SettledFiles:
             self._db.close()
             self._db = None
 
+    def end(self) -> None:
+        """Closes it for good; a temporary one is deleted."""
+        self.close()
+        if self._temporary is not None:
+            self._temporary.close()
+
     def _get(self, key: bytes) -> bytes | None:
         db = self._opened()
         try:
@@ -139,8 +145,8 @@ class SettledFiles:
             if "/LOCK" not in str(error):
                 raise FilesDamagedError(f"{self._folder}: {error}"[:1000]) from error
             log_.warning("another process has this index of settled jobs; a temporary one is used", folder=str(self._folder))
-        self._temporary = tempfile.TemporaryDirectory(prefix="trainhouse-settled-", ignore_cleanup_errors=True)
-        self._folder = Path(self._temporary.name)
+        self._temporary = TemporaryFolder("trainhouse-settled")
+        self._folder = self._temporary.path / "own"
         return Rdict(str(self._folder), self._options())
 
     def _options(self) -> Options:

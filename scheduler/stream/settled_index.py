@@ -6,7 +6,6 @@ is being written is looked up in memory, so a lookup waits for nothing.
 Never: syncs; a lost end of its log is a missing segment.
 """
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ from rocksdict import Cache
 
 from trainhouse.scheduler.core.settled import Fetch, Sealing, Segment
 from trainhouse.scheduler.stream.settled_partition import SettledPartition
+from trainhouse.scheduler.stream.temporary_folder import TemporaryFolder
 
 CACHE_BYTES = 64 * 1024 * 1024
 
@@ -26,8 +26,8 @@ class SettledIndex:
     """
 
     def __init__(self, folder: Path | None = None, cache_bytes: int = CACHE_BYTES, writer: Executor | None = None) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix="trainhouse-settled-", ignore_cleanup_errors=True) if folder is None else None
-        self._folder = folder or Path(self._temporary.name if self._temporary else "")
+        self._temporary: TemporaryFolder | None = None
+        self._folder = folder
         self._cache = Cache(cache_bytes)
         self._writer = writer or ThreadPoolExecutor(1, "settled-jobs")
         self._partitions: dict[int, SettledPartition] = {}
@@ -56,10 +56,13 @@ class SettledIndex:
         for partition in self._partitions.values():
             partition.close()
         if self._temporary is not None:
-            self._temporary.cleanup()
+            self._temporary.close()
 
     def _of(self, partition: int) -> SettledPartition:
         found = self._partitions.get(partition)
         if found is None:
+            if self._folder is None:
+                self._temporary = TemporaryFolder("trainhouse-settled")
+                self._folder = self._temporary.path
             found = self._partitions[partition] = SettledPartition(self._folder / str(partition), self._cache, self._writer)
         return found

@@ -177,4 +177,4 @@ class SettledPartition:
     def close(self) -> None:
         """Closes the files."""
         with self._writing:
-            self._files.close()
+            self._files.end()

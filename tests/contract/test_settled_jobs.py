@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ from trainhouse.scheduler.core.settled_memory import MemorySettledJobs
 from trainhouse.scheduler.stream import settled_partition
 from trainhouse.scheduler.stream.settled_files import SettledFiles
 from trainhouse.scheduler.stream.settled_index import SettledIndex
+from trainhouse.scheduler.stream.temporary_folder import TemporaryFolder
 
 Table = dict[str, bytes]
 
@@ -249,3 +251,16 @@ def test_a_full_disk_keeps_tables_in_memory_up_to_a_bound(tmp_path: Path, monkey
     assert [w.segment() for w in waiting] == [segment(n, t) for n, t in enumerate(tables[:-1])]
     assert holds(index, tables[:-1])
     index.close()
+
+
+def test_what_a_killed_process_left_is_deleted_and_what_is_in_use_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    in_use, ended = TemporaryFolder("kind"), TemporaryFolder("kind")
+    os.close(ended._lock)  # as the end of its process does
+    (ended.path / "data").write_bytes(b"much")
+    (tmp_path / "kind-of-somebody").mkdir()
+    again = TemporaryFolder("kind")
+    assert {p.name for p in tmp_path.iterdir()} == {in_use.path.name, again.path.name, "kind-of-somebody"}
+    again.close()
+    in_use.close()
+    assert {p.name for p in tmp_path.iterdir()} == {"kind-of-somebody"}
