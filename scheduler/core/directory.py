@@ -1,6 +1,8 @@
 """Intake's directory as a pure machine over one partition of admission: which jobs and pools exist, and who gets a request.
 
-Holds: one id is one job, in one pool, with one spec, for ever; a repeated event does nothing; what is refused is told to whoever asked,
+Holds: one id is one job, in one pool, with one spec, for ever; a repeated event does nothing, however much came between: the same record
+read again is known by its place (`origins.py`), a request sent again by its id or its time (`asked_ids.py`), all else by the state; what is
+refused is told to whoever asked,
 under the event's own id, so that a bad resubmission never hides the status of a running job; a request that overtakes its submission waits
 for it, bounded in time and number, of each project and of all; a request about a pool that does not exist is refused at once. What a
 project is, one partition decides, and all others take from it: a newer version counts. What came by a project's topic concerns that
@@ -29,7 +31,7 @@ from trainhouse.events import (
     SecretDeclared,
     SecretRemoved,
 )
-from trainhouse.events.envelope import Envelope
+from trainhouse.events.envelope import Envelope, rfc3339
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.resume import parse_resume_from
 from trainhouse.events.routing import (
@@ -85,13 +87,15 @@ _TAKEN = (
     | SecretRemoved
     | PoolRequest
 )
+# What a later one may change back: such a request must never count twice.
+_CHANGES = ChangeJob | ReviewJob | ChangeProject | SecretDeclared | SecretRemoved | PoolRequest
 
 
 class DirectoryMachine:
     """The machine of `trainhouse.directory`. `control_partitions` bounds the partitions that a pool may be given."""
 
     name = "directory"
-    decide_version = 6
+    decide_version = 7
     fold_version = 3
     passing: tuple[type[Event], ...] = ()
 
@@ -162,10 +166,13 @@ class _Turn:
             return
         if not isinstance(event, _TAKEN):
             raise UnexpectedInput(f"{event.event_type} ({envelope.id}) is nothing that the directory takes; see the topic table")
-        digest = event_digest(envelope)
-        if bytes.fromhex(digest) in self.state.seen:
+        if envelope.origin is not None and self.state.origins.has(envelope.origin):
             return
-        self.emit(EventSeen(digest=digest))
+        digest = event_digest(envelope)
+        if self.is_repeat(envelope, digest) or self.is_too_old(envelope, digest):
+            return
+        made_at_ms = self.made_at_ms(envelope) if isinstance(event, _CHANGES) else None
+        self.emit(_seen(envelope, digest, made_at_ms))
         match event:
             case JobSubmitted():
                 self.submitted(envelope, event)
@@ -183,6 +190,31 @@ class _Turn:
                 self.review(envelope, event)
             case _:
                 self.asked_of_pool(envelope, event)
+
+    def made_at_ms(self, envelope: Envelope) -> int:
+        return envelope.time_ms if envelope.time_ms is not None else self.now_ms
+
+    def is_repeat(self, envelope: Envelope, digest: str) -> bool:
+        """Whether an event of this id was handled. That its record was, too, is noted: the id may be forgotten before it is read again."""
+        known, state = bytes.fromhex(digest), self.state
+        if known not in state.seen and not state.asked.knows(envelope.project, known):
+            return False
+        if envelope.origin is not None:
+            self.emit(_seen(envelope, digest))
+        return True
+
+    def is_too_old(self, envelope: Envelope, digest: str) -> bool:
+        """Refuses a request that cannot be told from one that counted; True if it did."""
+        event, made_at_ms = envelope.event, self.made_at_ms(envelope)
+        if not isinstance(event, _CHANGES) or not self.state.asked.too_old(envelope.project, made_at_ms):
+            return False
+        self.emit(_seen(envelope, digest))
+        reason = (
+            f"{envelope.type}: it was made at {rfc3339(made_at_ms)}, and so many requests were made since that whether this one counted "
+            "already can no longer be told; if it still holds, send it again under a new id"
+        )
+        self.reject(envelope.id, getattr(event, "job_id", None), reason, envelope.project)
+        return True
 
     def reject(self, event_id: EventId, job_id: JobId | None, reason: str, project: str | None = None) -> None:
         told = {"job_id": job_id, "submission_id": event_id, "reason": reason, "rejected_at_ms": self.now_ms, "project": project or ""}
@@ -388,6 +420,12 @@ class _Turn:
             self.reject(envelope.id, None, f"secret {name}: {MAX_SECRETS} are declared already; remove one")
         elif known != event.grants:
             self.emit(event)
+
+
+def _seen(envelope: Envelope, digest: str, made_at_ms: int | None = None) -> EventSeen:
+    project = envelope.project if made_at_ms is not None else None
+    origin = "" if envelope.origin is None else str(envelope.origin)
+    return EventSeen(digest=digest, origin=origin, made_at_ms=made_at_ms, project=project)
 
 
 def event_digest(envelope: Envelope) -> str:

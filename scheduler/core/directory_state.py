@@ -1,4 +1,4 @@
-"""The directory's state over one partition of admission: pools, every job that ever was, requests that wait, events seen lately.
+"""The directory's state over one partition of admission: pools, every job that ever was, requests that wait, what was handled already.
 
 Holds: a job's entry stays for ever (it is what makes a second submission the same job), in tens of bytes; all else is bounded.
 """
@@ -13,8 +13,10 @@ import orjson
 from trainhouse.events import CancelJob, ChangeJob, EventId, JobId, JobSpec, ProjectApplied
 from trainhouse.events.bounds import read_stored
 from trainhouse.events.secretnames import SecretName
+from trainhouse.scheduler.core.asked_ids import AskedIds
 from trainhouse.scheduler.core.bucket import Bucket
 from trainhouse.scheduler.core.fingerprint import entry_of, same_project, value_of
+from trainhouse.scheduler.core.origins import Origins
 from trainhouse.scheduler.core.snapshot import parse
 
 FORMAT: Final = 1
@@ -48,7 +50,8 @@ class DirectoryState:
     `held` and `seen` are in order of arrival, oldest first; `held_by` has the same of each project, None standing for operators and the
     gateway. `buckets`: what is left of each project's rate of submissions, by the project's
     name (or the rule's, of those that were never declared). `project_marks`: how a fingerprint shows each declared project. `secrets`: whom
-    each declared one is granted to.
+    each declared one is granted to. `origins`: which records of the public topics were handled; `asked`: ids of requests that changed
+    something. `seen` has the newest ids of all else, so that a prompt repeat is answered once: what it says again, the state holds.
     """
 
     partition: int
@@ -63,6 +66,8 @@ class DirectoryState:
     project_marks: dict[bytes, str] = field(default_factory=dict)
     secrets: dict[SecretName, tuple[str, ...]] = field(default_factory=dict)
     held_by: dict[str | None, dict[str, None]] = field(default_factory=dict)
+    origins: Origins = field(default_factory=Origins)
+    asked: AskedIds = field(default_factory=AskedIds)
 
     def fork(self) -> "DirectoryState":
         """A copy to decide on; jobs, of which there may be millions, lie under an overlay instead."""
@@ -79,6 +84,8 @@ class DirectoryState:
             dict(self.project_marks),
             dict(self.secrets),
             {project: dict(digests) for project, digests in self.held_by.items()},
+            self.origins.fork(),
+            self.asked.fork(),
         )
 
     def pool_of(self, job_id: str) -> str | None:
@@ -161,7 +168,8 @@ def dump_directory(state: DirectoryState) -> bytes:
             "seen": [d.hex() for d in state.seen],
             **({"secrets": [[n.project, n.name, grants] for n, grants in sorted(state.secrets.items())]} if state.secrets else {}),
         }
-        | _projects_json(state),
+        | _projects_json(state)
+        | _handled_json(state),
         option=orjson.OPT_SORT_KEYS,
     )
 
@@ -183,7 +191,14 @@ def load_directory(data: bytes) -> DirectoryState:
     state.buckets = {name: Bucket(level, at_ms) for name, (level, at_ms) in raw.get("buckets", {}).items()}
     state.seen = {bytes.fromhex(d): None for d in raw["seen"]}
     state.secrets = {SecretName(project, name): tuple(grants) for project, name, grants in raw.get("secrets", ())}
+    state.origins = Origins.load(raw.get("origins", []))
+    state.asked = AskedIds.load(raw.get("asked", []))
     return state
+
+
+def _handled_json(state: DirectoryState) -> dict[str, Any]:
+    """Nothing for a directory of before, so that its state has the hash that it had."""
+    return {name: dumped for name, dumped in (("origins", state.origins.dump()), ("asked", state.asked.dump())) if dumped}
 
 
 def _projects_json(state: DirectoryState) -> dict[str, Any]:
