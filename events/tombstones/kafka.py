@@ -49,8 +49,8 @@ class KafkaTopics:
     def partitions(self, topic: str) -> list[int]:
         return partitions_of(self._reader, topic, ANSWER_S)
 
-    def records(self, topic: str, partition: int) -> Iterator[LogRecord]:
-        return map(record_of, read_to_end(self._reader, topic, [partition], ANSWER_S))
+    def records(self, topic: str, partition: int, start: int = 0) -> Iterator[LogRecord]:
+        return map(record_of, read_to_end(self._reader, topic, [partition], ANSWER_S, {partition: start}))
 
     def appended_since(self, topic: str, partition: int, start: int, end: int) -> Iterator[LogRecord]:
         if start >= end:

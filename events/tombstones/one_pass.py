@@ -40,8 +40,8 @@ class Topics(Protocol):
     def partitions(self, topic: str) -> list[int]:
         """The partition numbers of a topic."""
 
-    def records(self, topic: str, partition: int) -> Iterator[LogRecord]:
-        """The committed records up to the end as of the call, tombstones included."""
+    def records(self, topic: str, partition: int, start: int = 0) -> Iterator[LogRecord]:
+        """The committed records from an offset up to the end as of the call, tombstones included."""
 
     def appended_since(self, topic: str, partition: int, start: int, end: int) -> Iterator[LogRecord]:
         """All records of these offsets that are in the log, those of open and aborted transactions too."""
@@ -89,16 +89,16 @@ def look(topics: Topics, now_ms: int, retention_ms: int, stored_to: Callable[[st
 
     def read(topic: str, ended: Callable[[LogRecord], bool], stored: Callable[[str, int], int]) -> list[Due]:
         parts = [Due(topic, p, cutoff_ms, stored(topic, p), ended, MOST_A_PARTITION) for p in topics.partitions(topic)]
-        return [due.read(topics.records(topic, due.partition)) for due in parts]
+        for due in parts:
+            _read(topics, due, due.take)
+        return parts
 
     found = [due for topic in ANSWERS for due in read(topic, answer_ended, stored_to)]
     of_jobs = [due for topic in OF_JOBS for due in read(topic, may_end, _ever if topic == TRACES else stored_to)]
     going_on = JobsThatGoOn(frozenset(key for due in of_jobs for key in due.keys), cutoff_ms)
     statuses = [Due(STATUS, p, cutoff_ms, stored_to(STATUS, p), status_ended, MOST_A_PARTITION) for p in topics.partitions(STATUS)]
     for due in statuses:
-        for record in topics.records(STATUS, due.partition):
-            due.take(record)
-            going_on.take(record)
+        _read(topics, due, due.take, going_on.take)
     for due in of_jobs:
         due.leave(going_on.found)
     copies = [due for topic in topics.status_topics() for due in read(topic, status_ended, _ever)]
@@ -111,6 +111,16 @@ def look(topics: Topics, now_ms: int, retention_ms: int, stored_to: Callable[[st
     for due in found:
         due.leave_later_than(newest_ms - retention_ms)
     return Looked(tuple(found))
+
+
+def _read(topics: Topics, due: Due, *takers: Callable[[LogRecord], None]) -> None:
+    """All of a partition; again from where the room was full of keys that later tombstones freed."""
+    start: int | None = 0
+    while start is not None:
+        for record in topics.records(due.topic, due.partition, start):
+            for take in takers:
+                take(record)
+        start = due.read_on_from()
 
 
 def bury(topics: Topics, looked: Looked) -> list[Buried]:

@@ -52,7 +52,7 @@ def may_end(record: LogRecord) -> bool:
 class Due:
     """The keys of one partition of a topic that get a tombstone, with the append time of their newest record.
 
-    `read_to`: the offset behind the last record that was looked at.
+    `read_to`: the offset behind the last record that was looked at. `passed_over`: where the first record is that there was no room for.
     """
 
     topic: str
@@ -65,16 +65,16 @@ class Due:
     read_to: int = 0
     newest_ms: int = 0
     unstored_ms: int | None = None
+    passed_over: int | None = None
 
-    def read(self, records: Iterable[LogRecord]) -> "Due":
-        """Takes records in the order of their offsets."""
-        for record in records:
-            self.take(record)
-        return self
+    def read_on_from(self) -> int | None:
+        """From where to read once more, now that keys turned out to have a tombstone already; None: that would find no more."""
+        start, self.passed_over = self.passed_over, None
+        return start if len(self.keys) < self.most else None
 
     def take(self, record: LogRecord) -> None:
         """One record more; the newest one of its key until another comes."""
-        self.read_to = record.offset + 1
+        self.read_to = max(self.read_to, record.offset + 1)
         self.newest_ms = max(self.newest_ms, record.timestamp_ms)
         stored = record.offset < self.stored_to
         if not stored and self.unstored_ms is None:
@@ -83,8 +83,12 @@ class Due:
             return
         self.keys.pop(record.key, None)
         old = 0 < record.timestamp_ms <= self.cutoff_ms
-        if record.value is not None and old and stored and len(self.keys) < self.most and self.ended(record):
+        if record.value is None or not old or not stored or not self.ended(record):
+            return
+        if len(self.keys) < self.most:
             self.keys[record.key] = record.timestamp_ms
+        elif self.passed_over is None:
+            self.passed_over = record.offset
 
     def leave_later_than(self, time_ms: int) -> None:
         """Lets go of keys whose newest record was appended after `time_ms`."""
