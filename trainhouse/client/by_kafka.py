@@ -286,14 +286,15 @@ class ByKafka:
     def _newest(self, since: Position | None = None) -> dict[str, JobStatus]:
         """The newest status of every job that has one since then, by job id."""
         newest: dict[str, JobStatus] = {}
+        keys: dict[str, str] = {}
         with StatusFeed(self.kafka) as feed:
             feed.start(since)
             for key, status in feed.until_end():
                 name = str(status.job_id or key)
                 # A rejected resubmission never hides the status of the job itself.
                 if key == name or name not in newest or newest[name].state is JobState.REJECTED:
-                    newest[name] = status
-        return newest
+                    newest[name], keys[name] = status, key
+            return {name: status for name, status in newest.items() if keys[name] not in feed.gone}
 
     def _row(self, job_id: str) -> Row | None:
         """What the tables say of a job; None where they are away or know nothing of it."""
