@@ -2,12 +2,11 @@
 
 Holds: one id is one job, in one pool, with one spec, for ever; a repeated event does nothing, however much came between: the same record
 read again is known by its place (`origins.py`), a request sent again by its id or its time (`asked_ids.py`), all else by the state; what is
-refused is told to whoever asked,
-under the event's own id, so that a bad resubmission never hides the status of a running job; a request that overtakes its submission waits
-for it, bounded in time and number, of each project and of all; a request about a pool that does not exist is refused at once. What a
-project is, one partition decides, and all others take from it: a newer version counts. What came by a project's topic concerns that
-project's jobs alone: of another's, it is told what it would be told of none. A job that names a secret which is declared, and not granted
-to its project, is refused; what was not declared here, its agent judges.
+refused is told to whoever asked, under the event's own id, so that a bad resubmission never hides the status of a running job; a request
+that overtakes its submission waits for it, bounded in time and number, of each project and of all; a request about a pool that does not
+exist is refused at once. What a project is, one partition decides, and all others take from it: a newer version counts. What came by a
+project's topic concerns that project's jobs alone: of another's, it is told what it would be told of none. A job that names a secret which
+is declared, and not granted to its project, is refused; what was not declared here, its agent judges.
 Never: knows whether a job is finished or whether devices exist; the scheduler of its pool does.
 """
 
