@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from trainhouse.events.base import Event, event_class
 from trainhouse.events.bounds import read_stored, read_told
-from trainhouse.events.envelope import Envelope, Order, from_rfc3339, rfc3339
+from trainhouse.events.envelope import Envelope, Order, Origin, from_rfc3339, rfc3339
 from trainhouse.events.errors import InvalidEvent, UnknownEventType
 from trainhouse.events.explain import explain_validation
 from trainhouse.events.ids import EventId
@@ -46,6 +46,7 @@ def encode(envelope: Envelope) -> bytes:
         ("order", envelope.order),
         ("traceparent", envelope.traceparent),
         ("project", envelope.project),
+        ("origin", envelope.origin),
     ):
         if value is not None:
             attributes[name] = str(value)
@@ -109,6 +110,7 @@ def decode_parts(attributes: Mapping[str, Any], data: Any, *, stored: bool = Fal
             order=Order.parse(attributes["order"]) if "order" in attributes else None,
             traceparent=_traceparent(attributes),
             project=_optional(attributes, "project"),
+            origin=_origin(attributes),
         )
     except UnknownEventType as unknown:
         raise UnknownEventType(str(unknown), **hints) from unknown
@@ -139,6 +141,15 @@ def _attributes_are_whole(attributes: Mapping[str, Any]) -> str:
 def _optional(attributes: Mapping[str, Any], name: str) -> str | None:
     value = attributes.get(name)
     return None if value is None else str(value)
+
+
+def _origin(attributes: Mapping[str, Any]) -> Origin | None:
+    """Intake's own; another producer may use the name for something else, which is left out."""
+    value = attributes.get("origin")
+    try:
+        return Origin.parse(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
 
 
 def _traceparent(attributes: Mapping[str, Any]) -> str | None:

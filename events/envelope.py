@@ -2,7 +2,8 @@
 
 Holds: `id` names the event for ever; `order` says which effect of which journal record this is, where it is one; `traceparent` is the
 extension for distributed tracing, as its writer gave it: nothing in the control plane reads it; `project` names the project whose topic an
-event came by, as intake says it, None for what operators and the gateway sent: whatever an outsider wrote there is dropped.
+event came by, as intake says it, None for what operators and the gateway sent: whatever an outsider wrote there is dropped. So it is with
+`origin`, the record that intake re-keyed: the same record read again has the same one.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from trainhouse.events.bounds import MOST_COUNT, MOST_SMALL, time_within
 from trainhouse.events.ids import EventId
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_TOPIC_ID_CHARS: Final = 64
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -37,6 +39,33 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """The record of a topic that an event was first read from. `topic_id`: a topic made anew under the same name has another one."""
+
+    topic_id: str
+    partition: int
+    offset: int
+
+    @property
+    def source(self) -> str:
+        """The topic's partition: offsets compare within one."""
+        return f"{self.topic_id}.{self.partition}"
+
+    def __str__(self) -> str:
+        return f"{self.source}.{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Origin":
+        """Reads `topic_id.partition.offset`; raises ValueError on anything else."""
+        topic_id, partition, offset = text.rsplit(".", 2)
+        found = cls(topic_id, int(partition), int(offset))
+        bounded = 0 < len(topic_id) <= MAX_TOPIC_ID_CHARS and 0 <= found.partition <= MOST_SMALL and 0 <= found.offset <= MOST_COUNT
+        if not bounded or str(found) != text:
+            raise ValueError(f"origin {text[:80]!r}: no topic has such a record")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Envelope:
     """One event with its CloudEvents attributes. `time_ms` is milliseconds since 1970 UTC, None when its writer gave none."""
 
@@ -51,6 +80,7 @@ class Envelope:
     order: Order | None = None
     traceparent: str | None = None
     project: str | None = None
+    origin: Origin | None = None
 
     @property
     def type(self) -> str:

@@ -7,7 +7,7 @@ Never: leaves the journal, but for replay and projections.
 from pydantic import Field
 
 from trainhouse.events.base import Event
-from trainhouse.events.bounds import Count, LongText, ShortText, SmallCount
+from trainhouse.events.bounds import Count, DueMs, LongText, ShortText, SmallCount
 from trainhouse.events.ids import EventId, JobId, PoolName
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, ReviewJob
 from trainhouse.events.pool import CordonNode, DrainNode, ForgetNodeKey, PolicyChanged, QuarantineNode, UncordonNode
@@ -19,9 +19,15 @@ PoolRequest = PolicyChanged | CordonNode | UncordonNode | DrainNode | Quarantine
 
 
 class EventSeen(Event, type="trainhouse.directory.event-seen.v1"):
-    """An event was handled; `digest` (of its source and id) recognises a repeat."""
+    """An event was handled; `digest` (of its source and id) recognises a repeat, `origin` the same record read again.
+
+    `made_at_ms`: the event's own time, where it changes something that a later event may change back. `project`: whose topic it came by.
+    """
 
     digest: str = Field(max_length=16, pattern=r"^[0-9a-f]{16}$")
+    origin: ShortText = Field("", exclude_if=is_absent)
+    made_at_ms: DueMs | None = Field(None, exclude_if=is_absent)
+    project: ShortText | None = Field(None, exclude_if=is_absent)
 
 
 class JobDirected(Event, type="trainhouse.directory.job-directed.v1"):

@@ -59,7 +59,7 @@ class OnlyTables:
 
 def plan(clickhouse: ClickHouse, lane: str, tables: Iterable[str]) -> list[CatchUp]:
     """What must catch up before all `tables` of a lane have its history. Before the lane starts. Blocks; safe to interrupt."""
-    whole = {str(t) for (t,) in clickhouse.rows(_WHOLE, {"lane": lane})}
+    whole = whole_tables(clickhouse, lane)
     standing = Positions(clickhouse, lane).load()
     if not standing.next_offsets:
         note_whole(clickhouse, lane, set(tables) - whole)
@@ -70,6 +70,11 @@ def plan(clickhouse: ClickHouse, lane: str, tables: Iterable[str]) -> list[Catch
     if missing:
         open_ones.append(_begin(clickhouse, CatchUp(lane, f"{lane}+{len(begun) + 1}", frozenset(missing), _before(standing))))
     return open_ones
+
+
+def whole_tables(clickhouse: ClickHouse, lane: str) -> set[str]:
+    """The tables that have all of the lane's history. Blocks."""
+    return {str(t) for (t,) in clickhouse.rows(_WHOLE, {"lane": lane})}
 
 
 def note_whole(clickhouse: ClickHouse, lane: str, tables: Iterable[str]) -> None:

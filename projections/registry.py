@@ -80,7 +80,7 @@ REPORTS: dict[str, tuple[RowsFunction, ...]] = {
 }
 BEATS: dict[str, tuple[RowsFunction, ...]] = {topics.HEARTBEATS: (ranks.rows, nodes.rows, minutes.rows, beats.rows, devices.rows)}
 DECISIONS: dict[str, tuple[RowsFunction, ...]] = {
-    topics.DECISIONS: (decisions.rows, placements.rows, jobs.history, lineage.rows, devices.rows, specs.rows)
+    topics.DECISIONS: (decisions.rows, placements.rows, jobs.history, jobs.ended, lineage.rows, devices.rows, specs.rows)
 }
 
 # Every table whose rows a lane makes by its schema: all that lanes write to but the seconds of metrics (seconds.py). Those in APPENDED are
@@ -150,7 +150,9 @@ class LaneSpec:
     quiet_s: float = 0.0
 
 
-OF_DECISIONS = frozenset({"decisions_rows", placements.TABLE, "statuses_rows", "lineage_rows", "closed_devices_rows", "job_specs_rows"})
+OF_DECISIONS = frozenset(
+    {"decisions_rows", placements.TABLE, "jobs_rows", "statuses_rows", "lineage_rows", "closed_devices_rows", "job_specs_rows"}
+)
 OF_METRICS = frozenset({"step_metrics", seconds.TABLE})
 _BEATS_ALONE = frozenset({"device_minutes_rows", "node_minutes_rows", "attempt_minutes_rows", "attempt_beats_rows"})
 OF_BEATS = _BEATS_ALONE | {"rank_facts", "node_facts", "device_facts"}

@@ -1,6 +1,7 @@
 """JobStatus and JobRejected to `jobs`, `job_status_history` and `rejections`.
 
-Holds: a status replaces an older one by status_seq; a rejection that is keyed by its event never replaces a status.
+Holds: a status replaces an older one by status_seq; the last one of a job is the same row by its topic and by the journal, which has it
+when the topic has a tombstone in its place; a rejection that is keyed by its event never replaces a status.
 """
 
 from collections.abc import Iterator
@@ -42,6 +43,13 @@ def history(envelope: Envelope, record: Record) -> Iterator[Row]:
     """The row of one status as it was decided, for its job's history alone; nothing for other events."""
     if isinstance(envelope.event, JobStatus):
         yield _transition(envelope.event, envelope, record)
+
+
+def ended(envelope: Envelope, record: Record) -> Iterator[Row]:
+    """The row of a job's last status as it was decided; nothing for other events. The status topic gives jobs up that ended long ago."""
+    event = envelope.event
+    if isinstance(event, JobStatus) and event.state.final and event.job_id is not None:
+        yield _status_row(event, str(event.job_id), event.status_seq + 1)
 
 
 def _is_keyed_rejection(event: JobStatus, record: Record) -> bool:

@@ -1,11 +1,12 @@
 """Intake's directory as a pure machine over one partition of admission: which jobs and pools exist, and who gets a request.
 
-Holds: one id is one job, in one pool, with one spec, for ever; a repeated event does nothing; what is refused is told to whoever asked,
-under the event's own id, so that a bad resubmission never hides the status of a running job; a request that overtakes its submission waits
-for it, bounded in time and number, of each project and of all; a request about a pool that does not exist is refused at once. What a
-project is, one partition decides, and all others take from it: a newer version counts. What came by a project's topic concerns that
-project's jobs alone: of another's, it is told what it would be told of none. A job that names a secret which is declared, and not granted
-to its project, is refused; what was not declared here, its agent judges.
+Holds: one id is one job, in one pool, with one spec, for ever; a repeated event does nothing, however much came between: the same record
+read again is known by its place (`origins.py`), a request sent again by its id or its time (`asked_ids.py`), all else by the state; what is
+refused is told to whoever asked, under the event's own id, so that a bad resubmission never hides the status of a running job; a request
+that overtakes its submission waits for it, bounded in time and number, of each project and of all; a request about a pool that does not
+exist is refused at once. What a project is, one partition decides, and all others take from it: a newer version counts. What came by a
+project's topic concerns that project's jobs alone: of another's, it is told what it would be told of none. A job that names a secret which
+is declared, and not granted to its project, is refused; what was not declared here, its agent judges.
 A table of many jobs is settled at a tick: where that is stands in the journal, so all who read it have the same segments.
 Never: knows whether a job is finished or whether devices exist; the scheduler of its pool does.
 """
@@ -13,6 +14,7 @@ Never: knows whether a job is finished or whether devices exist; the scheduler o
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from trainhouse.events import (
     CancelJob,
@@ -30,7 +32,7 @@ from trainhouse.events import (
     SecretDeclared,
     SecretRemoved,
 )
-from trainhouse.events.envelope import Envelope
+from trainhouse.events.envelope import Envelope, rfc3339
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.resume import parse_resume_from
 from trainhouse.events.routing import (
@@ -92,6 +94,10 @@ _TAKEN = (
     | SecretRemoved
     | PoolRequest
 )
+# The level from which jobs are settled, and EventSeen names the record and time of what was handled.
+SETTLES_SINCE: Final = 4
+# What a later one may change back: such a request must never count twice.
+_CHANGES = ChangeJob | ReviewJob | ChangeProject | SecretDeclared | SecretRemoved | PoolRequest
 
 
 class DirectoryMachine(Leveled):
@@ -105,7 +111,7 @@ class DirectoryMachine(Leveled):
     fold_version = 4
     lowest_level = 3
     formats = DIRECTORY_FORMATS
-    since: Mapping[str, int] = {JobsSettled.event_type: 4}
+    since: Mapping[str, int] = {JobsSettled.event_type: SETTLES_SINCE}
     passing: tuple[type[Event], ...] = ()
 
     def __init__(self, control_partitions: int = 1024, index: SettledJobs | None = None, settle_at: int = SETTLE_AT) -> None:
@@ -125,8 +131,8 @@ class DirectoryMachine(Leveled):
 
     def decide(self, state: DirectoryState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
         """Decisions for a batch. Raises UnexpectedInput on an event that admission does not carry."""
-        settles = self.level >= self.since[JobsSettled.event_type]
-        turn = _Turn(state.fork(), now_ms, self._control_partitions, self._settle_at if settles else None)
+        newer = self.level >= SETTLES_SINCE
+        turn = _Turn(state.fork(), now_ms, self._control_partitions, self._settle_at if newer else None, newer)
         for item in inputs:
             turn.handle(item.envelope)
         return turn.decisions
@@ -183,6 +189,7 @@ class _Turn:
     now_ms: int
     control_partitions: int
     settle_at: int | None
+    names_records: bool
     decisions: list[Event] = field(default_factory=list)
     settled: bool = False
 
@@ -198,10 +205,13 @@ class _Turn:
             return
         if not isinstance(event, _TAKEN):
             raise UnexpectedInput(f"{event.event_type} ({envelope.id}) is nothing that the directory takes; see the topic table")
-        digest = event_digest(envelope)
-        if bytes.fromhex(digest) in self.state.seen:
+        if envelope.origin is not None and self.state.origins.has(envelope.origin):
             return
-        self.emit(EventSeen(digest=digest))
+        digest = event_digest(envelope)
+        if self.is_repeat(envelope, digest) or self.is_too_old(envelope, digest):
+            return
+        made_at_ms = self.made_at_ms(envelope) if isinstance(event, _CHANGES) else None
+        self.emit(self.seen(envelope, digest, made_at_ms))
         match event:
             case JobSubmitted():
                 self.submitted(envelope, event)
@@ -219,6 +229,39 @@ class _Turn:
                 self.review(envelope, event)
             case _:
                 self.asked_of_pool(envelope, event)
+
+    def seen(self, envelope: Envelope, digest: str, made_at_ms: int | None = None) -> EventSeen:
+        """That an event was handled, as programs of this level remember it."""
+        if not self.names_records:
+            return EventSeen(digest=digest)
+        project = envelope.project if made_at_ms is not None else None
+        origin = "" if envelope.origin is None else str(envelope.origin)
+        return EventSeen(digest=digest, origin=origin, made_at_ms=made_at_ms, project=project)
+
+    def made_at_ms(self, envelope: Envelope) -> int:
+        return envelope.time_ms if envelope.time_ms is not None else self.now_ms
+
+    def is_repeat(self, envelope: Envelope, digest: str) -> bool:
+        """Whether an event of this id was handled. That its record was, too, is noted: the id may be forgotten before it is read again."""
+        known, state = bytes.fromhex(digest), self.state
+        if known not in state.seen and not state.asked.knows(envelope.project, known):
+            return False
+        if envelope.origin is not None and self.names_records:
+            self.emit(self.seen(envelope, digest))
+        return True
+
+    def is_too_old(self, envelope: Envelope, digest: str) -> bool:
+        """Refuses a request that cannot be told from one that counted; True if it did."""
+        event, made_at_ms = envelope.event, self.made_at_ms(envelope)
+        if not isinstance(event, _CHANGES) or not self.state.asked.too_old(envelope.project, made_at_ms):
+            return False
+        self.emit(self.seen(envelope, digest))
+        reason = (
+            f"{envelope.type}: it was made at {rfc3339(made_at_ms)}, and so many requests were made since that whether this one counted "
+            "already can no longer be told; if it still holds, send it again under a new id"
+        )
+        self.reject(envelope.id, getattr(event, "job_id", None), reason, envelope.project)
+        return True
 
     def reject(self, event_id: EventId, job_id: JobId | None, reason: str, project: str | None = None) -> None:
         told = {"job_id": job_id, "submission_id": event_id, "reason": reason, "rejected_at_ms": self.now_ms, "project": project or ""}

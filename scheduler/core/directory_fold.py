@@ -21,6 +21,7 @@ from trainhouse.events import (
     SecretRemoved,
     UncordonNode,
 )
+from trainhouse.events.envelope import Origin
 from trainhouse.events.routing import (
     EventSeen,
     JobDirected,
@@ -55,7 +56,7 @@ def fold_directory(state: DirectoryState, now_ms: int, decision: Event) -> None:
     """Applies one decision in place."""
     match decision:
         case EventSeen():
-            state.see(bytes.fromhex(decision.digest))
+            _seen(state, decision)
         case PoolCreated():
             state.put_pool(decision.pool, decision.partition)
         case SecretDeclared():
@@ -75,6 +76,16 @@ def fold_directory(state: DirectoryState, now_ms: int, decision: Event) -> None:
             state.hold(decision.digest, Held(decision.event_id, decision.job_id, now_ms, held_request(decision), decision.project))
         case RequestUnheld():
             state.unhold(decision.digest)
+
+
+def _seen(state: DirectoryState, d: EventSeen) -> None:
+    """An event was handled. One of a journal of before says its digest alone."""
+    if d.origin:
+        state.origins.note(Origin.parse(d.origin))
+    if d.made_at_ms is None:
+        state.see(bytes.fromhex(d.digest))
+    else:
+        state.asked.note(d.project, d.made_at_ms, bytes.fromhex(d.digest))
 
 
 def _count(state: DirectoryState, project: str, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""The directory's state over one partition of admission: pools, every job that ever was, requests that wait, events seen lately.
+"""The directory's state over one partition of admission: pools, every job that ever was, requests that wait, what was handled already.
 
 Holds: a job's entry stays for ever (it is what makes a second submission the same job), in tens of bytes; all else is bounded. What
 is in the table becomes a segment beside the process when the journal says so (`core/settled.py`).
@@ -14,9 +14,11 @@ import orjson
 from trainhouse.events import CancelJob, ChangeJob, EventId, JobId, JobSpec, ProjectApplied
 from trainhouse.events.bounds import read_stored
 from trainhouse.events.secretnames import SecretName
+from trainhouse.scheduler.core.asked_ids import AskedIds
 from trainhouse.scheduler.core.bucket import Bucket
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.fingerprint import entry_of, same_project, value_of
+from trainhouse.scheduler.core.origins import Origins
 from trainhouse.scheduler.core.settled import Fetch, Segment, Settled, SettledJobs, segments_of
 from trainhouse.scheduler.core.snapshot_steps import DIRECTORY_FORMATS, parse
 
@@ -54,7 +56,8 @@ class DirectoryState:
     `held` and `seen` are in order of arrival, oldest first; `held_by` has the same of each project, None standing for operators and the
     gateway. `buckets`: what is left of each project's rate of submissions, by the project's
     name (or the rule's, of those that were never declared). `project_marks`: how a fingerprint shows each declared project. `secrets`: whom
-    each declared one is granted to.
+    each declared one is granted to. `origins`: which records of the public topics were handled; `asked`: ids of requests that changed
+    something. `seen` has the newest ids of all else, so that a prompt repeat is answered once: what it says again, the state holds.
     """
 
     partition: int
@@ -70,6 +73,8 @@ class DirectoryState:
     secrets: dict[SecretName, tuple[str, ...]] = field(default_factory=dict)
     held_by: dict[str | None, dict[str, None]] = field(default_factory=dict)
     settled: Settled | None = None
+    origins: Origins = field(default_factory=Origins)
+    asked: AskedIds = field(default_factory=AskedIds)
 
     def fork(self) -> "DirectoryState":
         """A copy to decide on; jobs, of which there may be millions, lie under an overlay instead."""
@@ -87,6 +92,8 @@ class DirectoryState:
             dict(self.secrets),
             {project: dict(digests) for project, digests in self.held_by.items()},
             self.settled,
+            self.origins.fork(),
+            self.asked.fork(),
         )
 
     def job(self, job_id: str) -> bytes | None:
@@ -190,6 +197,7 @@ def capture_directory(state: DirectoryState) -> Callable[[], bytes]:
     """The same for later: holds on to what is there now, none of which changes in itself."""
     kept = DirectoryState(state.partition, dict(state.pools), dict(state.jobs), dict(state.held), seen=dict(state.seen))
     kept.projects, kept.buckets, kept.secrets, kept.settled = dict(state.projects), dict(state.buckets), dict(state.secrets), state.settled
+    kept.origins, kept.asked = state.origins.copy(), state.asked.copy()
     return lambda: _written(kept)
 
 
@@ -205,7 +213,8 @@ def _written(state: DirectoryState) -> bytes:
             "seen": [d.hex() for d in state.seen],
             **({"secrets": [[n.project, n.name, grants] for n, grants in sorted(state.secrets.items())]} if state.secrets else {}),
         }
-        | _projects_json(state),
+        | _projects_json(state)
+        | _handled_json(state),
         option=orjson.OPT_SORT_KEYS,
     )
 
@@ -229,7 +238,14 @@ def load_directory(data: bytes, index: SettledJobs, fetch: Fetch) -> DirectorySt
     state.buckets = {name: Bucket(level, at_ms) for name, (level, at_ms) in raw.get("buckets", {}).items()}
     state.seen = {bytes.fromhex(d): None for d in raw["seen"]}
     state.secrets = {SecretName(project, name): tuple(grants) for project, name, grants in raw.get("secrets", ())}
+    state.origins = Origins.load(raw.get("origins", []))
+    state.asked = AskedIds.load(raw.get("asked", []))
     return state
+
+
+def _handled_json(state: DirectoryState) -> dict[str, Any]:
+    """Nothing for a directory of before, so that its state has the hash that it had."""
+    return {name: dumped for name, dumped in (("origins", state.origins.dump()), ("asked", state.asked.dump())) if dumped}
 
 
 def _projects_json(state: DirectoryState) -> dict[str, Any]:

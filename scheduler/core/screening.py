@@ -2,7 +2,7 @@
 
 Holds: one record becomes an admission, or a dead letter with a reason and, where its producer can be told, a rejection under the
 event's id; nothing disappears. Stateless: repeats are the directory's business.
-Never: trusts an outsider's `order` or `project`; raises InvalidEvent; passes on a secret in a spec's `env`.
+Never: trusts an outsider's `order`, `project` or `origin`; raises InvalidEvent; passes on a secret in a spec's `env`.
 """
 
 import traceback
@@ -27,6 +27,7 @@ from trainhouse.events import (
 from trainhouse.events.bounds import LATEST_MS
 from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.codec import HEADERS, Headers, decode, encode, split
+from trainhouse.events.envelope import Origin
 from trainhouse.events.project_topics import project_of, status_topic
 from trainhouse.events.routing import PoolRequest
 from trainhouse.events.sensitive import masked_head, refusal
@@ -41,7 +42,7 @@ _ANSWERED = frozenset({ChangeProject.event_type, *(cls.event_type for cls in get
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """One record of the public topic, or of a project's, as it came."""
+    """One record of the public topic, or of a project's, as it came. `topic_id`: the topic's, which is not its name's for ever."""
 
     partition: int
     offset: int
@@ -49,6 +50,12 @@ class Arrived:
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...] = ()
     topic: str = JOBS
+    topic_id: str = ""
+
+    @property
+    def origin(self) -> Origin | None:
+        """By which the directory knows the record again; None where the topic's id is not known."""
+        return Origin(self.topic_id, self.partition, self.offset) if self.topic_id else None
 
     @property
     def project(self) -> str | None:
@@ -113,7 +120,7 @@ def _admit(arrived: Arrived, admission_partitions: int, now_ms: int) -> list[Out
     time_ms = envelope.time_ms if envelope.time_ms is not None else min(max(arrived.timestamp_ms, 0), LATEST_MS) or now_ms
     if isinstance(envelope.event, JobSubmitted) and (sensitive := refusal(envelope.event.spec)):
         raise InvalidEvent(f"spec.{sensitive}", **_hints(sent))
-    value = encode(replace(envelope, order=None, time_ms=time_ms))
+    value = encode(replace(envelope, order=None, time_ms=time_ms, origin=arrived.origin))
     _small_enough(len(value), sent)
     if isinstance(envelope.event, PoolCreated | SecretDeclared | SecretRemoved):  # what every part of the directory must know
         key = (envelope.event.pool if isinstance(envelope.event, PoolCreated) else envelope.event.project).encode()

@@ -2,10 +2,12 @@
 
 Holds: never raises into Faust (it would ack the batch all the same): a batch is out, or the process crashes and reads it again.
 What our own code fails on is set aside like everything that cannot be read, and its sender is told; all others are served meanwhile. Each
-kind of such a fault is logged once in REMIND_S of each topic, with how often it came.
+kind of such a fault is logged once in REMIND_S of each topic, with how often it came. Each admission names the record that it comes from by
+its topic's id, which is asked for again whenever offsets go back: the topic may have been made anew under its name.
 """
 
 import asyncio
+import contextlib
 
 import structlog
 
@@ -35,6 +37,8 @@ class ScreeningAgent:
         self._publisher: Publisher | None = None
         self._projects = ProjectStatuses(log, clock)
         self._admission_partitions = 0
+        self._topic_ids: dict[str, str] = {}
+        self._read_to: dict[tuple[str, int], int] = {}
         self.meters = meters or ScreeningMeters()
         self.handled: dict[int, int] = {}
 
@@ -54,12 +58,38 @@ class ScreeningAgent:
     async def _take(self, topic: str, entries: list[Entry]) -> None:
         if not self._admission_partitions:
             self._admission_partitions = len(await self._log.partitions(ADMISSION))
-        screened = [screen(_arrived(topic, e), self._admission_partitions, self._clock.now_ms()) for e in entries]
+        topic_id = await self._id_of(topic, entries)
+        screened = [screen(_arrived(topic, topic_id, e), self._admission_partitions, self._clock.now_ms()) for e in entries]
         self._say(topic, screened)
         await self._send([o for s in screened for o in s.outgoing])
         self.meters.screened.inc(len(entries))
         self.meters.dead.inc(sum(o.topic == DEAD_LETTERS for s in screened for o in s.outgoing))
         self.meters.own_failures.inc(sum(bool(s.own_failure) for s in screened))
+
+    async def _id_of(self, topic: str, entries: list[Entry]) -> str:
+        """The topic's id. An offset that is not beyond all before may be of another topic of that name."""
+        went_back = False
+        for e in entries:
+            went_back |= e.offset <= self._read_to.get((topic, e.partition), -1)
+            self._read_to[topic, e.partition] = e.offset
+        if went_back or not self._topic_ids.get(topic):
+            self._topic_ids[topic] = await self._asked_id(topic)
+        return self._topic_ids[topic]
+
+    async def _asked_id(self, topic: str) -> str:
+        """As the brokers say now; empty for a topic that was deleted since: none of its records can be read again."""
+        give_up_s = self._clock.steady_s() + GIVE_UP_S
+        while True:
+            try:
+                return await self._log.topic_id(topic)
+            except LogUnavailable as error:
+                log_.warning("the topic's id is not known; it is asked for again", topic=topic, error=str(error))
+                if self._clock.steady_s() > give_up_s:
+                    raise SchedulerError(f"the id of {topic} is not known after {GIVE_UP_S:.0f} s: {error}") from error
+            with contextlib.suppress(LogUnavailable):
+                if not await self._log.existing([topic]):
+                    return ""
+            await asyncio.sleep(RETRY_S)
 
     async def _send(self, batch: list[Outgoing]) -> None:
         give_up_s = self._clock.steady_s() + GIVE_UP_S
@@ -98,5 +128,5 @@ class ScreeningAgent:
             )
 
 
-def _arrived(topic: str, entry: Entry) -> Arrived:
-    return Arrived(entry.partition, entry.offset, entry.timestamp_ms, entry.value, entry.headers, topic)
+def _arrived(topic: str, topic_id: str, entry: Entry) -> Arrived:
+    return Arrived(entry.partition, entry.offset, entry.timestamp_ms, entry.value, entry.headers, topic, topic_id)

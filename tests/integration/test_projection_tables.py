@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.projecting import NOW, Killed, Killing, append, drain
+from tests.projecting import NOW, Killed, Killing, append, drain, engine_in, spec_of
 from trainhouse.events import topics
 from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import CheckpointCompleted
@@ -18,7 +19,10 @@ from trainhouse.events.node import AttemptHeartbeat, Device, DeviceHealth, NodeH
 from trainhouse.events.pool import NodeRestricted, Restriction
 from trainhouse.events.spec import CodeArchive, JobSpec, Runtime
 from trainhouse.events.tracking import ArtifactLogged
+from trainhouse.projections.catchup import plan
 from trainhouse.projections.clickhouse import ConnectClickHouse
+from trainhouse.projections.hashes import table_hashes
+from trainhouse.projections.held import held_to
 from trainhouse.projections.memory import MemoryLog
 
 pytestmark = pytest.mark.stack
@@ -57,7 +61,7 @@ def a_journal() -> MemoryLog:
     journal.late(queued, JobForgotten(job_id="j"), status("j", 2, JobState.FAILED))
     journal.add()
     journal.add(status("j", 2, JobState.RUNNING, epoch=1, step=10))
-    journal.add(status("j", 3, JobState.SUCCEEDED, epoch=1, step=20))
+    journal.add(status("j", 3, JobState.SUCCEEDED, epoch=1, step=20, project="vision"))
     other = Journal(log, partition=1)
     other.add(TrustChanged(node_id="n", trust=Trust(closed_devices=("g1",)), reason="ECC"))
     return log
@@ -86,11 +90,41 @@ def test_decisions_are_those_of_records_that_count_whatever_is_cut(clickhouse: C
 
 def test_a_compacted_topic_of_statuses_takes_nothing_from_the_history(clickhouse: ConnectClickHouse) -> None:
     log = a_journal()
-    append(log, topics.STATUS, status("j", 3, JobState.SUCCEEDED, epoch=1, step=20), "s3")
+    append(log, topics.STATUS, status("j", 3, JobState.SUCCEEDED, epoch=1, step=20, project="vision"), "s3")
     for name in ("facts", "decisions"):
         drain(name, clickhouse, log)
     assert clickhouse.rows("SELECT count(), max(status_seq) FROM job_status_history WHERE job_id = 'j'") == [(3, 3)]
     assert clickhouse.rows("SELECT state FROM jobs WHERE job_id = 'j'") == [("SUCCEEDED",)]
+
+
+def test_a_job_whose_status_got_a_tombstone_is_the_same_row_in_tables_that_are_built_anew(tmp_path: Path) -> None:
+    """The journal has its last status; a job that is not finished is the status topic's alone."""
+    running = status("k", 5, JobState.RUNNING, step=3)
+    before, after = a_journal(), a_journal()
+    append(before, topics.STATUS, status("j", 3, JobState.SUCCEEDED, epoch=1, step=20, project="vision"), "j")
+    after.append(topics.STATUS, None, key=b"j")
+    hashes = []
+    for n, log in enumerate((before, after)):
+        append(log, topics.STATUS, running, "k")
+        with engine_in(tmp_path / str(n)) as made:
+            for name in ("facts", "decisions"):
+                drain(name, made, log)
+            assert made.rows("SELECT job_id, state, status_seq FROM jobs ORDER BY job_id") == [("j", "SUCCEEDED", 3), ("k", "RUNNING", 5)]
+            hashes.append([h for h in table_hashes(made) if h.table in ("jobs_rows", "statuses_rows")])
+    assert hashes[0] == hashes[1]
+
+
+def test_tables_hold_a_topic_as_far_as_its_lane_has_read_and_nothing_while_one_catches_up(clickhouse: ConnectClickHouse) -> None:
+    log = a_journal()
+    for n in range(3):
+        append(log, topics.STATUS, status("j", n, JobState.RUNNING), f"s{n}")
+    for name in ("facts", "decisions", "reports"):
+        plan(clickhouse, name, spec_of(name).tables)
+        drain(name, clickhouse, log)
+    held = held_to(clickhouse)
+    assert (held(topics.STATUS, 0), held(topics.STATUS, 1), held(topics.TRACES, 0)) == (3, 0, 0)
+    clickhouse.command("ALTER TABLE lane_tables DELETE WHERE lane = 'decisions' AND table_name = 'jobs_rows' SETTINGS mutations_sync = 2")
+    assert held_to(clickhouse)(topics.STATUS, 0) == 0
 
 
 def test_a_past_state_is_the_same_before_and_after_the_engine_merges(clickhouse: ConnectClickHouse) -> None:
@@ -156,7 +190,7 @@ def test_devices_are_shown_by_state_with_their_health(clickhouse: ConnectClickHo
 
 def test_edges_and_artifacts_are_there_once_with_their_project(clickhouse: ConnectClickHouse) -> None:
     log = a_journal()
-    append(log, topics.STATUS, status("j", 3, JobState.SUCCEEDED, project="vision"), "s")
+    append(log, topics.STATUS, status("j", 3, JobState.SUCCEEDED, epoch=1, step=20, project="vision"), "s")
     saved = CheckpointCompleted(job_id="j", attempt=0, epoch=1, at_ms=NOW, commit=7, step=9, uri="s3://b/k", bytes_total=1, bytes_new=1)
     for topic in (topics.CHECKPOINTS, topics.CONTROL, topics.CHECKPOINTS):
         append(log, topic, saved, "c")

@@ -46,6 +46,7 @@ from trainhouse.client.gateway_flows import flat, job_path, status, status_of
 from trainhouse.client.gateway_watch import told
 from trainhouse.client.gateway_writes import Written, review
 from trainhouse.client.notebook import LEFT, card, show_live
+from trainhouse.client.sql import Table
 from trainhouse.client.sse import EventParser
 from trainhouse.client.streaming import Stream
 from trainhouse.events import JobId, JobState, JobStatus, ReviewAction
@@ -265,6 +266,72 @@ def test_tables_that_are_away_are_told_where_kafka_answers_instead(
         "ClickHouse at x does not answer; reading the status topic instead",
         "ClickHouse at x does not answer; reading Kafka instead",
     ]
+
+
+GONE = {
+    "job_id": "j",
+    "status_seq": 4,
+    "state": "FAILED",
+    "reason": "rank 0 exited with code 1",
+    "spec_sha256": "a" * 64,
+    "finished_at_ms": 7,
+    "updated_at_ms": 7,
+    "source_topic": "trainhouse.status",
+    "source_partition": 1,
+    "source_offset": 9,
+}
+
+
+class Tables:
+    """SQL that knows these jobs; `asked` are the queries."""
+
+    def __init__(self, *rows: dict[str, Any]) -> None:
+        self.rows = rows
+
+    def table(self, query: str, values: Any = None) -> Table:
+        found = [row for row in self.rows if f"job_id = '{row['job_id']}'" in query]
+        return Table(tuple(found[0]), tuple(tuple(row.values()) for row in found)) if found else Table((), ())
+
+    def raw(self, *_: Any) -> bytes:
+        raise AssertionError("no bytes are asked for")
+
+
+def way_of(monkeypatch: pytest.MonkeyPatch, topic: dict[str, JobStatus], *rows: dict[str, Any]) -> tuple[ByKafka, list[Any]]:
+    """Where the status topic holds what is given; from where it was read."""
+    read: list[Any] = []
+
+    def newest(self: ByKafka, since: Any = None) -> dict[str, JobStatus]:
+        read.append(since and since.ends)
+        return topic
+
+    monkeypatch.setattr(ByKafka, "_newest", newest)
+    return ByKafka(KafkaSettings(), Tables(*rows), lambda code: pytest.fail("no code is sent")), read
+
+
+def test_a_job_that_the_status_topic_gave_up_is_answered_from_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    way, read = way_of(monkeypatch, {}, GONE)
+    found = way.status("j")
+    assert (found.state, found.reason, found.status_seq, found.finished_at_ms) == (JobState.FAILED, "rank 0 exited with code 1", 4, 7)
+    assert read == [{1: 9}], "the whole topic need not be read"
+    journal = GONE | {"source_topic": "trainhouse.decisions"}
+    way, read = way_of(monkeypatch, {}, journal)
+    assert way.status("j").state is JobState.FAILED and read == []
+
+
+def test_what_the_topic_has_comes_first_and_a_refusal_in_the_tables_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = JobStatus(job_id=JobId("j"), status_seq=5, state=JobState.RUNNING)
+    refused = GONE | {"state": "REJECTED", "status_seq": -1, "source_topic": "trainhouse.dead-letters"}
+    assert way_of(monkeypatch, {"j": newer}, refused)[0].status("j") is newer
+    assert way_of(monkeypatch, {}, refused)[0].status("j").state is JobState.REJECTED
+    with pytest.raises(UnknownJob):
+        way_of(monkeypatch, {})[0].status("j")
+
+
+def test_waiting_for_a_job_that_the_topic_gave_up_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    way, _ = way_of(monkeypatch, {}, GONE)
+    assert [s.state for s in way.watch(Submitted(JobId("j"), "", None), None) if s] == [JobState.FAILED]
+    again = Submitted(JobId("j"), "e-1", None, "a" * 64)
+    assert [s.state for s in way.watch(again, None) if s] == [JobState.FAILED], "the same job, submitted once more"
 
 
 class Reader:

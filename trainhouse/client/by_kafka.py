@@ -29,12 +29,13 @@ from trainhouse.client.rows import (
     alerts_query,
     checkpoints_query,
     events_query,
+    job_query,
     jobs_query,
     last_metrics_query,
     metrics_query,
     row_of,
+    status_of_row,
 )
-from trainhouse.client.sql import literal
 from trainhouse.client.way import Happening, Retuned, Row, Sql, Submitted
 from trainhouse.events import (
     AskedVia,
@@ -59,7 +60,7 @@ from trainhouse.events.jobids import RANDOM_BITS, job_id_of
 from trainhouse.events.kafka import EventProducer
 from trainhouse.events.sensitive import refusal
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import JOBS, POINT_TOPICS
+from trainhouse.events.topics import JOBS, POINT_TOPICS, STATUS
 
 if TYPE_CHECKING:
     import pyarrow
@@ -135,20 +136,31 @@ class ByKafka:
         return Fleet(self.kafka, self.send)
 
     def status(self, job_id: str) -> JobStatus:
-        """From the status topic."""
-        place = self._place_of_status(job_id)
-        found = self._newest(place).get(job_id) or (self._newest().get(job_id) if place else None)
-        if found is None:
+        """From the status topic; of a job that finished so long ago that the topic gave it up, from the tables."""
+        row = self._row(job_id)
+        place = _place(row)
+        found = (self._newest(place).get(job_id) if place else None) or _ended(row) or self._newest().get(job_id)
+        if found is not None:
+            return found
+        if row is None:
             raise UnknownJob(job_id)
-        return found
+        return status_of_row(row)
 
     def statuses(self) -> dict[str, JobStatus]:
         """Reads the status topic to its end."""
         return self._newest()
 
     def watch(self, job: Submitted, timeout_s: float | None) -> Iterator[JobStatus | None]:
-        """From the status topic; a job that was followed before is read from where the tables saw its newest status."""
-        position = job.position or (None if job.event_id else self._place_of_status(job.job_id))
+        """From the status topic; a job that was followed before is read from where the tables saw its newest status.
+
+        One that is finished is in the tables, and perhaps no longer in the topic.
+        """
+        row = None if job.position else self._row(job.job_id)
+        ended = _ended(row)
+        if ended is not None and concerns(job.job_id, ended, job.job_id, job.event_id or None, job.spec_sha256):
+            yield ended
+            return
+        position = job.position or (None if job.event_id else _place(row))
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with StatusFeed(self.kafka) as feed:
             feed.start(position)
@@ -274,22 +286,35 @@ class ByKafka:
     def _newest(self, since: Position | None = None) -> dict[str, JobStatus]:
         """The newest status of every job that has one since then, by job id."""
         newest: dict[str, JobStatus] = {}
+        keys: dict[str, str] = {}
         with StatusFeed(self.kafka) as feed:
             feed.start(since)
             for key, status in feed.until_end():
                 name = str(status.job_id or key)
                 # A rejected resubmission never hides the status of the job itself.
                 if key == name or name not in newest or newest[name].state is JobState.REJECTED:
-                    newest[name] = status
-        return newest
+                    newest[name], keys[name] = status, key
+            return {name: status for name, status in newest.items() if keys[name] not in feed.gone}
 
-    def _place_of_status(self, job_id: str) -> Position | None:
-        """Where the projections saw the job's newest status, so that the topic need not be read from its beginning."""
+    def _row(self, job_id: str) -> Row | None:
+        """What the tables say of a job; None where they are away or know nothing of it."""
         try:
-            rows = self.sql.table(f"SELECT source_partition, source_offset FROM jobs WHERE job_id = {literal(job_id)} LIMIT 1").rows
+            rows = self.sql.table(job_query(job_id)).dicts()
         except (NotReachable, QueryFailed):
             return None
-        return Position({int(rows[0][0]): int(rows[0][1])}) if rows else None
+        return rows[0] if rows else None
+
+
+def _place(row: Row | None) -> Position | None:
+    """Where the projections saw the job's newest status, so that the topic need not be read from its beginning."""
+    if row is None or row["source_topic"] != STATUS:
+        return None
+    return Position({int(row["source_partition"]): int(row["source_offset"])})
+
+
+def _ended(row: Row | None) -> JobStatus | None:
+    """The last status of a job, if the tables have it: nothing comes after it. A refused submission's is none: it may be sent again."""
+    return status_of_row(row) if row is not None and row["status_seq"] >= 0 and JobState(row["state"]).final else None
 
 
 def _named(event: Event) -> Event:

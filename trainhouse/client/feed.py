@@ -34,11 +34,12 @@ class Position:
 
 
 class StatusFeed:
-    """One reader of the status topic. Use as a context manager; not for two threads at once."""
+    """One reader of the status topic. Use as a context manager; not for two threads at once. `gone`: keys that ended with a tombstone."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._reader = consumer(settings, **QUIET)
+        self.gone: set[str] = set()
         self._seen: dict[str, int] = {}
         self._at_end: set[int] = set()
 
@@ -87,13 +88,18 @@ class StatusFeed:
             # The brokers tell the end: its offset is of no use, the marker of a transaction is never delivered.
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
                 self._at_end.add(message.partition() or 0)
-            if error is not None or message.value() is None:
+            if error is not None:
                 continue
+            key = (message.key() or b"").decode("utf-8", "replace")
+            if message.value() is None:
+                self.gone.add(key)
+                self._seen.pop(key, None)
+                continue
+            self.gone.discard(key)
             try:
                 event = decode(message.value(), headers_of(message)).event
             except InvalidEvent:
                 continue  # a newer writer's: this reader has nothing to say about it
-            key = (message.key() or b"").decode("utf-8", "replace")
             if isinstance(event, JobStatus) and event.status_seq > self._seen.get(key, -1):
                 self._seen[key] = event.status_seq
                 yield key, event

@@ -13,8 +13,9 @@ import orjson
 from trainhouse.client.asking import Answer, Flow, NotFound, Request, ask, everything, query_error
 from trainhouse.client.errors import ClientError, UnknownJob
 from trainhouse.client.filters import JobFilter
+from trainhouse.client.rows import status_of_row
 from trainhouse.client.way import Happening, Row
-from trainhouse.events import JobSpec, JobState, JobStatus, LastCheckpoint
+from trainhouse.events import JobSpec, JobState, JobStatus
 from trainhouse.events.explained import JobExplained
 
 JOBS = "/v1/training-jobs"
@@ -179,16 +180,7 @@ def job_row(item: Mapping[str, Any]) -> Row:
 
 def status_of(item: Mapping[str, Any]) -> JobStatus:
     """A job of the gateway as its status. Where its ranks are is not in it."""
-    row = job_row(item)
-    known = {name: row[name] for name in JobStatus.model_fields if row.get(name) not in (None, "")}
-    step = row.get("last_checkpoint_step")
-    if step is not None:
-        commit, uri = row.get("last_checkpoint_commit") or 0, row.get("last_checkpoint_uri") or ""
-        known["last_checkpoint"] = LastCheckpoint(commit=commit, step=step, uri=uri, completed_at_ms=0)
-    known["state"] = JobState(known["state"])
-    # What was refused before it was a job has none.
-    known["status_seq"] = max(0, known.get("status_seq", 0))
-    return JobStatus.model_validate({"job_id": None} | known)
+    return status_of_row(job_row(item))
 
 
 def _after(token: str | None) -> dict[str, str]:

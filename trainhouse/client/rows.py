@@ -3,12 +3,12 @@
 Holds: pure; both sources give the same names, so that a program need not know which one answered. Times are milliseconds since 1970, UTC.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.sql import literal
-from trainhouse.events import JobStatus
+from trainhouse.events import JobState, JobStatus, LastCheckpoint
 
 PLAIN = (
     "job_id",
@@ -66,6 +66,26 @@ def jobs_query(keep: JobFilter, limit: int) -> str:
     times = ", ".join(f"toUnixTimestamp64Milli({column}) AS {name}" for name, column in TIMES.items())
     nodes = "node_ids, last_checkpoint_step, last_checkpoint_uri"
     return f"SELECT {', '.join(PLAIN)}, {nodes}, {times} FROM jobs WHERE {' AND '.join(where) or '1'} ORDER BY {moment} DESC LIMIT {limit}"
+
+
+def job_query(job_id: str) -> str:
+    """The row of one scheduled job, with where its newest status was read; pure."""
+    times = ", ".join(f"toUnixTimestamp64Milli({column}) AS {name}" for name, column in TIMES.items())
+    more = "purpose, last_checkpoint_step, last_checkpoint_commit, last_checkpoint_uri, source_topic, source_partition, source_offset"
+    return f"SELECT {', '.join(PLAIN)}, {more}, {times} FROM jobs WHERE source = 'scheduled' AND job_id = {literal(job_id)} LIMIT 1"
+
+
+def status_of_row(row: Mapping[str, Any]) -> JobStatus:
+    """Such a row as a status. Where its ranks are is not in it."""
+    known = {name: row[name] for name in JobStatus.model_fields if row.get(name) not in (None, "")}
+    step = row.get("last_checkpoint_step")
+    if step is not None:
+        commit, uri = row.get("last_checkpoint_commit") or 0, row.get("last_checkpoint_uri") or ""
+        known["last_checkpoint"] = LastCheckpoint(commit=commit, step=step, uri=uri, completed_at_ms=0)
+    known["state"] = JobState(known["state"])
+    # What was refused before it was a job has none.
+    known["status_seq"] = max(0, known.get("status_seq", 0))
+    return JobStatus.model_validate({"job_id": None} | known)
 
 
 def row_of(status: JobStatus) -> dict[str, Any]:

@@ -1,0 +1,114 @@
+"""`expire`: jobs that finished long ago leave the compacted topics, once the tables hold them.
+
+Holds: once means one pass; with `--follow` it does so again and again, and what passes by itself (brokers or tables away) it waits out.
+Killed at any instant, paused or run twice at once, nothing newer is deleted and the next run goes on.
+Never: deletes what the tables do not hold.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trainhouse.cli.exits import CliError, Exit
+from trainhouse.cli.options import Json, KafkaDir
+
+if TYPE_CHECKING:
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.events.tombstones.settings import RetentionSettings
+
+COLUMNS = ("topic", "ended", "tombstones", "left")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("expire")(expire)
+
+
+def expire(
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until SIGTERM, as a service.")] = False,
+    every_s: Annotated[float, typer.Option("--every", min=1, help="With --follow: seconds between two passes.")] = 3600,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what a pass would delete.")] = False,
+    json: Json = False,
+    data_dir: KafkaDir = None,
+) -> None:
+    """Writes tombstones for what ended `retention.status_days` ago (90 by default): the status of a finished job, its explanation,
+    reservation and trace, and the answer to a refused request. SQL keeps all of it, and `trainhouse status JOB` answers from there.
+
+    \b
+    trainhouse expire --dry-run                  what would go
+    trainhouse expire --json                     one pass
+    trainhouse expire --follow --every 3600      as a service; any number of them may run
+    """
+    from trainhouse.cli import output
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.events.tombstones.settings import RetentionSettings
+    from trainhouse.projections.errors import ProjectionError
+
+    output.logs_aside()
+    kafka, retention = KafkaSettings(), RetentionSettings()
+    if follow and not dry_run:
+        _follow(kafka, retention, every_s, json=json)
+        return
+    try:
+        _show(_pass(kafka, retention, dry_run=dry_run), json)
+    except ProjectionError as error:
+        raise CliError(f"nothing was deleted: what the tables hold is not known: {error}", Exit.UNAVAILABLE) from error
+
+
+def _follow(kafka: "KafkaSettings", retention: "RetentionSettings", every_s: float, *, json: bool) -> None:
+    import time
+
+    from prometheus_client import Gauge
+
+    from trainhouse.cli import output
+    from trainhouse.events.errors import BusUnavailable
+    from trainhouse.events.metering import new_registry, serve
+    from trainhouse.events.tombstones.kafka import ShutOut
+    from trainhouse.projections.ending import on_signal
+    from trainhouse.projections.errors import ClickHouseFailed
+
+    stop, registry = on_signal(), new_registry()
+    done = Gauge("trainhouse_expire_last_success_seconds", "When a pass ended last, in seconds since 1970", registry=registry)
+    serve(registry)
+    while not stop.is_set():
+        try:
+            _show([row for row in _pass(kafka, retention) if row["ended"]], json)
+            done.set(time.time())
+        except (BusUnavailable, ClickHouseFailed, ShutOut) as error:
+            output.remark(f"trainhouse expire: {error}; again in {every_s:g} s")
+        stop.wait(every_s)
+
+
+def _pass(kafka: "KafkaSettings", retention: "RetentionSettings", *, dry_run: bool = False) -> list[dict[str, Any]]:
+    """One pass; a row a topic. Blocks on the brokers and ClickHouse."""
+    import time
+    from contextlib import closing
+
+    from trainhouse.events.tombstones.kafka import KafkaTopics
+    from trainhouse.events.tombstones.one_pass import Buried, bury, look
+    from trainhouse.projections.clickhouse import connect_server
+    from trainhouse.projections.held import held_to
+    from trainhouse.projections.settings import ClickHouseSettings
+
+    with closing(connect_server(ClickHouseSettings())) as clickhouse:
+        held = held_to(clickhouse)
+    with closing(KafkaTopics(kafka)) as topics:
+        looked = look(topics, round(time.time() * 1000), retention.status_ms, held)
+        done = [Buried(due.topic, len(due.keys), 0, 0) for due in looked.due] if dry_run else bury(topics, looked)
+    rows: dict[str, dict[str, Any]] = {}
+    for one in done:
+        row = rows.setdefault(one.topic, {"topic": one.topic, "ended": 0, "tombstones": 0, "left": 0})
+        row["ended"], row["tombstones"], row["left"] = row["ended"] + one.ended, row["tombstones"] + one.written, row["left"] + one.left
+    return list(rows.values())
+
+
+def _show(rows: list[dict[str, Any]], json: bool) -> None:
+    import sys
+
+    from trainhouse.cli import output
+
+    if json:
+        output.json_lines(rows)
+    elif rows:
+        output.table(COLUMNS, [tuple(row.values()) for row in rows], right=COLUMNS[1:])
+    sys.stdout.flush()
