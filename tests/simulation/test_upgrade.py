@@ -131,7 +131,7 @@ class Stage:
         """The fold_version and the format of each snapshot that is left, the newest first."""
         found = []
         for pointer in live(self.broker):
-            state = load(Newer(), pointer, self.store[pointer.object_key]).folded
+            state = load(Newer(), pointer, self.store[pointer.object_key], self.store).folded
             raw = orjson.loads(self.store[pointer.object_key])
             assert state.level == pointer.fold_version
             found.append((pointer.fold_version, 2 if b'"t":' in base64.b64decode(raw["state"]) else 1))
