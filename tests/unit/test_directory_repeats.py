@@ -201,3 +201,29 @@ def test_a_journal_of_before_folds_as_it_did() -> None:
     assert list(old.seen) == [bytes(8)]
     assert b"origins" not in d.machine.dump(old) and b"asked" not in d.machine.dump(old)
     assert EventSeen(digest="00" * 8).model_dump_json() == '{"digest":"0000000000000000"}'
+
+
+def test_until_an_update_is_finished_what_was_handled_is_remembered_as_the_version_before_does() -> None:
+    directory = Directory()
+    directory.machine = before = DirectoryMachine(control_partitions=4).at(3)
+    directory.state = before.initial(0)
+    directory.feed(PoolCreated.model_validate({"pool": "default", "partition": 2}))
+    directory.feed(DRAIN, "drain", Origin("topic", 0, 7))
+    assert directory.feed(DRAIN, "drain", Origin("topic", 0, 7)) == []
+    seen = before.decide(
+        directory.state, 5_000, [Input(9, Envelope(EventId("x"), "test", DRAIN, time_ms=1, origin=Origin("topic", 0, 8)))]
+    )[0]
+    assert isinstance(seen, EventSeen) and seen == EventSeen(digest=seen.digest)
+    assert directory.state.origins.dump() == [] and directory.state.asked.dump() == []
+
+
+def test_a_captured_directory_holds_what_was_handled_until_then() -> None:
+    directory = Directory()
+    directory.feed(DRAIN, "drain", Origin("topic", 0, 7))
+    dumped, later = directory.machine.dump(directory.state), directory.machine.capture(directory.state)
+    for offset in (8, 9, 10):
+        event = Envelope(EventId(f"d{offset}"), "test", DRAIN, time_ms=offset, origin=Origin("topic", 0, offset))
+        inputs = [Input(offset, event)]
+        decisions = directory.machine.decide(directory.state, 5_000 + offset, inputs)
+        directory.state = directory.machine.fold(directory.state, 5_000 + offset, inputs, decisions)
+    assert later() == dumped != directory.machine.dump(directory.state)
