@@ -73,6 +73,11 @@ class JournalRecord:
     fold_version: int
     previous_hash: str
 
+    @property
+    def ticked(self) -> bool:
+        """Whether time went by in it, so that gangs could be placed. Other inputs of the owner's own have no offset either."""
+        return any(i.envelope is not None and isinstance(i.envelope.event, ClockTicked) for i in self.inputs)
+
     def encode(self) -> bytes:
         """The record's bytes: readable JSON, keys in this order; equal records have equal bytes."""
         return orjson.dumps(

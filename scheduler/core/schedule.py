@@ -60,7 +60,6 @@ _REPORTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     RankExited: reports.on_rank_exited,
     AttemptStopped: reports.on_stopped,
     SessionOpened: reports.on_session,
-    ProgressReported: reports.on_progress,
     CheckpointCompleted: reports.on_checkpoint,
     LossDiverged: verdicts.on_diverged,
     GangHung: verdicts.on_hung,
@@ -74,7 +73,7 @@ class ScheduleMachine:
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
-    decide_version = 9
+    decide_version = 10
     fold_version = 7
     passing: tuple[type[Event], ...] = (CycleRan,)
 
@@ -102,6 +101,8 @@ class ScheduleMachine:
         if kind is ClockTicked:
             on_tick(draft)
             place_waiting(draft, self._cycle, self.decide_version)
+        elif isinstance(item.event, ProgressReported):
+            reports.on_progress(draft, item.event, by_owner=item.offset is None)
         elif kind in _REPORTS:
             _REPORTS[kind](draft, item.event)
         elif kind not in _REQUESTS and kind not in CHANGES:

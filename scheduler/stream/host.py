@@ -25,7 +25,8 @@ from trainhouse.scheduler.stream.follower import Follower
 from trainhouse.scheduler.stream.halting import HaltReports
 from trainhouse.scheduler.stream.meters import JournalMeters, measure_lag
 from trainhouse.scheduler.stream.owner import Owner, Pace
-from trainhouse.scheduler.stream.ports import Clock, Entry, Log, Tail
+from trainhouse.scheduler.stream.ports import Clock, Entry, LiveStatuses, Log, Tail
+from trainhouse.scheduler.stream.progress_feed import ProgressFeed
 from trainhouse.scheduler.stream.reviving import Reviving
 from trainhouse.scheduler.stream.snapshots import Snapshots, hold_unpublished
 from trainhouse.scheduler.stream.telling import tell
@@ -33,6 +34,16 @@ from trainhouse.scheduler.stream.telling import tell
 S = TypeVar("S")
 Vetting = Callable[[S, Sequence[Entry], Sequence[Pending], Sequence[S]], list[Pending]]
 Observer = Callable[[Follower[S]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Live(Generic[S]):
+    """What goes beside a journal: who reads it, and how each partition keeps it."""
+
+    feed: ProgressFeed[S]
+    statuses: Callable[[], LiveStatuses[S]]
+
+
 TAIL_WAIT_S = 0.5
 RETRY_S = 0.5
 WATCH_S = 1.0
@@ -67,8 +78,10 @@ class JournalHost(Generic[S]):
         observers: Sequence[Observer[S]] = (),
         meters: JournalMeters | None = None,
         vetting: Vetting[S] | None = None,
+        live: Live[S] | None = None,
     ) -> None:
         self._vetting = vetting
+        self._live = live
         self._settings = settings
         self._log = log
         self._machine = machine
@@ -96,6 +109,8 @@ class JournalHost(Generic[S]):
                 tasks.create_task(self._report(owners))
                 tasks.create_task(self._reviving.run(self.followers))
                 tasks.create_task(self._watch_owed())
+                if self._live is not None:
+                    tasks.create_task(self._live.feed.run(self.followers))
                 tasks.create_task(measure_lag(self._log, self._settings.input_topic, self._cursors, self._meters.lag))
         except* Exception as group:
             raise group.exceptions[0] from None
@@ -137,7 +152,8 @@ class JournalHost(Generic[S]):
         partitions = await self._log.partitions(self._settings.journal)
         emptied = await self._repairs()
         for partition in partitions:
-            self.followers[partition] = await self._follower(partition, emptied)
+            follower = self.followers[partition] = await self._follower(partition, emptied)
+            follower.live_statuses = None if self._live is None else self._live.statuses()
             self.feeds[partition] = InputFeed(
                 self._log, self._settings.input_topic, partition, self._settings.limits, self._vet_of(partition)
             )

@@ -11,16 +11,19 @@ from trainhouse.events.logs import configure_logs
 from trainhouse.events.metering import new_registry
 from trainhouse.events.metering import serve as serve_figures
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import CONTROL, DECISIONS
+from trainhouse.events.topics import CONTROL, DECISIONS, PROGRESS
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.stream.archived import ArchivedJournals
 from trainhouse.scheduler.stream.clock import SystemClock
 from trainhouse.scheduler.stream.explaining import Answers, Explaining
 from trainhouse.scheduler.stream.faust_app import add_batches, make_app, on_assignment
+from trainhouse.scheduler.stream.host import Live
 from trainhouse.scheduler.stream.kafka_log import KafkaLog
-from trainhouse.scheduler.stream.meters import JournalMeters
+from trainhouse.scheduler.stream.live_statuses import LiveJobStatuses
+from trainhouse.scheduler.stream.meters import JournalMeters, ProgressMeters
 from trainhouse.scheduler.stream.ports import JournalArchive, SnapshotStore
 from trainhouse.scheduler.stream.process import serve
+from trainhouse.scheduler.stream.progress_feed import ProgressFeed
 from trainhouse.scheduler.stream.settings import StreamSettings
 from trainhouse.scheduler.stream.vetting import vetting_by
 from trainhouse.scheduler.stream.wiring import journal_host
@@ -51,7 +54,8 @@ async def run_scheduler(
     log, clock, registry = KafkaLog(kafka), SystemClock(), new_registry()
     serve_figures(registry)
     observers = [Explaining(log, clock, answers).after_record] if answers is not None else []
-    meters = JournalMeters("scheduler", registry)
+    meters, rules = JournalMeters("scheduler", registry), settings.vetting().now
+    feed = ProgressFeed[Any](log, clock, ProgressMeters(registry), vetting_by(rules, PROGRESS))
     host = journal_host(
         DECISIONS,
         CONTROL,
@@ -64,7 +68,8 @@ async def run_scheduler(
         observers=observers,
         meters=meters,
         archive=archive,
-        vetting=vetting_by(settings.vetting().now, CONTROL),
+        vetting=vetting_by(rules, CONTROL),
+        live=Live(feed, lambda: LiveJobStatuses(machine.name)),
     )
     app = make_app("scheduler", kafka, settings)
     add_batches(app, CONTROL, host.offer_all)
