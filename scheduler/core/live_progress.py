@@ -26,14 +26,18 @@ MOST_MARKS: Final = 200
 _SPARE: Final = LIVE_STEP // 10
 
 
+Shown = tuple[int, int, int]
+
+
 @dataclass(slots=True)
 class Portion:
-    """Numbers that one own record gave: those from `begin` + 1 on, of which `number` was used last."""
+    """Numbers that one own record gave: those from `begin` + 1 on, of which `number` was used last, for the progress `shown`."""
 
     begin: int
     number: int
     marked_ms: int
     published_ms: int
+    shown: Shown | None = None
 
     @property
     def left(self) -> int:
@@ -72,8 +76,8 @@ class LiveProgress:
         """Takes the numbers that a record of this process gave. Whether a status became due."""
         for decision in decisions:
             match decision:
-                case JobProgressed(job_id=job_id, live_seq=begin):
-                    self._marked(str(job_id), begin, now_ms)
+                case JobProgressed():
+                    self._marked(decision, now_ms)
                 case JobStatus():
                     self._published(decision, now_ms)
                 case JobForgotten(job_id=job_id):
@@ -81,28 +85,34 @@ class LiveProgress:
         return self.due
 
     def foreign_record(self) -> None:
-        """Another process decides, or did: its numbers may follow from now on, so none of those given before is used any more."""
+        """Another process decides, or did: its numbers may follow from now on, so none of those given before is used any more.
+
+        It may have shown newer reports than those that are known here, too.
+        """
+        self._newest.clear()
         self._portions.clear()
         self._due.clear()
         self._round_ms = 0
 
     def marks(self, state: ScheduleState, now_ms: int) -> list[ProgressReported]:
-        """What is to be put into the next record, once in a round: in the order in which the jobs first reported, at most MOST_MARKS."""
+        """What is to be put into the next record, once in a round: in the order in which the jobs first reported, at most MOST_MARKS.
+
+        A report that came too soon after the status before, and that no other one followed, is due by now.
+        """
         if now_ms < self._round_ms:
             return []
         self._round_ms = now_ms + ROUND_MS
         found: list[ProgressReported] = []
         for job_id, report in list(self._newest.items()):
             job = current(state, report)
-            if job is None:
-                self._drop(job_id)
-            elif is_old(job.progress, report):
+            if job is None or is_old(job.progress, report):
                 del self._newest[job_id]
-            elif self._asks(job, report, now_ms):
-                if len(found) == MOST_MARKS:
-                    self._round_ms = now_ms
-                    break
-                found.append(_mark_of(report))
+                continue
+            self._late(job_id, report, now_ms)
+            if len(found) < MOST_MARKS:
+                found += [_mark_of(report)] if self._asks(job, report, now_ms) else []
+            else:
+                self._round_ms = now_ms  # the others follow in the next record
         return found
 
     def behind(self, state: ScheduleState, decisions: Iterable[Event]) -> list[ProgressReported]:
@@ -125,9 +135,16 @@ class LiveProgress:
             job, portion = state.jobs.get(job_id), self._portions.get(job_id)
             if job is None or portion is None or not portion.left or not _has_live_statuses(job, portion):
                 continue
+            job = self._with_newest(job)
             portion.number += 1
             portion.published_ms = now_ms
-            yield live_status_of(self._with_newest(job), now_ms, portion.number)
+            portion.shown = None if job.progress is None else _shown(job.progress)
+            yield live_status_of(job, now_ms, portion.number)
+
+    def _late(self, job_id: str, report: ProgressReported, now_ms: int) -> None:
+        portion = self._portions.get(job_id)
+        if portion is not None and portion.shown != _shown(report) and now_ms - portion.published_ms >= STATUS_EVERY_MS:
+            self._due[job_id] = None
 
     def _asks(self, job: Job, report: ProgressReported, now_ms: int) -> bool:
         begins = isinstance(job.phase, Scheduled | Initializing) or job.reason == NO_PROGRESS
@@ -138,12 +155,14 @@ class LiveProgress:
     def _is_news(self, job: Job | None, decided: Progress | None, report: ProgressReported) -> bool:
         return job is not None and not is_old(job.progress, report) and not is_old(decided, report)
 
-    def _marked(self, job_id: str, begin: int | None, now_ms: int) -> None:
+    def _marked(self, mark: JobProgressed, now_ms: int) -> None:
+        job_id, begin = str(mark.job_id), mark.live_seq
         portion = self._portions.get(job_id)
         if begin is not None:
-            published_ms = 0 if portion is None else portion.published_ms
-            self._portions[job_id] = Portion(begin, begin, now_ms, published_ms)
-            self._due[job_id] = None
+            published_ms, shown = (0, None) if portion is None else (portion.published_ms, portion.shown)
+            self._portions[job_id] = Portion(begin, begin, now_ms, published_ms, shown)
+            if shown != _shown(mark.progress):
+                self._due[job_id] = None
         elif portion is not None:
             portion.marked_ms = now_ms
 
@@ -169,6 +188,10 @@ def _mark_of(report: ProgressReported) -> ProgressReported:
     """A report as the journal keeps it: without what only its reader of that moment wants."""
     kept = {*AttemptReport.model_fields, *Progress.model_fields, "rank"}
     return ProgressReported.model_validate({name: getattr(report, name) for name in kept})
+
+
+def _shown(progress: Progress | ProgressReported) -> Shown:
+    return progress.epoch, progress.step, progress.at_ms
 
 
 def _has_live_statuses(job: Job, portion: Portion) -> bool:

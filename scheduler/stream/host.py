@@ -111,6 +111,7 @@ class JournalHost(Generic[S]):
                 tasks.create_task(self._watch_owed())
                 if self._live is not None:
                     tasks.create_task(self._live.feed.run(self.followers))
+                    tasks.create_task(self._live.feed.watch(self.followers))
                 tasks.create_task(measure_lag(self._log, self._settings.input_topic, self._cursors, self._meters.lag))
         except* Exception as group:
             raise group.exceptions[0] from None
@@ -267,7 +268,9 @@ class JournalHost(Generic[S]):
             waits = await self._inputs_wait(others)
             now_s = self._clock.steady_s()
             for partition, follower in others.items():
-                follower.ownership.on_owed(waits.get(partition, False) or follower.owed(now_s), before_s.get(partition, now_s))
+                reported = self._live is not None and self._live.feed.grows(partition)
+                owed = waits.get(partition, False) or follower.owed(now_s) or reported
+                follower.ownership.on_owed(owed, before_s.get(partition, now_s))
             before_s = dict.fromkeys(others, now_s)
             await asyncio.sleep(self._settings.takeover_s / 4)
 

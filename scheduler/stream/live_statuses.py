@@ -27,10 +27,20 @@ class LiveJobStatuses:
         self._machine_name = machine_name
         self._ordinal = FIRST_ORDINAL
         self.progress = LiveProgress()
+        self.unrecorded = False
+        self.unread = True
 
     @property
     def due(self) -> bool:
         return self.progress.due
+
+    def read_from_end(self) -> None:
+        """What is read from now on is new."""
+        self.unread = False
+
+    def note_read(self) -> None:
+        """A record is owed."""
+        self.unrecorded = True
 
     def offer_inputs(self, state: ScheduleState, inputs: Sequence[Event], now_ms: int) -> None:
         """Takes the progress of agents that send all of it to control."""
@@ -48,10 +58,12 @@ class LiveJobStatuses:
 
     def own_record(self, now_ms: int, decisions: Sequence[Event]) -> None:
         """Takes the numbers that it gave."""
+        self.unrecorded = False
         self.progress.own_record(now_ms, decisions)
 
     def foreign_record(self) -> None:
-        """Lets go of all numbers."""
+        """Lets go of all numbers and reports."""
+        self.unread = True
         self.progress.foreign_record()
 
     def outgoing(self, state: ScheduleState, partition: int, seq: int, now_ms: int, most: int) -> list[Outgoing]:

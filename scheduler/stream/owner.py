@@ -174,7 +174,8 @@ class Owner(Generic[S]):
         owes_tick = self._owes_tick and not self._proposer.stuck(folded)
         now_ms = self._follower.time.now_ms(self._clock.steady_s())
         marks = self._marks(waiting, now_ms, tick)
-        must = bool(waiting or marks) or owes_tick or self._follower.ownership.quiet(now_s) or self._follower.owed(now_s)
+        owed = self._follower.owed(now_s) or self._owed_live()
+        must = bool(waiting or marks) or owes_tick or owed or self._follower.ownership.quiet(now_s)
         if tick and not must and not self._looks(folded.seq, now_s):
             await self._idled(now_s)
             return
@@ -216,7 +217,15 @@ class Owner(Generic[S]):
         if live is None:
             return ()
         live.offer_inputs(state, [p.item.envelope.event for p in waiting if p.item.envelope is not None], now_ms)
-        return live.marks(state, now_ms) if tick else ()
+        marks = live.marks(state, now_ms) if tick else ()
+        if live.due:
+            self._follower.wake()
+        return marks
+
+    def _owed_live(self) -> bool:
+        """Whether a record is owed to what goes beside the journal: others see by it that somebody decides here."""
+        live = self._follower.live_statuses
+        return (live is not None and live.unrecorded) or (self._publishing is not None and self._publishing.owed())
 
     def _looks(self, seq: int, now_s: float) -> bool:
         """Whether a tick could find anything: something was folded since the last look, or time enough went by."""

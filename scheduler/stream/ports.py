@@ -109,6 +109,20 @@ class LiveStatuses(Protocol[S_contra]):
     def due(self) -> bool:
         """Whether a status waits to be published."""
 
+    @property
+    def unrecorded(self) -> bool:
+        """Whether anything was read of them since this process's last record: one is owed soon, so that others see who decides."""
+
+    @property
+    def unread(self) -> bool:
+        """Whether another process decided since `read_from_end`: what was to be read next may be older than what it published."""
+
+    def read_from_end(self) -> None:
+        """They are read from the topic's present end on."""
+
+    def note_read(self) -> None:
+        """Something was read of them, whatever it was."""
+
     def offer_inputs(self, state: S_contra, inputs: Sequence[Event], now_ms: int) -> None:
         """Takes what of a batch's inputs are such reports."""
 

@@ -28,6 +28,7 @@ from trainhouse.scheduler.stream.ports import Clock, Entry, Log, Publisher, Tail
 S = TypeVar("S")
 Vetting = Callable[[S, Sequence[Entry], Sequence[Pending], Sequence[S]], list[Pending]]
 TAKE_S = 0.25
+WATCH_S = 1.5  # longer than the time between two reports of a job
 RETRY_S = 2.0
 MOST_REFUSALS = 1_000
 SOURCE = "trainhouse/scheduler"
@@ -48,6 +49,26 @@ class ProgressFeed(Generic[S]):
         self._told = ToldRefusals()
         self._refused: deque[Outgoing] = deque(maxlen=MOST_REFUSALS)
         self._publisher: Publisher | None = None
+        self._ends: dict[int, int] = {}
+        self._growing: frozenset[int] = frozenset()
+
+    def grows(self, partition: int) -> bool:
+        """Whether jobs report on a partition that another process decides: its owner then appends a record every second or so."""
+        return partition in self._growing
+
+    async def watch(self, followers: Mapping[int, Follower[S]]) -> None:
+        """Looks at partitions of others until cancelled. Beside all else: where there is no such topic, an answer takes long."""
+        while True:
+            still_wanted()
+            now_s = self._clock.steady_s()
+            others = [p for p, f in followers.items() if not f.halted and not f.ownership.decides(now_s)]
+            try:
+                ends = await self._log.ends(PROGRESS, others)
+            except LogUnavailable:
+                ends = {}
+            self._growing = frozenset(p for p, end in ends.items() if end > self._ends.get(p, end))
+            self._ends = ends
+            await asyncio.sleep(WATCH_S)
 
     async def run(self, followers: Mapping[int, Follower[S]]) -> None:
         """Reads until cancelled."""
@@ -66,8 +87,8 @@ class ProgressFeed(Generic[S]):
     async def _step(self, followers: Mapping[int, Follower[S]]) -> None:
         now_s = self._clock.steady_s()
         wanted = {p for p, f in followers.items() if not f.halted and f.ownership.decides(now_s)}
-        if wanted != self._next.keys():
-            await self._read_those(wanted)
+        if wanted != self._next.keys() or any(_unread(followers[p]) for p in wanted):
+            await self._read_those(followers, wanted)
         if self._tail is None:
             await asyncio.sleep(TAKE_S)
             return
@@ -79,9 +100,13 @@ class ProgressFeed(Generic[S]):
             self._take(followers, partition, entries)
         await self._publish_refusals()
 
-    async def _read_those(self, wanted: set[int]) -> None:
-        fresh = await self._log.ends(PROGRESS, wanted - self._next.keys())
-        positions = {p: self._next[p] for p in wanted & self._next.keys()} | fresh
+    async def _read_those(self, followers: Mapping[int, Follower[S]], wanted: set[int]) -> None:
+        known = {p: self._next[p] for p in wanted & self._next.keys() if not _unread(followers[p])}
+        for partition in wanted - known.keys():
+            live = followers[partition].live_statuses
+            if live is not None:
+                live.read_from_end()
+        positions = known | await self._log.ends(PROGRESS, wanted - known.keys())
         tail, self._tail, self._next = self._tail, None, {}
         if tail is not None:
             await tail.close()
@@ -92,7 +117,7 @@ class ProgressFeed(Generic[S]):
     def _take(self, followers: Mapping[int, Follower[S]], partition: int, entries: Sequence[Entry]) -> None:
         follower = followers[partition]
         live, state = follower.live_statuses, follower.folded.state
-        if live is None or follower.halted:
+        if live is None or live.unread or follower.halted:
             return
         found = [pending(e.offset, e.value, e.headers, self._limits) for e in entries]
         if self._vetting is not None:
@@ -109,6 +134,7 @@ class ProgressFeed(Generic[S]):
         self._meters.reports.inc(len(reports))
         now_ms = max(follower.folded.now_ms, follower.time.now_ms(self._clock.steady_s()))
         waited = live.due
+        live.note_read()
         live.offer_inputs(state, reports, now_ms)
         if live.due and not waited:
             follower.wake()
@@ -142,3 +168,7 @@ class ProgressFeed(Generic[S]):
             await tail.close()
         if publisher is not None:
             await publisher.close()
+
+
+def _unread(follower: Follower[S]) -> bool:
+    return follower.live_statuses is not None and follower.live_statuses.unread

@@ -43,6 +43,7 @@ class Publishing(Generic[S]):
         self._projects = ProjectStatuses(log, clock)
         self._told = ToldRefusals()
         self._refused_since_s: float | None = None
+        self._unproven = False
         self.done: int | None = None
 
     async def run(self) -> None:
@@ -71,13 +72,21 @@ class Publishing(Generic[S]):
             await asyncio.sleep(RETRY_S)
             still_wanted()
             # A new publisher fences others, so ownership is proven again first.
+            self._unproven = True
             await self._follower.until(lambda seen=seen: self._follower.own_seq > seen)  # type: ignore[misc]
+            self._unproven = False
 
     def _refused_for_long(self) -> bool:
         now_s = self._clock.steady_s()
         if self._refused_since_s is None:
             self._refused_since_s = now_s
         return now_s - self._refused_since_s > self._follower.ownership.takeover_s
+
+    def owed(self) -> bool:
+        """Whether live statuses wait for a record that proves ownership, before a publisher is opened anew. Effects wait for none: theirs
+        is owed anyway."""
+        live = self._follower.live_statuses
+        return self._unproven and live is not None and live.due
 
     def advance(self) -> int:
         """How far everything is out, records without effects included."""
