@@ -62,8 +62,11 @@ class LiveJobStatuses:
         self.progress.own_record(now_ms, decisions)
 
     def foreign_record(self) -> None:
-        """Lets go of all numbers and reports."""
-        self.unread = True
+        """Lets go of all numbers and reports.
+
+        No record is owed for them: of two owners that answer each other's records at once, none would publish, or learn that it is fenced.
+        """
+        self.unread, self.unrecorded = True, False
         self.progress.foreign_record()
 
     def outgoing(self, state: ScheduleState, partition: int, seq: int, now_ms: int, most: int) -> list[Outgoing]:

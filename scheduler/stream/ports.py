@@ -111,7 +111,7 @@ class LiveStatuses(Protocol[S_contra]):
 
     @property
     def unrecorded(self) -> bool:
-        """Whether anything was read of them since this process's last record: one is owed soon, so that others see who decides."""
+        """Whether anything was read of them since the last record: one is owed soon, so that others see that somebody decides."""
 
     @property
     def unread(self) -> bool:
