@@ -66,7 +66,10 @@ class AttemptStopped(AttemptReport, type="trainhouse.attempt.stopped.v1"):
 
 
 class ProgressReported(RankLife, AttemptReport, type="trainhouse.attempt.progress.v1"):
-    """Where training is: at most one a second an attempt. `step` counts finished optimizer steps of the whole job."""
+    """Where training is: at most one a second an attempt. `step` counts finished optimizer steps of the whole job.
+
+    An attempt's first one and its last are on control, those between them on the topic of progress.
+    """
 
     rank: SmallCount
     step: Count
@@ -80,6 +83,7 @@ class ProgressReported(RankLife, AttemptReport, type="trainhouse.attempt.progres
     saving: bool = False
     at_ms: TimestampMs
     saved_alone: bool | None = Field(None, description="whether each rank holds the whole state, so that survivors can save it")
+    last: bool = Field(False, exclude_if=is_no, description="no other one of this rank follows")
 
 
 class LossDiverged(AttemptReport, type="trainhouse.attempt.loss-diverged.v1"):

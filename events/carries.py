@@ -227,6 +227,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.POLICIES: (PolicyApplied, ChangeRefused),
     topics.PROJECTS: (ProjectApplied,),
     topics.HEARTBEATS: (NodeHeartbeat,),
+    topics.PROGRESS: (ProgressReported,),
     topics.NODE_KEYS: (NodeKeyed, NodeForgotten),
     topics.JOURNAL_REPAIRS: (JournalRepaired,),
     topics.UPGRADES: (ProgramRunning, UpgradeFinished),

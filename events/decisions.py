@@ -29,7 +29,7 @@ from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, EventId, JobId
 from trainhouse.events.job import LastCheckpoint
 from trainhouse.events.node import Device, NodeIsolation
 from trainhouse.events.phases import PartEnd, Phase, Progress, Tally
-from trainhouse.events.spec import JobSpec, Limits
+from trainhouse.events.spec import JobSpec, Limits, is_absent
 from trainhouse.events.verdict import DeviceDegraded, GangHung
 
 
@@ -126,10 +126,14 @@ class DevicesFreed(Event, type="trainhouse.decision.devices-freed.v1"):
 
 
 class JobProgressed(Event, type="trainhouse.decision.job-progressed.v1"):
-    """An attempt told where its training is."""
+    """An attempt told where its training is.
+
+    `live_seq`: statuses that its owner publishes without a record of their own are numbered from the next one on, as `JobStatus` says.
+    """
 
     job_id: JobId
     progress: Progress
+    live_seq: Count | None = Field(None, exclude_if=is_absent)
 
 
 class CheckpointNoted(Event, type="trainhouse.decision.checkpoint-noted.v1"):

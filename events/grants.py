@@ -64,7 +64,7 @@ PRINCIPALS: dict[str, Needs] = {
         groups=("trainhouse-intake", "trainhouse-intake-projects"),
     ),
     "scheduler": Needs(
-        reads=(t.CONTROL, t.DECISIONS, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.UPGRADES, t.STATUS),
+        reads=(t.CONTROL, t.PROGRESS, t.DECISIONS, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.UPGRADES, t.STATUS),
         writes=(t.DECISIONS, t.SNAPSHOTS, t.UPGRADES, t.STATUS, f"{STATUS_PREFIX}{ANY}", t.VERDICTS, t.DEAD_LETTERS, *_DECIDED),
         # A publisher's mark is the committed offset of a group that is named as its transactions.
         groups=("trainhouse-scheduler", f"{t.DECISIONS}-{ANY}"),
@@ -92,7 +92,10 @@ PRINCIPALS: dict[str, Needs] = {
     ),
     "agent": Needs(
         reads=(t.ALLOCATIONS, t.POOLS, t.VERDICTS, t.OPERATIONS, t.NODE_KEYS),
-        writes=(t.CONTROL, t.HEARTBEATS, t.METRICS, t.ENVIRONMENTS, t.CHECKPOINTS, t.LOGS, t.OPERATION_REPLIES, t.NODE_AUDIT),
+        writes=(
+            *(t.CONTROL, t.PROGRESS, t.HEARTBEATS, t.METRICS, t.ENVIRONMENTS, t.CHECKPOINTS, t.LOGS),
+            *(t.OPERATION_REPLIES, t.NODE_AUDIT),
+        ),
         groups=("trainhouse-reader",),
     ),
     "exporter": Needs(

@@ -136,7 +136,11 @@ class LastCheckpoint(Model):
 
 
 class JobStatus(Event, type="trainhouse.job.status.v1"):
-    """The whole current status of a job. Newer has the larger `status_seq`."""
+    """The whole current status of a job. Newer has the larger `status_seq`.
+
+    `live_room` is in the journal alone: so many numbers, up to `status_seq`, are kept for statuses that only follow the job's progress and
+    have no record; the status itself is published under the number before them.
+    """
 
     job_id: JobId | None
     status_seq: Count
@@ -170,6 +174,12 @@ class JobStatus(Event, type="trainhouse.job.status.v1"):
     running_at_ms: TimestampMs | None = None
     finished_at_ms: TimestampMs | None = None
     updated_at_ms: TimestampMs = 0
+    live_room: Count | None = Field(None, exclude_if=is_absent)
+
+    @property
+    def public_seq(self) -> int:
+        """The number that it is published under."""
+        return self.status_seq - (self.live_room or 0)
 
     def subject(self) -> str:
         return str(self.job_id or self.submission_id)

@@ -65,6 +65,11 @@ class JournalRecord:
     fold_version: int
     previous_hash: str
 
+    @property
+    def ticked(self) -> bool:
+        """Whether time went by in it, so that gangs could be placed. Other inputs of the owner's own have no offset either."""
+        return any(i.type == ClockTicked.event_type for i in self.inputs)
+
     def encode(self, since: Mapping[str, int] = ALWAYS) -> bytes:
         """The record's bytes: readable JSON, keys in this order; equal records have equal bytes.
 

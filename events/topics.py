@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 DEFAULT_DAYS = 90
 HEARTBEAT_DAYS = 3
 DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
 MAX_INPUT_BYTES = 256 * 1024
 MAX_JOURNAL_RECORD_BYTES = 8 * 1024 * 1024
 # What a batch may unpack to before readers set it aside.
@@ -26,6 +27,7 @@ POOLS = "trainhouse.pools"
 POLICIES = "trainhouse.policies"
 PROJECTS = "trainhouse.projects"
 HEARTBEATS = "trainhouse.heartbeats"
+PROGRESS = "trainhouse.progress"
 NODE_KEYS = "trainhouse.node-keys"
 VERDICTS = "trainhouse.verdicts"
 METRICS = "trainhouse.metrics"
@@ -152,6 +154,14 @@ TOPICS: tuple[Topic, ...] = (
         single_partition=True,
     ),
     Topic(HEARTBEATS, "node", "NodeHeartbeat", retention_days=HEARTBEAT_DAYS),
+    Topic(
+        PROGRESS,
+        "partition of the pool",
+        "ProgressReported while an attempt goes on, signed by its node; its first and last one are on control",
+        retention_days=1,
+        # The newest of each job is all that anybody reads.
+        extra={"retention.ms": str(HOUR_MS), "segment.ms": str(HOUR_MS // 4)} | LOG_TIME,
+    ),
     Topic(
         NODE_KEYS,
         "pool and node",

@@ -265,7 +265,7 @@ class FakePublisher:
         self._check()
         if self.transactional_id:
             self.log.broker.finish(self.transactional_id, True)
-            self.log.broker.marks[self.transactional_id] = mark
+            self.log.broker.marks[self.transactional_id] = mark or self.log.broker.marks.get(self.transactional_id, 0)
         await self.log.step("committed")
         if rng.random() < faults.lose_ack:
             raise LogUnavailable("the answer to the commit was lost")

@@ -7,7 +7,7 @@ Never: changes state; reads a clock (`clock_ms` comes in).
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
@@ -140,8 +140,11 @@ class Proposer(Generic[S]):
         tick: bool,
         limits: Limits | None = None,
         must: bool = True,
+        marks: Sequence[Event] = (),
     ) -> Written | None:
         """The next record, or None when nothing waits. It may hold a prefix of `waiting` only.
+
+        `marks`: inputs of the owner's own, before all others; where a record fails with them, it is made without.
 
         Without `must` there is none either where a tick alone decides nothing that counts (time passes without records), or fails while
         placement is frozen already.
@@ -150,11 +153,11 @@ class Proposer(Generic[S]):
         """
         batch = bounded(fresh(folded, waiting), limits or self.limits)
         now_ms = max(folded.now_ms, clock_ms)
-        if not batch and not tick:
+        if not batch and not tick and not marks:
             return None
         while True:
             try:
-                record = self._decided(folded, now_ms, batch, published_up_to, tick)
+                record = self._decided(folded, now_ms, batch, published_up_to, tick, marks)
                 if not batch and not must and all(isinstance(d, self.machine.passing) for d in record.decisions):
                     return None
                 return self._written(folded, record)
@@ -162,6 +165,9 @@ class Proposer(Generic[S]):
                 raise
             except Exception as raised:
                 error: Exception = raised
+            if marks:
+                marks = ()
+                continue
             if isinstance(error, SchedulingFailed) and not self.stuck(folded):
                 return self._frozen(folded, now_ms, error, published_up_to)
             if not batch and not must and self.stuck(folded):
@@ -178,8 +184,10 @@ class Proposer(Generic[S]):
     def _written(self, folded: Folded[S], record: JournalRecord) -> Written:
         return written(self.machine.at(record.fold_version), self.input_topic, folded.partition, record, self.limits.record_bytes)
 
-    def _decided(self, folded: Folded[S], now_ms: int, batch: Sequence[Pending], published_up_to: int, tick: bool) -> JournalRecord:
-        items = tuple(p.item for p in batch)
+    def _decided(
+        self, folded: Folded[S], now_ms: int, batch: Sequence[Pending], published_up_to: int, tick: bool, marks: Sequence[Event] = ()
+    ) -> JournalRecord:
+        items = (*_marks(folded, now_ms, marks), *(p.item for p in batch))
         if tick:
             items += (JournaledInput(None, _tick(folded, now_ms)),)
         inputs = readable(items)
@@ -246,6 +254,12 @@ def _told(what: str, error: Exception) -> str:
     """An error as a reason that can be written: no lone surrogate, and not too long."""
     text = f"{what}: {type(error).__name__}: {error}" if what else f"{type(error).__name__}: {error}"
     return text.encode("utf-8", "replace").decode()[:MAX_REASON_CHARS]
+
+
+def _marks(folded: Folded[S], now_ms: int, marks: Sequence[Event]) -> Iterator[JournaledInput]:
+    for place, event in enumerate(marks):
+        name = f"mark:{folded.partition}:{folded.seq + 1}:{place}"
+        yield JournaledInput(None, envelope_of(event, id=name, source=SOURCE, now_ms=now_ms))
 
 
 def _tick(folded: Folded[S], now_ms: int) -> Envelope:

@@ -14,7 +14,7 @@ from trainhouse.events.rank_end import one_line
 from trainhouse.scheduler.core.fold import fold_decision
 from trainhouse.scheduler.core.records import Job
 from trainhouse.scheduler.core.state import ScheduleState
-from trainhouse.scheduler.core.status import status_of
+from trainhouse.scheduler.core.status import LIVE_SINCE, status_of
 from trainhouse.scheduler.core.transitions import check_move, state_of
 
 MAX_REASON_CHARS: Final = 2_000
@@ -45,7 +45,7 @@ class Draft:
 
     def publish(self, job_id: str) -> None:
         """Publishes the job's whole status as it is now."""
-        self.emit(status_of(self.state.job(job_id), self.now_ms))
+        self.emit(status_of(self.state.job(job_id), self.now_ms, live=self.level >= LIVE_SINCE))
 
     def live(self, job_id: str) -> Job | None:
         """A job that is not finished, if it is known."""

@@ -39,8 +39,7 @@ def effects_of(seq: int, now_ms: int, decisions: Iterable[Event]) -> Iterator[Ef
     for place, decision in enumerate(decisions):
         match decision:
             case JobStatus():
-                subject = decision.subject()
-                yield Effect(topics.STATUS, subject, decision, f"{subject}:status:{decision.status_seq}")
+                yield status_effect(decision)
             case GangAllocated():
                 yield _order(decision, decision.pool, f"{decision.job_id}:allocated:{decision.epoch}")
             case GangReleased():
@@ -83,6 +82,13 @@ def effects_of(seq: int, now_ms: int, decisions: Iterable[Event]) -> Iterator[Ef
                 yield Effect(topics.RESERVATIONS, decision.job_id, decision, f"{decision.job_id}:reservation:{seq}.{place}")
             case PlacementFrozen():
                 yield Effect(topics.ALERTS, "placement-frozen", decision, f"placement-frozen:{seq}")
+
+
+def status_effect(status: JobStatus) -> Effect:
+    """A status as it is published: under its own number, without those that the journal keeps behind it."""
+    subject, number = status.subject(), status.public_seq
+    public = status if status.live_room is None else status.model_copy(update={"status_seq": number, "live_room": None})
+    return Effect(topics.STATUS, subject, public, f"{subject}:status:{number}")
 
 
 def _key_of(keyed: NodeKeyed, seq: int, place: int) -> Effect:

@@ -206,7 +206,8 @@ def _part_ended(state: ScheduleState, now_ms: int, d: PartEnded) -> None:
 
 
 def _progressed(state: ScheduleState, now_ms: int, d: JobProgressed) -> None:
-    _change(state, now_ms, d.job_id, progress=d.progress)
+    live = {} if d.live_seq is None else {"live_seq": d.live_seq}
+    _change(state, now_ms, d.job_id, progress=d.progress, **live)
 
 
 def _checkpoint(state: ScheduleState, now_ms: int, d: CheckpointNoted) -> None:
@@ -275,7 +276,8 @@ def _resumed(state: ScheduleState, now_ms: int, d: PlacementResumed) -> None:
 
 def _status(state: ScheduleState, now_ms: int, d: JobStatus) -> None:
     if d.job_id in state.jobs:
-        _change(state, now_ms, str(d.job_id), status_seq=d.status_seq, status_at_ms=now_ms)
+        live_seq = None if d.live_room is None else d.public_seq
+        _change(state, now_ms, str(d.job_id), status_seq=d.status_seq, status_at_ms=now_ms, live_seq=live_seq)
 
 
 def _change(state: ScheduleState, now_ms: int, job_id: str, **update: Any) -> None:

@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar
 from trainhouse.events import Event
 from trainhouse.events.journal import (
     NO_HASH,
-    ClockTicked,
     InputRefused,
     InvalidRecord,
     JournaledInput,
@@ -132,8 +131,6 @@ def fold_record(machine: Machine[S], folded: Folded[S], record: JournalRecord, h
     state = folded.state
     if inputs or decisions:
         state = machine.at(record.fold_version).fold(state, record.now_ms, inputs, decisions)
-    # The own input beside a refusal has no offset either.
-    ticked = any(i.type == ClockTicked.event_type for i in record.inputs)
     froze = not record.inputs and any(isinstance(d, PlacementFrozen) for d in decisions)
     return replace(
         folded,
@@ -143,7 +140,7 @@ def fold_record(machine: Machine[S], folded: Folded[S], record: JournalRecord, h
         now_ms=max(folded.now_ms, record.now_ms),
         published_up_to=max(folded.published_up_to, record.published_up_to),
         last_hash=hash_,
-        frozen_version=record.decide_version if froze else 0 if ticked else folded.frozen_version,
+        frozen_version=record.decide_version if froze else 0 if record.ticked else folded.frozen_version,
         level=max(folded.level, record.fold_version),
     )
 

@@ -43,28 +43,26 @@ def outgoing(machine: Machine[S], input_topic: str, partition: int, record: Jour
             effects.extend(_review(refusal, source, record.now_ms))
             effects.extend(_forged(refusal, input_topic, partition, record.now_ms))
             letters.append(_dead_letter(refusal, source, input_topic, partition))
-    found = []
-    for ordinal, e in enumerate(effects):
-        out = Outgoing(
-            e.topic,
-            e.key.encode(),
-            encode(
-                envelope_of(
-                    e.event,
-                    id=e.event_id,
-                    source=f"trainhouse/{machine.name}",
-                    now_ms=record.now_ms,
-                    order=Order(partition, record.seq, ordinal),
-                )
-            ),
-            HEADERS,
-            partition if e.partition == OWN_PARTITION else e.partition,
-            alike_of(e.event.claimed, e.event.reason) if isinstance(e.event, SignatureRefused) else "",
-        )
-        found.append(out)
-        if isinstance(e.event, JobStatus) and e.topic == STATUS and may_have_topics(e.event.project):
-            found.append(replace(out, topic=status_topic(e.event.project)))
+    found: list[Outgoing] = []
+    for ordinal, effect in enumerate(effects):
+        found += sent_of(effect, machine.name, Order(partition, record.seq, ordinal), record.now_ms)
     return found + letters
+
+
+def sent_of(effect: Effect, machine_name: str, order: Order, now_ms: int) -> list[Outgoing]:
+    """What is sent of one effect at its place in the journal."""
+    event = effect.event
+    out = Outgoing(
+        effect.topic,
+        effect.key.encode(),
+        encode(envelope_of(event, id=effect.event_id, source=f"trainhouse/{machine_name}", now_ms=now_ms, order=order)),
+        HEADERS,
+        order.partition if effect.partition == OWN_PARTITION else effect.partition,
+        alike_of(event.claimed, event.reason) if isinstance(event, SignatureRefused) else "",
+    )
+    if isinstance(event, JobStatus) and effect.topic == STATUS and may_have_topics(event.project):
+        return [out, replace(out, topic=status_topic(event.project))]
+    return [out]
 
 
 def set_aside(letter: DeadLetter, value: bytes | None) -> Outgoing:

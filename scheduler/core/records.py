@@ -27,6 +27,7 @@ from trainhouse.events.decisions import Hold
 from trainhouse.events.evidence import JobFailure, Trust
 from trainhouse.events.node import AttemptRef, NodeIsolation
 from trainhouse.events.phases import Allotment, Pending, Phase, Progress, Tally
+from trainhouse.events.spec import is_absent
 
 TRAINHOUSE: Final = "trainhouse"
 """By whom a node is restricted where no person asked for it."""
@@ -39,7 +40,8 @@ class Job(Model):
     `expected_ms`: the remaining run time that was expected from history when it began to wait; None: nothing was known.
     `commits`: its newest checkpoints, oldest first; `past`: its last failures. The next attempt goes to `prefer_nodes` if it can, keeps
     away from `avoid_nodes` if it can, and begins from no newer commit than `restore_at_most`. `ran_on`: all nodes that its
-    attempts were given, by name; they tell of checkpoints also when the attempt is over.
+    attempts were given, by name; they tell of checkpoints also when the attempt is over. `status_seq`: the highest number that a status of
+    it may have; statuses without a record of their own are numbered from `live_seq` + 1 on (see `status`), None: there are none.
     """
 
     job_id: JobId
@@ -66,6 +68,7 @@ class Job(Model):
     running_at_ms: int | None = None
     status_seq: int = 0
     status_at_ms: int = 0
+    live_seq: int | None = Field(None, exclude_if=is_absent)
     commits: tuple[int, ...] = ()
     past: tuple[JobFailure, ...] = ()
     prefer_nodes: tuple[NodeId, ...] = ()

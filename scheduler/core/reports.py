@@ -23,15 +23,18 @@ from trainhouse.scheduler.core.end_line import end_line
 from trainhouse.scheduler.core.evidence import note_end, note_launch
 from trainhouse.scheduler.core.life import end_part, settle, stop
 from trainhouse.scheduler.core.records import Job
+from trainhouse.scheduler.core.state import ScheduleState
+from trainhouse.scheduler.core.status import next_live_seq
 
 STATUS_EVERY_MS: Final = 900
+MARK_EVERY_MS: Final = 60_000
 NO_PROGRESS: Final = "runs; it reports no progress"  # until it does
 EXIT_STOPPED: Final = 75  # of a session that was asked to save and stop, and did
 
 
-def _current(draft: Draft, report: AttemptReport) -> Job | None:
+def current(state: ScheduleState, report: AttemptReport) -> Job | None:
     """The job, if the report is about its present attempt and comes from one of its nodes."""
-    job = draft.live(report.job_id)
+    job = state.jobs.get(report.job_id)
     if job is None or job.allotment is None or job.allotment.epoch != report.epoch:
         return None
     return job if any(p.node_id == report.node_id for p in job.allotment.placements) else None
@@ -39,7 +42,7 @@ def _current(draft: Draft, report: AttemptReport) -> Job | None:
 
 def on_started(draft: Draft, report: AttemptStarted) -> None:
     """A node's ranks have processes; when all nodes' have, the job initializes."""
-    job = _current(draft, report)
+    job = current(draft.state, report)
     if job is None or job.allotment is None or report.node_id in job.allotment.started:
         return
     draft.emit(PartStarted(job_id=job.job_id, epoch=report.epoch, node_id=report.node_id))
@@ -50,7 +53,7 @@ def on_started(draft: Draft, report: AttemptStarted) -> None:
 
 def on_session(draft: Draft, report: SessionOpened) -> None:
     """A session will report progress: until it does, the job is given longer to initialize."""
-    job = _current(draft, report)
+    job = current(draft.state, report)
     if job is not None and isinstance(job.phase, Scheduled | Initializing) and not job.phase.session:
         phase = job.phase.model_copy(update={"session": True})
         draft.emit(JobMoved(job_id=job.job_id, phase=phase, reason=job.reason))
@@ -58,7 +61,7 @@ def on_session(draft: Draft, report: SessionOpened) -> None:
 
 def on_launch_failed(draft: Draft, report: LaunchFailed) -> None:
     """A node could not start its ranks: tried again elsewhere, or the end of a job that no node could start."""
-    job = _current(draft, report)
+    job = current(draft.state, report)
     if job is None or isinstance(job.phase, Stopping):
         return
     kind = StopKind.LOST if report.retryable else StopKind.FATAL
@@ -70,7 +73,7 @@ def on_launch_failed(draft: Draft, report: LaunchFailed) -> None:
 
 def on_rank_exited(draft: Draft, report: RankExited) -> None:
     """A clean exit is noted; any other one ends the attempt, and is kept for its judgement, also when it is ending already."""
-    job = _current(draft, report)
+    job = current(draft.state, report)
     if job is None or job.allotment is None:
         return
     part = next(p for p in job.allotment.placements if p.node_id == report.node_id)
@@ -100,25 +103,39 @@ def on_stopped(draft: Draft, report: AttemptStopped) -> None:
     node = draft.state.nodes.get(report.node_id)
     if node is not None and node.hold_of(report.job_id, report.epoch) is not None:
         draft.emit(DevicesFreed(node_id=report.node_id, job_id=report.job_id, epoch=report.epoch))
-    job = _current(draft, report)
+    job = current(draft.state, report)
     if job is not None:
         end_part(draft, job, report.node_id, PartEnd.STOPPED)
 
 
-def on_progress(draft: Draft, report: ProgressReported) -> None:
-    """Notes where training is. The status follows at most once in STATUS_EVERY_MS, but at once when the job begins to run."""
-    job = _current(draft, report)
-    if job is None or _is_old(job.progress, report):
+def on_progress(draft: Draft, report: ProgressReported, *, by_owner: bool = False) -> None:
+    """Notes where training is: an attempt's first report, its last one, what the owner itself puts into a record (a mark), and of what else
+    is on control (an older agent sends all of its reports there) one in MARK_EVERY_MS. All others are for the live status alone.
+
+    A mark gives the next portion of live numbers. The status follows otherwise, at once when the job begins to run.
+    """
+    job = current(draft.state, report)
+    if job is None or is_old(job.progress, report):
         return
+    begins = isinstance(job.phase, Scheduled | Initializing) or (isinstance(job.phase, Running) and job.reason == NO_PROGRESS)
+    if not (by_owner or begins or report.last or changes_decisions(job, report) or draft.now_ms - job.status_at_ms >= MARK_EVERY_MS):
+        return
+    live_seq = next_live_seq(job) if by_owner and not begins else None
     fields = {name: getattr(report, name) for name in Progress.model_fields}
-    draft.emit(JobProgressed(job_id=job.job_id, progress=Progress(**fields)))
-    if isinstance(job.phase, Scheduled | Initializing) or (isinstance(job.phase, Running) and job.reason == NO_PROGRESS):
+    draft.emit(JobProgressed(job_id=job.job_id, progress=Progress(**fields), live_seq=live_seq))
+    if begins:
         draft.move(job.job_id, Running(since_ms=draft.now_ms), "")
-    elif draft.now_ms - job.status_at_ms >= STATUS_EVERY_MS:
+    elif live_seq is None and (by_owner or draft.now_ms - job.status_at_ms >= STATUS_EVERY_MS):
         draft.publish(job.job_id)
 
 
-def _is_old(known: Progress | None, report: ProgressReported) -> bool:
+def changes_decisions(job: Job, report: ProgressReported) -> bool:
+    """Whether what the report says would let another decision be made than what is known: of this attempt, and who could save alone."""
+    known = job.progress
+    return known is None or known.epoch != report.epoch or known.saved_alone != report.saved_alone
+
+
+def is_old(known: Progress | ProgressReported | None, report: ProgressReported) -> bool:
     """Whether more is known. A rank's clock may have been set back: a later step counts all the same."""
     return known is not None and known.epoch == report.epoch and report.at_ms <= known.at_ms and report.step <= known.step
 

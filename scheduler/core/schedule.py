@@ -61,7 +61,6 @@ _REPORTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     RankExited: reports.on_rank_exited,
     AttemptStopped: reports.on_stopped,
     SessionOpened: reports.on_session,
-    ProgressReported: reports.on_progress,
     CheckpointCompleted: reports.on_checkpoint,
     LossDiverged: verdicts.on_diverged,
     GangHung: verdicts.on_hung,
@@ -75,8 +74,8 @@ class ScheduleMachine(Leveled):
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
-    decide_version = 9
-    fold_version = 7
+    decide_version = 10
+    fold_version = 8
     lowest_level = 7
     formats = SCHEDULE_FORMATS
     since: Mapping[str, int] = {}
@@ -106,6 +105,8 @@ class ScheduleMachine(Leveled):
         if kind is ClockTicked:
             on_tick(draft)
             place_waiting(draft, self._cycle, self.decide_version)
+        elif isinstance(item.event, ProgressReported):
+            reports.on_progress(draft, item.event, by_owner=item.offset is None)
         elif kind in _REPORTS:
             _REPORTS[kind](draft, item.event)
         elif kind not in _REQUESTS and kind not in CHANGES:

@@ -1,22 +1,52 @@
 """The whole current status of a job, as its user reads it.
 
+Each status in the journal of a job that holds devices keeps LIVE_ROOM numbers for statuses that only follow its progress: their owner
+publishes those without a record. They go out in portions of LIVE_STEP: a `JobProgressed` gives the next one, so that two owners of a
+partition, whichever decided first, never use the same number, and what is published later has the larger one.
 Holds: a status needs no other record to be understood; its numbers are finite or absent.
 """
 
 import math
+from typing import Final
 
 from trainhouse.events import JobStatus
+from trainhouse.events.phases import Checkpointing, Running, Stopping
 from trainhouse.scheduler.core.records import Job
 from trainhouse.scheduler.core.transitions import state_of
 
+LIVE_ROOM: Final = 100_000
+LIVE_STEP: Final = 200
+# The level from which statuses have numbers behind them; below it each status stands in the journal.
+LIVE_SINCE: Final = 8
 
-def status_of(job: Job, now_ms: int) -> JobStatus:
-    """The next status of a job: `status_seq` is one more than that of its last."""
+
+def status_of(job: Job, now_ms: int, *, live: bool = True) -> JobStatus:
+    """The next status of a job, for the journal: the number under which it is published is one more than the last that is taken.
+
+    `live`: whether numbers are kept behind it.
+    """
+    room = LIVE_ROOM if live and job.allotment is not None and isinstance(job.phase, Running | Checkpointing | Stopping) else None
+    return _status(job, now_ms, job.status_seq + 1 + (room or 0), room)
+
+
+def live_status_of(job: Job, now_ms: int, number: int) -> JobStatus:
+    """A status for the topic alone, under a number that the journal keeps for those."""
+    return _status(job, now_ms, number, None)
+
+
+def next_live_seq(job: Job) -> int | None:
+    """Where the next portion of a job's live numbers begins; None: only another status in the journal gives one."""
+    if job.live_seq is None or job.live_seq + 2 * LIVE_STEP > job.status_seq:
+        return None
+    return job.live_seq + LIVE_STEP
+
+
+def _status(job: Job, now_ms: int, number: int, room: int | None) -> JobStatus:
     spec, allotment, progress = job.spec, job.allotment, job.progress
     state = state_of(job.phase)
     return JobStatus(
         job_id=job.job_id,
-        status_seq=job.status_seq + 1,
+        status_seq=number,
         state=state,
         reason=job.reason,
         submission_id=job.submission_id,
@@ -47,6 +77,7 @@ def status_of(job: Job, now_ms: int) -> JobStatus:
         running_at_ms=job.running_at_ms,
         finished_at_ms=now_ms if state.final else None,
         updated_at_ms=now_ms,
+        live_room=room,
     )
 
 

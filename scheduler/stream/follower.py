@@ -23,7 +23,7 @@ from trainhouse.scheduler.core.logtime import TOLERANCE_MS, LogTime
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.core.outgoing import Outgoing, outgoing
 from trainhouse.scheduler.core.ownership import Ownership
-from trainhouse.scheduler.stream.ports import Clock, Entry
+from trainhouse.scheduler.stream.ports import Clock, Entry, LiveStatuses
 
 S = TypeVar("S")
 log_ = structlog.get_logger(__name__)
@@ -72,6 +72,7 @@ class Follower(Generic[S]):
         self.appended_ms = -1
         self.timed_ms = 0
         self.live = False
+        self.live_statuses: LiveStatuses[S] | None = None
         self._owes_tick = False
         self._clock = clock
         self._changed: asyncio.Future[None] | None = None
@@ -107,6 +108,8 @@ class Follower(Generic[S]):
         self.ownership.standing_in, self.ownership.owed_since_s = False, None
         self.time, self.appended_ms, self.timed_ms = fresh.time, fresh.appended_ms, fresh.timed_ms
         self.halted = fresh.halted
+        if self.live_statuses is not None:
+            self.live_statuses.foreign_record()
         self.wake()
 
     def _take(self, entry: Entry) -> JournalRecord | None:
@@ -121,11 +124,20 @@ class Follower(Generic[S]):
             if record.owner == self.ownership.owner:
                 self.own_seq = record.seq
             self._note_time(record, entry.timestamp_ms, before_ms)
+            self._note_live(record)
             # Also a claim does: time stands still in it, so it says nothing of its own age.
-            self._owes_tick = all(i.offset is not None for i in record.inputs)
+            self._owes_tick = not record.ticked
             self.ownership.on_record(record.owner, self._clock.steady_s())
         self.wake()
         return record
+
+    def _note_live(self, record: JournalRecord) -> None:
+        if self.live_statuses is None:
+            return
+        if record.owner == self.ownership.owner:
+            self.live_statuses.own_record(record.now_ms, record.decisions)
+        else:
+            self.live_statuses.foreign_record()
 
     def _note_time(self, record: JournalRecord, appended_ms: int, before_ms: int) -> None:
         self.appended_ms = appended_ms

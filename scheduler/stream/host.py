@@ -25,7 +25,8 @@ from trainhouse.scheduler.stream.follower import Follower
 from trainhouse.scheduler.stream.halting import HaltReports
 from trainhouse.scheduler.stream.meters import JournalMeters, measure_lag
 from trainhouse.scheduler.stream.owner import Owner, Pace
-from trainhouse.scheduler.stream.ports import Clock, Entry, Log, Tail
+from trainhouse.scheduler.stream.ports import Clock, Entry, LiveStatuses, Log, Tail
+from trainhouse.scheduler.stream.progress_feed import ProgressFeed
 from trainhouse.scheduler.stream.reviving import Reviving
 from trainhouse.scheduler.stream.snapshots import Snapshots, hold_unpublished
 from trainhouse.scheduler.stream.telling import tell
@@ -34,6 +35,16 @@ from trainhouse.scheduler.stream.upgrading import Upgrading
 S = TypeVar("S")
 Vetting = Callable[[S, Sequence[Entry], Sequence[Pending], Sequence[S]], list[Pending]]
 Observer = Callable[[Follower[S]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Live(Generic[S]):
+    """What goes beside a journal: who reads it, and how each partition keeps it."""
+
+    feed: ProgressFeed[S]
+    statuses: Callable[[], LiveStatuses[S]]
+
+
 TAIL_WAIT_S = 0.5
 RETRY_S = 0.5
 WATCH_S = 1.0
@@ -68,8 +79,10 @@ class JournalHost(Generic[S]):
         observers: Sequence[Observer[S]] = (),
         meters: JournalMeters | None = None,
         vetting: Vetting[S] | None = None,
+        live: Live[S] | None = None,
     ) -> None:
         self._vetting = vetting
+        self._live = live
         self._settings = settings
         self._log = log
         self._machine = machine
@@ -99,6 +112,9 @@ class JournalHost(Generic[S]):
                 tasks.create_task(self._reviving.run(self.followers))
                 tasks.create_task(self._watch_owed())
                 tasks.create_task(self._upgrading.run(self.followers))
+                if self._live is not None:
+                    tasks.create_task(self._live.feed.run(self.followers))
+                    tasks.create_task(self._live.feed.watch(self.followers))
                 tasks.create_task(measure_lag(self._log, self._settings.input_topic, self._cursors, self._meters.lag))
         except* Exception as group:
             raise group.exceptions[0] from None
@@ -140,7 +156,8 @@ class JournalHost(Generic[S]):
         partitions = await self._log.partitions(self._settings.journal)
         emptied = await self._repairs()
         for partition in partitions:
-            self.followers[partition] = await self._follower(partition, emptied)
+            follower = self.followers[partition] = await self._follower(partition, emptied)
+            follower.live_statuses = None if self._live is None else self._live.statuses()
             self.feeds[partition] = InputFeed(
                 self._log, self._settings.input_topic, partition, self._settings.limits, self._vet_of(partition)
             )
@@ -254,7 +271,9 @@ class JournalHost(Generic[S]):
             waits = await self._inputs_wait(others)
             now_s = self._clock.steady_s()
             for partition, follower in others.items():
-                follower.ownership.on_owed(waits.get(partition, False) or follower.owed(now_s), before_s.get(partition, now_s))
+                reported = self._live is not None and self._live.feed.grows(partition)
+                owed = waits.get(partition, False) or follower.owed(now_s) or reported
+                follower.ownership.on_owed(owed, before_s.get(partition, now_s))
             before_s = dict.fromkeys(others, now_s)
             await asyncio.sleep(self._settings.takeover_s / 4)
 

@@ -56,6 +56,16 @@ class JournalMeters:
         self.refused.inc(sum(isinstance(d, InputRefused) for d in record.decisions))
 
 
+class ProgressMeters:
+    """What the scheduler reads beside its journal."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.reports = Counter("trainhouse_scheduler_progress_reports", "Reports read from the topic of progress", registry=registry)
+        self.refused = Counter(
+            "trainhouse_scheduler_refused_progress_reports", "Of that topic, what is unreadable or in another's name", registry=registry
+        )
+
+
 class ScreeningMeters:
     """Intake's first stage, on the public topic."""
 

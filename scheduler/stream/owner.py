@@ -9,12 +9,13 @@ Never: skips an input; decides before its tail has read what its own append foll
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import structlog
 
+from trainhouse.events import Event
 from trainhouse.events.topics import MAX_JOURNAL_RECORD_BYTES
 from trainhouse.scheduler.core.batch import Pending, Proposer
 from trainhouse.scheduler.core.cycle.marks import RELOOK_MS
@@ -178,14 +179,15 @@ class Owner(Generic[S]):
         now_s = self._clock.steady_s()
         tick = now_s - self._ticked_at_s >= (self._busy_pause_s if waiting or self._owes_tick else self._pace.idle_tick_s)
         owes_tick = self._owes_tick and not self._proposer.stuck(folded)
-        must = bool(waiting) or owes_tick or self._follower.ownership.quiet(now_s) or self._follower.owed(now_s)
+        now_ms = self._follower.time.now_ms(self._clock.steady_s())
+        marks = self._marks(waiting, now_ms, tick)
+        owed = self._follower.owed(now_s) or self._owed_live()
+        must = bool(waiting or marks) or owes_tick or owed or self._follower.ownership.quiet(now_s)
         if tick and not must and not self._looks(folded.seq, now_s):
             await self._idled(now_s)
             return
-        published = self._publishing.advance() if self._publishing else 0
-        now_ms = self._follower.time.now_ms(self._clock.steady_s())
         began_s = self._clock.steady_s()
-        proposed = self._proposer.propose(folded, now_ms, waiting, published, tick=tick, limits=self._limits, must=must)
+        proposed = self._proposed(now_ms, waiting, marks, tick=tick, must=must)
         if proposed is None:
             if tick:
                 self._looked, self._owes_tick = (folded.seq, now_s), False
@@ -198,11 +200,39 @@ class Owner(Generic[S]):
             self._ticked_at_s = now_s
             self._busy_pause_s = min(self._pace.busy_tick_s, max(LEAST_PAUSE_S, TICK_PAUSE * (self._clock.steady_s() - now_s)))
         # What came in is acted on at a tick alone: a proposal that had to leave its tick out must not wait for an idle one.
-        self._owes_tick = bool(record.inputs) and all(i.offset is not None for i in record.inputs)
+        self._owes_tick = bool(record.inputs) and not record.ticked
         with self._meters.append.time():
             await self._append(proposed)
         if self._after_record is not None:
             await self._after_record(self._follower)
+
+    def _proposed(self, now_ms: int, waiting: list[Pending], marks: Sequence[Event], *, tick: bool, must: bool) -> Written | None:
+        """The next record; where it decides about a job of which there is newer progress than it knows, decided anew with that."""
+        folded, live = self._follower.folded, self._follower.live_statuses
+        published = self._publishing.advance() if self._publishing else 0
+
+        def propose(marks: Sequence[Event]) -> Written | None:
+            return self._proposer.propose(folded, now_ms, waiting, published, tick=tick, limits=self._limits, must=must, marks=marks)
+
+        proposed = propose(marks)
+        behind = () if proposed is None or live is None else live.behind(folded.state, proposed.record.decisions)
+        return propose([*marks, *behind]) if behind else proposed
+
+    def _marks(self, waiting: list[Pending], now_ms: int, tick: bool) -> Sequence[Event]:
+        """What of the progress that came beside the journal is due in it."""
+        state, live = self._follower.folded.state, self._follower.live_statuses
+        if live is None:
+            return ()
+        live.offer_inputs(state, [p.item.envelope.event for p in waiting if p.item.envelope is not None], now_ms)
+        marks = live.marks(state, now_ms) if tick else ()
+        if live.due:
+            self._follower.wake()
+        return marks
+
+    def _owed_live(self) -> bool:
+        """Whether a record is owed to what goes beside the journal: others see by it that somebody decides here."""
+        live = self._follower.live_statuses
+        return (live is not None and live.unrecorded) or (self._publishing is not None and self._publishing.owed())
 
     def _looks(self, seq: int, now_s: float) -> bool:
         """Whether a tick could find anything: something was folded since the last look, or time enough went by."""

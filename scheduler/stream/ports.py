@@ -5,9 +5,12 @@ Holds: `append` returns once the entry is in the log for good; when it raises Lo
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from trainhouse.events import Event
 from trainhouse.scheduler.core.outgoing import Outgoing
+
+S_contra = TypeVar("S_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Publisher(Protocol):
     async def send(self, batch: Sequence[Outgoing], mark: int = 0) -> None:
         """Returns when all is acked (committed). Raises Fenced, or LogUnavailable: then it must be closed and never used again.
 
-        With a transactional id, `mark` (a seq, larger than any before) is committed with the batch or not at all.
+        With a transactional id, `mark` (a seq, larger than any before; 0: none) is committed with the batch or not at all.
         """
 
     async def mark(self) -> int:
@@ -97,6 +100,46 @@ class Log(Protocol):
 
     async def close(self) -> None:
         """Gives all connections back."""
+
+
+class LiveStatuses(Protocol[S_contra]):
+    """What of one partition's inputs needs no record: reports come in, statuses follow (see `core/live_progress`)."""
+
+    @property
+    def due(self) -> bool:
+        """Whether a status waits to be published."""
+
+    @property
+    def unrecorded(self) -> bool:
+        """Whether anything was read of them since the last record: one is owed soon, so that others see that somebody decides."""
+
+    @property
+    def unread(self) -> bool:
+        """Whether another process decided since `read_from_end`: what was to be read next may be older than what it published."""
+
+    def read_from_end(self) -> None:
+        """They are read from the topic's present end on."""
+
+    def note_read(self) -> None:
+        """Something was read of them, whatever it was."""
+
+    def offer_inputs(self, state: S_contra, inputs: Sequence[Event], now_ms: int) -> None:
+        """Takes what of a batch's inputs are such reports."""
+
+    def marks(self, state: S_contra, now_ms: int) -> Sequence[Event]:
+        """What the next record that ends with a tick is to hold of them."""
+
+    def behind(self, state: S_contra, decisions: Sequence[Event]) -> Sequence[Event]:
+        """What a record with these decisions, on this state, must hold of them."""
+
+    def own_record(self, now_ms: int, decisions: Sequence[Event]) -> None:
+        """A record of this process counted."""
+
+    def foreign_record(self) -> None:
+        """A record of another one counted, or it is not known which did."""
+
+    def outgoing(self, state: S_contra, partition: int, seq: int, now_ms: int, most: int) -> list[Outgoing]:
+        """The statuses that are due, at most so many, while all effects up to `seq`, the newest record, are out or with them."""
 
 
 class SnapshotStore(Protocol):

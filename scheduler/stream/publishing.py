@@ -27,6 +27,7 @@ RETRY_S = 0.3
 # A transaction costs the brokers the same whatever it holds, and the next one waits for it. Statuses alone are told a little later.
 LINGER_S = 0.05
 LINGER_RECORDS = 50
+LIVE_STATUSES = 200
 log_ = structlog.get_logger(__name__)
 
 
@@ -42,6 +43,7 @@ class Publishing(Generic[S]):
         self._projects = ProjectStatuses(log, clock)
         self._told = ToldRefusals()
         self._refused_since_s: float | None = None
+        self._unproven = False
         self.done: int | None = None
 
     async def run(self) -> None:
@@ -70,13 +72,21 @@ class Publishing(Generic[S]):
             await asyncio.sleep(RETRY_S)
             still_wanted()
             # A new publisher fences others, so ownership is proven again first.
+            self._unproven = True
             await self._follower.until(lambda seen=seen: self._follower.own_seq > seen)  # type: ignore[misc]
+            self._unproven = False
 
     def _refused_for_long(self) -> bool:
         now_s = self._clock.steady_s()
         if self._refused_since_s is None:
             self._refused_since_s = now_s
         return now_s - self._refused_since_s > self._follower.ownership.takeover_s
+
+    def owed(self) -> bool:
+        """Whether live statuses wait for a record that proves ownership, before a publisher is opened anew. Effects wait for none: theirs
+        is owed anyway."""
+        live = self._follower.live_statuses
+        return self._unproven and live is not None and live.due
 
     def advance(self) -> int:
         """How far everything is out, records without effects included."""
@@ -106,6 +116,9 @@ class Publishing(Generic[S]):
             await publisher.close()
 
     def _waits(self) -> bool:
+        return self._unsent() or (self._follower.live_statuses is not None and self._follower.live_statuses.due)
+
+    def _unsent(self) -> bool:
         return bool(self._follower.unpublished) and self._follower.unpublished[-1].seq > (self.done or 0)
 
     def _urgent(self) -> bool:
@@ -130,9 +143,19 @@ class Publishing(Generic[S]):
             size += sum(len(e.value) for e in item.effects)
             records += 1
             last = item.seq
+        else:
+            batch += self._live()
         if batch:
             now_s = self._clock.steady_s()
             wanted = [out for out in batch if not out.alike or self._told.next(out.alike, now_s)]
             kept = await self._projects.keep(wanted)
-            await self._projects.sent(kept, publisher.send(kept, mark=last))
+            await self._projects.sent(kept, publisher.send(kept, mark=last if records else 0))
             self.done, self._refused_since_s = last, None
+
+    def _live(self) -> list[Outgoing]:
+        """Statuses without a record, of a state whose effects are all out, or in the batch that these end."""
+        folded, live = self._follower.folded, self._follower.live_statuses
+        if live is None or self._follower.halted:
+            return []
+        now_ms = max(folded.now_ms, self._follower.time.now_ms(self._clock.steady_s()))
+        return live.outgoing(folded.state, folded.partition, folded.seq, now_ms, LIVE_STATUSES)

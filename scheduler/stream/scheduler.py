@@ -10,16 +10,19 @@ from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.logs import configure_logs
 from trainhouse.events.metering import new_registry
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import CONTROL, DECISIONS
+from trainhouse.events.topics import CONTROL, DECISIONS, PROGRESS
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.stream.archived import ArchivedJournals
 from trainhouse.scheduler.stream.clock import SystemClock
 from trainhouse.scheduler.stream.explaining import Answers, Explaining
 from trainhouse.scheduler.stream.faust_app import ProcessorApp
+from trainhouse.scheduler.stream.host import Live
 from trainhouse.scheduler.stream.kafka_log import KafkaLog
-from trainhouse.scheduler.stream.meters import JournalMeters
+from trainhouse.scheduler.stream.live_statuses import LiveJobStatuses
+from trainhouse.scheduler.stream.meters import JournalMeters, ProgressMeters
 from trainhouse.scheduler.stream.ports import JournalArchive, SnapshotStore
 from trainhouse.scheduler.stream.process import serve
+from trainhouse.scheduler.stream.progress_feed import ProgressFeed
 from trainhouse.scheduler.stream.settings import StreamSettings
 from trainhouse.scheduler.stream.topology import scheduler_app
 from trainhouse.scheduler.stream.vetting import vetting_by
@@ -65,7 +68,8 @@ def compose(
     """The app with a given machine. `answers`: why jobs wait, published when it changes."""
     log, clock, registry = KafkaLog(kafka), SystemClock(), new_registry()
     observers = [Explaining(log, clock, answers).after_record] if answers is not None else []
-    meters = JournalMeters("scheduler", registry)
+    meters, rules = JournalMeters("scheduler", registry), settings.vetting().now
+    feed = ProgressFeed[Any](log, clock, ProgressMeters(registry), vetting_by(rules, PROGRESS))
     host = journal_host(
         DECISIONS,
         CONTROL,
@@ -78,7 +82,8 @@ def compose(
         observers=observers,
         meters=meters,
         archive=archive,
-        vetting=vetting_by(settings.vetting().now, CONTROL),
+        vetting=vetting_by(rules, CONTROL),
+        live=Live(feed, lambda: LiveJobStatuses(machine.name)),
     )
     app = scheduler_app(kafka, settings, registry, host)
     app.beside.append(host.run)

@@ -8,7 +8,7 @@ from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.topics import MAX_INPUT_BYTES
 from trainhouse.scheduler.core.batch import Limits
 from trainhouse.scheduler.core.machine import Machine
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost, Observer, Vetting
+from trainhouse.scheduler.stream.host import HostSettings, JournalHost, Live, Observer, Vetting
 from trainhouse.scheduler.stream.meters import JournalMeters
 from trainhouse.scheduler.stream.ports import Clock, JournalArchive, Log, SnapshotStore
 from trainhouse.scheduler.stream.settings import StreamSettings
@@ -33,11 +33,13 @@ def journal_host(
     meters: JournalMeters | None = None,
     archive: JournalArchive | None = None,
     vetting: Vetting[S] | None = None,
+    live: Live[S] | None = None,
 ) -> JournalHost[S]:
     """A host of one journal.
 
     `transactional`: its effects go through a producer that fences the one before it. `observers` see each own folded record. `archive`:
-    where records are that the log no longer holds. `vetting`: refuses inputs before they are decided on, by the partitions' states.
+    where records are that the log no longer holds. `vetting`: refuses inputs before they are decided on, by the partitions' states. `live`:
+    what of its inputs goes beside it.
     """
     host_settings = HostSettings(
         journal=journal,
@@ -48,7 +50,7 @@ def journal_host(
         limits=Limits(batch_count=settings.batch_count, input_bytes=INTERNAL_INPUT_BYTES),
     )
     keeper = Snapshots(log, snapshots, journal, machine, every_records=settings.snapshot_every_records, archive=archive)
-    return JournalHost(host_settings, log, machine, keeper, clock, observers, meters, vetting)
+    return JournalHost(host_settings, log, machine, keeper, clock, observers, meters, vetting, live)
 
 
 def stores(settings: StreamSettings) -> tuple[SnapshotStore, ArchiveStore]:

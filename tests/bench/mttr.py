@@ -24,7 +24,7 @@ from tests.bench.stack import BenchStack, bench_stack
 from trainhouse.events import JobId, JobSpec, JobSubmitted, PoolName, ProgressReported, Runtime, decode, envelope_of
 from trainhouse.events.kafka import EventProducer, consumer, watermarks
 from trainhouse.events.spec import Gang, Resources
-from trainhouse.events.topics import CONTROL, JOBS
+from trainhouse.events.topics import CONTROL, JOBS, PROGRESS
 
 NODES, GPUS = int(os.environ.get("TRAINHOUSE_BENCH_NODES", "256")), 8
 GANGS = {32: NODES * 20 // 256, 16: NODES * 40 // 256, 8: NODES * 70 // 256}
@@ -162,7 +162,8 @@ def _listening(stack: BenchStack) -> Iterator[Reports]:
     told, over = Reports(), threading.Event()
     reader = consumer(stack.kafka, group="bench-mttr")
     partitions = sorted(reader.list_topics(CONTROL, timeout=30).topics[CONTROL].partitions)
-    reader.assign([TopicPartition(CONTROL, p, watermarks(reader, CONTROL, p)[1]) for p in partitions])
+    places = [(topic, p) for topic in (CONTROL, PROGRESS) for p in partitions]
+    reader.assign([TopicPartition(topic, p, watermarks(reader, topic, p)[1]) for topic, p in places])
 
     def listen() -> None:
         while not over.is_set():

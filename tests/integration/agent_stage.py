@@ -36,12 +36,12 @@ from trainhouse.events import (
 from trainhouse.events.admin import create_topics
 from trainhouse.events.kafka import EventProducer, consumer, watermarks
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import ALLOCATIONS, CHECKPOINTS, CONTROL, HEARTBEATS, LOGS, METRICS, OPERATION_REPLIES, POOLS
+from trainhouse.events.topics import ALLOCATIONS, CHECKPOINTS, CONTROL, HEARTBEATS, LOGS, METRICS, OPERATION_REPLIES, POOLS, PROGRESS
 from trainhouse.workers.launcher import AttemptPaths
 
 T = TypeVar("T", bound=Event)
 PARTITION = 1
-TOPICS = (CONTROL, METRICS, LOGS, CHECKPOINTS, HEARTBEATS, OPERATION_REPLIES)
+TOPICS = (CONTROL, PROGRESS, METRICS, LOGS, CHECKPOINTS, HEARTBEATS, OPERATION_REPLIES)
 _orders = itertools.count(1)
 
 

@@ -82,10 +82,10 @@ class Driver:
         self.effects: list[Effect] = []
         self.decisions: list[Event] = []
 
-    def feed(self, *events: Event | Envelope, wait_ms: int = 0) -> list[Event]:
-        """Decides one batch, which ends with a tick as an owner's do, and folds it; returns its decisions."""
+    def feed(self, *events: Event | Envelope, wait_ms: int = 0, marks: Sequence[Event] = ()) -> list[Event]:
+        """Decides one batch, which ends with a tick as an owner's do, and folds it; returns its decisions. `marks`: the owner's own."""
         self.now_ms += wait_ms
-        inputs = [self._input(e) for e in ending_with_a_tick(events)]
+        inputs = [Input(None, Envelope(EventId("m"), "test", m)) for m in marks] + [self._input(e) for e in ending_with_a_tick(events)]
         before = self.machine.dump(self.state)
         decisions = self.machine.decide(self.state, self.now_ms, inputs)
         assert self.machine.dump(self.state) == before, "decide changed the state"
@@ -96,6 +96,10 @@ class Driver:
         self.effects += self.machine.effects(self.seq, self.now_ms, inputs, decisions)
         self.decisions += decisions
         return decisions
+
+    def mark(self, *reports: Event, wait_ms: int = 0) -> list[Event]:
+        """Progress that the owner itself puts into a record."""
+        return self.feed(wait_ms=wait_ms, marks=reports)
 
     def tick(self, wait_ms: int = 1000) -> list[Event]:
         """Time goes by."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.unit.test_agent_life import Rank, progress
 from trainhouse.events import ProgressReported
-from trainhouse.events.topics import CONTROL
+from trainhouse.events.topics import CONTROL, PROGRESS
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.due import due
 from trainhouse.workers.agent.ranks import RankWatch
@@ -51,8 +51,8 @@ def test_an_attempt_is_swept_though_the_clock_was_set_back(tmp_path: Path) -> No
 def test_progress_is_told_and_its_place_saved_though_the_clock_was_set_back(tmp_path: Path) -> None:
     rank = Rank(tmp_path)
     shipper, saved = AttemptShipper(AttemptPaths(tmp_path), {0: rank.shipper}), tmp_path / POSITIONS
-    for now_ms, step in ((AHEAD_MS, 8), (BACK_MS, 9)):
+    for now_ms, step, topic in ((AHEAD_MS, 8, CONTROL), (BACK_MS, 9, PROGRESS)):
         progress(rank, step=step)
-        assert [e.step for e in rank.sent(CONTROL, now_ms) if isinstance(e, ProgressReported)] == [step]
+        assert [e.step for e in rank.sent(topic, now_ms) if isinstance(e, ProgressReported)] == [step]
         shipper.save(now_ms)
         assert orjson.loads(saved.read_bytes())["0"]["spool"] == (tmp_path / "spool.jsonl").stat().st_size

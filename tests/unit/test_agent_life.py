@@ -8,7 +8,7 @@ import pytest
 from tests.unit.test_agent_outbox import WHO, FakeProducer
 from tests.unit.test_agent_parts import environment, gang
 from trainhouse.events import CheckpointCompleted, Event, LossDiverged, ProgressReported, RankActivity, RankHeartbeat, SessionOpened, decode
-from trainhouse.events.topics import CHECKPOINTS, CONTROL
+from trainhouse.events.topics import CHECKPOINTS, CONTROL, PROGRESS
 from trainhouse.workers.agent.outbox import Outbox
 from trainhouse.workers.agent.rank_shipper import OF_LIFE, RankProgress, RankShipper
 from trainhouse.workers.launcher import RankPaths
@@ -73,7 +73,28 @@ def test_the_newest_life_is_told_and_control_hears_it_only_when_it_is_new(rank: 
     assert (newest.pulse_at_ms, newest.data_wait_s, newest.step_at_ms) == (6_000, 2.5, 4_000)
     progress(rank, saving=True)
     progress(rank, step=8)
-    assert [e.step for e in rank.sent(CONTROL, 9_000) if isinstance(e, ProgressReported)] == [8]
+    assert [e.step for e in rank.sent(PROGRESS, 9_000) if isinstance(e, ProgressReported)] == [8]
+
+
+def test_the_first_and_the_last_progress_go_to_control_and_all_others_beside_it(rank: Rank) -> None:
+    seen: list[tuple[str, int, bool]] = []
+
+    def pumped(now_ms: int, *, over: bool = False) -> list[tuple[str, int, bool]]:
+        while rank.shipper.pump(now_ms, final=over):
+            pass
+        rank.outbox.poll()
+        taken, rank.producer.taken = rank.producer.taken, []
+        events = [(topic, decode(value).event) for topic, value in taken]
+        seen[:] = [(t, e.step, e.last) for t, e in events if isinstance(e, ProgressReported)]
+        return seen
+
+    for step, topic in ((7, CONTROL), (8, PROGRESS), (9, PROGRESS)):
+        progress(rank, step=step)
+        assert pumped(step * 1_000) == [(topic, step, False)]
+    assert pumped(12_000) == [] and pumped(19_000) == [(PROGRESS, 9, False)], "for a scheduler that has just taken over"
+    assert not rank.shipper.shipped()
+    assert pumped(20_000, over=True) == [(CONTROL, 9, True)] and pumped(40_000, over=True) == []
+    assert rank.shipper.shipped()
 
 
 def test_life_before_training_is_no_progress(rank: Rank) -> None:

@@ -62,9 +62,9 @@ def placed(nodes: int = 1, ranks: int = 2, **fields: Any) -> tuple[Driver, GangA
 def test_progress_counts_though_the_clock_of_its_rank_was_set_back(back_ms: int) -> None:
     """It was taken for old until the clock had made up for it: a job stood at its step for an hour."""
     d, gang = placed()
-    d.feed(progress(gang, 5, at_ms=d.now_ms))
-    d.feed(progress(gang, 6, at_ms=d.now_ms - back_ms))
-    d.feed(progress(gang, 6, at_ms=d.now_ms - back_ms), progress(gang, 5, at_ms=d.now_ms - back_ms - 1))
+    d.mark(progress(gang, 5, at_ms=d.now_ms))
+    d.mark(progress(gang, 6, at_ms=d.now_ms - back_ms))
+    d.mark(progress(gang, 6, at_ms=d.now_ms - back_ms), progress(gang, 5, at_ms=d.now_ms - back_ms - 1))
     known = d.state.job("j").progress
     assert known is not None and known.step == 6
 

@@ -2,6 +2,7 @@
 
 from tests.unit.core_world import Driver, admitted, exited, progress, registered, run_through, started, stopped
 from trainhouse.events import GangAllocated, GangReleased, JobState, JobStatus
+from trainhouse.scheduler.core.status import LIVE_ROOM
 
 
 def test_a_job_runs_and_succeeds() -> None:
@@ -14,7 +15,9 @@ def test_a_job_runs_and_succeeds() -> None:
     run_through(d, gang)
     states = [s.state for s in d.all(JobStatus, job_id="j")]
     assert states == [JobState.PENDING, JobState.SCHEDULED, JobState.INITIALIZING, JobState.RUNNING, JobState.SUCCEEDED]
-    assert [s.status_seq for s in d.all(JobStatus, job_id="j")] == [1, 2, 3, 4, 5]
+    assert [s.status_seq for s in d.all(JobStatus, job_id="j")] == [1, 2, 3, 4 + LIVE_ROOM, 5 + LIVE_ROOM]
+    public = [e.event for e in d.effects if isinstance(e.event, JobStatus)]
+    assert [(s.status_seq, s.live_room) for s in public] == [(n, None) for n in (1, 2, 3, 4, 5 + LIVE_ROOM)]
     assert d.state.jobs == {} and d.state.nodes["a"].holds == ()
 
 

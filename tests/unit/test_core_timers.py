@@ -4,6 +4,8 @@ import pytest
 
 from tests.unit.core_world import Driver, admitted, exited, lost, progress, registered, started, stopped
 from trainhouse.events import CheckpointCompleted, CheckpointRequested, GangAllocated, GangReleased, JobState, JobStatus, LaunchFailed
+from trainhouse.events.decisions import JobProgressed
+from trainhouse.scheduler.core.status import LIVE_ROOM, LIVE_STEP
 
 
 def running(**fields: object) -> tuple[Driver, GangAllocated]:
@@ -88,14 +90,35 @@ def test_a_script_that_speaks_late_is_no_longer_called_quiet() -> None:
     assert (status.state, status.reason, status.step, status.running_at_ms) == (JobState.RUNNING, "", 1, d.now_ms)
 
 
-def test_progress_gives_at_most_about_one_status_a_second_and_the_newest_values() -> None:
+def test_of_progress_on_control_the_first_the_last_and_one_a_minute_are_decided_on() -> None:
     d, gang = running()
     d.feed(*(progress(gang, s, total_steps=1000, steps_per_s=10.0, loss=1.0 / s) for s in range(1, 101)))
-    assert len(d.all(JobStatus, job_id="j", state=JobState.RUNNING)) == 1
-    d.now_ms += 1_000
-    d.feed(progress(gang, 200, total_steps=1000, steps_per_s=10.0, loss=0.5))
+    assert [p.progress.step for p in d.all(JobProgressed)] == [1] and len(d.all(JobStatus, job_id="j", state=JobState.RUNNING)) == 1
+    for s in range(101, 230):
+        d.feed(progress(gang, s, total_steps=1000, steps_per_s=10.0, loss=0.5), wait_ms=1_000)
+    assert [p.progress.step for p in d.all(JobProgressed)] == [1, 160, 220]
     status = d.status("j")
-    assert (status.step, status.total_steps, status.loss, status.eta_s) == (200, 1000, 0.5, 80.0)
+    assert (status.step, status.total_steps, status.loss, status.eta_s) == (220, 1000, 0.5, 78.0)
+    d.feed(progress(gang, 231, last=True), exited(gang, 0))
+    assert d.all(JobProgressed)[-1].progress.step == 231
+    d.feed(progress(gang, 232, saved_alone=True))
+    assert d.all(JobProgressed)[-1].progress.saved_alone, "it decides how long survivors are waited for"
+
+
+def test_what_the_owner_marks_is_decided_on_and_gives_numbers_to_live_statuses() -> None:
+    d, gang = running()
+    d.feed(progress(gang, 1))
+    first = d.status("j")
+    assert first.live_room == LIVE_ROOM and d.state.job("j").live_seq == first.public_seq == first.status_seq - LIVE_ROOM
+    assert [type(x) for x in d.mark(progress(gang, 2))] == [JobProgressed]
+    assert d.state.job("j").live_seq == first.public_seq + LIVE_STEP
+    step = 2
+    while len(d.all(JobStatus, state=JobState.RUNNING)) == 1:
+        step += 1
+        d.mark(progress(gang, step))
+    assert step > LIVE_ROOM // LIVE_STEP - 3
+    assert all(p.live_seq is None or p.live_seq + LIVE_STEP <= first.status_seq for p in d.all(JobProgressed))
+    assert d.status("j").public_seq == first.status_seq + 1
 
 
 def test_older_progress_changes_nothing() -> None:

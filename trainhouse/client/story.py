@@ -15,9 +15,20 @@ from trainhouse.events import Envelope, Event, InvalidEvent, JobAdmitted, JobSpe
 from trainhouse.events.dead_letter import DeadLetter
 from trainhouse.events.sensitive import masked_json
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import ALLOCATIONS, CHECKPOINTS, CONTROL, DEAD_LETTERS, JOBS, OPERATION_REPLIES, OPERATIONS, STATUS, VERDICTS
+from trainhouse.events.topics import (
+    ALLOCATIONS,
+    CHECKPOINTS,
+    CONTROL,
+    DEAD_LETTERS,
+    JOBS,
+    OPERATION_REPLIES,
+    OPERATIONS,
+    PROGRESS,
+    STATUS,
+    VERDICTS,
+)
 
-TOPICS = (JOBS, CONTROL, ALLOCATIONS, STATUS, CHECKPOINTS, VERDICTS, OPERATIONS, OPERATION_REPLIES, DEAD_LETTERS)
+TOPICS = (JOBS, CONTROL, PROGRESS, ALLOCATIONS, STATUS, CHECKPOINTS, VERDICTS, OPERATIONS, OPERATION_REPLIES, DEAD_LETTERS)
 MARGIN_MS = 60_000
 DEAD_LETTER = "trainhouse.dead-letter.v1"
 
@@ -65,7 +76,7 @@ def _admitted_spec(settings: KafkaSettings, job_id: str) -> JobSpec | None:
 
 
 def happenings(settings: KafkaSettings, job_id: str, kind: str | None, since_ms: int | None, until_ms: int | None) -> list[Happening]:
-    """The story as the tables tell it, from Kafka itself: with every progress report, and without delay. Blocks."""
+    """The story as the tables tell it, from Kafka itself: with each progress report that is not an hour old, and without delay. Blocks."""
     told = [_happening(t) for t in story(settings, job_id, since_ms)]
     return [h for h in told if (kind is None or kind in h.type) and (since_ms or 0) <= h.at_ms and (until_ms is None or h.at_ms < until_ms)]
 

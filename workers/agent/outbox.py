@@ -25,11 +25,12 @@ from trainhouse.events.topics import (
     METRICS,
     NODE_AUDIT,
     OPERATION_REPLIES,
+    PROGRESS,
 )
 
 RETRY_S = 1.0
 # All that agents write: every agent may write to these topics, so a record counts by its signature.
-SIGNED = frozenset({CONTROL, HEARTBEATS, METRICS, LOGS, CHECKPOINTS, ENVIRONMENTS, OPERATION_REPLIES, NODE_AUDIT})
+SIGNED = frozenset({CONTROL, PROGRESS, HEARTBEATS, METRICS, LOGS, CHECKPOINTS, ENVIRONMENTS, OPERATION_REPLIES, NODE_AUDIT})
 MAX_BYTES = 24 * 1024 * 1024
 # What no repetition makes acceptable: the record is dropped, loudly.
 HOPELESS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD})

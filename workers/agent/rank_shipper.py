@@ -1,7 +1,7 @@
 """Ships what one rank writes: spool and output, as events with byte ranges.
 
 Holds: telemetry is offered only while the outbox has room, so memory is bounded and the files are the buffer; progress goes out at
-most once in PROGRESS_INTERVAL_MS, the first at once and the last before the rank's end is told.
+most once in PROGRESS_INTERVAL_MS, the first at once and the last before the rank's end is told: these two to control, all others beside it.
 Never: lets a line that it can't read, or a flood of output, stop anything.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from trainhouse.events import CheckpointCompleted, Envelope, Event, ProgressReported, RankActivity, RankHeartbeat, envelope_of
-from trainhouse.events.topics import CONTROL, LOGS, METRICS
+from trainhouse.events.topics import CONTROL, LOGS, METRICS, PROGRESS
 from trainhouse.workers.agent.core.loglines import LogCut, cut_log
 from trainhouse.workers.agent.core.spool import SpoolCut, cut_spool
 from trainhouse.workers.agent.core.telemetry import RankIdentity
@@ -23,6 +23,7 @@ from trainhouse.workers.agent.tail import FileTail
 from trainhouse.workers.launcher import RankPaths
 
 PROGRESS_INTERVAL_MS = 1_000
+REPEAT_INTERVAL_MS = 10_000
 LOG_PIECE_BYTES = 96 * 1024
 KEPT_END_BYTES = 64 * 1024
 OF_LIFE = tuple(n for n in RankHeartbeat.model_fields if n in ProgressReported.model_fields and n not in ("rank", "step"))
@@ -80,6 +81,9 @@ class RankShipper:
         self._tell_at_ms: int | None = None
         self._telling = False
         self._untold: tuple[int, ProgressReported] | None = None
+        self._told: tuple[int, ProgressReported] | None = None
+        self._told_beside = False
+        self._repeat_at_ms = 0
         self._last: tuple[object, ...] | None = None
         self._session_told = False
 
@@ -97,7 +101,7 @@ class RankShipper:
     def shipped(self) -> bool:
         """Whether the brokers hold all of it. Meaningful once nobody writes any more."""
         tails = (self.spool, *self.outputs.values())
-        return all(t.look() == 0 and t.acked == t.sent for t in tails) and self._untold is None
+        return all(t.look() == 0 and t.acked == t.sent for t in tails) and self._untold is None and not self._told_beside
 
     def pump(self, now_ms: int, final: bool = False) -> bool:
         """Ships the next piece of each file; True while there is more. `final`: nobody writes any more."""
@@ -120,13 +124,30 @@ class RankShipper:
         return self.spool.look() > 0 and self._outbox.room() and bool(new) and cut_made_progress(self.spool, new)
 
     def tell_progress(self, now_ms: int, at_once: bool = False) -> None:
-        """Reports the newest progress of rank 0, if it is due."""
+        """Reports the newest progress of rank 0, if it is due: the first to control, others beside it, and `at_once` the last to control.
+
+        One that nothing follows is repeated now and then, for a scheduler that has just taken over.
+        """
+        if at_once:
+            self._tell_last(now_ms)
+            return
+        found = self._untold
+        if found is None and self._told is not None and due(self._repeat_at_ms, now_ms, REPEAT_INTERVAL_MS):
+            found = self._told
         in_time = self._tell_at_ms is None or due(self._tell_at_ms, now_ms, PROGRESS_INTERVAL_MS)
-        if self._untold is None or not (at_once or (in_time and not self._telling)):
+        if found is None or self._telling or not in_time:
             return  # while the brokers are away, one report waits, and the newest replaces those that were not sent
-        offset, event = self._untold
-        self._untold, self._tell_at_ms, self._telling = None, now_ms + PROGRESS_INTERVAL_MS, True
-        self._send(CONTROL, event, self.who.event_id("progress", offset), now_ms, self._progress_acked)
+        self._tell(CONTROL if self._told is None else PROGRESS, found, now_ms)
+
+    def _tell_last(self, now_ms: int) -> None:
+        found = self._untold or (self._told if self._told_beside else None)
+        if found is not None:
+            self._tell(CONTROL, (found[0], found[1].model_copy(update={"last": True})), now_ms)
+
+    def _tell(self, topic: str, found: tuple[int, ProgressReported], now_ms: int) -> None:
+        self._untold, self._told, self._told_beside, self._telling = None, found, topic == PROGRESS, True
+        self._tell_at_ms, self._repeat_at_ms = now_ms + PROGRESS_INTERVAL_MS, now_ms + REPEAT_INTERVAL_MS
+        self._send(topic, found[1], self.who.event_id("progress", found[0]), now_ms, self._progress_acked)
 
     def _progress_acked(self) -> None:
         self._telling = False
@@ -222,9 +243,9 @@ class RankShipper:
 
     def _send(self, topic: str, event: Event, event_id: str, now_ms: int, on_ack: Callable[[], None] | None = None) -> None:
         envelope: Envelope = envelope_of(event, id=event_id, source=self._source, now_ms=now_ms)
-        if topic == CONTROL:
+        if topic in (CONTROL, PROGRESS):
             partition = self._control_partition()
-            assert partition is not None, "control is written only once the pool's partition is known"
+            assert partition is not None, "they are written only once the pool's partition is known"
             self._outbox.offer(topic, envelope, key=self.who.pool, partition=partition, on_ack=on_ack)
         else:
             self._outbox.offer(topic, envelope, key=str(self.who.job_id), on_ack=on_ack)

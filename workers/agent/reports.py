@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from trainhouse.events import CheckpointSkipped, Envelope, Event, NodeAccess, NodeHeartbeat, OperationReplied, envelope_of
 from trainhouse.events.kafka import EventProducer
 from trainhouse.events.node_audit import Outcome
-from trainhouse.events.topics import CHECKPOINTS, CONTROL, HEARTBEATS, NODE_AUDIT, OPERATION_REPLIES
+from trainhouse.events.topics import CHECKPOINTS, CONTROL, HEARTBEATS, NODE_AUDIT, OPERATION_REPLIES, PROGRESS
 from trainhouse.workers.agent.core import AttemptKey, Identity, Report
 from trainhouse.workers.agent.outbox import Outbox
 
@@ -59,6 +59,11 @@ class Reports:
             partition=self.partition,
             on_ack=None if stops is None else lambda: self._acked(stops),
         )
+
+    def progress(self, report: Report) -> None:
+        """Sends progress beside control, if the node is registered; otherwise the next one will do."""
+        if self.partition is not None:
+            self._outbox.offer(PROGRESS, self._wrap(report.event, report.event_id), key=self._pool, partition=self.partition)
 
     def beat(self, beat: NodeHeartbeat) -> None:
         """Sends a heartbeat, if the brokers take it soon; otherwise the next one will do."""

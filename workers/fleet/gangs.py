@@ -34,8 +34,8 @@ class Host(Protocol):
     def tell(self, topic: str, event: Event, event_id: str) -> None:
         """What a rank writes for others to read: it goes out when the node's agent can send it."""
 
-    def tell_progress(self, event: Event, event_id: str) -> None:
-        """The newest progress; forgotten when the agent cannot send it now."""
+    def tell_progress(self, event: Event, event_id: str, beside: bool) -> bool:
+        """The newest progress; forgotten, and False, when the agent cannot send it now. `beside`: not to control."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,7 @@ class GangRun:
         self._timers: list[Timer] = []
         self._request: CheckpointRequested | None = None
         self._saving = False
+        self._progressed = False
 
     @property
     def runs(self) -> bool:
@@ -188,7 +189,7 @@ class GangRun:
         self._tell_progress(now_ms, self._done_ms(now_ms) // self.script.step_ms)
         self._set(now_ms + max(self.script.step_ms, PROGRESS_INTERVAL_MS), self._step)
 
-    def _tell_progress(self, now_ms: int, step: int) -> None:
+    def _tell_progress(self, now_ms: int, step: int, last: bool = False) -> None:
         step_ms = float(self.script.step_ms)
         self.newest = RankProgress(
             step,
@@ -202,11 +203,12 @@ class GangRun:
             fastest_work_time_ms=step_ms,
         )
         event = self._who.progress(
-            {"step": step, "total_steps": self.script.total_steps, "steps_per_s": self.newest.steps_per_s, "at_ms": now_ms}
+            {"step": step, "total_steps": self.script.total_steps, "steps_per_s": self.newest.steps_per_s, "at_ms": now_ms, "last": last}
         )
         first = self.hosts.get(str(self._who.node_id))
         if event is not None and first is not None:
-            first.tell_progress(event, self._who.event_id("progress", step))
+            told = first.tell_progress(event, self._who.event_id("progress", step), beside=self._progressed and not last)
+            self._progressed = self._progressed or told
 
     def _periodic(self, now_ms: int) -> None:
         self._set(now_ms + self.script.checkpoint_ms, self._periodic)
@@ -254,7 +256,7 @@ class GangRun:
 
     def _finish(self, now_ms: int) -> None:
         code = self.script.exit_code
-        self._tell_progress(now_ms, self.script.total_steps)
+        self._tell_progress(now_ms, self.script.total_steps, last=True)
         self._end_all(now_ms, code, "" if code == 0 else f"its script ends with code {code}")
 
     def _crash(self, now_ms: int) -> None:

@@ -223,9 +223,8 @@ class EmulatedNode:
         if self.agent is not None:
             self.agent.uplink.ship()
 
-    def tell_progress(self, event: Event, event_id: str) -> None:
-        if self.agent is not None:
-            self.agent.uplink.progress(Report(event, event_id))
+    def tell_progress(self, event: Event, event_id: str, beside: bool) -> bool:
+        return self.agent is not None and self.agent.uplink.progress(Report(event, event_id), beside)
 
     def _signalled(self, folder: Folder, key: AttemptKey, number: int, now_ms: int) -> None:
         for rank in folder.ranks_left:

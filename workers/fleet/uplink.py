@@ -37,10 +37,12 @@ class Uplink:
         else:
             self._reports.report(report)
 
-    def progress(self, report: Report) -> None:
-        """Sends progress, if it can go now and the brokers keep up; otherwise the next one will do."""
-        if not self.cut and self._outbox.room():
-            self._reports.report(report)
+    def progress(self, report: Report, beside: bool) -> bool:
+        """Sends progress, if it can go now and the brokers keep up; otherwise the next one will do. `beside`: not to control."""
+        if self.cut or not self._outbox.room():
+            return False
+        (self._reports.progress if beside else self._reports.report)(report)
+        return True
 
     def beat(self, beat: NodeHeartbeat) -> None:
         if not self.cut:
