@@ -95,6 +95,7 @@ from trainhouse.events.secret import SecretDeclared, SecretRemoved
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.telemetry import LogLines, StepMetrics
 from trainhouse.events.traced import JobTraced
+from trainhouse.events.topology import TopicRecorded
 from trainhouse.events.tracking import (
     ArtifactLogged,
     EnvironmentCaptured,
@@ -216,6 +217,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.HEARTBEATS: (NodeHeartbeat,),
     topics.NODE_KEYS: (NodeKeyed, NodeForgotten),
     topics.JOURNAL_REPAIRS: (JournalRepaired,),
+    topics.TOPOLOGY: (TopicRecorded,),
     topics.VERDICTS: (
         PartitionHalted,
         NodeSuspected,

@@ -20,6 +20,7 @@ CONTROL = "trainhouse.control"
 DECISIONS = "trainhouse.decisions"
 SNAPSHOTS = "trainhouse.snapshots"
 JOURNAL_REPAIRS = "trainhouse.journal-repairs"
+TOPOLOGY = "trainhouse.topology"
 ALLOCATIONS = "trainhouse.allocations"
 POOLS = "trainhouse.pools"
 POLICIES = "trainhouse.policies"
@@ -119,6 +120,7 @@ TOPICS: tuple[Topic, ...] = (
         single_partition=True,
         extra=LOG_TIME,
     ),
+    Topic(TOPOLOGY, "topic", "TopicRecorded: how many partitions each topic has", compacted=True, single_partition=True),
     Topic(
         ALLOCATIONS,
         "pool",
