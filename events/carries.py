@@ -90,7 +90,16 @@ from trainhouse.events.pool import (
 )
 from trainhouse.events.project import ChangeProject, ProjectApplied, ProjectLimited
 from trainhouse.events.repair import JournalRepaired, PartitionHalted
-from trainhouse.events.routing import EventSeen, JobDirected, LimitsForwarded, ProjectNoted, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.events.routing import (
+    ControlGrown,
+    EventSeen,
+    JobDirected,
+    LimitsForwarded,
+    ProjectNoted,
+    RequestForwarded,
+    RequestHeld,
+    RequestUnheld,
+)
 from trainhouse.events.secret import SecretDeclared, SecretRemoved
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.telemetry import LogLines, StepMetrics
@@ -122,7 +131,7 @@ _REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, Review
 
 TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.JOBS: _REQUESTS,
-    topics.ADMISSION: (*_REQUESTS, ProjectApplied),
+    topics.ADMISSION: (*_REQUESTS, ProjectApplied, ControlGrown),
     topics.CONTROL: (
         JobAdmitted,
         CancelJob,
@@ -159,6 +168,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         ProjectApplied,
         ProjectNoted,
         LimitsForwarded,
+        ControlGrown,
         *_SECRETS,
         JobRejected,
     ),

@@ -33,6 +33,7 @@ from trainhouse.events.envelope import Envelope
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.resume import parse_resume_from
 from trainhouse.events.routing import (
+    ControlGrown,
     EventSeen,
     JobDirected,
     LimitsForwarded,
@@ -61,6 +62,7 @@ from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.fingerprint import differing_fields, fingerprint
 from trainhouse.scheduler.core.machine import Condition, Effect, Input
 from trainhouse.scheduler.core.projects import (
+    limits_of,
     limits_told,
     next_version,
     rate_of,
@@ -83,12 +85,13 @@ _TAKEN = (
     | ProjectApplied
     | SecretDeclared
     | SecretRemoved
+    | ControlGrown
     | PoolRequest
 )
 
 
 class DirectoryMachine:
-    """The machine of `trainhouse.directory`. `control_partitions` bounds the partitions that a pool may be given."""
+    """The machine of `trainhouse.directory`. `control_partitions`: with how many control was made; they bound a pool's until it grows."""
 
     name = "directory"
     decide_version = 6
@@ -96,7 +99,7 @@ class DirectoryMachine:
     passing: tuple[type[Event], ...] = ()
 
     def __init__(self, control_partitions: int = 1024) -> None:
-        self._control_partitions = control_partitions
+        self._made_with = control_partitions
 
     def initial(self, partition: int) -> DirectoryState:
         """No pools, no jobs."""
@@ -110,7 +113,7 @@ class DirectoryMachine:
 
     def decide(self, state: DirectoryState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
         """Decisions for a batch. Raises UnexpectedInput on an event that admission does not carry."""
-        turn = _Turn(state.fork(), now_ms, self._control_partitions)
+        turn = _Turn(state.fork(), now_ms, self._made_with)
         for item in inputs:
             turn.handle(item.envelope)
         return turn.decisions
@@ -148,8 +151,12 @@ class _Turn:
 
     state: DirectoryState
     now_ms: int
-    control_partitions: int
+    made_with: int
     decisions: list[Event] = field(default_factory=list)
+
+    @property
+    def control_partitions(self) -> int:
+        return self.state.control_partitions or self.made_with
 
     def emit(self, decision: Event) -> None:
         fold_directory(self.state, self.now_ms, decision)
@@ -181,6 +188,8 @@ class _Turn:
                 self.requested(envelope, event, digest)
             case ReviewJob():
                 self.review(envelope, event)
+            case ControlGrown():
+                self.grown(event)
             case _:
                 self.asked_of_pool(envelope, event)
 
@@ -346,6 +355,15 @@ class _Turn:
         known = self.state.projects.get(event.project.name)
         if known is None or known.version < event.version:
             self.emit(ProjectNoted(applied=event))
+
+    def grown(self, event: ControlGrown) -> None:
+        """Pools may be given more partitions; the schedulers of those learn the limits of all projects."""
+        before = self.control_partitions
+        if event.partitions <= before:
+            return
+        self.emit(event)
+        for limited in limits_of(self.state.projects, sorted(self.state.projects)):
+            self.emit(LimitsForwarded(limited=limited, control_partitions=event.partitions, first_partition=before))
 
     def expire(self) -> None:
         """Refuses requests whose submission did not come."""

@@ -21,7 +21,16 @@ from trainhouse.events import (
     SecretRemoved,
     UncordonNode,
 )
-from trainhouse.events.routing import EventSeen, JobDirected, PoolRequest, ProjectNoted, RequestForwarded, RequestHeld, RequestUnheld
+from trainhouse.events.routing import (
+    ControlGrown,
+    EventSeen,
+    JobDirected,
+    PoolRequest,
+    ProjectNoted,
+    RequestForwarded,
+    RequestHeld,
+    RequestUnheld,
+)
 from trainhouse.events.secretnames import SecretName
 from trainhouse.scheduler.core.bucket import take
 from trainhouse.scheduler.core.directory_state import DirectoryState, Held
@@ -60,6 +69,8 @@ def fold_directory(state: DirectoryState, now_ms: int, decision: Event) -> None:
             state.put_project(decision)
         case ProjectNoted():
             state.put_project(decision.applied)
+        case ControlGrown():
+            state.control_partitions = decision.partitions
         case RequestHeld():
             state.hold(decision.digest, Held(decision.event_id, decision.job_id, now_ms, held_request(decision), decision.project))
         case RequestUnheld():

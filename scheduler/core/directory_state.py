@@ -48,7 +48,7 @@ class DirectoryState:
     `held` and `seen` are in order of arrival, oldest first; `held_by` has the same of each project, None standing for operators and the
     gateway. `buckets`: what is left of each project's rate of submissions, by the project's
     name (or the rule's, of those that were never declared). `project_marks`: how a fingerprint shows each declared project. `secrets`: whom
-    each declared one is granted to.
+    each declared one is granted to. `control_partitions`: since control grew; None: it never did.
     """
 
     partition: int
@@ -63,6 +63,7 @@ class DirectoryState:
     project_marks: dict[bytes, str] = field(default_factory=dict)
     secrets: dict[SecretName, tuple[str, ...]] = field(default_factory=dict)
     held_by: dict[str | None, dict[str, None]] = field(default_factory=dict)
+    control_partitions: int | None = None
 
     def fork(self) -> "DirectoryState":
         """A copy to decide on; jobs, of which there may be millions, lie under an overlay instead."""
@@ -79,6 +80,7 @@ class DirectoryState:
             dict(self.project_marks),
             dict(self.secrets),
             {project: dict(digests) for project, digests in self.held_by.items()},
+            self.control_partitions,
         )
 
     def pool_of(self, job_id: str) -> str | None:
@@ -160,6 +162,7 @@ def dump_directory(state: DirectoryState) -> bytes:
             "held": [_held_json(digest, held) for digest, held in state.held.items()],
             "seen": [d.hex() for d in state.seen],
             **({"secrets": [[n.project, n.name, grants] for n, grants in sorted(state.secrets.items())]} if state.secrets else {}),
+            **({"control_partitions": state.control_partitions} if state.control_partitions is not None else {}),
         }
         | _projects_json(state),
         option=orjson.OPT_SORT_KEYS,
@@ -182,6 +185,7 @@ def load_directory(data: bytes) -> DirectoryState:
         state.put_project(read_stored(ProjectApplied, applied))
     state.buckets = {name: Bucket(level, at_ms) for name, (level, at_ms) in raw.get("buckets", {}).items()}
     state.seen = {bytes.fromhex(d): None for d in raw["seen"]}
+    state.control_partitions = raw.get("control_partitions")
     state.secrets = {SecretName(project, name): tuple(grants) for project, name, grants in raw.get("secrets", ())}
     return state
 

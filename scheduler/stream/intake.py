@@ -12,6 +12,7 @@ from trainhouse.events.metering import new_registry
 from trainhouse.events.metering import serve as serve_figures
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ADMISSION, DIRECTORY, JOBS
+from trainhouse.events.topology_log import read_topology
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.stream.archived import ArchivedJournals
 from trainhouse.scheduler.stream.clock import SystemClock
@@ -35,7 +36,9 @@ def intake_main(
     settings = settings or StreamSettings()
     configure_logs(settings.log_level, "intake")
     archived = ArchivedJournals(kafka, archive) if archive is not None else None
-    asyncio.run(run_intake(kafka, snapshots, settings, DirectoryMachine(control_partitions=kafka.partitions), archived))
+    topology, found = read_topology(kafka, "trainhouse-intake")
+    machine = DirectoryMachine(control_partitions=topology.adopting(found).made_with(kafka.partitions))
+    asyncio.run(run_intake(kafka, snapshots, settings, machine, archived))
 
 
 async def run_intake(

@@ -65,6 +65,7 @@ async def run_scheduler(
         meters=meters,
         archive=archive,
         vetting=vetting_by(settings.vetting().now, CONTROL),
+        grows=True,
     )
     app = make_app("scheduler", kafka, settings)
     add_batches(app, CONTROL, host.offer_all)

@@ -59,6 +59,7 @@ def build() -> typer.Typer:
         story,
         submit,
         token,
+        topics,
         what_if,
         why,
     )
@@ -101,6 +102,7 @@ def build() -> typer.Typer:
         store,
         secret,
         token,
+        topics,
         import_runs,
         run,
         fleet,
