@@ -52,9 +52,7 @@ def _wait_until_listed(settings: KafkaSettings, least: Mapping[str, int], timeou
         if all(counts.get(name, 0) >= (count if name in SCHEDULING else 1) for name, count in least.items()):
             return counts
         if time.monotonic() > deadline_s:
-            raise BusUnavailable(
-                f"{', '.join(sorted(least))}: made, but the brokers do not list them after {timeout_s:.0f} s; try again"
-            )
+            raise BusUnavailable(f"{', '.join(sorted(least))}: made, but the brokers do not list them after {timeout_s:.0f} s; try again")
         time.sleep(0.1)
 
 

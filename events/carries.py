@@ -103,8 +103,8 @@ from trainhouse.events.routing import (
 from trainhouse.events.secret import SecretDeclared, SecretRemoved
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.telemetry import LogLines, StepMetrics
-from trainhouse.events.traced import JobTraced
 from trainhouse.events.topology import TopicRecorded
+from trainhouse.events.traced import JobTraced
 from trainhouse.events.tracking import (
     ArtifactLogged,
     EnvironmentCaptured,

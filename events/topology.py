@@ -1,7 +1,7 @@
 """Partition counts of the topics: what is recorded when a topic is made, and how the brokers and the settings may differ from it.
 
-Holds: jobs, nodes and pools are bound to partitions by number or by the hash of a key, so a count never changes by itself: `trainhouse topics
-grow` alone changes it, for the scheduler's topics, whose records name their partition. The functions are pure.
+Holds: jobs, nodes and pools are bound to partitions by number or by the hash of a key, so a count never changes by itself: `trainhouse
+topics grow` alone changes it, for the scheduler's topics, whose records name their partition. The functions are pure.
 Never: asks the brokers.
 """
 
@@ -78,8 +78,8 @@ def may_have_more(topic: str) -> bool:
 def why_refused(topology: Topology, found: Mapping[str, int], setting: int | None = None) -> str:
     """What differs and what to do, in one sentence; empty where all is as recorded. `setting`: the count in the settings, if it is set.
 
-    `found`: the brokers' counts, of the topics that this process may see. Fewer than recorded in the scheduler's topics is a grow that was cut
-    off: what is there can be used.
+    `found`: the brokers' counts, of the topics that this process may see. Fewer than recorded in the scheduler's topics is a grow that was
+    cut off: what is there can be used.
     """
     return _setting(topology.adopting(found), setting) or _grown(topology, found) or _fixed(topology, found) or _unequal(topology, found)
 

@@ -1,6 +1,6 @@
 """Reads and writes the recorded partition counts, and holds the brokers and the settings against them. Blocks on the brokers.
 
-Holds: what is not recorded yet is recorded as the brokers have it, once; a record is read from its one partition, so all see the same order.
+Holds: what is not recorded yet is recorded as the brokers have it, once; records are in one partition, so all see the same order.
 Never: changes a topic.
 """
 
@@ -82,7 +82,7 @@ def checked_patiently(kafka: KafkaSettings, group: str, stop: threading.Event) -
 def watch(kafka: KafkaSettings, group: str, stop: threading.Event, refuse: Callable[[str], None], every_s: float = LOOK_S) -> None:
     """Looks again and again, also while the brokers are away, until `stop`: calls `refuse` when records by key may be misplaced.
 
-    Partitions that were added to the scheduler's topics alone misplace nothing: they are unused until they are recorded, and a line says so.
+    Partitions that were added to the scheduler's topics alone misplace nothing: they are unused until they are recorded, as a line says.
     """
     while not stop.is_set():
         try:

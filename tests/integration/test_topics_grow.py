@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
@@ -69,9 +68,14 @@ def test_1_topics_of_before_are_adopted_as_the_brokers_have_them(broker: KafkaSe
 
 def test_2_each_part_refuses_another_setting_in_one_sentence(broker: KafkaSettings) -> None:
     for role in ("scheduler", "intake", "agent", "gateway"):
-        refused = command(broker, "run", role, TRAINHOUSE_KAFKA_PARTITIONS="6", TRAINHOUSE_S3_ACCESS_KEY="k", TRAINHOUSE_S3_SECRET_KEY="s")  # pragma: allowlist secret
+        refused = command(
+            broker, "run", role, TRAINHOUSE_KAFKA_PARTITIONS="6", TRAINHOUSE_S3_ACCESS_KEY="k", TRAINHOUSE_S3_SECRET_KEY="s"
+        )  # pragma: allowlist secret
         assert refused.returncode == 78 and "Traceback" not in refused.stderr, (role, refused)
-        assert "is 6, but the topics have 2 partitions" in refused.stderr and "topics grow --partitions 6" in refused.stderr, (role, refused)
+        assert "is 6, but the topics have 2 partitions" in refused.stderr and "topics grow --partitions 6" in refused.stderr, (
+            role,
+            refused,
+        )
 
 
 def test_3_the_schedulers_topics_grow_while_one_decides(broker: KafkaSettings) -> None:

@@ -8,7 +8,7 @@ from trainhouse.events.project_topics import jobs_topic, status_topic
 from trainhouse.events.topics import ADMISSION, ALLOCATIONS, CONTROL, DECISIONS, DIRECTORY, HEARTBEATS, JOBS, POOLS, STATUS
 from trainhouse.events.topology import MOST_PARTITIONS, TopicRecorded, Topology, grow_plan, topology_of, why_refused
 
-FOUND = {name: 4 for name in (JOBS, ADMISSION, DIRECTORY, CONTROL, DECISIONS, ALLOCATIONS, HEARTBEATS, STATUS)} | {POOLS: 1}
+FOUND = dict.fromkeys((JOBS, ADMISSION, DIRECTORY, CONTROL, DECISIONS, ALLOCATIONS, HEARTBEATS, STATUS), 4) | {POOLS: 1}
 RECORDED = Topology(FOUND)
 
 

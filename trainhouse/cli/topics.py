@@ -99,9 +99,7 @@ def _tell_directory(kafka: "KafkaSettings", partitions: int) -> None:
     from trainhouse.events.topics import ADMISSION
 
     producer = EventProducer(kafka, log_level=0)
-    event = envelope_of(
-        ControlGrown(partitions=partitions), id=f"control:grown:{partitions}", source="trainhouse/topics", now_ms=wall_ms()
-    )
+    event = envelope_of(ControlGrown(partitions=partitions), id=f"control:grown:{partitions}", source="trainhouse/topics", now_ms=wall_ms())
     for number in partitions_of(AdminClient(kafka.client_config(log_level=0)), ADMISSION):
         producer.send(ADMISSION, event, partition=number)
     producer.flush()
