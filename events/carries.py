@@ -91,6 +91,7 @@ from trainhouse.events.pool import (
 from trainhouse.events.project import ChangeProject, ProjectApplied, ProjectLimited
 from trainhouse.events.repair import JournalRepaired, PartitionHalted
 from trainhouse.events.routing import (
+    ControlGrown,
     EventSeen,
     JobDirected,
     JobsSettled,
@@ -103,6 +104,7 @@ from trainhouse.events.routing import (
 from trainhouse.events.secret import SecretDeclared, SecretRemoved
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.telemetry import LogLines, StepMetrics
+from trainhouse.events.topology import TopicRecorded
 from trainhouse.events.traced import JobTraced
 from trainhouse.events.tracking import (
     ArtifactLogged,
@@ -131,7 +133,7 @@ _REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, Review
 
 TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.JOBS: _REQUESTS,
-    topics.ADMISSION: (*_REQUESTS, ProjectApplied),
+    topics.ADMISSION: (*_REQUESTS, ProjectApplied, ControlGrown),
     topics.CONTROL: (
         JobAdmitted,
         CancelJob,
@@ -169,6 +171,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         ProjectNoted,
         LimitsForwarded,
         JobsSettled,
+        ControlGrown,
         *_SECRETS,
         JobRejected,
         LevelRaised,
@@ -231,6 +234,7 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.NODE_KEYS: (NodeKeyed, NodeForgotten),
     topics.JOURNAL_REPAIRS: (JournalRepaired,),
     topics.UPGRADES: (ProgramRunning, UpgradeFinished),
+    topics.TOPOLOGY: (TopicRecorded,),
     topics.VERDICTS: (
         PartitionHalted,
         NodeSuspected,

@@ -30,3 +30,7 @@ class BusUnavailable(EventError):
 
 class RecordsGone(EventError):
     """A topic no longer holds the records that were to be read: they expired, or were trimmed."""
+
+
+class TopicsDiffer(EventError):
+    """The brokers' topics, or the settings, have other counts of partitions than were recorded when the topics were made."""

@@ -2,11 +2,12 @@
 
 Holds: a principal has what it needs and nothing else; what is not in the table is refused. Ranks have no principal: they reach no broker.
 A project may have an account of its own: it writes the project's topic for requests, reads that of its statuses, and nothing else.
+Every part reads the recorded partition counts, which it checks as long as it runs; the operator alone writes them.
 Never: a principal that writes what another one decides. Only the scheduler writes decisions, allocations and statuses of its jobs.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainhouse.events import topics as t
 from trainhouse.events.project_topics import JOBS_PREFIX, STATUS_PREFIX, may_have_topics, topics_of
@@ -129,7 +130,7 @@ def needs_of_project(project: str) -> Needs:
 def grants(projects: Iterable[str] = ()) -> Iterator[Grant]:
     """The whole table, row by row, with those of these projects' accounts."""
     for principal, needs in PRINCIPALS.items():
-        yield from _rows(principal, needs)
+        yield from _rows(principal, replace(needs, reads=(*needs.reads, t.TOPOLOGY)))
     for project in projects:
         yield from project_grants(project)
 

@@ -51,11 +51,22 @@ class ProjectNoted(Event, type="trainhouse.directory.project-noted.v1"):
     applied: ProjectApplied
 
 
+class ControlGrown(Event, type="trainhouse.directory.control-grown.v1"):
+    """Control has so many partitions from now on: pools may be given the new ones, and limits of projects go there too."""
+
+    partitions: int = Field(ge=1, le=1024)
+
+
+def _is_zero(value: object) -> bool:
+    return value == 0
+
+
 class LimitsForwarded(Event, type="trainhouse.directory.limits-forwarded.v1"):
-    """How many jobs of a project may run and wait goes to every scheduler: to the partitions of control from 0 on."""
+    """How many jobs of a project may run and wait goes to every scheduler: to the partitions of control from `first_partition` on."""
 
     limited: ProjectLimited
     control_partitions: SmallCount = Field(ge=1)
+    first_partition: SmallCount = Field(0, exclude_if=_is_zero)
 
 
 class RequestForwarded(Event, type="trainhouse.directory.request-forwarded.v1"):

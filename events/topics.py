@@ -22,6 +22,7 @@ DECISIONS = "trainhouse.decisions"
 SNAPSHOTS = "trainhouse.snapshots"
 JOURNAL_REPAIRS = "trainhouse.journal-repairs"
 UPGRADES = "trainhouse.upgrades"
+TOPOLOGY = "trainhouse.topology"
 ALLOCATIONS = "trainhouse.allocations"
 POOLS = "trainhouse.pools"
 POLICIES = "trainhouse.policies"
@@ -122,6 +123,7 @@ TOPICS: tuple[Topic, ...] = (
         single_partition=True,
         extra=LOG_TIME,
     ),
+    Topic(TOPOLOGY, "topic", "TopicRecorded: how many partitions each topic has", compacted=True, single_partition=True),
     Topic(
         UPGRADES,
         "journal and process, or journal and level",

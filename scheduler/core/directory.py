@@ -36,6 +36,7 @@ from trainhouse.events.envelope import Envelope, rfc3339
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.resume import parse_resume_from
 from trainhouse.events.routing import (
+    ControlGrown,
     EventSeen,
     JobDirected,
     JobsSettled,
@@ -67,6 +68,7 @@ from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.fingerprint import differing_fields, fingerprint
 from trainhouse.scheduler.core.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.projects import (
+    limits_of,
     limits_told,
     next_version,
     rate_of,
@@ -92,6 +94,7 @@ _TAKEN = (
     | ProjectApplied
     | SecretDeclared
     | SecretRemoved
+    | ControlGrown
     | PoolRequest
 )
 # The level from which jobs are settled, and EventSeen names the record and time of what was handled.
@@ -101,7 +104,7 @@ _CHANGES = ChangeJob | ReviewJob | ChangeProject | SecretDeclared | SecretRemove
 
 
 class DirectoryMachine(Leveled):
-    """The machine of `trainhouse.directory`. `control_partitions` bounds the partitions that a pool may be given.
+    """The machine of `trainhouse.directory`. `control_partitions`: with how many control was made; they bound a pool's until it grows.
 
     `index`: of settled jobs. `settle_at`: how many jobs in a partition's table become a segment.
     """
@@ -111,11 +114,11 @@ class DirectoryMachine(Leveled):
     fold_version = 4
     lowest_level = 3
     formats = DIRECTORY_FORMATS
-    since: Mapping[str, int] = {JobsSettled.event_type: SETTLES_SINCE}
+    since: Mapping[str, int] = {JobsSettled.event_type: SETTLES_SINCE, ControlGrown.event_type: SETTLES_SINCE}
     passing: tuple[type[Event], ...] = ()
 
     def __init__(self, control_partitions: int = 1024, index: SettledJobs | None = None, settle_at: int = SETTLE_AT) -> None:
-        self._control_partitions = control_partitions
+        self._made_with = control_partitions
         self._index = index if index is not None else MemorySettledJobs()
         self._settle_at = settle_at
 
@@ -132,7 +135,7 @@ class DirectoryMachine(Leveled):
     def decide(self, state: DirectoryState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
         """Decisions for a batch. Raises UnexpectedInput on an event that admission does not carry."""
         newer = self.level >= SETTLES_SINCE
-        turn = _Turn(state.fork(), now_ms, self._control_partitions, self._settle_at if newer else None, newer)
+        turn = _Turn(state.fork(), now_ms, self._made_with, self._settle_at if newer else None, newer)
         for item in inputs:
             turn.handle(item.envelope)
         return turn.decisions
@@ -187,11 +190,15 @@ class _Turn:
 
     state: DirectoryState
     now_ms: int
-    control_partitions: int
+    made_with: int
     settle_at: int | None
     names_records: bool
     decisions: list[Event] = field(default_factory=list)
     settled: bool = False
+
+    @property
+    def control_partitions(self) -> int:
+        return self.state.control_partitions or self.made_with
 
     def emit(self, decision: Event) -> None:
         fold_directory(self.state, self.now_ms, decision)
@@ -227,6 +234,8 @@ class _Turn:
                 self.requested(envelope, event, digest)
             case ReviewJob():
                 self.review(envelope, event)
+            case ControlGrown():
+                self.grown(event)
             case _:
                 self.asked_of_pool(envelope, event)
 
@@ -425,6 +434,15 @@ class _Turn:
         known = self.state.projects.get(event.project.name)
         if known is None or known.version < event.version:
             self.emit(ProjectNoted(applied=event))
+
+    def grown(self, event: ControlGrown) -> None:
+        """Pools may be given more partitions; the schedulers of those learn the limits of all projects."""
+        before = self.control_partitions
+        if event.partitions <= before:
+            return
+        self.emit(event)
+        for limited in limits_of(self.state.projects, sorted(self.state.projects)):
+            self.emit(LimitsForwarded(limited=limited, control_partitions=event.partitions, first_partition=before))
 
     def expire(self) -> None:
         """Refuses requests whose submission did not come."""

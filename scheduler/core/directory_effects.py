@@ -30,7 +30,7 @@ def directory_effects(now_ms: int, decisions: Iterable[Event]) -> Iterator[Effec
                 yield Effect(topics.PROJECTS, name, d, told)
             case LimitsForwarded():
                 told = f"limits:{d.limited.project}:{d.limited.version}"
-                for partition in range(d.control_partitions):
+                for partition in range(d.first_partition, d.control_partitions):
                     yield Effect(topics.CONTROL, str(partition), d.limited, f"{told}:{partition}", partition)
             case JobRejected():
                 yield Effect(topics.STATUS, d.submission_id, refusal(d), f"{d.submission_id[:480]}:rejected")

@@ -23,6 +23,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.envelope import Origin
 from trainhouse.events.routing import (
+    ControlGrown,
     EventSeen,
     JobDirected,
     JobsSettled,
@@ -72,6 +73,8 @@ def fold_directory(state: DirectoryState, now_ms: int, decision: Event) -> None:
             state.put_project(decision)
         case ProjectNoted():
             state.put_project(decision.applied)
+        case ControlGrown():
+            state.control_partitions = decision.partitions
         case RequestHeld():
             state.hold(decision.digest, Held(decision.event_id, decision.job_id, now_ms, held_request(decision), decision.project))
         case RequestUnheld():

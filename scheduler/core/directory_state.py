@@ -58,6 +58,7 @@ class DirectoryState:
     name (or the rule's, of those that were never declared). `project_marks`: how a fingerprint shows each declared project. `secrets`: whom
     each declared one is granted to. `origins`: which records of the public topics were handled; `asked`: ids of requests that changed
     something. `seen` has the newest ids of all else, so that a prompt repeat is answered once: what it says again, the state holds.
+    `control_partitions`: since control grew; None: it never did.
     """
 
     partition: int
@@ -75,6 +76,7 @@ class DirectoryState:
     settled: Settled | None = None
     origins: Origins = field(default_factory=Origins)
     asked: AskedIds = field(default_factory=AskedIds)
+    control_partitions: int | None = None
 
     def fork(self) -> "DirectoryState":
         """A copy to decide on; jobs, of which there may be millions, lie under an overlay instead."""
@@ -94,6 +96,7 @@ class DirectoryState:
             self.settled,
             self.origins.fork(),
             self.asked.fork(),
+            self.control_partitions,
         )
 
     def job(self, job_id: str) -> bytes | None:
@@ -197,6 +200,7 @@ def capture_directory(state: DirectoryState) -> Callable[[], bytes]:
     """The same for later: holds on to what is there now, none of which changes in itself."""
     kept = DirectoryState(state.partition, dict(state.pools), dict(state.jobs), dict(state.held), seen=dict(state.seen))
     kept.projects, kept.buckets, kept.secrets, kept.settled = dict(state.projects), dict(state.buckets), dict(state.secrets), state.settled
+    kept.control_partitions = state.control_partitions
     kept.origins, kept.asked = state.origins.copy(), state.asked.copy()
     return lambda: _written(kept)
 
@@ -212,6 +216,7 @@ def _written(state: DirectoryState) -> bytes:
             "held": [_held_json(digest, held) for digest, held in state.held.items()],
             "seen": [d.hex() for d in state.seen],
             **({"secrets": [[n.project, n.name, grants] for n, grants in sorted(state.secrets.items())]} if state.secrets else {}),
+            **({"control_partitions": state.control_partitions} if state.control_partitions is not None else {}),
         }
         | _projects_json(state)
         | _handled_json(state),
@@ -237,6 +242,7 @@ def load_directory(data: bytes, index: SettledJobs, fetch: Fetch) -> DirectorySt
         state.put_project(read_stored(ProjectApplied, applied))
     state.buckets = {name: Bucket(level, at_ms) for name, (level, at_ms) in raw.get("buckets", {}).items()}
     state.seen = {bytes.fromhex(d): None for d in raw["seen"]}
+    state.control_partitions = raw.get("control_partitions")
     state.secrets = {SecretName(project, name): tuple(grants) for project, name, grants in raw.get("secrets", ())}
     state.origins = Origins.load(raw.get("origins", []))
     state.asked = AskedIds.load(raw.get("asked", []))

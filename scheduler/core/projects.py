@@ -5,7 +5,7 @@ what is wrong with it and what to do. Of one project, its rate is shared out eve
 through what the project was given over time, and each of them so many at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from trainhouse.events import ChangeProject, JobSpec, Project, ProjectApplied, ProjectLimited, Purpose
@@ -112,6 +112,11 @@ def limits_told(projects: Projects, changed: str, before: ProjectApplied | None)
     rule = projects[changed]
     first = changed == EVERY_OTHER and _bounds_jobs(rule) and (before is None or not _bounds_jobs(before))
     names = sorted(projects) if first else [changed]
+    return limits_of(projects, names)
+
+
+def limits_of(projects: Projects, names: Sequence[str]) -> list[ProjectLimited]:
+    """What schedulers know of these projects."""
     return [
         ProjectLimited(project=name, version=told.version, running=told.project.limits.running, queued=told.project.limits.queued)
         for name in names

@@ -39,7 +39,7 @@ class HaltReports(Generic[S]):
 
     async def look(self, followers: Mapping[int, Follower[S]], owners: Mapping[int, Owner[S]]) -> None:
         """Sets the gauges, and sends an event for each fault that was not reported for a minute."""
-        for partition, follower in followers.items():
+        for partition, follower in list(followers.items()):  # more may come while one is reported
             condition = self._machine.condition(follower.folded.state)
             deciding = not follower.halted and follower.ownership.decides(self._clock.steady_s())
             found = {

@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 import structlog
 
 from trainhouse.events.repair import Repairs, emptied_by
-from trainhouse.events.topics import JOURNAL_REPAIRS
+from trainhouse.events.topics import JOURNAL_REPAIRS, TOPOLOGY
+from trainhouse.events.topology import topology_of
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
 from trainhouse.scheduler.core.journal import Folded, begin
@@ -48,6 +49,7 @@ class Live(Generic[S]):
 TAIL_WAIT_S = 0.5
 RETRY_S = 0.5
 WATCH_S = 1.0
+ADDED_EVERY_S = 5.0
 # Much longer than any round takes that comes to an end: appends, reads and answers have limits of 15 s each.
 HUNG_TURNS = 120
 log_ = structlog.get_logger(__name__)
@@ -55,7 +57,9 @@ log_ = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """What one journal host needs to know. `transactional`: effects go through a fencing transactional producer."""
+    """What one journal host needs to know. `transactional`: effects go through a fencing transactional producer. `grows`: partitions
+    that are recorded while it runs are taken in.
+    """
 
     journal: str
     input_topic: str
@@ -64,6 +68,7 @@ class HostSettings:
     takeover_s: float = 2.0
     limits: Limits = field(default_factory=Limits)
     pace: Pace = field(default_factory=Pace)
+    grows: bool = False
 
 
 class JournalHost(Generic[S]):
@@ -94,6 +99,8 @@ class JournalHost(Generic[S]):
         self._reviving = Reviving(log, clock, settings.journal, self._follower, self._repairs)
         self._upgrading = Upgrading(log, clock, settings.journal, settings.owner, machine)
         self._assigned: set[int] = set()
+        self._added: dict[int, Follower[S]] = {}
+        self._owners: dict[int, Owner[S]] = {}
         self.followers: dict[int, Follower[S]] = {}
         self.feeds: dict[int, InputFeed] = {}
         self.ready = asyncio.Event()
@@ -101,10 +108,10 @@ class JournalHost(Generic[S]):
     async def run(self) -> None:
         """Recovers, then follows and decides until cancelled. Raises BrokenInvariant when an owner hangs."""
         self._tail = await self._recovered()
-        owners = {partition: self._owner(partition) for partition in self.followers}
+        owners = self._owners = {partition: self._owner(partition) for partition in self.followers}
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._follow())
+                tasks.create_task(self._follow(tasks))
                 for owner in owners.values():
                     tasks.create_task(owner.run())
                 tasks.create_task(self._watch(owners))
@@ -115,6 +122,8 @@ class JournalHost(Generic[S]):
                 if self._live is not None:
                     tasks.create_task(self._live.feed.run(self.followers))
                     tasks.create_task(self._live.feed.watch(self.followers))
+                if self._settings.grows:
+                    tasks.create_task(self._watch_added())
                 tasks.create_task(measure_lag(self._log, self._settings.input_topic, self._cursors, self._meters.lag))
         except* Exception as group:
             raise group.exceptions[0] from None
@@ -158,9 +167,7 @@ class JournalHost(Generic[S]):
         for partition in partitions:
             follower = self.followers[partition] = await self._follower(partition, emptied)
             follower.live_statuses = None if self._live is None else self._live.statuses()
-            self.feeds[partition] = InputFeed(
-                self._log, self._settings.input_topic, partition, self._settings.limits, self._vet_of(partition)
-            )
+            self.feeds[partition] = self._feed(partition)
             _, ends[partition] = await self._log.bounds(self._settings.journal, partition)
         tail = await self._log.open_tail(self._settings.journal, {p: f.position for p, f in self.followers.items()})
         try:
@@ -176,6 +183,9 @@ class JournalHost(Generic[S]):
         self.ready.set()
         log_.info("recovered", journal=self._settings.journal, seqs={p: f.folded.seq for p, f in self.followers.items()})
         return tail
+
+    def _feed(self, partition: int) -> InputFeed:
+        return InputFeed(self._log, self._settings.input_topic, partition, self._settings.limits, self._vet_of(partition))
 
     def _vet_of(self, partition: int) -> Vet | None:
         vetting = self._vetting
@@ -215,11 +225,12 @@ class JournalHost(Generic[S]):
         age_s, role = (self._clock.now_ms() - follower.folded.now_ms) / 1000, follower.ownership
         role.heard_at_s = self._clock.steady_s() - min(max(age_s, 0.0), role.quiet_s + role.takeover_s)
 
-    async def _follow(self) -> None:
+    async def _follow(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             still_wanted()
             self._fold(await self._tail.take(TAIL_WAIT_S))
-            if self._reviving.revived:
+            if self._reviving.revived or self._added:
+                self._take_added(tasks)
                 await self._take_in()
 
     async def _take_in(self) -> None:
@@ -241,6 +252,37 @@ class JournalHost(Generic[S]):
                 log_.warning("brokers away", journal=self._settings.journal, error=str(error))
                 await asyncio.sleep(RETRY_S)
 
+    def _take_added(self, tasks: asyncio.TaskGroup) -> None:
+        """Partitions that the journal did not have before get a feed and an owner. Here, so that no read is under way."""
+        for partition, fresh in sorted(self._added.items()):
+            self.followers[partition], self.feeds[partition] = fresh, self._feed(partition)
+            fresh.live_statuses = None if self._live is None else self._live.statuses()
+            self._forget_the_past(fresh)
+            fresh.live = True
+            if partition in self._assigned:
+                fresh.ownership.on_assigned()
+            self._owners[partition] = self._owner(partition)
+            tasks.create_task(self._owners[partition].run())
+            log_.info("partition added", journal=self._settings.journal, partition=partition, seq=fresh.folded.seq)
+        self._added.clear()
+
+    async def _watch_added(self) -> None:
+        """Recovers partitions that were recorded and added since the start; those that are not recorded are left alone."""
+        journal, inputs = self._settings.journal, self._settings.input_topic
+        while True:
+            still_wanted()
+            await asyncio.sleep(ADDED_EVERY_S)
+            try:
+                there = set(await self._log.partitions(journal)) & set(await self._log.partitions(inputs))
+                if there <= self.followers.keys() | self._added.keys():
+                    continue
+                recorded = topology_of(await self._log.whole(TOPOLOGY)).counts.get(journal, 0)
+                emptied = await self._repairs()
+                for partition in sorted(p for p in there - self.followers.keys() - self._added.keys() if p < recorded):
+                    self._added[partition] = await self._reviving.at_the_end(partition, emptied)
+            except LogUnavailable as error:
+                log_.warning("brokers away", journal=journal, error=str(error))
+
     async def _report(self, owners: Mapping[int, Owner[S]]) -> None:
         while True:
             still_wanted()
@@ -249,12 +291,12 @@ class JournalHost(Generic[S]):
 
     async def _watch(self, owners: Mapping[int, Owner[S]]) -> None:
         """Raises BrokenInvariant when an owner makes no round. Counts its own turns, so that a process that was paused accuses nobody."""
-        seen = dict.fromkeys(owners, (-1, 0))
+        seen: dict[int, tuple[int, int]] = {}
         while True:
             still_wanted()
             await asyncio.sleep(WATCH_S)
             for partition, owner in owners.items():
-                rounds, turns = seen[partition]
+                rounds, turns = seen.get(partition, (-1, 0))
                 seen[partition] = (owner.rounds, turns + 1 if owner.rounds == rounds else 0)
                 if turns >= HUNG_TURNS:
                     raise BrokenInvariant(

@@ -11,6 +11,7 @@ from trainhouse.events.logs import configure_logs
 from trainhouse.events.metering import new_registry
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ADMISSION, DIRECTORY, JOBS
+from trainhouse.events.topology_log import read_topology
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.stream.archived import ArchivedJournals
 from trainhouse.scheduler.stream.clock import SystemClock
@@ -51,7 +52,9 @@ def _whole(kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSetti
     from trainhouse.scheduler.stream.settled_index import SettledIndex
 
     archived = ArchivedJournals(kafka, archive) if archive is not None else None
-    directory = DirectoryMachine(control_partitions=kafka.partitions, index=SettledIndex(settings.index_dir))
+    topology, found = read_topology(kafka, "trainhouse-intake")
+    made_with = topology.adopting(found).made_with(kafka.partitions)
+    directory = DirectoryMachine(control_partitions=made_with, index=SettledIndex(settings.index_dir))
     return compose(kafka, snapshots, settings, directory, archived)
 
 

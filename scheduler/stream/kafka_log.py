@@ -19,7 +19,7 @@ from trainhouse.events.signing import SigningKey
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge
 from trainhouse.scheduler.stream.cancelling import apart
 from trainhouse.scheduler.stream.kafka_auth import aiokafka_config
-from trainhouse.scheduler.stream.kafka_publisher import KafkaPublisher, open_publisher
+from trainhouse.scheduler.stream.kafka_publisher import KafkaPublisher, know_partition, open_publisher
 from trainhouse.scheduler.stream.ports import Appended, Entry, Tail
 
 MAX_REQUEST_BYTES = 9 * 1024 * 1024
@@ -121,9 +121,9 @@ class KafkaLog:
         """The topic's partition numbers."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                asking = await self._asking_consumer()
-                await asking._client._wait_on_metadata(topic)
-                found = asking.partitions_for_topic(topic)
+                # Asked anew: what a client keeps may be minutes old, and partitions are added to some topics.
+                listed = await (await self._asking_consumer())._client.fetch_all_metadata()
+                found = listed.partitions_for_topic(topic)
         except (KafkaError, TimeoutError) as error:
             raise self._away(error) from error
         if not found:
@@ -184,6 +184,7 @@ class KafkaLog:
     async def _send(self, topic: str, **record: Any) -> Appended:
         producer = await self._started_producer()
         try:
+            await know_partition(producer, topic, record.get("partition"))
             sent = await producer.send_and_wait(topic, **record)
         except (MessageSizeTooLargeError, RecordListTooLargeError) as error:
             raise RecordTooLarge(f"{topic}: {error}") from error

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Sequence
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.errors import IllegalOperation, InvalidProducerEpoch, KafkaError, ProducerFenced
+from aiokafka.errors import IllegalOperation, InvalidProducerEpoch, KafkaError, ProducerFenced, UnknownTopicOrPartitionError
 from aiokafka.producer import sender
 
 from trainhouse.events.errors import BusUnavailable
@@ -69,6 +69,18 @@ async def open_publisher(
     return publisher
 
 
+async def know_partition(producer: AIOKafkaProducer, topic: str, partition: int | None) -> None:
+    """Asks the brokers anew about a partition that was added since the producer asked last: by itself it would fail for minutes.
+
+    Raises KafkaError where there is none.
+    """
+    if partition is None or partition in (await producer.partitions_for(topic)):
+        return
+    await producer.client.force_metadata_update()
+    if partition not in await producer.partitions_for(topic):
+        raise UnknownTopicOrPartitionError(f"there is no partition {partition} of {topic}")
+
+
 class KafkaPublisher:
     """Sends batches in order."""
 
@@ -124,6 +136,8 @@ class KafkaPublisher:
             await asyncio.wait_for(apart(self._producer.stop()), CLOSE_TIMEOUT_S)
 
     async def _send_all(self, batch: Sequence[Outgoing]) -> None:
+        for topic, partition in {(o.topic, o.partition) for o in batch if o.partition is not None}:
+            await know_partition(self._producer, topic, partition)
         sending = [
             await self._producer.send(o.topic, value=o.value, key=o.key, partition=o.partition, headers=self._headers(o)) for o in batch
         ]

@@ -21,6 +21,7 @@ from trainhouse.events.repair import Repairs
 from trainhouse.events.repair_log import emptied_records
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import DECISIONS, DIRECTORY, SNAPSHOTS
+from trainhouse.events.topology_log import read_topology
 from trainhouse.scheduler.core.journal import Folded
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.past import Past, past
@@ -35,12 +36,14 @@ FOR_EVER_MS = 2**62
 
 
 def machines(kafka: KafkaSettings) -> dict[str, Machine[Any]]:
-    """The machine of each journal, by topic."""
+    """The machine of each journal, by topic. Blocks. Raises BusUnavailable."""
     from trainhouse.scheduler.core.directory import DirectoryMachine
     from trainhouse.scheduler.core.schedule import ScheduleMachine
     from trainhouse.scheduler.stream.settled_index import SettledIndex
 
-    return {DIRECTORY: DirectoryMachine(control_partitions=kafka.partitions, index=SettledIndex()), DECISIONS: ScheduleMachine()}
+    topology, found = read_topology(kafka)
+    made_with = topology.adopting(found).made_with(kafka.partitions)
+    return {DIRECTORY: DirectoryMachine(control_partitions=made_with, index=SettledIndex()), DECISIONS: ScheduleMachine()}
 
 
 def verify_journal(kafka: KafkaSettings, journal: str, machine: Machine[S], archive: ArchiveStore | None = None) -> ReplayReport:

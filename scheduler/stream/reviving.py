@@ -77,7 +77,14 @@ class Reviving(Generic[S]):
                 follower.emptied = repairs
 
     async def _again(self, follower: Follower[S], emptied: Repairs) -> None:
-        partition = follower.partition
+        fresh = await self.at_the_end(follower.partition, emptied)
+        if fresh.halted:
+            follower.halted, follower.emptied = fresh.halted, emptied
+        else:
+            self.revived[follower.partition] = fresh
+
+    async def at_the_end(self, partition: int, emptied: Repairs) -> Follower[S]:
+        """A partition as its journal says up to its end; halted where it cannot be folded. Raises LogUnavailable."""
         fresh = await self._recover(partition, emptied)
         _, end = await self._log.bounds(self._journal, partition)
         tail = await self._log.open_tail(self._journal, {partition: fresh.position})
@@ -91,7 +98,4 @@ class Reviving(Generic[S]):
             fresh.halt(str(error), error)
         finally:
             await tail.close()
-        if fresh.halted:
-            follower.halted, follower.emptied = fresh.halted, emptied
-        else:
-            self.revived[partition] = fresh
+        return fresh

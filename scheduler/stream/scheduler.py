@@ -84,6 +84,7 @@ def compose(
         archive=archive,
         vetting=vetting_by(rules, CONTROL),
         live=Live(feed, lambda: LiveJobStatuses(machine.name)),
+        grows=True,
     )
     app = scheduler_app(kafka, settings, registry, host)
     app.beside.append(host.run)

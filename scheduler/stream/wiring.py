@@ -34,12 +34,13 @@ def journal_host(
     archive: JournalArchive | None = None,
     vetting: Vetting[S] | None = None,
     live: Live[S] | None = None,
+    grows: bool = False,
 ) -> JournalHost[S]:
     """A host of one journal.
 
     `transactional`: its effects go through a producer that fences the one before it. `observers` see each own folded record. `archive`:
     where records are that the log no longer holds. `vetting`: refuses inputs before they are decided on, by the partitions' states. `live`:
-    what of its inputs goes beside it.
+    what of its inputs goes beside it. `grows`: the journal may get more partitions while it runs.
     """
     host_settings = HostSettings(
         journal=journal,
@@ -48,6 +49,7 @@ def journal_host(
         transactional=transactional,
         takeover_s=settings.takeover_s,
         limits=Limits(batch_count=settings.batch_count, input_bytes=INTERNAL_INPUT_BYTES),
+        grows=grows,
     )
     keeper = Snapshots(log, snapshots, journal, machine, every_records=settings.snapshot_every_records, archive=archive)
     return JournalHost(host_settings, log, machine, keeper, clock, observers, meters, vetting, live)

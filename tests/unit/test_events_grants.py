@@ -21,7 +21,7 @@ from trainhouse.events.grants import (
 from trainhouse.events.topics import TOPICS
 
 # Written by nobody yet, or by the operator's own commands alone.
-NOBODYS = {topics.JOURNAL_REPAIRS, topics.DATASETS, topics.MODELS, topics.STUDIES, topics.OPERATIONS}
+NOBODYS = {topics.JOURNAL_REPAIRS, topics.TOPOLOGY, topics.DATASETS, topics.MODELS, topics.STUDIES, topics.OPERATIONS}
 # Read by the operator's commands alone.
 OPERATORS = {topics.OPERATION_REPLIES}
 

@@ -14,6 +14,9 @@ import typer
 from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.options import DataDir
 
+# Their accounts join the group of those who only read.
+_READERS = ("gateway", "agent")
+_OF_THE_BROKERS = ("intake", "scheduler", "detector")
 HELP = """
 Runs one process of the platform in the foreground, by settings alone: `intake`, `scheduler`, `detector`, `projector`, `alerts`,
 `gateway`, `exporter` or `agent`.
@@ -42,6 +45,7 @@ def run(
         raise CliError(f"{role!r} is no role; there are {', '.join(ROLES)}", Exit.USAGE)
     os.environ.setdefault("TZ", "UTC")
     configure(log_level, role)
+    check_partitions(role)
     raise typer.Exit(start(log_level))
 
 
@@ -55,6 +59,35 @@ def configure(level: str, role: str) -> None:
         configure_logs(level, role)
     except ValueError as error:
         raise CliError(str(error), Exit.USAGE) from error
+
+
+def check_partitions(role: str) -> None:
+    """Refuses to go on where the topics, or the settings, have other partition counts than are recorded; looks again as long as it runs.
+
+    What works with the brokers alone waits for them here; all else goes on, and ends when they have answered. Raises CliError.
+    """
+    import threading
+
+    from trainhouse.events.errors import TopicsDiffer
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.events.topology_log import checked_patiently, watch
+
+    kafka, never = KafkaSettings(), threading.Event()
+    group = "trainhouse-reader" if role in _READERS else f"trainhouse-{role}"
+    if role in _OF_THE_BROKERS:
+        try:
+            checked_patiently(kafka, group, never)
+        except TopicsDiffer as error:
+            raise CliError(str(error), Exit.CONFIG) from error
+    threading.Thread(target=watch, args=(kafka, group, never, _end), name="partitions", daemon=True).start()
+
+
+def _end(refusal: str) -> None:
+    """Ends the process at once: what it would write next may land in the wrong partition."""
+    import structlog
+
+    structlog.get_logger(__name__).critical("the topics are not as recorded", problem=refusal)
+    os._exit(Exit.CONFIG)
 
 
 def _intake(level: str) -> int:
