@@ -19,12 +19,12 @@ from structlog.testing import capture_logs
 from tests.columns import columns
 from tests.extremes import fields_of, records
 from tests.unit.core_world import admitted, registered
-from trainhouse.events import AttemptNumber, Epoch, JobId, NodeHeartbeat, NodeId, ProgressReported, decode, encode, envelope_of
+from trainhouse.events import AttemptNumber, ChangeProject, Epoch, JobId, NodeHeartbeat, NodeId, ProgressReported, decode, encode, envelope_of
 from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.codec import HEADERS
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.journal import InputRefused, JournalRecord, PlacementFrozen
-from trainhouse.events.topics import ADMISSION, ALLOCATIONS, CHECKPOINTS, CONTROL, DIRECTORY, JOBS, STATUS, TRACKING
+from trainhouse.events.topics import ADMISSION, ALLOCATIONS, CHECKPOINTS, CONTROL, DIRECTORY, JOBS, PROJECTS, STATUS, TRACKING
 from trainhouse.events.traced import JobTraced
 from trainhouse.projections.exporter.keeping import Kept, Seen
 from trainhouse.projections.exporter.lineage import as_event
@@ -108,6 +108,22 @@ def test_intake_answers_everything_and_its_directory_goes_on(values: list[bytes]
     for _ in range(4):
         control.now_ms += 20_000
         control.take([])
+
+
+@pytest.mark.parametrize("name", ["lm", "team a", "\u2028", "деревья", "森" * 128, "x\x7f"])
+def test_a_project_may_be_named_in_any_script(name: str) -> None:
+    """Event ids are ASCII, and a project's name is part of some: such a project was a dead letter, its operator never answered."""
+    directory, control = Partition(DirectoryMachine(control_partitions=4), ADMISSION), Partition(ScheduleMachine(), CONTROL)
+    change = ChangeProject.model_validate({"project": {"name": name, "limits": {"running": 1}}})
+    screened = screen(Arrived(0, 0, 1_000, encode(envelope_of(change, id="e", source="s", now_ms=1))), 1, 2_000)
+    waits = [out.value for out in screened.outgoing if out.topic == ADMISSION]
+    assert len(waits) == 1 and not directory.take(waits)
+    made = [out for r in directory.records for out in outgoing(directory.machine, ADMISSION, 0, r)]
+    assert not directory.take([out.value for out in made if out.topic == ADMISSION]), "told to every partition"
+    made += outgoing(directory.machine, ADMISSION, 0, directory.records[-1])
+    assert sum(out.topic == PROJECTS and out.key == name.encode() for out in made) == 1
+    limits = [out.value for out in made if out.topic == CONTROL]
+    assert limits and not control.take(limits)
 
 
 @FEW
