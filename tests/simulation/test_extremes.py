@@ -19,12 +19,24 @@ from structlog.testing import capture_logs
 from tests.columns import columns
 from tests.extremes import fields_of, records
 from tests.unit.core_world import admitted, registered
-from trainhouse.events import AttemptNumber, ChangeProject, Epoch, JobId, NodeHeartbeat, NodeId, ProgressReported, decode, encode, envelope_of
+from trainhouse.events import (
+    AttemptNumber,
+    ChangeProject,
+    Epoch,
+    JobId,
+    NodeHeartbeat,
+    NodeId,
+    ProgressReported,
+    decode,
+    encode,
+    envelope_of,
+)
 from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.codec import HEADERS
+from trainhouse.events.dead_letter import MAX_KEPT_BYTES
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.journal import InputRefused, JournalRecord, PlacementFrozen
-from trainhouse.events.topics import ADMISSION, ALLOCATIONS, CHECKPOINTS, CONTROL, DIRECTORY, JOBS, PROJECTS, STATUS, TRACKING
+from trainhouse.events.topics import ADMISSION, ALLOCATIONS, CHECKPOINTS, CONTROL, DEAD_LETTERS, DIRECTORY, JOBS, PROJECTS, STATUS, TRACKING
 from trainhouse.events.traced import JobTraced
 from trainhouse.projections.exporter.keeping import Kept, Seen
 from trainhouse.projections.exporter.lineage import as_event
@@ -138,6 +150,18 @@ def test_the_scheduler_goes_on_whatever_agents_and_the_detector_say(values: list
         control.take([])
     again = encode(envelope_of(registered("n3"), id="later", source="s", now_ms=1))
     assert not control.take([again]) and "n3" in control.folded.state.nodes
+
+
+@pytest.mark.parametrize("size_bytes", [MAX_KEPT_BYTES, 2 * 2**20, 5 * 2**20, 20 * 2**20])
+def test_records_that_are_small_only_while_compressed_stop_nobody(size_bytes: int) -> None:
+    """Brokers measure what is compressed: one record of 2 MB, which no dead letter had room for, stopped its partition for good."""
+    large = [b"\xff" * size_bytes, b'{"specversion": "1.0", "id": "e", "x": "' + b"y" * size_bytes + b'"}']
+    control = Partition(ScheduleMachine(), CONTROL)
+    refused = control.take([*large, encode(envelope_of(registered("n1"), id="r", source="s", now_ms=1))])
+    assert len(refused) == 2 and str(len(large[0])) in refused[0] and "n1" in control.folded.state.nodes
+    for n, value in enumerate(large):
+        (letter, *_) = screen(Arrived(0, n, 1_000, value), 1, 2_000).outgoing
+        assert letter.topic == DEAD_LETTERS and letter.value == value[:MAX_KEPT_BYTES]
 
 
 @FEW
