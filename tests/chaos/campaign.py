@@ -192,8 +192,9 @@ def _sql_agrees(stack: ChaosStack, evidence: Evidence) -> Iterable[str]:
     while True:
         rows = stack.rows("SELECT job_id, epoch, rank, metric, count() AS points FROM step_metrics GROUP BY job_id, epoch, rank, metric")
         found = {(r["job_id"], int(r["epoch"]), int(r["rank"]), r["metric"]): int(r["points"]) for r in rows}
-        states = {r["job_id"]: r["state"] for r in stack.rows("SELECT job_id, state FROM jobs")}
-        said = {job_id: str(status.state) for job_id, status in stack.statuses().items()}
+        states = {r["job_id"]: r["state"] for r in stack.rows("SELECT job_id, state FROM jobs WHERE job_id != ''")}
+        # What was refused may have named no job; and where it did, its refusal stands under the event's id.
+        said = {str(status.job_id): str(status.state) for status in stack.statuses().values() if status.job_id is not None}
         if (found == expected and states == said) or time.monotonic() > deadline:
             break
         time.sleep(1.0)

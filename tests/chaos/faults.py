@@ -45,14 +45,14 @@ TARGETS: Final = {
     Kind.CLOCK: ("agent", "beside", "scheduler", "standby", "intake", "detector", "projector"),
     Kind.RESTART: ("kafka", "store"),
     Kind.SLOW: ("kafka", "store"),
-    Kind.HOLD: ("scheduler", "standby", "intake"),
+    # `scheduler`: or its standby, whichever comes to the moment first.
+    Kind.HOLD: ("scheduler", "intake"),
     Kind.REFUSE: ("kafka",),
     Kind.EXTREMES: ("kafka",),
 }
 # In what way: each comes to pass before any comes again. Intake's directory has few records, and publishes without transactions.
 WAYS: Final[dict[What, tuple[str, ...]]] = {
     (Kind.HOLD, "scheduler"): ("append", "publish", "commit", "pointer"),
-    (Kind.HOLD, "standby"): ("append", "publish", "commit", "pointer"),
     (Kind.HOLD, "intake"): ("append", "publish"),
     (Kind.REFUSE, "kafka"): refusals.WAYS,
     (Kind.EXTREMES, "kafka"): outsiders.WAYS,

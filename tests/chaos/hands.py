@@ -102,16 +102,19 @@ class Hands:
                 return None
 
     def _hold(self, fault: Fault, process: psutil.Process) -> Undo:
-        """The thread that undoes it waits for its moment too."""
+        """Of scheduler and standby whichever comes to the moment first. The thread that undoes it waits for the moment too."""
         passage = self._stack.passage
         if passage is None:
             raise RuntimeError("no process can be held: the stack was started without a passage")
-        hold = passage.hold(process.pid, fault.way, fault.lasts_s)
+        deciders = (self._stack.pid(part) for part in ("scheduler", "standby"))
+        pids = (process.pid,) if fault.target == "intake" else tuple(pid for pid in deciders if pid is not None)
+        hold = passage.hold(pids, fault.way, fault.lasts_s)
 
         def end() -> None:
-            give_up_s = time.monotonic() + fault.lasts_s + MOMENT_S
+            self._stack.nudge()
+            give_up_s = time.monotonic() + MOMENT_S
             while not hold.over.wait(0.1) and not self._healed.is_set():
-                if not hold.struck.is_set() and time.monotonic() > give_up_s - fault.lasts_s:
+                if not hold.struck.is_set() and time.monotonic() > give_up_s:
                     break
             passage.release(hold)
             if not hold.struck.is_set():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,7 +24,7 @@ LENGTH_BYTES = 4
 # Of these a request is of a moment if it names one: topics for what is produced, the beginning of an id for the end of a transaction.
 NAMED: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "append": (PRODUCE, (topics.DECISIONS, topics.DIRECTORY)),
-    "publish": (PRODUCE, (topics.ALLOCATIONS, topics.STATUS, topics.CONTROL)),
+    "publish": (PRODUCE, (topics.ALLOCATIONS, topics.STATUS, topics.POLICIES, topics.CONTROL)),
     "commit": (END_TRANSACTION, (f"{topics.DECISIONS}-",)),
     "pointer": (PRODUCE, (topics.SNAPSHOTS,)),
 }
@@ -49,9 +50,9 @@ def _compact(name: str) -> bytes:
 
 @dataclass(eq=False)
 class Hold:
-    """One fault to come: `struck` once its moment came, `over` once the process goes on."""
+    """One fault to come, to whichever of these processes comes to the moment first: `struck` once it did, `over` once it goes on."""
 
-    pid: int
+    pids: tuple[int, ...]
     moment: str
     lasts_s: float
     struck: threading.Event = field(default_factory=threading.Event)
@@ -68,9 +69,9 @@ class Passage(Proxy):
         self._holds = []
         super().__init__(to_port)
 
-    def hold(self, pid: int, moment: str, lasts_s: float) -> Hold:
-        """From now on that process waits for its moment."""
-        hold = Hold(pid, moment, lasts_s)
+    def hold(self, pids: Iterable[int], moment: str, lasts_s: float) -> Hold:
+        """From now on the moment of one of them is waited for."""
+        hold = Hold(tuple(pids), moment, lasts_s)
         self._loop.call_soon_threadsafe(self._holds.append, hold)
         return hold
 
@@ -88,9 +89,11 @@ class Passage(Proxy):
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
         while frame := await _request(reader):
             await self._open.wait()
-            for hold in [h for h in self._holds if is_of(frame, h.moment) and port in _ports(h.pid)]:
-                self._holds.remove(hold)
-                await _stopped(hold)
+            for hold in [h for h in self._holds if is_of(frame, h.moment)]:
+                pid = next((pid for pid in hold.pids if port in _ports(pid)), None)
+                if pid is not None:
+                    self._holds.remove(hold)
+                    await _stopped(hold, pid)
             writer.write(frame)
             await writer.drain()
         await self._open.wait()
@@ -114,10 +117,10 @@ def _ports(pid: int) -> set[int]:
         return set()
 
 
-async def _stopped(hold: Hold) -> None:
+async def _stopped(hold: Hold, pid: int) -> None:
     """The process is stopped for its time, or until it is released."""
     try:
-        process = psutil.Process(hold.pid)
+        process = psutil.Process(pid)
         process.suspend()
         hold.struck.set()
         with contextlib.suppress(TimeoutError):

@@ -16,7 +16,7 @@ from trainhouse.events import topics
 from trainhouse.events.settings import KafkaSettings
 
 # No batch is so small; no record reaches a broker within a millisecond of its own time.
-TINY_BYTES, SHORT_MS = 100, 1
+TINY_BYTES, SHORT_MS = 1, 1
 TIMEOUT_S = 20.0
 SIZE, TIME = "size", "time"
 MAX_BYTES, STAMPS, BEFORE = "max.message.bytes", "message.timestamp.type", "message.timestamp.before.max.ms"

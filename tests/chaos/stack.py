@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.deploy.local.errors import StackError
 from trainhouse.deploy.local.layout import StackFolder, read_toml
-from trainhouse.events import CancelJob, Event, InvalidEvent, JobSpec, JobStatus, JobSubmitted, decode, envelope_of, topics
+from trainhouse.events import CancelJob, Event, InvalidEvent, JobSpec, JobStatus, JobSubmitted, UncordonNode, decode, envelope_of, topics
+from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import TO_END, EventProducer, consumer, headers_of, read_to_end, watermarks
 from trainhouse.events.settings import KafkaSettings
 
@@ -84,10 +86,16 @@ class ChaosStack:
         """Produces the request and waits for its ack."""
         self._produce(f"{job_id}-cancel", CancelJob.model_validate({"job_id": job_id, "reason": "the campaign cancels it"}))
 
-    def _produce(self, event_id: str, event: Event) -> None:
+    def nudge(self) -> None:
+        """Asks something of the pool that is refused: intake and a scheduler append, publish and answer. Nothing while brokers are away."""
+        event = UncordonNode.model_validate({"pool": "default", "node_id": "no-such-node", "reason": "a nudge", "user": "chaos"})
+        with suppress(BusUnavailable):
+            self._produce(f"nudge-{time.monotonic_ns()}", event, 20)
+
+    def _produce(self, event_id: str, event: Event, timeout_s: float = 150) -> None:
         producer = EventProducer(self.kafka)
         producer.send(topics.JOBS, envelope_of(event, id=event_id, source="chaos", now_ms=int(time.time() * 1000)))
-        producer.flush(150)
+        producer.flush(timeout_s)
 
     def poke(self) -> dict[tuple[str, int], int]:
         """Has every partition of both journals take an input in; where each journal ended before. Blocks for seconds."""
@@ -117,7 +125,7 @@ class ChaosStack:
                     event = decode(message.value(), headers_of(message)).event
                 except InvalidEvent:
                     continue  # an outsider's
-                if isinstance(event, JobStatus):
+                if isinstance(event, JobStatus) and _counts(event, newest.get(event.subject())):
                     newest[event.subject()] = event
         finally:
             reader.close()
@@ -152,3 +160,8 @@ class ChaosStack:
                 return status
             time.sleep(0.5)
         raise TimeoutError(f"{job_id} has not ended in {timeout_s:.0f} s; last status: {status}")
+
+
+def _counts(status: JobStatus, before: JobStatus | None) -> bool:
+    """A request about a job that was refused has a status too, which says nothing of the job."""
+    return before is None or status.status_seq >= before.status_seq
