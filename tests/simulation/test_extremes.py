@@ -210,6 +210,14 @@ def test_the_projector_makes_rows_or_a_dead_letter_of_anything(data: st.DataObje
     assert letters == unread, "what decodes makes its rows"
 
 
+def test_what_is_no_dead_letter_among_dead_letters_is_one_itself() -> None:
+    """It counted as a fault of the program."""
+    sent = [Record(DEAD_LETTERS, 0, n, 1_000, b"k", b"junk", headers) for n, headers in enumerate((HEADERS, ()))]
+    with capture_logs() as said:
+        built = FactsBuilder({DEAD_LETTERS: ()}, TABLES_OF_EVENTS).build(sent, {})
+    assert built.unreadable == 2 and not [line for line in said if line["log_level"] == "critical"], said
+
+
 @FEW
 @given(st.data())
 def test_an_agent_passes_on_or_passes_over_whatever_a_rank_writes(data: st.DataObject) -> None:

@@ -164,7 +164,6 @@ class Outbox:
 
 
 def _hopeless(record: _Pending, error: KafkaError) -> bool:
-    """Whether the record is never taken: one that its topic has room for was in a batch that did not fit, or its topic is set wrong by now."""
-    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and len(record.value) <= MOST_BYTES.get(record.topic, 0):
-        return False
-    return error.code() in HOPELESS
+    """Whether the record is never taken: one that its topic has room for was in a batch with another that did not fit or was not valid, or
+    its topic is set wrong by now."""
+    return error.code() in HOPELESS and len(record.value) > MOST_BYTES.get(record.topic, 0)
