@@ -68,6 +68,7 @@ bench: $(STAMP)       ## figures beside their peers, one JSON line each
 SEED ?= 1
 FAULTS ?= 100
 chaos: $(STAMP)       ## faults of all kinds at seeded instants while jobs train, then judge: SEED=1 FAULTS=100
+	@$(BIN)/python -m tests.chaos.emulated --seed $(SEED) --faults 1000
 	@$(BIN)/python -m tests.chaos --seed $(SEED) --faults $(FAULTS)
 	@$(BIN)/python -m tests.chaos.sql_fuzz --seed $(SEED) --texts 100000
 

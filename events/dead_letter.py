@@ -1,12 +1,14 @@
 """Where undecodable input goes: the raw bytes travel as the record's value, this travels in its headers.
 
-Holds: (topic, partition, offset) names a dead letter for ever, so a repeat is recognised.
+Holds: (topic, partition, offset) names a dead letter for ever, so a repeat is recognised. Of very large records the beginning is kept.
 """
 
 from dataclasses import dataclass
 
 PREFIX = "trainhouse-dead-letter-"
 MAX_REASON_CHARS = 2048
+# What is kept of bytes that do not count. Brokers measure what is compressed, so a record may be larger than its topic's limit by far.
+MAX_KEPT_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,10 @@ class FactsBuilder:
 
     def _rows(self, record: Record) -> list[Row]:
         if record.topic == topics.DEAD_LETTERS:
-            return [letter_row(record)]
+            try:
+                return [letter_row(record)]
+            except (KeyError, ValueError) as error:  # whoever may write there, wrote it by hand
+                raise InvalidEvent(f"its headers are no dead letter's: {error}") from error
         source = {"source_topic": record.topic, "source_partition": record.partition, "source_offset": record.offset}
         functions = self._functions.get(record.topic, ())  # none: a batch was cut whose lane read this topic then
         return [Row(r.table, r.values | source) for e in self.envelopes(record) for f in functions for r in f(e, record)]

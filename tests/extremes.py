@@ -12,11 +12,14 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
+import hypothesis
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from trainhouse.events import schemas
 from trainhouse.events.base import Event
 
+SOURCE = "extremes"
 JOBS, NODES = ("j", "k"), ("n1", "n2")
 NAMED = {
     "job_id": JOBS,
@@ -68,7 +71,7 @@ def records(draw: st.DrawFn, events: Sequence[type[Event]]) -> bytes:
     head: dict[str, Any] = {
         "specversion": "1.0",
         "id": draw(st.sampled_from([f"e{n}" for n in range(40)])),
-        "source": "extremes",
+        "source": SOURCE,
         "type": event.event_type,
         "data": draw(_or_odd(event)),
     }
@@ -83,6 +86,20 @@ def records(draw: st.DrawFn, events: Sequence[type[Event]]) -> bytes:
 def fields_of(draw: st.DrawFn, event: type[Event]) -> bytes:
     """Data of one event type, as it is written."""
     return _written(draw, draw(_or_odd(event)))
+
+
+def drawn(strategy: st.SearchStrategy[bytes], seed: int, count: int) -> list[bytes]:
+    """So many values of a strategy, outside of a test; the same for the same seed."""
+    found: list[bytes] = []
+
+    @hypothesis.seed(seed)
+    @settings(max_examples=count, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(strategy)
+    def draw(value: bytes) -> None:
+        found.append(value)
+
+    draw()
+    return found
 
 
 def _or_odd(event: type[Event]) -> st.SearchStrategy[Any]:

@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from trainhouse.events import Envelope, Event, EventId, InvalidEvent, envelope_of
 from trainhouse.events.codec import Headers, decode
+from trainhouse.events.dead_letter import MAX_KEPT_BYTES
 from trainhouse.events.journal import (
     MAX_REASON_CHARS,
     ClockTicked,
@@ -51,7 +52,8 @@ class Limits:
 class Pending:
     """An input that waits. `refusal` says why it cannot even be read; `forged`: in whose name it came without their signature.
 
-    `first`: where it stands for a whole batch that was not unpacked, the first offset of that. `value`: its bytes as they came.
+    `first`: where it stands for a whole batch that was not unpacked, the first offset of that. `value`: its bytes as they came, or their
+    beginning where there are more than a journal keeps.
     """
 
     offset: int
@@ -72,7 +74,8 @@ def pending(offset: int, value: bytes | None, headers: Headers, limits: Limits) 
     size = len(value or b"")
     if size > limits.input_bytes:
         reason = f"the input has {size} bytes; at most {limits.input_bytes} are allowed"
-        return Pending(offset, size, JournaledInput(offset, None, value), reason, value=value)
+        kept = (value or b"")[:MAX_KEPT_BYTES]
+        return Pending(offset, len(kept), JournaledInput(offset, None, kept), reason, value=kept)
     try:
         return Pending(offset, size, JournaledInput(offset, decode(value, headers)), value=value)
     except InvalidEvent as error:

@@ -4,6 +4,7 @@ Holds: each goes to the partition number of its pool; a project goes to every pa
 limits to every scheduler; a refusal is keyed by the id of the event that was refused.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator
 
 from trainhouse.events import Event, JobRejected, JobState, JobStatus, PoolCreated, ProjectApplied, topics
@@ -24,16 +25,22 @@ def directory_effects(now_ms: int, decisions: Iterable[Event]) -> Iterator[Effec
             case PoolCreated():
                 yield Effect(topics.CONTROL, str(d.partition), d, f"pool:{d.pool}:{d.partition}", d.partition)
             case ProjectApplied():
-                name, told = d.project.name, f"project:{d.project.name}:{d.version}"
+                name, told = d.project.name, f"project:{_in_id(d.project.name)}:{d.version}"
                 for partition in range(d.admission_partitions):
                     yield Effect(topics.ADMISSION, name, d, told, partition)
                 yield Effect(topics.PROJECTS, name, d, told)
             case LimitsForwarded():
-                told = f"limits:{d.limited.project}:{d.limited.version}"
+                told = f"limits:{_in_id(d.limited.project)}:{d.limited.version}"
                 for partition in range(d.first_partition, d.control_partitions):
                     yield Effect(topics.CONTROL, str(partition), d.limited, f"{told}:{partition}", partition)
             case JobRejected():
                 yield Effect(topics.STATUS, d.submission_id, refusal(d), f"{d.submission_id[:480]}:rejected")
+
+
+def _in_id(project: str) -> str:
+    """A project's name as part of an event id, which is ASCII: names in other scripts stand there by their hash."""
+    ascii_name = project.isascii() and project.isprintable()
+    return project if ascii_name else f"sha256-{hashlib.sha256(project.encode()).hexdigest()}"
 
 
 def refusal(d: JobRejected) -> JobStatus:

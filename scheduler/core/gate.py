@@ -13,7 +13,7 @@ import orjson
 
 from trainhouse.events.journal import JournalRecord, record_head
 from trainhouse.events.project_topics import STATUS_PREFIX
-from trainhouse.events.topics import STATUS, TOPICS
+from trainhouse.events.topics import DEAD_LETTERS, STATUS, TOPICS
 from trainhouse.scheduler.core.errors import NotWritable
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.core.outgoing import Outgoing, outgoing
@@ -93,5 +93,5 @@ def _hold_size(out: Outgoing) -> None:
     size = len(out.value) + len(out.key) + sum(len(name) + len(value) for name, value in out.headers) + FRAMING_BYTES
     most = _MOST_BYTES[topic]
     if size > most:
-        kind = orjson.loads(out.value).get("type") if out.headers else ""
+        kind = orjson.loads(out.value).get("type") if out.headers and topic != DEAD_LETTERS else ""
         raise NotWritable(f"its {kind or 'record'} for {out.topic} has {size} bytes; that topic takes at most {most}")

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from trainhouse.events import DeadLetter, EventId, JobId, JobState, JobStatus, NodeId, Order, SignatureRefused, envelope_of
 from trainhouse.events.codec import HEADERS, encode
+from trainhouse.events.dead_letter import MAX_KEPT_BYTES
 from trainhouse.events.journal import InputRefused, JournaledInput, JournalRecord
 from trainhouse.events.project_topics import may_have_topics, status_topic
 from trainhouse.events.topics import DEAD_LETTERS, STATUS, VERDICTS
@@ -67,7 +68,7 @@ def sent_of(effect: Effect, machine_name: str, order: Order, now_ms: int) -> lis
 
 def set_aside(letter: DeadLetter, value: bytes | None) -> Outgoing:
     """A record that does not count, with why."""
-    return Outgoing(DEAD_LETTERS, letter.key, value or b"", tuple(letter.headers()))
+    return Outgoing(DEAD_LETTERS, letter.key, (value or b"")[:MAX_KEPT_BYTES], tuple(letter.headers()))
 
 
 def _dead_letter(refusal: InputRefused, source: JournaledInput, topic: str, partition: int) -> Outgoing:

@@ -26,6 +26,8 @@ MAX_REQUEST_BYTES = 5 * 1024 * 1024
 SEND_TIMEOUT_MS = 10_000
 TRANSACTION_TIMEOUT_MS = 15_000
 CLOSE_TIMEOUT_S = 1.0
+# Brokers that could not end an earlier transaction of an id say "come back" for ever, and aiokafka does.
+START_TIMEOUT_S = 30.0
 # A transaction that begins while the brokers still mark the one before it is asked to come back: soon, since they take milliseconds.
 RETRY_BACKOFF_MS = 10
 CONCURRENT_BACKOFF_S = 0.003
@@ -55,12 +57,13 @@ async def open_publisher(
     )
     publisher = KafkaPublisher(producer, settings, transactional_id, marks, signing)
     try:
-        await producer.start()
-        if transactional_id is not None:
-            # The producer id comes with the first transaction; an empty one costs nothing more.
-            await producer.begin_transaction()
-            await producer.abort_transaction()
-    except KafkaError as error:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            await producer.start()
+            if transactional_id is not None:
+                # The producer id comes with the first transaction; an empty one costs nothing more.
+                await producer.begin_transaction()
+                await producer.abort_transaction()
+    except (KafkaError, TimeoutError) as error:
         await publisher.close()
         raise LogUnavailable(f"the publisher {transactional_id or '(plain)'} could not start: {error!r}") from error
     except BaseException:

@@ -9,17 +9,20 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from tests.chaos import judge, judge_journal, judge_store
+from tests.chaos import judge, judge_bounds, judge_journal, judge_store
 from tests.chaos.drive import Done, Driver, Training
 from tests.chaos.evidence import Evidence, gather, stored
-from tests.chaos.faults import BLINDING, Fault
+from tests.chaos.faults import Fault
 from tests.chaos.hands import Hands
 from tests.chaos.jobs import COMPANIONS, MUST_END, Asked, JobKind, spec_of
+from tests.chaos.sizes import Sizes
 from tests.chaos.stack import ChaosStack
 from trainhouse.events import JobStatus, LogLines, topics
+from trainhouse.projections.registry import BEATS, FACTS, OF_RANKS, REPORTS
 
 WEIGHTS = re.compile(r"weights sha256 ([0-9a-f]{64})")
 Points = dict[tuple[str, int, int, str], int]
+EVENTS = frozenset(topic for lane in (FACTS, OF_RANKS, REPORTS, BEATS) for topic, functions in lane.items() if functions)
 SETTLE_S = 60.0
 END_S = 420.0
 
@@ -33,6 +36,12 @@ class Verdict:
     weights: dict[str, str] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
     wall_s: float = 0.0
+    missed: list[str] = field(default_factory=list)
+    sent: int = 0
+    unreadable: int = 0
+    refused: int = 0
+    journal_bytes_a_day: float = 0.0
+    peaks: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -48,17 +57,21 @@ class Campaign:
     def run(self, plan: list[list[Fault]]) -> Verdict:
         """Carries the plan out, round by round. Blocks for minutes."""
         begin = time.monotonic()
-        hands = Hands(self.stack)
+        hands, sizes = Hands(self.stack), Sizes(self.stack)
         try:
             for number, faults in enumerate([[], *plan]):
                 self._round(number, faults, hands)
         finally:
             hands.heal()
-        evidence = self._settled()
+        self._measured(hands, sizes)
+        before = self.stack.poke()
+        evidence = self._settled(before)
         self._said("the evidence is gathered")
         examples = [asked.job_id for asked in self.verdict.jobs if asked.kind is JobKind.EXAMPLE]
         self.verdict.weights = {job: found for job in examples if (found := last_weights(evidence, job))}
         self.verdict.complaints += list(_complaints(self.stack, evidence, self.verdict.weights, examples))
+        self.verdict.complaints += judge_bounds.every_partition_decides(evidence, before)
+        self.verdict.complaints += judge_bounds.bounded(self.verdict.journal_bytes_a_day, self.verdict.peaks)
         self.verdict.wall_s = time.monotonic() - begin
         return self.verdict
 
@@ -82,7 +95,7 @@ class Campaign:
             if each.kind is JobKind.CANCELLED:
                 self.stack.cancel(each.job_id)
         hands.settle()
-        blind = all(done.fault.target in BLINDING for done in driver.done)
+        blind = all(done.fault.blinds for done in driver.done)
         for each in asked:
             self._must_end(each, needless=blind)
             self._said(f"{each.job_id} ({each.kind}) has been waited for")
@@ -99,12 +112,20 @@ class Campaign:
             return
         self.verdict.complaints += ended_as_it_must(asked, status, needless)
 
-    def _settled(self) -> Evidence:
+    def _measured(self, hands: Hands, sizes: Sizes) -> None:
+        sizes.end()
+        verdict, outsiders = self.verdict, self.stack.outsiders
+        verdict.journal_bytes_a_day, verdict.peaks = sizes.journal_bytes_a_day(), dict(sizes.peaks)
+        verdict.missed, verdict.refused = hands.missed, outsiders.refused
+        verdict.sent, verdict.unreadable = len(outsiders.sent), sum(not one.readable for one in outsiders.sent)
+
+    def _settled(self, before: dict[tuple[str, int], int]) -> Evidence:
         """The evidence once logs and metrics have stopped coming: the judge's file rules hold, or the time to settle is over."""
         deadline = time.monotonic() + SETTLE_S
         while True:
             evidence = gather(self.stack.kafka, self.stack.kafka.partitions)
             whole = not any(_files(self.stack, evidence)) and not any(judge_journal.inputs_once(evidence))
+            whole = whole and not any(judge_bounds.every_partition_decides(evidence, before))
             if whole or time.monotonic() > deadline:
                 evidence.stored = stored(self.stack.objects())
                 return evidence
@@ -156,7 +177,9 @@ def _complaints(stack: ChaosStack, evidence: Evidence, weights: dict[str, str], 
     yield from judge_store.one_committer(evidence)
     yield from judge_store.epochs_were_allocated(evidence)
     yield from judge_store.checkpoints_whole(evidence)
+    yield from judge_bounds.answered(evidence, stack.outsiders.sent)
     yield from _sql_agrees(stack, evidence)
+    yield from _sql_shows(stack)
     replay = stack.live.run("replay", "--verify")
     if replay.code != 0:
         yield f"replay --verify: {replay.code}: {replay.out[-1000:]}{replay.err[-1000:]}"
@@ -169,12 +192,25 @@ def _sql_agrees(stack: ChaosStack, evidence: Evidence) -> Iterable[str]:
     while True:
         rows = stack.rows("SELECT job_id, epoch, rank, metric, count() AS points FROM step_metrics GROUP BY job_id, epoch, rank, metric")
         found = {(r["job_id"], int(r["epoch"]), int(r["rank"]), r["metric"]): int(r["points"]) for r in rows}
-        states = {r["job_id"]: r["state"] for r in stack.rows("SELECT job_id, state FROM jobs")}
-        said = {job_id: str(status.state) for job_id, status in stack.statuses().items()}
+        states = {r["job_id"]: r["state"] for r in stack.rows("SELECT job_id, state FROM jobs WHERE job_id != ''")}
+        # What was refused may have named no job; and where it did, its refusal stands under the event's id.
+        said = {str(status.job_id): str(status.state) for status in stack.statuses().values() if status.job_id is not None}
         if (found == expected and states == said) or time.monotonic() > deadline:
             break
         time.sleep(1.0)
     yield from sql_differs(found, expected, states, said)
+
+
+def _sql_shows(stack: ChaosStack) -> Iterable[str]:
+    """Every record of an outsider's that cannot be read is a dead letter in SQL, if the projector reads its topic."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        rows = stack.rows("SELECT topic, partition, offset FROM dead_letters")
+        letters = {(r["topic"], int(r["partition"]), int(r["offset"])) for r in rows}
+        complaints = list(judge_bounds.shown(letters, stack.outsiders.sent, EVENTS))
+        if not complaints or time.monotonic() > deadline:
+            return complaints
+        time.sleep(1.0)
 
 
 def sql_differs(found: Points, expected: Points, states: dict[str, str], said: dict[str, str]) -> Iterable[str]:

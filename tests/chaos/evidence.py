@@ -5,15 +5,17 @@ Never: a projection or a journal's folded state; those are what is judged.
 
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
+from tests.extremes import SOURCE
 from trainhouse.checkpointing.objects import ObjectStore
-from trainhouse.events import Envelope, decode, topics
-from trainhouse.events.kafka import TO_END, consumer, read_to_end
+from trainhouse.events import DeadLetter, Envelope, InvalidEvent, decode, topics
+from trainhouse.events.kafka import TO_END, consumer, headers_of, read_to_end
 from trainhouse.events.settings import KafkaSettings
 
 READ = (topics.JOBS, topics.CONTROL, topics.ALLOCATIONS, topics.STATUS, topics.METRICS, topics.LOGS, topics.CHECKPOINTS)
@@ -38,13 +40,29 @@ class Stored:
     chunks: frozenset[str] = frozenset()
 
 
+Place = tuple[str, int, int]
+
+
 @dataclass
 class Evidence:
-    """The records of each topic, in the order of their partitions; the scheduler's journal as bytes, by partition."""
+    """The records of each topic, in the order of their partitions; the scheduler's journal as bytes, by partition.
+
+    `foreign`: where records stand that cannot be read, or that an outsider sent. `letters`: which records are dead letters. `admitted`: the
+    ids of events that intake passed on. `decided`: the offset of the last record with inputs of each journal's partition.
+    """
 
     records: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
     journal: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     stored: Stored = field(default_factory=Stored)
+    foreign: list[Place] = field(default_factory=list)
+    letters: set[Place] = field(default_factory=set)
+    admitted: set[str] = field(default_factory=set)
+    decided: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def offsets(self, topic: str, partition: int) -> list[int]:
+        """Of all records of a partition, foreign ones too."""
+        foreign = [offset for name, of, offset in self.foreign if (name, of) == (topic, partition)]
+        return sorted([*foreign, *(r.offset for r in self.records[topic] if r.partition == partition)])
 
     def of(self, topic: str, *types: type) -> Iterable[Record]:
         return (r for r in self.records[topic] if not types or isinstance(r.envelope.event, types))
@@ -57,15 +75,44 @@ def gather(settings: KafkaSettings, partitions: int) -> Evidence:
     try:
         for topic in READ:
             for message in read_to_end(reader, topic, range(partitions)):
-                kind, at_ms = message.timestamp()
-                envelope = decode(message.value(), message.headers())
-                when_ms = 0 if kind == TIMESTAMP_NOT_AVAILABLE else at_ms
-                evidence.records[topic].append(Record(topic, message.partition() or 0, message.offset() or 0, when_ms, envelope))
-        for message in read_to_end(reader, topics.DECISIONS, range(partitions)):
-            evidence.journal[message.partition() or 0].append(message.value() or b"")
+                _file(evidence, topic, message)
+        for message in read_to_end(reader, topics.ADMISSION, range(partitions)):
+            evidence.admitted.add(_id(message))
+        for message in read_to_end(reader, topics.DEAD_LETTERS, range(partitions)):
+            with suppress(KeyError, ValueError):  # an outsider writes there too
+                letter = DeadLetter.of_headers([(name, value or b"") for name, value in headers_of(message)])
+                evidence.letters.add((letter.topic, letter.partition, letter.offset))
+        for topic in (topics.DECISIONS, topics.DIRECTORY):
+            for message in read_to_end(reader, topic, range(partitions)):
+                value, partition = message.value() or b"", message.partition() or 0
+                if topic == topics.DECISIONS:
+                    evidence.journal[partition].append(value)
+                if orjson.loads(value)["inputs"]:
+                    evidence.decided[topic, partition] = message.offset() or 0
     finally:
         reader.close()
     return evidence
+
+
+def _file(evidence: Evidence, topic: str, message: Message) -> None:
+    kind, at_ms = message.timestamp()
+    place = topic, message.partition() or 0, message.offset() or 0
+    try:
+        envelope = decode(message.value(), headers_of(message))
+    except InvalidEvent:
+        evidence.foreign.append(place)
+        return
+    if envelope.source == SOURCE:
+        evidence.foreign.append(place)
+    else:
+        evidence.records[topic].append(Record(*place, 0 if kind == TIMESTAMP_NOT_AVAILABLE else at_ms, envelope))
+
+
+def _id(message: Message) -> str:
+    try:
+        return str(decode(message.value(), headers_of(message)).id)
+    except InvalidEvent:
+        return ""
 
 
 def stored(objects: ObjectStore) -> Stored:

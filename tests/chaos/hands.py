@@ -7,11 +7,13 @@ or by `heal`, whatever else happened meanwhile.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from xmlrpc.client import Fault as Refused
 
 import psutil
 
+from tests.chaos import refusals
 from tests.chaos.faults import Fault, Kind
 from tests.chaos.slow import Slowed
 from tests.chaos.stack import ChaosStack
@@ -20,25 +22,35 @@ from trainhouse.deploy.local import supervisor_client
 from trainhouse.deploy.local.layout import StackFolder
 
 SERVERS = "servers"
+# For so long a process that is to be held may take to come to the moment.
+MOMENT_S = 40.0
 Undo = Callable[[], None]
 
 
+class NotNow(Exception):
+    """A fault could not be done at this moment; it is tried again."""
+
+
 class Hands:
-    """One campaign's faults."""
+    """One campaign's faults. `missed`: processes that were to be held before something that they did not come to."""
 
     def __init__(self, stack: ChaosStack) -> None:
         self._stack = stack
         self._healed = threading.Event()
         self._lasting: list[threading.Thread] = []
+        self._outsiders = stack.outsiders
+        self.missed: list[str] = []
 
     def strike(self, fault: Fault, pid: int) -> bool:
         """Does it to the process; False when that is gone. What lasts is undone by a thread of its own."""
         try:
             undo = self._do(fault, psutil.Process(pid))
-        except psutil.NoSuchProcess:
+        except (psutil.NoSuchProcess, NotNow):
             return False
         if undo is not None:
-            thread = threading.Thread(target=self._undo_later, args=(undo, fault.lasts_s), name=str(fault), daemon=True)
+            thread = threading.Thread(
+                target=self._undo_later, args=(undo, 0.0 if fault.kind is Kind.HOLD else fault.lasts_s), name=str(fault), daemon=True
+            )
             self._lasting.append(thread)
             thread.start()
         return True
@@ -80,6 +92,40 @@ class Hands:
                 return self._stop(fault.target)
             case Kind.SLOW:
                 return Slowed(process.pid).end
+            case Kind.HOLD:
+                return self._hold(fault, process)
+            case Kind.REFUSE:
+                return self._refuse(fault.way)
+            case Kind.EXTREMES:
+                if not self._outsiders.send(fault.way):
+                    raise NotNow(f"the brokers took nothing on {fault.way}")
+                return None
+
+    def _hold(self, fault: Fault, process: psutil.Process) -> Undo:
+        """Of scheduler and standby whichever comes to the moment first. The thread that undoes it waits for the moment too."""
+        passage = self._stack.passage
+        if passage is None:
+            raise RuntimeError("no process can be held: the stack was started without a passage")
+        deciders = (self._stack.pid(part) for part in ("scheduler", "standby"))
+        pids = (process.pid,) if fault.target == "intake" else tuple(pid for pid in deciders if pid is not None)
+        hold = passage.hold(pids, fault.way, fault.lasts_s)
+
+        def end() -> None:
+            self._stack.nudge()
+            give_up_s = time.monotonic() + MOMENT_S
+            while not hold.over.wait(0.1) and not self._healed.is_set():
+                if not hold.struck.is_set() and time.monotonic() > give_up_s:
+                    break
+            passage.release(hold)
+            if not hold.struck.is_set():
+                self.missed.append(str(fault))
+
+        return end
+
+    def _refuse(self, how: str) -> Undo:
+        if not refusals.refuse(self._stack.kafka, how):
+            raise NotNow(f"no broker could be told to refuse {how}")
+        return lambda: until(lambda: refusals.accept(self._stack.kafka, how), f"{how} are taken again", timeout_s=180)
 
     def _stop(self, part: str) -> Undo:
         """As an operator would, by the supervisor: SIGTERM (or what the part asks for), SIGKILL after its time."""

@@ -46,12 +46,12 @@ def final_states(evidence: Evidence) -> Iterable[str]:
 def effects_once(evidence: Evidence) -> Iterable[str]:
     """On every partition, effects of the scheduler grow in (seq, ordinal): nothing doubled, nothing out of order.
 
-    The directory's are told at least once by design (its output topic is not transactional); readers know a repeat by its id.
+    Intake's are told at least once by design (its output topics are not transactional); readers know a repeat by its id.
     """
     for topic in (topics.ALLOCATIONS, topics.STATUS):
         last: dict[tuple[int, str, int], Record] = {}
         for record in evidence.of(topic):
-            if record.envelope.source == "trainhouse/directory":
+            if record.envelope.source in ("trainhouse/directory", "trainhouse/intake"):
                 continue
             order = record.envelope.order
             if order is None:

@@ -63,7 +63,7 @@ def _step(partition: int, raw: dict[str, Any], own_hash: str) -> Step:
 
 def inputs_once(evidence: Evidence) -> Iterable[str]:
     """Every input of control is in one record that counts, in the order of the topic, none passed over."""
-    held = {p: [r.offset for r in evidence.of(topics.CONTROL) if r.partition == p] for p in evidence.journal}
+    held = {p: evidence.offsets(topics.CONTROL, p) for p in evidence.journal}
     for partition, steps in counted(evidence).items():
         taken = [offset for step in steps for offset in step.offsets]
         there = held[partition]

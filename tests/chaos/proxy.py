@@ -73,7 +73,8 @@ class Proxy:
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         to_reader, to_writer = await asyncio.open_connection(*self._to)
-        ways = [asyncio.ensure_future(self._pump(reader, to_writer)), asyncio.ensure_future(self._pump(to_reader, writer))]
+        port = int(writer.get_extra_info("peername")[1])
+        ways = [asyncio.ensure_future(self._ask(reader, to_writer, port)), asyncio.ensure_future(self._pump(to_reader, writer))]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_EXCEPTION)
         finally:
@@ -81,6 +82,10 @@ class Proxy:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
             to_writer.close()
+
+    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+        """From a client, which connects from that port, to the server."""
+        await self._pump(reader, writer)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(CHUNK_BYTES):

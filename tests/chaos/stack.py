@@ -4,21 +4,28 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.chaos.clock import Clocks
 from tests.chaos.kept import Kept
+from tests.chaos.outsiders import Outsiders
+from tests.chaos.passage import Passage
 from tests.chaos.proxy import Proxy
 from tests.live_stack import LiveStack
 from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.deploy.local.errors import StackError
-from trainhouse.deploy.local.layout import read_toml
-from trainhouse.events import CancelJob, Event, JobSpec, JobStatus, JobSubmitted, decode, envelope_of, topics
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end
+from trainhouse.deploy.local.layout import StackFolder, read_toml
+from trainhouse.events import CancelJob, Event, InvalidEvent, JobSpec, JobStatus, JobSubmitted, UncordonNode, decode, envelope_of, topics
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.kafka import TO_END, EventProducer, consumer, headers_of, read_to_end, watermarks
 from trainhouse.events.settings import KafkaSettings
+
+# So many ids of jobs for each partition of the directory that none of them gets no one.
+PROBES = 16
 
 
 @dataclass(frozen=True)
@@ -32,14 +39,21 @@ class ChaosStack:
     wire: Proxy
     clocks: Clocks
     kept: dict[str, Kept]
+    passage: Passage | None = None
+    outsiders: Outsiders = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outsiders", Outsiders(StackFolder(self.live.data_dir)))
 
     @classmethod
-    def of(cls, live: LiveStack, wire: Proxy, clocks: Clocks, kept: dict[str, Kept], *agents: Path) -> "ChaosStack":
+    def of(
+        cls, live: LiveStack, wire: Proxy, clocks: Clocks, kept: dict[str, Kept], *agents: Path, passage: Passage | None = None
+    ) -> "ChaosStack":
         """A stack that runs, with agents of one's own in these folders."""
         settings = read_toml(live.data_dir / "trainhouse.toml")
         kafka, store = KafkaSettings.model_validate(settings["kafka"]), StoreSettings.model_validate(settings["s3"])
         attempts = tuple(folder / "attempts" for folder in (Path(settings["agent"]["dir"]), *agents))
-        return cls(live, kafka, store, attempts, wire, clocks, kept)
+        return cls(live, kafka, store, attempts, wire, clocks, kept, passage)
 
     def pid(self, part: str) -> int | None:
         """The pid of a part that runs now, else None."""
@@ -72,10 +86,34 @@ class ChaosStack:
         """Produces the request and waits for its ack."""
         self._produce(f"{job_id}-cancel", CancelJob.model_validate({"job_id": job_id, "reason": "the campaign cancels it"}))
 
-    def _produce(self, event_id: str, event: Event) -> None:
+    def nudge(self) -> None:
+        """Asks something of the pool that is refused: intake and a scheduler append, publish and answer. Nothing while brokers are away."""
+        event = UncordonNode.model_validate({"pool": "default", "node_id": "no-such-node", "reason": "a nudge", "user": "chaos"})
+        with suppress(BusUnavailable):
+            self._produce(f"nudge-{time.monotonic_ns()}", event, 20)
+
+    def _produce(self, event_id: str, event: Event, timeout_s: float = 150) -> None:
         producer = EventProducer(self.kafka)
         producer.send(topics.JOBS, envelope_of(event, id=event_id, source="chaos", now_ms=int(time.time() * 1000)))
+        producer.flush(timeout_s)
+
+    def poke(self) -> dict[tuple[str, int], int]:
+        """Has every partition of both journals take an input in; where each journal ended before. Blocks for seconds."""
+        reader = consumer(self.kafka, group="chaos", log_level=0)
+        try:
+            places = [(topic, p) for topic in (topics.DECISIONS, topics.DIRECTORY) for p in range(self.kafka.partitions)]
+            before = {place: watermarks(reader, *place, timeout_s=60)[1] for place in places}
+        finally:
+            reader.close()
+        producer, now_ms = EventProducer(self.kafka), int(time.time() * 1000)
+        for n in range(PROBES * self.kafka.partitions):
+            event = CancelJob.model_validate({"job_id": f"probe-{n}", "reason": "every partition decides"})
+            envelope = envelope_of(event, id=f"probe-{n}", source="chaos", now_ms=now_ms)
+            producer.send(topics.JOBS, envelope)
+            if n < self.kafka.partitions:
+                producer.send(topics.CONTROL, envelope, partition=n)
         producer.flush(150)
+        return before
 
     def statuses(self) -> dict[str, JobStatus]:
         """The newest status of every job, from the topic."""
@@ -83,8 +121,11 @@ class ChaosStack:
         reader = consumer(self.kafka, group="chaos", log_level=0, **TO_END)
         try:
             for message in read_to_end(reader, topics.STATUS, range(self.kafka.partitions)):
-                event = decode(message.value(), message.headers()).event
-                if isinstance(event, JobStatus):
+                try:
+                    event = decode(message.value(), headers_of(message)).event
+                except InvalidEvent:
+                    continue  # an outsider's
+                if isinstance(event, JobStatus) and _counts(event, newest.get(event.subject())):
                     newest[event.subject()] = event
         finally:
             reader.close()
@@ -119,3 +160,8 @@ class ChaosStack:
                 return status
             time.sleep(0.5)
         raise TimeoutError(f"{job_id} has not ended in {timeout_s:.0f} s; last status: {status}")
+
+
+def _counts(status: JobStatus, before: JobStatus | None) -> bool:
+    """A request about a job that was refused has a status too, which says nothing of the job."""
+    return before is None or status.status_seq >= before.status_seq

@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.chaos.clock import Clocks
 from tests.chaos.jobs import PLAIN
 from tests.chaos.kept import Kept
+from tests.chaos.passage import Passage
 from tests.chaos.proxy import Proxy
 from tests.chaos.stack import ChaosStack
 from tests.live_stack import LiveStack, running_stack
@@ -25,13 +26,15 @@ BESIDE = "beside"
 STANDBY = "standby"
 # Such an agent is given up after seven seconds and a half of silence, so that a partition of some seconds moves its gangs elsewhere.
 BEAT_S = 0.5
+SNAPSHOT_EVERY = 20
 
 
 @contextmanager
-def started(data_dir: Path, slots: int = 2, listeners: dict[str, str] | None = None) -> Iterator[ChaosStack]:
+def started(data_dir: Path, slots: int = 2, listeners: dict[str, str] | None = None, *, passed: bool = False) -> Iterator[ChaosStack]:
     """A running stack of two nodes with so many slots each; all of it ends with the block, or with its caller.
 
-    `listeners`: more of them of the brokers, name -> address.
+    `listeners`: more of them of the brokers, name -> address. `passed`: all clients reach the brokers through a passage, and snapshots are
+    taken often, so that processes can be held right before an append, a publication or a pointer.
     """
     clocks = Clocks(data_dir.parent / "clocks")
     ports, behind = StackPorts.free(), free_port()
@@ -39,13 +42,15 @@ def started(data_dir: Path, slots: int = 2, listeners: dict[str, str] | None = N
         wire = until_the_end.enter_context(Proxy(behind))
         more = {name: (address, address) for name, address in (listeners or {}).items()}
         more["BESIDE"] = (f"{LOOPBACK}:{behind}", f"{LOOPBACK}:{wire.port}")
-        write_listeners(StackFolder(data_dir), ports, more)
+        passage = until_the_end.enter_context(Passage(ports.kafka)) if passed else None
+        write_listeners(StackFolder(data_dir), ports, more, passage.port if passage is not None else ports.kafka)
+        often = {"TRAINHOUSE_SCHEDULER_SNAPSHOT_EVERY_RECORDS": str(SNAPSHOT_EVERY)} if passed else {}
         programs(data_dir.parent).mkdir(exist_ok=True)
-        with environment(clocks.environment() | {"TRAINHOUSE_AGENT_JOB_PATHS": _shown(data_dir)}):
+        with environment(clocks.environment() | often | {"TRAINHOUSE_AGENT_JOB_PATHS": _shown(data_dir)}):
             live = until_the_end.enter_context(running_stack(data_dir, slots, ports))
         standby = Kept(
             "scheduler",
-            outside(live, "scheduler") | own(clocks, STANDBY) | {"TRAINHOUSE_SCHEDULER_INSTANCE": STANDBY},
+            outside(live, "scheduler") | own(clocks, STANDBY) | often | {"TRAINHOUSE_SCHEDULER_INSTANCE": STANDBY},
             data_dir / "standby.log",
         )
         until_the_end.callback(standby.close)
@@ -56,7 +61,7 @@ def started(data_dir: Path, slots: int = 2, listeners: dict[str, str] | None = N
         alive = "SELECT node_id FROM nodes WHERE state = 'ALIVE'"
         until(lambda: len(live.rows(alive)) == 2, agent.log.read_text)
         until(lambda: "recovered" in standby.log.read_text(), standby.log.read_text)
-        yield ChaosStack.of(live, wire, clocks, {BESIDE: agent, STANDBY: standby}, data_dir / BESIDE)
+        yield ChaosStack.of(live, wire, clocks, {BESIDE: agent, STANDBY: standby}, data_dir / BESIDE, passage=passage)
 
 
 def programs(folder: Path) -> Path:
@@ -69,13 +74,16 @@ def _shown(data_dir: Path) -> str:
     return f"{programs(data_dir.parent)},{PLAIN.parent}"
 
 
-def write_listeners(folder: StackFolder, ports: StackPorts, more: dict[str, tuple[str, str]]) -> None:
-    """Gives the brokers of a stack to be more listeners: name -> where it listens, where clients are told to find it."""
+def write_listeners(folder: StackFolder, ports: StackPorts, more: dict[str, tuple[str, str]], found_at: int) -> None:
+    """Gives the brokers of a stack to be more listeners: name -> where it listens, where clients are told to find it.
+
+    `found_at`: the port at which clients are told to find the listener of all others.
+    """
     file = folder.part("kafka") / "own.properties"
     file.parent.mkdir(parents=True)
     clients, controller = f"{CLIENTS}://{LOOPBACK}:{ports.kafka}", f"{CONTROLLER}://{LOOPBACK}:{ports.kafka_controller}"
     listens = [clients, controller, *(f"{name}://{at}" for name, (at, _) in more.items())]
-    told = [clients, *(f"{name}://{at}" for name, (_, at) in more.items())]
+    told = [f"{CLIENTS}://{LOOPBACK}:{found_at}", *(f"{name}://{at}" for name, (_, at) in more.items())]
     settings = {
         "listeners": ",".join(listens),
         "advertised.listeners": ",".join(told),

@@ -1,4 +1,6 @@
-"""The tools of the chaos suite do what they say: the proxy's cut lets nothing pass, the shifted clock jumps, a slowed process is slow."""
+"""The tools of the chaos suite do what they say: the proxy's cut lets nothing pass, the shifted clock jumps, a slowed process is slow, a
+held one is stopped right before its request arrives, and brokers refuse by size and by time until they are set right.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,23 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource
 
+from tests.chaos import refusals
 from tests.chaos.clock import Clocks
+from tests.chaos.passage import Passage
 from tests.chaos.proxy import Proxy
 from tests.chaos.slow import Slowed
 from tests.waiting import until
+from trainhouse.events import topics
+from trainhouse.events.kafka import producer_config
+from trainhouse.events.settings import KafkaSettings
 
 
 @pytest.fixture
@@ -68,6 +79,87 @@ def test_an_end_of_one_side_reaches_the_other(echo: int) -> None:
         connection.shutdown(socket.SHUT_WR)
         connection.settimeout(20)
         assert connection.recv(10) == b""
+
+
+CLIENT = """
+import socket, sys
+def request(kind, text):
+    body = kind.to_bytes(2, "big") + b"\\0\\7" + len(text).to_bytes(2, "big") + text
+    return len(body).to_bytes(4, "big") + body
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as to:
+    for line in sys.stdin:
+        kind, text = line.split()
+        to.sendall(request(int(kind), text.encode()))
+        to.recv(1024)
+        print(text, flush=True)
+"""
+
+
+def test_a_process_is_stopped_right_before_its_request_arrives_and_both_go_on_together(echo: int) -> None:
+    with Passage(echo) as passage, started_client(passage.port) as held, started_client(passage.port) as other:
+
+        def ask(client: subprocess.Popen[bytes], line: str) -> None:
+            assert client.stdin is not None
+            client.stdin.write(line.encode() + b"\n")
+            client.stdin.flush()
+
+        def answer(client: subprocess.Popen[bytes]) -> str:
+            assert client.stdout is not None
+            return client.stdout.readline().decode().strip()
+
+        append, heartbeat = f"0 {topics.DECISIONS}", f"0 {topics.HEARTBEATS}"
+        hold = passage.hold((held.pid,), "append", 600)
+        for client, line in ((other, append), (held, heartbeat), (held, f"1 {topics.DECISIONS}")):
+            ask(client, line)
+            assert answer(client) == line.split()[1] and not hold.struck.is_set()
+        ask(held, append)
+        assert hold.struck.wait(30) and psutil.Process(held.pid).status() == psutil.STATUS_STOPPED
+        ask(other, append)
+        assert answer(other) == topics.DECISIONS and not hold.over.is_set(), "others pass meanwhile"
+        passage.release(hold)
+        assert hold.over.is_set() and answer(held) == topics.DECISIONS
+        short = passage.hold((held.pid, other.pid), "append", 0.2)
+        ask(other, append)
+        assert short.over.wait(30) and answer(other) == topics.DECISIONS, "it goes on after its time by itself"
+        never = passage.hold((held.pid,), "pointer", 600)
+        passage.release(never)
+        assert never.over.is_set() and not never.struck.is_set()
+
+
+@contextmanager
+def started_client(port: int) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", CLIENT, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
+        try:
+            yield client
+        finally:
+            client.kill()
+
+
+@pytest.mark.parametrize("way", refusals.WAYS)
+def test_brokers_refuse_for_a_while_and_are_as_they_were_after(settings: KafkaSettings, way: str) -> None:
+    topic = refusals.OF[way.split(" by ")[0]][0]
+
+    def taken() -> KafkaError | None:
+        answers: list[KafkaError | None] = []
+        producer = Producer(producer_config(settings))
+        producer.produce(topic, value=os.urandom(200), on_delivery=lambda error, _: answers.append(error))
+        assert producer.flush(60) == 0
+        return answers[0]
+
+    def config() -> dict[str, str | None]:
+        admin = AdminClient(settings.client_config())  # kept: an answer ends with its client
+        (future,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)]).values()
+        return {name: entry.value for name, entry in future.result(30).items()}
+
+    before = config()
+    assert refusals.refuse(settings, way)
+    try:
+        error = until(taken, "it is refused")
+        assert error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD)
+    finally:
+        assert refusals.accept(settings, way)
+    until(lambda: taken() is None, "it is taken again")
+    assert config() == before
 
 
 def test_a_shifted_clock_jumps_in_one_process_and_the_steady_one_does_not(tmp_path: Path) -> None:

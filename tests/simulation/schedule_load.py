@@ -110,6 +110,12 @@ def people(world: World, jobs: int, step_ms: int) -> None:
     for number in range(jobs):
         world.at(world.now_ms + world.rng.randrange(FAULTS_MS * 3 // 4), lambda n=number: draw_job(world, n))
 
+    ask_now_and_then(world, step_ms)
+
+
+def ask_now_and_then(world: World, step_ms: int) -> None:
+    """Somebody asks for something, as long as things go wrong."""
+
     def ask() -> None:
         if world.faulty:
             world.ask(_wish(world))
@@ -139,12 +145,12 @@ def _wish(world: World) -> Event:
         case 6 if rng.random() < 0.5:
             return QuarantineNode.model_validate(on_node)
         case 7:
-            return _review(job_id, rng.choice([ReviewAction.SEND, ReviewAction.SEND, *ReviewAction]))
+            return review(job_id, rng.choice([ReviewAction.SEND, ReviewAction.SEND, *ReviewAction]))
         case _:
             return UncordonNode.model_validate(on_node)
 
 
-def _review(job_id: str, action: ReviewAction) -> Event:
+def review(job_id: str, action: ReviewAction) -> Event:
     return ReviewJob.model_validate({"job_id": job_id, "action": action, "reason": "a look", "user": "ada"})
 
 
@@ -158,12 +164,17 @@ def faults(world: World, step_ms: int) -> None:
 
     def strike() -> None:
         if world.faulty:
-            node = world.nodes[world.rng.choice(sorted(world.nodes))]
-            if not node.cut:
-                _one(world, node)
+            fault_of_a_node(world)
             world.at(world.now_ms + world.rng.randrange(step_ms), strike)
 
     world.at(world.now_ms + 20_000, strike)
+
+
+def fault_of_a_node(world: World) -> None:
+    """Something goes wrong with some node, unless its network is away already."""
+    node = world.nodes[world.rng.choice(sorted(world.nodes))]
+    if not node.cut:
+        _one(world, node)
 
 
 def _one(world: World, node: Any) -> None:
@@ -209,7 +220,7 @@ def _end_reviews(world: World) -> None:
     """Somebody lets go on what is under review."""
     for job_id, job in sorted(world.folded.state.jobs.items()):
         if isinstance(job.phase, UnderReview):
-            world.ask(_review(job_id, ReviewAction.GO_ON))
+            world.ask(review(job_id, ReviewAction.GO_ON))
 
 
 def simulate(seed: int, jobs: int = 40, world: World | None = None) -> World:

@@ -19,12 +19,24 @@ from structlog.testing import capture_logs
 from tests.columns import columns
 from tests.extremes import fields_of, records
 from tests.unit.core_world import admitted, registered
-from trainhouse.events import AttemptNumber, Epoch, JobId, NodeHeartbeat, NodeId, ProgressReported, decode, encode, envelope_of
+from trainhouse.events import (
+    AttemptNumber,
+    ChangeProject,
+    Epoch,
+    JobId,
+    NodeHeartbeat,
+    NodeId,
+    ProgressReported,
+    decode,
+    encode,
+    envelope_of,
+)
 from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.codec import HEADERS
+from trainhouse.events.dead_letter import MAX_KEPT_BYTES
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.journal import InputRefused, JournalRecord, PlacementFrozen
-from trainhouse.events.topics import ADMISSION, ALLOCATIONS, CHECKPOINTS, CONTROL, DIRECTORY, JOBS, STATUS, TRACKING
+from trainhouse.events.topics import ADMISSION, ALLOCATIONS, CHECKPOINTS, CONTROL, DEAD_LETTERS, DIRECTORY, JOBS, PROJECTS, STATUS, TRACKING
 from trainhouse.events.traced import JobTraced
 from trainhouse.projections.exporter.keeping import Kept, Seen
 from trainhouse.projections.exporter.lineage import as_event
@@ -110,6 +122,22 @@ def test_intake_answers_everything_and_its_directory_goes_on(values: list[bytes]
         control.take([])
 
 
+@pytest.mark.parametrize("name", ["lm", "team a", "\u2028", "деревья", "森" * 128, "x\x7f"])
+def test_a_project_may_be_named_in_any_script(name: str) -> None:
+    """Event ids are ASCII, and a project's name is part of some: such a project was a dead letter, its operator never answered."""
+    directory, control = Partition(DirectoryMachine(control_partitions=4), ADMISSION), Partition(ScheduleMachine(), CONTROL)
+    change = ChangeProject.model_validate({"project": {"name": name, "limits": {"running": 1}}})
+    screened = screen(Arrived(0, 0, 1_000, encode(envelope_of(change, id="e", source="s", now_ms=1))), 1, 2_000)
+    waits = [out.value for out in screened.outgoing if out.topic == ADMISSION]
+    assert len(waits) == 1 and not directory.take(waits)
+    made = [out for r in directory.records for out in outgoing(directory.machine, ADMISSION, 0, r)]
+    assert not directory.take([out.value for out in made if out.topic == ADMISSION]), "told to every partition"
+    made += outgoing(directory.machine, ADMISSION, 0, directory.records[-1])
+    assert sum(out.topic == PROJECTS and out.key == name.encode() for out in made) == 1
+    limits = [out.value for out in made if out.topic == CONTROL]
+    assert limits and not control.take(limits)
+
+
 @FEW
 @given(st.lists(records(TOPIC_EVENTS[CONTROL]), min_size=1, max_size=8))
 def test_the_scheduler_goes_on_whatever_agents_and_the_detector_say(values: list[bytes]) -> None:
@@ -122,6 +150,18 @@ def test_the_scheduler_goes_on_whatever_agents_and_the_detector_say(values: list
         control.take([])
     again = encode(envelope_of(registered("n3"), id="later", source="s", now_ms=1))
     assert not control.take([again]) and "n3" in control.folded.state.nodes
+
+
+@pytest.mark.parametrize("size_bytes", [MAX_KEPT_BYTES, 2 * 2**20, 5 * 2**20, 20 * 2**20])
+def test_records_that_are_small_only_while_compressed_stop_nobody(size_bytes: int) -> None:
+    """Brokers measure what is compressed: one record of 2 MB, which no dead letter had room for, stopped its partition for good."""
+    large = [b"\xff" * size_bytes, b'{"specversion": "1.0", "id": "e", "x": "' + b"y" * size_bytes + b'"}']
+    control = Partition(ScheduleMachine(), CONTROL)
+    refused = control.take([*large, encode(envelope_of(registered("n1"), id="r", source="s", now_ms=1))])
+    assert len(refused) == 2 and str(len(large[0])) in refused[0] and "n1" in control.folded.state.nodes
+    for n, value in enumerate(large):
+        (letter, *_) = screen(Arrived(0, n, 1_000, value), 1, 2_000).outgoing
+        assert letter.topic == DEAD_LETTERS and letter.value == value[:MAX_KEPT_BYTES]
 
 
 @FEW
@@ -168,6 +208,14 @@ def test_the_projector_makes_rows_or_a_dead_letter_of_anything(data: st.DataObje
             assert str(invalid)
             unread += 1
     assert letters == unread, "what decodes makes its rows"
+
+
+def test_what_is_no_dead_letter_among_dead_letters_is_one_itself() -> None:
+    """It counted as a fault of the program."""
+    sent = [Record(DEAD_LETTERS, 0, n, 1_000, b"k", b"junk", headers) for n, headers in enumerate((HEADERS, ()))]
+    with capture_logs() as said:
+        built = FactsBuilder({DEAD_LETTERS: ()}, TABLES_OF_EVENTS).build(sent, {})
+    assert built.unreadable == 2 and not [line for line in said if line["log_level"] == "critical"], said
 
 
 @FEW

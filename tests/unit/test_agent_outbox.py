@@ -7,7 +7,8 @@ import orjson
 import pytest
 from confluent_kafka import KafkaError
 
-from trainhouse.events import AttemptNumber, Epoch, JobId, NodeId, PoolCreated, decode, envelope_of
+from trainhouse.events import AttemptNumber, Epoch, JobId, NodeId, PoolCreated, PoolName, decode, envelope_of
+from trainhouse.events.topics import CONTROL
 from trainhouse.workers.agent import outbox as outbox_module
 from trainhouse.workers.agent.core.telemetry import RankIdentity
 from trainhouse.workers.agent.outbox import Outbox
@@ -93,6 +94,21 @@ def test_a_record_too_large_for_any_broker_is_given_up() -> None:
     producer.errors = [KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)]
     offer(outbox, 1, acks)
     assert outbox.flush(1.0) and acks == [1]
+
+
+@pytest.mark.parametrize("code", [KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD])
+def test_a_record_that_its_topic_has_room_for_is_sent_again_whatever_a_broker_says_of_it(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Where a topic's max.message.bytes was set too low for a while, or another record of the batch was refused for its time, reports and
+    points were dropped for good."""
+    monkeypatch.setattr(outbox_module, "RETRY_S", 0.0)
+    producer, acks = FakeProducer(), []  # type: tuple[FakeProducer, list[int]]
+    outbox = Outbox(lambda: producer)  # type: ignore[arg-type, return-value]
+    producer.errors = [KafkaError(code)] * 3
+    envelope = envelope_of(PoolCreated(pool=PoolName("p"), partition=1), id="1", source="t", now_ms=0)
+    outbox.offer(CONTROL, envelope, key="k", on_ack=lambda: acks.append(1))
+    assert outbox.flush(5.0) and acks == [1] and ids(producer) == ["1"]
 
 
 def shipper(folder: Path, producer: FakeProducer, max_bytes: int = 10**9, **more: Any) -> tuple[RankShipper, Outbox]:

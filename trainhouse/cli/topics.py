@@ -62,7 +62,7 @@ def show(context: typer.Context, json: Json = False, data_dir: KafkaDir = None) 
 
 
 def grow(partitions: Count, dry_run: DryRun = False, json: Json = False, data_dir: KafkaDir = None) -> None:
-    """Adds partitions to control, progress, decisions and allocations while everything runs; pools may be created there a few seconds later.
+    """Adds partitions to control, progress, decisions and allocations while everything runs; pools may be made there seconds later.
 
     All other topics keep their partitions: their records are spread by the hash of a key.
 

@@ -107,7 +107,10 @@ def _read(message: Message, job_id: str) -> Told | None:
     value = message.value() or b""
     place = (message.topic() or "", message.partition() or 0, message.offset() or 0)
     if message.topic() == DEAD_LETTERS:
-        letter = DeadLetter.of_headers(headers_of(message))
+        try:
+            letter = DeadLetter.of_headers(headers_of(message))
+        except (KeyError, ValueError):
+            return None  # somebody wrote it by hand
         return Told(message.timestamp()[1], *place, letter, value) if letter.job_id == job_id else None
     try:
         envelope = decode(value, headers_of(message))

@@ -26,6 +26,7 @@ from trainhouse.events.topics import (
     NODE_AUDIT,
     OPERATION_REPLIES,
     PROGRESS,
+    TOPICS,
 )
 
 RETRY_S = 1.0
@@ -34,6 +35,9 @@ SIGNED = frozenset({CONTROL, PROGRESS, HEARTBEATS, METRICS, LOGS, CHECKPOINTS, E
 MAX_BYTES = 24 * 1024 * 1024
 # What no repetition makes acceptable: the record is dropped, loudly.
 HOPELESS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD})
+# What a batch adds to the one record in it: its header, the record's key, headers and signature.
+AROUND_BYTES = 2 * 1024
+MOST_BYTES = {topic.name: topic.max_message_bytes - AROUND_BYTES for topic in TOPICS}
 log = structlog.get_logger(__name__)
 
 
@@ -133,7 +137,7 @@ class Outbox:
         if error is not None and error.fatal():
             self._broken = True
             return
-        if error is not None and (error.code() not in HOPELESS):
+        if error is not None and not _hopeless(record, error):
             log.warning("a record was not taken; sending it again", topic=record.topic, error=error.str(), attempts=record.attempts)
             self._retry(record)
             return
@@ -158,3 +162,9 @@ class Outbox:
         self._producer = self._make()
         self._again = sorted(self._pending)
         self._again_at = 0.0
+
+
+def _hopeless(record: _Pending, error: KafkaError) -> bool:
+    """Whether the record is never taken: one that its topic has room for was in a batch with another that did not fit or was not valid, or
+    its topic is set wrong by now."""
+    return error.code() in HOPELESS and len(record.value) > MOST_BYTES.get(record.topic, 0)
