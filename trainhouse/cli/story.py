@@ -19,7 +19,9 @@ def register(app: typer.Typer) -> None:
 def events(
     job: JobArgument,
     kind: Annotated[Optional[str], typer.Option("--type", help="Only types that contain this, such as `checkpoint`.")] = None,  # noqa: UP045
-    log: Annotated[bool, typer.Option("--log", help="Read Kafka itself, not the tables: also each progress report, no delay.")] = False,
+    log: Annotated[
+        bool, typer.Option("--log", help="Read Kafka itself, not the tables: also an hour's progress reports, no delay.")
+    ] = False,
     since: Since = None,
     until: Until = None,
     json: Json = False,
