@@ -118,7 +118,7 @@ class DirectoryMachine(Leveled):
     passing: tuple[type[Event], ...] = ()
 
     def __init__(self, control_partitions: int = 1024, index: SettledJobs | None = None, settle_at: int = SETTLE_AT) -> None:
-        self._made_with = control_partitions
+        self.control_partitions = control_partitions
         self._index = index if index is not None else MemorySettledJobs()
         self._settle_at = settle_at
 
@@ -135,7 +135,7 @@ class DirectoryMachine(Leveled):
     def decide(self, state: DirectoryState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
         """Decisions for a batch. Raises UnexpectedInput on an event that admission does not carry."""
         newer = self.level >= SETTLES_SINCE
-        turn = _Turn(state.fork(), now_ms, self._made_with, self._settle_at if newer else None, newer)
+        turn = _Turn(state.fork(), now_ms, self.control_partitions, self._settle_at if newer else None, newer)
         for item in inputs:
             turn.handle(item.envelope)
         return turn.decisions

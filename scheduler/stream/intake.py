@@ -4,9 +4,13 @@ Holds: everything is wired here and nowhere else. Never: does work at import.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import structlog
+
 from trainhouse.events.archive.partition import ArchiveStore
+from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.logs import configure_logs
 from trainhouse.events.metering import new_registry
 from trainhouse.events.settings import KafkaSettings
@@ -25,6 +29,9 @@ from trainhouse.scheduler.stream.screening_agent import ScreeningAgent
 from trainhouse.scheduler.stream.settings import StreamSettings
 from trainhouse.scheduler.stream.topology import intake_app
 from trainhouse.scheduler.stream.wiring import journal_host, stores
+
+RETRY_S = 1.0
+log_ = structlog.get_logger(__name__)
 
 
 def intake_main(
@@ -52,16 +59,35 @@ def _whole(kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSetti
     from trainhouse.scheduler.stream.settled_index import SettledIndex
 
     archived = ArchivedJournals(kafka, archive) if archive is not None else None
-    topology, found = read_topology(kafka, "trainhouse-intake")
-    made_with = topology.adopting(found).made_with(kafka.partitions)
-    directory = DirectoryMachine(control_partitions=made_with, index=SettledIndex(settings.index_dir))
-    return compose(kafka, snapshots, settings, directory, archived)
+    directory = DirectoryMachine(control_partitions=kafka.partitions, index=SettledIndex(settings.index_dir))
+
+    async def recorded() -> None:
+        directory.control_partitions = await _made_with(kafka)
+
+    return compose(kafka, snapshots, settings, directory, archived, recorded)
+
+
+async def _made_with(kafka: KafkaSettings) -> int:
+    """The recorded count of control's partitions, waited for while the brokers are away."""
+    while True:
+        try:
+            topology, found = await asyncio.to_thread(read_topology, kafka, "trainhouse-intake")
+        except BusUnavailable as error:
+            log_.warning("brokers away", error=str(error))
+            await asyncio.sleep(RETRY_S)
+        else:
+            return topology.adopting(found).made_with(kafka.partitions)
 
 
 def compose(
-    kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSettings, directory: Machine[Any], archive: JournalArchive | None = None
+    kafka: KafkaSettings,
+    snapshots: SnapshotStore,
+    settings: StreamSettings,
+    directory: Machine[Any],
+    archive: JournalArchive | None = None,
+    before: Callable[[], Awaitable[None]] | None = None,
 ) -> ProcessorApp:
-    """The app with a given machine."""
+    """The app with a given machine. `before`: what ends before the first record is decided."""
     log, clock, registry = KafkaLog(kafka, settings.key()), SystemClock(), new_registry()
     meters = JournalMeters("intake", registry)
     host = journal_host(
@@ -71,5 +97,11 @@ def compose(
     of_projects = ScreeningAgent(log, clock, meters=screening.meters)
     projects = ProjectIntake(kafka, of_projects, settings.batch_count, settings.group_session_s)
     app = intake_app(kafka, settings, registry, screening, host)
-    app.beside += [host.run, projects.run, lambda: measure_lag(log, JOBS, lambda: screening.handled, screening.meters.lag)]
+
+    async def decide() -> None:
+        if before is not None:
+            await before()
+        await host.run()
+
+    app.beside += [decide, projects.run, lambda: measure_lag(log, JOBS, lambda: screening.handled, screening.meters.lag)]
     return app

@@ -29,7 +29,9 @@ def test_a_directory_without_projects_is_dumped_as_before() -> None:
     machine = DirectoryMachine()
     state = machine.initial(0)
     machine.fold(state, 1, [], [PoolCreated.model_validate({"pool": "p", "partition": 0})])
-    assert sorted(orjson.loads(machine.dump(state))) == ["format", "held", "jobs", "partition", "pools", "seen"]
+    before = machine.at(machine.lowest_level)
+    assert sorted(orjson.loads(before.dump(state))) == ["format", "held", "jobs", "partition", "pools", "seen"]
+    assert sorted(orjson.loads(machine.dump(state))) == ["format", "held", "jobs", "partition", "pools", "seen", "settled"]
 
 
 def test_limits_that_say_nothing_of_jobs_are_written_as_before() -> None:

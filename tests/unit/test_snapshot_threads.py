@@ -71,7 +71,7 @@ async def taken_once(machine: Any, state: Any, journal: str, meanwhile: Callable
     """One snapshot with real threads; `meanwhile` runs on the loop before any of them is waited for."""
     broker, store = FakeBroker(), MemoryStore()
     snapshots = Snapshots(FakeLog(broker), store, journal, machine, every_records=1)
-    follower = Follower(machine, CONTROL, Folded(0, state, seq=5), 9, Ownership("o", 2.0, 0.0), LoopClock())
+    follower = Follower(machine, CONTROL, Folded(0, state, seq=5, level=machine.fold_version), 9, Ownership("o", 2.0, 0.0), LoopClock())
     follower.last_offset = 8
     follower.unpublished.append(Unpublished(5, [], b"record"))
     await snapshots.after_record(follower)
@@ -138,7 +138,7 @@ def test_a_segment_in_the_making_puts_a_snapshot_off_and_keeps_nobody_waiting() 
     async def story() -> None:
         broker, store = FakeBroker(), MemoryStore()
         snapshots = Snapshots(FakeLog(broker), store, DIRECTORY, machine, every_records=1)
-        follower = Follower(machine, CONTROL, Folded(0, state, seq=5), 9, Ownership("o", 2.0, 0.0), LoopClock())
+        follower = Follower(machine, CONTROL, Folded(0, state, seq=5, level=machine.fold_version), 9, Ownership("o", 2.0, 0.0), LoopClock())
         await snapshots.after_record(follower)
         assert not snapshots._tasks and not snapshots._saving
         made[0].sealed = True
