@@ -8,14 +8,15 @@ from trainhouse.events.decisions import JobProgressed
 from trainhouse.events.topics import STATUS
 from trainhouse.scheduler.core.live_progress import MOST_MARKS, ROUND_MS, LiveProgress
 from trainhouse.scheduler.core.reports import MARK_EVERY_MS, STATUS_EVERY_MS
-from trainhouse.scheduler.core.status import LIVE_STEP
+from trainhouse.scheduler.core.schedule import ScheduleMachine
+from trainhouse.scheduler.core.status import LIVE_SINCE, LIVE_STEP
 
 
 class Story:
     """An owner with its machine; `shown`: the numbers and steps of what was published, in order."""
 
-    def __init__(self) -> None:
-        self.d, self.live = Driver(), LiveProgress()
+    def __init__(self, machine: ScheduleMachine | None = None) -> None:
+        self.d, self.live = Driver(machine), LiveProgress()
         self.shown: list[tuple[int, int | None]] = []
 
     def begin(self, job_id: str = "j") -> GangAllocated:
@@ -135,3 +136,16 @@ def test_marks_of_many_jobs_are_spread_over_records() -> None:
     live.own_record(d.now_ms, d.mark(*second))
     assert (len(first), len(second)) == (MOST_MARKS, 10)
     assert live.marks(d.state, d.now_ms) == [] and live.marks(d.state, d.now_ms + ROUND_MS) == []
+
+
+def test_until_an_update_is_finished_each_status_stands_in_the_journal_as_the_version_before_writes_it() -> None:
+    story = Story(ScheduleMachine().at(LIVE_SINCE - 1))
+    gang = story.begin()
+    for step in range(2, 22):
+        story.report(gang, step)
+        story.turn()
+    assert [step for _, step in story.shown[-20:]] == list(range(2, 22))
+    assert not any(s.live_room for s in story.d.all(JobStatus)) and not any(p.live_seq for p in story.d.all(JobProgressed))
+    assert story.d.state.job("j").live_seq is None
+    numbers = [s.status_seq for s in story.d.all(JobStatus, job_id="j")]
+    assert numbers == list(range(1, len(numbers) + 1))
