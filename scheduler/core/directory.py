@@ -212,6 +212,8 @@ class _Turn:
             return
         if not isinstance(event, _TAKEN):
             raise UnexpectedInput(f"{event.event_type} ({envelope.id}) is nothing that the directory takes; see the topic table")
+        if isinstance(event, ControlGrown) and not self.names_records:
+            return  # it comes again under the same id, once an update is finished
         if envelope.origin is not None and self.state.origins.has(envelope.origin):
             return
         digest = event_digest(envelope)

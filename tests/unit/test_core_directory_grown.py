@@ -46,3 +46,13 @@ def test_the_schedulers_of_new_partitions_alone_learn_all_limits() -> None:
 def test_a_directory_of_before_is_dumped_as_before() -> None:
     d = Directory().with_pools()
     assert "control_partitions" not in orjson.loads(d.machine.dump(d.state))
+
+
+def test_until_an_update_is_finished_control_does_not_grow_and_a_repeat_after_it_counts() -> None:
+    d = Directory().with_pools()
+    newest = d.machine
+    d.machine = newest.at(newest.lowest_level)
+    assert d.feed(ControlGrown(partitions=6), "control:grown:6") == [] and d.state.control_partitions is None
+    d.machine = newest
+    d.feed(ControlGrown(partitions=6), "control:grown:6")
+    assert d.state.control_partitions == 6

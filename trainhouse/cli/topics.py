@@ -77,6 +77,7 @@ def grow(partitions: Count, dry_run: DryRun = False, json: Json = False, data_di
 
     kafka = KafkaSettings()
     with _sentences(kafka):
+        _check_level(kafka)
         plan = grow_topics(kafka, partitions, dry_run=dry_run)
         if not dry_run:
             _tell_directory(kafka, partitions)
@@ -86,6 +87,20 @@ def grow(partitions: Count, dry_run: DryRun = False, json: Json = False, data_di
     for topic, count in plan.before.items():
         told = f"has {count} partitions already" if count == partitions else f"{'would get' if dry_run else 'got'} {partitions} for {count}"
         sys.stdout.write(f"{topic} {told}\n")
+
+
+def _check_level(kafka: "KafkaSettings") -> None:
+    """Refuses before an update is finished: the version before, which may come back, knows no more partitions. Raises CliError."""
+    from trainhouse.events.routing import ControlGrown
+    from trainhouse.events.topics import DIRECTORY
+    from trainhouse.scheduler.core.directory import DirectoryMachine
+    from trainhouse.scheduler.stream.upgrade_reading import upgrades_of
+
+    [directory] = upgrades_of(kafka, {DIRECTORY: DirectoryMachine()})
+    needed = DirectoryMachine.since[ControlGrown.event_type]
+    if directory.level and directory.level < needed:
+        why = f"{DIRECTORY} is at level {directory.level}, and more partitions need level {needed}"
+        raise CliError(f"{why}; finish the update first: `trainhouse upgrade finish --reason TEXT`; nothing was changed", Exit.REJECTED)
 
 
 def _tell_directory(kafka: "KafkaSettings", partitions: int) -> None:
