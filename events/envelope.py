@@ -16,6 +16,8 @@ from trainhouse.events.ids import EventId
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_TOPIC_ID_CHARS: Final = 64
+# Above the ordinal of any effect of a record.
+FIRST_LIVE_ORDINAL: Final = 1_000_000
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -28,6 +30,11 @@ class Order:
 
     def __str__(self) -> str:
         return f"{self.partition}.{self.seq}.{self.ordinal}"
+
+    @property
+    def live(self) -> bool:
+        """Whether it is of no record, but of what was published between that one's effects and the next one's."""
+        return self.ordinal >= FIRST_LIVE_ORDINAL
 
     @classmethod
     def parse(cls, text: str) -> "Order":

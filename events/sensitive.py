@@ -151,6 +151,7 @@ def without_env_values(event: JobSubmitted) -> JobSubmitted:
 
 _ENV = re.compile(r'"env"\s*:\s*\{(?:\s*"[A-Za-z_][A-Za-z0-9_]*"\s*:\s*"(?:[^"\\]|\\.)*"\s*,?)*', re.S)
 _PAIR = re.compile(r'("[A-Za-z_][A-Za-z0-9_]*"\s*:\s*)"(?:[^"\\]|\\.)*"', re.S)
+_CLOSED = re.compile(r"\s*\}")
 _NAMED = re.compile(r'"env"\s*:\s*')
 
 
@@ -166,6 +167,6 @@ def masked_head(text: str) -> str:
     masked = masked_json(text)
     for named in _NAMED.finditer(masked):
         whole = _ENV.match(masked, named.start())
-        if whole is None or not masked[whole.end() :].lstrip().startswith("}"):
+        if whole is None or _CLOSED.match(masked, whole.end()) is None:
             return masked[: whole.end() if whole else named.end()] + MASKED
     return masked

@@ -1,7 +1,9 @@
 """JobStatus and JobRejected to `jobs`, `job_status_history` and `rejections`.
 
 Holds: a status replaces an older one by status_seq; the last one of a job is the same row by its topic and by the journal, which has it
-when the topic has a tombstone in its place; a rejection that is keyed by its event never replaces a status.
+when the topic has a tombstone in its place; the history of statuses has those of the journal, so that a rebuild makes the same one: what
+follows progress alone, and stands on the compacted topic only, is not in it; a rejection that is keyed by its event never replaces a
+status.
 """
 
 from collections.abc import Iterator
@@ -36,7 +38,8 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             yield from _rejected(str(event.job_id or ""), str(event.submission_id or envelope.id), event.reason, at, event)
         else:
             yield _status_row(event, str(event.job_id or event.submission_id or envelope.id), event.status_seq + 1)
-            yield _transition(event, envelope, record)
+            if envelope.order is None or not envelope.order.live:
+                yield _transition(event, envelope, record)
 
 
 def history(envelope: Envelope, record: Record) -> Iterator[Row]:
@@ -67,7 +70,7 @@ def _transition(event: JobStatus, envelope: Envelope, record: Record) -> Row:
         "statuses_rows",
         {
             "job_id": str(event.job_id or ""),
-            "status_seq": event.status_seq,
+            "status_seq": event.public_seq,
             "at": clamp_ms(event.updated_at_ms or event_ms(envelope, record)),
             "state": event.state.value,
             "reason": event.reason,

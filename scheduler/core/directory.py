@@ -99,6 +99,8 @@ _TAKEN = (
 )
 # The level from which jobs are settled, and EventSeen names the record and time of what was handled.
 SETTLES_SINCE: Final = 4
+# How far ahead of journal time a request may say that it was made: beyond any clock that is a day off.
+MOST_AHEAD_MS: Final = 2 * 86_400_000
 # What a later one may change back: such a request must never count twice.
 _CHANGES = ChangeJob | ReviewJob | ChangeProject | SecretDeclared | SecretRemoved | PoolRequest
 
@@ -217,7 +219,7 @@ class _Turn:
         if envelope.origin is not None and self.state.origins.has(envelope.origin):
             return
         digest = event_digest(envelope)
-        if self.is_repeat(envelope, digest) or self.is_too_old(envelope, digest):
+        if self.is_repeat(envelope, digest) or self.is_untimely(envelope, digest):
             return
         made_at_ms = self.made_at_ms(envelope) if isinstance(event, _CHANGES) else None
         self.emit(self.seen(envelope, digest, made_at_ms))
@@ -261,16 +263,22 @@ class _Turn:
             self.emit(self.seen(envelope, digest))
         return True
 
-    def is_too_old(self, envelope: Envelope, digest: str) -> bool:
-        """Refuses a request that cannot be told from one that counted; True if it did."""
+    def is_untimely(self, envelope: Envelope, digest: str) -> bool:
+        """Refuses a request that cannot be told from one that counted, or whose time would keep others from it; True if it did."""
         event, made_at_ms = envelope.event, self.made_at_ms(envelope)
-        if not isinstance(event, _CHANGES) or not self.state.asked.too_old(envelope.project, made_at_ms):
+        if not isinstance(event, _CHANGES) or not self.names_records:
+            return False
+        when = f"{envelope.type}: it was made at {rfc3339(made_at_ms)}"
+        if made_at_ms > self.now_ms + MOST_AHEAD_MS:
+            reason = f"{when}, more than two days ahead of now; set the sender's clock, and send it again under a new id"
+        elif self.state.asked.too_old(envelope.project, made_at_ms):
+            reason = (
+                f"{when}, and so many requests were made since that whether this one counted already can no longer be told; "
+                "if it still holds, send it again under a new id"
+            )
+        else:
             return False
         self.emit(self.seen(envelope, digest))
-        reason = (
-            f"{envelope.type}: it was made at {rfc3339(made_at_ms)}, and so many requests were made since that whether this one counted "
-            "already can no longer be told; if it still holds, send it again under a new id"
-        )
         self.reject(envelope.id, getattr(event, "job_id", None), reason, envelope.project)
         return True
 

@@ -141,6 +141,13 @@ class LiveProgress:
             portion.shown = None if job.progress is None else _shown(job.progress)
             yield live_status_of(job, now_ms, portion.number)
 
+    def resend(self) -> None:
+        """Statuses that were taken out may not be published: the newest of each job is due again, under a number that was not used."""
+        for job_id, portion in self._portions.items():
+            if portion.shown is not None:
+                portion.shown = None
+                self._due[job_id] = None
+
     def _late(self, job_id: str, report: ProgressReported, now_ms: int) -> None:
         portion = self._portions.get(job_id)
         if portion is not None and portion.shown != _shown(report) and now_ms - portion.published_ms >= STATUS_EVERY_MS:

@@ -12,7 +12,7 @@ from trainhouse.events.envelope import Origin
 
 PAGE: Final = 4_096
 """Offsets to a page of bits."""
-MOST_PAGES: Final = 16_384
+MOST_PAGES: Final = 1_024
 MOST_SOURCES: Final = 65_536
 
 

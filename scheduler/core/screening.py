@@ -27,6 +27,7 @@ from trainhouse.events import (
 from trainhouse.events.bounds import LATEST_MS
 from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.codec import HEADERS, Headers, decode, encode, split
+from trainhouse.events.dead_letter import MAX_KEPT_BYTES
 from trainhouse.events.envelope import Origin
 from trainhouse.events.project_topics import project_of, status_topic
 from trainhouse.events.routing import PoolRequest
@@ -151,8 +152,9 @@ def _reject(arrived: Arrived, invalid: InvalidEvent, now_ms: int) -> tuple[Outgo
 
 
 def _without_env(value: bytes) -> bytes:
-    """A record as it came, but for the values of `env`: those may be why it is refused."""
-    return masked_head(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape") if b'"env"' in value else value
+    """A record as it came, as far as it is kept, but for the values of `env`: those may be why it is refused."""
+    kept = value[:MAX_KEPT_BYTES]
+    return masked_head(kept.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape") if b'"env"' in kept else value
 
 
 def _answered(arrived: Arrived) -> bool:

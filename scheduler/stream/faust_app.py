@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import gettempdir, mkdtemp
 from typing import Any
 
 import faust
@@ -54,8 +54,7 @@ class ProcessorApp(faust.App):
 
 def make_app(name: str, kafka: KafkaSettings, settings: StreamSettings, registry: CollectorRegistry, commit_every_s: float) -> ProcessorApp:
     """The app of one group; opens no connection yet."""
-    # Faust makes it at its start and, without tables, keeps nothing there: one for all starts.
-    datadir = Path(gettempdir()) / f"trainhouse-{os.getuid()}-{name}"
+    datadir = _datadir(name)
     app = ProcessorApp(
         f"trainhouse-{name}",
         registry=registry,
@@ -104,9 +103,20 @@ def on_assignment(app: Any, topic: str, changed: Callable[[set[int]], None]) -> 
     app.on_partitions_revoked.connect(revoked)
 
 
+def _datadir(name: str) -> Path:
+    """Faust's own folder, in which it keeps nothing, since there are no tables: one for all starts, unless somebody else has it."""
+    path = Path(gettempdir()) / f"trainhouse-{os.getuid()}-{name}"
+    try:
+        private_folder(path)
+    except OSError:
+        return Path(mkdtemp(prefix=f"trainhouse-{name}-"))
+    return path
+
+
 def private_folder(path: Path) -> None:
     """Makes a folder that its owner alone can reach into; raises PermissionError where others can."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.stat()
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    found, around = path.lstat(), path.parent.stat().st_mode
+    swapped = around & stat.S_IWOTH and not around & stat.S_ISVTX
+    if swapped or not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise PermissionError(f"Faust's web view asks for no credentials, and others can reach {path}: chmod 700 it, or name another")

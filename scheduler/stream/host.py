@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from trainhouse.events.repair import Repairs, emptied_by
-from trainhouse.events.topics import JOURNAL_REPAIRS, TOPOLOGY
+from trainhouse.events.topics import JOURNAL_REPAIRS, PROGRESS, TOPOLOGY
 from trainhouse.events.topology import topology_of
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
@@ -274,6 +274,8 @@ class JournalHost(Generic[S]):
             await asyncio.sleep(ADDED_EVERY_S)
             try:
                 there = set(await self._log.partitions(journal)) & set(await self._log.partitions(inputs))
+                if self._live is not None:
+                    there &= set(await self._log.partitions(PROGRESS))
                 if there <= self.followers.keys() | self._added.keys():
                     continue
                 recorded = topology_of(await self._log.whole(TOPOLOGY)).counts.get(journal, 0)

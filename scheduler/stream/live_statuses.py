@@ -5,18 +5,16 @@ Never: raises into the publisher for what one job's progress says: that status i
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 import structlog
 
 from trainhouse.events import Event, Order, ProgressReported
+from trainhouse.events.envelope import FIRST_LIVE_ORDINAL
 from trainhouse.scheduler.core.effects import status_effect
 from trainhouse.scheduler.core.live_progress import LiveProgress
 from trainhouse.scheduler.core.outgoing import Outgoing, sent_of
 from trainhouse.scheduler.core.state import ScheduleState
 
-FIRST_ORDINAL: Final = 1_000_000
-"""Above that of any effect of a record."""
 log_ = structlog.get_logger(__name__)
 
 
@@ -25,7 +23,7 @@ class LiveJobStatuses:
 
     def __init__(self, machine_name: str) -> None:
         self._machine_name = machine_name
-        self._ordinal = FIRST_ORDINAL
+        self._ordinal = FIRST_LIVE_ORDINAL
         self.progress = LiveProgress()
         self.unrecorded = False
         self.unread = True
@@ -68,6 +66,10 @@ class LiveJobStatuses:
         """
         self.unread, self.unrecorded = True, False
         self.progress.foreign_record()
+
+    def resend(self) -> None:
+        """What was taken out last may not have been published."""
+        self.progress.resend()
 
     def outgoing(self, state: ScheduleState, partition: int, seq: int, now_ms: int, most: int) -> list[Outgoing]:
         """The statuses that are due, ready to send."""

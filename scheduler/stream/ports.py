@@ -138,6 +138,9 @@ class LiveStatuses(Protocol[S_contra]):
     def foreign_record(self) -> None:
         """A record of another one counted, or it is not known which did."""
 
+    def resend(self) -> None:
+        """What `outgoing` gave last may not be published."""
+
     def outgoing(self, state: S_contra, partition: int, seq: int, now_ms: int, most: int) -> list[Outgoing]:
         """The statuses that are due, at most so many, while all effects up to `seq`, the newest record, are out or with them."""
 

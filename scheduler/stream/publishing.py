@@ -59,6 +59,8 @@ class Publishing(Generic[S]):
                 self._follower.wake()
                 return
             except LogUnavailable as error:
+                if self._follower.live_statuses is not None:
+                    self._follower.live_statuses.resend()
                 log_.warning("publisher failed", journal=self._journal, partition=self._follower.partition, error=str(error))
                 if self._refused_for_long():
                     log_.error(

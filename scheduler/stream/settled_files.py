@@ -139,10 +139,11 @@ class SettledFiles:
 
     def _open(self) -> Rdict:
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._folder.chmod(0o700)
             return Rdict(str(self._folder), self._options())
         except Exception as error:
-            if "/LOCK" not in str(error):
+            if f"{self._folder}/LOCK:" not in str(error):
                 raise FilesDamagedError(f"{self._folder}: {error}"[:1000]) from error
             log_.warning("another process has this index of settled jobs; a temporary one is used", folder=str(self._folder))
         self._temporary = TemporaryFolder("trainhouse-settled")

@@ -227,3 +227,11 @@ def test_a_captured_directory_holds_what_was_handled_until_then() -> None:
         decisions = directory.machine.decide(directory.state, 5_000 + offset, inputs)
         directory.state = directory.machine.fold(directory.state, 5_000 + offset, inputs, decisions)
     assert later() == dumped != directory.machine.dump(directory.state)
+
+
+def test_a_request_from_the_future_is_refused_and_keeps_no_other_one_out() -> None:
+    directory = Directory()
+    [refused] = directory.feed(DRAIN, "ahead", made_at_ms=directory.now_ms + 3 * 86_400_000)
+    assert isinstance(refused.event, JobStatus) and "ahead of now" in refused.event.reason
+    assert directory.feed(DRAIN, "a-day-ahead", made_at_ms=directory.now_ms + 86_400_000)
+    assert directory.feed(DRAIN, "now")

@@ -106,3 +106,9 @@ def test_the_head_of_a_cut_record_shows_no_value() -> None:
         shown = masked_head(whole[:length])
         assert "first-v" not in shown and "second-v" not in shown
     assert masked_head(whole).endswith('"name": "x"}}}')
+
+
+@pytest.mark.timeout(120)  # where the rest of the text was copied for each `env`, this took hours
+def test_a_long_record_is_masked_in_one_pass() -> None:
+    text = '{"env":{}}' * 400_000
+    assert masked_head(text) == text

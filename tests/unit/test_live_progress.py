@@ -149,3 +149,24 @@ def test_until_an_update_is_finished_each_status_stands_in_the_journal_as_the_ve
     assert story.d.state.job("j").live_seq is None
     numbers = [s.status_seq for s in story.d.all(JobStatus, job_id="j")]
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_a_status_that_was_not_published_is_due_again_without_another_report() -> None:
+    story = Story()
+    gang = story.begin()
+    for step in (2, 3):
+        story.report(gang, step)
+        story.turn()
+    story.report(gang, 4)
+    lost = list(story.live.statuses(story.d.state, story.d.now_ms, 100))
+    assert [s.step for s in lost] == [4] and not story.live.due
+    story.live.resend()
+    assert story.live.due
+    [again] = story.live.statuses(story.d.state, story.d.now_ms, 100)
+    assert again.step == 4 and again.status_seq > lost[0].status_seq
+    story.live.own_record(story.d.now_ms, story.d.mark(progress(gang, 5, at_ms=story.d.now_ms)))
+    [taken] = story.live.statuses(story.d.state, story.d.now_ms, 100)
+    story.live.marks(story.d.state, story.d.now_ms + 2_000)
+    story.live.resend()
+    [again] = story.live.statuses(story.d.state, story.d.now_ms + 2_000, 100)
+    assert again.step == 5 and again.status_seq > taken.status_seq

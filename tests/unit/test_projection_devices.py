@@ -16,7 +16,7 @@ from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.checkpoint import CheckpointCompleted, CheckpointRestored
 from trainhouse.events.codec import decode
 from trainhouse.events.decisions import JobQueued, NodeGivenUp, TrustChanged
-from trainhouse.events.envelope import Envelope, Order, envelope_of
+from trainhouse.events.envelope import FIRST_LIVE_ORDINAL, Envelope, Order, envelope_of
 from trainhouse.events.evidence import Trust
 from trainhouse.events.gang import GangAllocated, NodePlacement
 from trainhouse.events.ids import EventId
@@ -153,6 +153,14 @@ def test_a_status_in_a_decision_is_a_row_of_its_jobs_history_alone() -> None:
     assert [t for t, _ in rows_of(jobs.history, event)] == ["statuses_rows"]
     assert rows_of(jobs.history, event)[0] == rows_of(jobs.rows, event)[1]
     assert set(DECISIONS) == {topics.DECISIONS}
+
+
+def test_a_status_with_numbers_behind_it_is_one_row_by_both_ways_and_what_follows_progress_alone_is_none() -> None:
+    public = JobStatus(job_id="j", status_seq=3, state=JobState.RUNNING, epoch=2, step=5)
+    journaled = public.model_copy(update={"status_seq": 100_003, "live_room": 100_000})
+    assert rows_of(jobs.history, journaled) == rows_of(jobs.rows, public, Order(0, 9, 1))[1:]
+    live = public.model_copy(update={"status_seq": 4, "step": 6})
+    assert [t for t, _ in rows_of(jobs.rows, live, Order(0, 9, FIRST_LIVE_ORDINAL + 1))] == ["jobs_rows"]
 
 
 @pytest.mark.parametrize(
