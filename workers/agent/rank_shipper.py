@@ -128,6 +128,8 @@ class RankShipper:
 
         One that nothing follows is repeated now and then, for a scheduler that has just taken over.
         """
+        if self._control_partition() is None:
+            return  # the node is registering: it is told when that is done
         if at_once:
             self._tell_last(now_ms)
             return
