@@ -12,12 +12,14 @@ from contextlib import suppress
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from trainhouse.events.codec import HEADERS, encode
 from trainhouse.events.envelope import Envelope
 from trainhouse.events.errors import BusUnavailable, RecordsGone
+from trainhouse.events.outage import ProducerWatch
 from trainhouse.events.passing import PassingConsumer
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import MOST_UNPACKED_BYTES
@@ -25,6 +27,7 @@ from trainhouse.events.topics import MOST_UNPACKED_BYTES
 if TYPE_CHECKING:
     from trainhouse.events.signing import SigningKey
 
+log = structlog.get_logger(__name__)
 MAX_BUFFERED_KIB = 64 * 1024
 _RETRY_S = 0.1
 # Brokers say that a partition ends here with an answer that has no record, which they put off for this long. Who follows a topic wants
@@ -55,7 +58,9 @@ class EventProducer:
     def __init__(self, settings: KafkaSettings, **config: Any) -> None:
         self.signing: SigningKey | None = None
         self._bootstrap = settings.bootstrap
-        self._producer = Producer(producer_config(settings, **config))
+        self._watch = ProducerWatch(settings)
+        self._config = producer_config(settings, **config) | {"error_cb": self._watch.said}
+        self._producer = Producer(self._config)
         self._failed: str | None = None
 
     def send(
@@ -70,6 +75,8 @@ class EventProducer:
         """Queues one event, keyed by its subject unless `key` is given. Raises BufferError when the buffer is full."""
         value = encode(envelope)
         signed = () if self.signing is None else (self.signing.header(topic, value),)
+        if self._watch.cut_off(self._producer, topic):
+            self._renew()
         self._producer.produce(
             topic,
             value=value,
@@ -92,6 +99,13 @@ class EventProducer:
         if self._failed is not None:
             failed, self._failed = self._failed, None
             raise BusUnavailable(f"an event was refused by {self._bootstrap}: {failed}")
+
+    def _renew(self) -> None:
+        """Goes on with a new one; what the old one has not sent, it says to have failed."""
+        log.warning("a producer lost all brokers for good, though they answer; a new one is started", unacked=len(self._producer))
+        old, self._producer = self._producer, Producer(self._config)
+        old.purge()
+        old.poll(0)
 
     def _remember_failure(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -137,6 +151,8 @@ def partitions_of(asking: Consumer | AdminClient, topic: str, timeout_s: float =
     try:
         found = asking.list_topics(topic, timeout=timeout_s).topics[topic]
     except KafkaException as error:
+        if isinstance(asking, PassingConsumer):
+            asking.revive(topic)  # for the next time
         raise BusUnavailable(f"the brokers did not say what partitions {topic} has: {error.args[0].str()}; are they up?") from error
     if found.error is not None or not found.partitions:
         raise BusUnavailable(f"topic {topic} is not there ({found.error}); create the topics first (`trainhouse up` does)")
@@ -166,6 +182,8 @@ def watermarks(reader: Consumer, topic: str, partition: int, timeout_s: float = 
             return int(low), int(high)
         except KafkaException as error:
             cause = error.args[0]
+            if isinstance(reader, PassingConsumer):
+                reader.revive(topic)
             if cause.code() not in _PASSING or time.monotonic() + _RETRY_S > deadline:
                 raise BusUnavailable(f"{topic}-{partition}: its ends are not known: {cause.str()}") from error
             time.sleep(_RETRY_S)

@@ -3,9 +3,11 @@
 A batch that librdkafka cannot unpack (zstd to more than `receive.message.max.bytes`; what is damaged) it reports at the same offset again
 and again, and goes no further there: one batch of somebody who may write to one topic would stop for ever whoever reads it.
 
+The same consumer is opened anew where librdkafka has lost all brokers for good (outage.py).
+
 Holds: such a batch is asked for by the other client (one_batch.py), which unpacks no more than a bound: its records are given, or where it
 is beyond the bound one record at its last offset, which says so and which nobody can read. What is given depends on the batch alone, so
-a reader that comes again is given the same.
+a reader that comes again is given the same. Opened anew, it reads on behind the last record that it gave.
 Never: passes over a batch that it has not seen; goes on where the brokers do not give it.
 """
 
@@ -20,6 +22,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.one_batch import Batch, batch_at
+from trainhouse.events.outage import Watch
 
 if TYPE_CHECKING:
     from trainhouse.events.settings import KafkaSettings
@@ -29,23 +32,31 @@ Ask = Callable[[str, int, int], Batch | None]
 
 
 class PassingConsumer(Consumer):
-    """As confluent_kafka's, with partitions that were assigned by `assign`."""
+    """As confluent_kafka's, with partitions that were assigned by `assign`. `reopened`: how often it lost all brokers for good."""
 
     def __init__(self, config: dict[str, Any], settings: KafkaSettings) -> None:
-        super().__init__(config)
+        self._watch = Watch(settings)
+        self._config = config | {"error_cb": self._watch.said}
+        super().__init__(self._config)
         self._ask: Ask = lambda topic, partition, offset: batch_at(settings, topic, partition, offset)
         self._waiting: deque[Message] = deque()
+        self._starts: dict[tuple[str, int], int] = {}
+        self._paused: list[TopicPartition] = []
+        self.reopened = 0
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """As before; more than `num_messages` where a batch was read by the other client."""
         if self._waiting:
             return self._take(len(self._waiting))
-        return passed(super().consume(num_messages, timeout), self._ask, self.seek)
+        found = super().consume(num_messages, timeout)
+        self._look(bool(found))
+        return passed(found, self._ask, self.seek)
 
     def poll(self, timeout: float = -1) -> Message | None:
         """As before."""
         if not self._waiting:
             message = super().poll(timeout)
+            self._look(message is not None)
             if message is None or not _is_stuck(message):
                 return message
             self._waiting.extend(passed([message], self._ask, self.seek))
@@ -54,7 +65,48 @@ class PassingConsumer(Consumer):
     def assign(self, partitions: list[TopicPartition]) -> None:
         """As before."""
         self._waiting.clear()
+        self._paused = []
+        self._starts = {(at.topic, at.partition): at.offset for at in partitions}
         super().assign(partitions)
+
+    def seek(self, partition: TopicPartition) -> None:
+        """As before, forwards alone."""
+        super().seek(partition)
+        self._starts[(partition.topic, partition.partition)] = partition.offset
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """As before, until the next `assign`."""
+        super().pause(partitions)
+        self._paused += partitions
+
+    def revive(self, topic: str) -> None:
+        """Opens it anew where it is cut off from brokers that answer others; asks them about the topic, unless something came of late."""
+        if self._watch.due() and self._watch.lost(self, topic):
+            self._reopen()
+
+    def _look(self, came: bool) -> None:
+        if came:
+            self._watch.heard()
+        elif self._starts:
+            self.revive(next(iter(self._starts))[0])
+
+    def _reopen(self) -> None:
+        given = self.position([TopicPartition(*place) for place in self._starts])
+        # A partition of which nothing was given has no position: less than any offset.
+        starts = [TopicPartition(at.topic, at.partition, max(at.offset, self._starts[(at.topic, at.partition)])) for at in given]
+        self.close()
+        super().__init__(self._config)
+        paused = self._paused
+        self.assign(starts)
+        if paused:
+            self.pause(paused)
+        self.reopened += 1
+        log.warning(
+            "a reader lost all brokers for good, though they answer; it was opened anew where it was",
+            topics=sorted({at.topic for at in starts}),
+            partitions=len(starts),
+            reopened=self.reopened,
+        )
 
     def _take(self, count: int) -> list[Message]:
         return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]

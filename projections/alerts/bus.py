@@ -17,6 +17,7 @@ from trainhouse.events.codec import HEADERS, decode, encode
 from trainhouse.events.envelope import Envelope, envelope_of
 from trainhouse.events.errors import BusUnavailable, InvalidEvent
 from trainhouse.events.kafka import TO_END, consumer, headers_of, partitions_of, producer_config, read_to_end, watermarks
+from trainhouse.events.outage import ProducerWatch
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALERTS, SERVICES, VERDICTS
@@ -42,7 +43,8 @@ class AlertsBus:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._producer = Producer(producer_config(settings, **PATIENT))
+        self._watch = ProducerWatch(settings)
+        self._producer = Producer(producer_config(settings, **PATIENT, error_cb=self._watch.said))
         self._reader = consumer(settings, group=OWNER, **SMALL)
         self._troubles = TopicTroubles()
         self._refused: str | None = None
@@ -104,6 +106,8 @@ class AlertsBus:
         cause: KafkaError = error.args[0]
         if cause.fatal():
             return CannotGoOn(f"another alerts process took over ({cause.str()}); one is enough: stop one of them")
+        if self._watch.due() and self._watch.lost(self._producer, ALERTS):
+            return CannotGoOn(f"the producer lost all brokers at {self._settings.bootstrap} for good, though they answer")
         if cause.code() == KafkaError._STATE:
             return CannotGoOn(f"a transaction with {self._settings.bootstrap} has no known end ({cause.str()})")
         if cause.txn_requires_abort():

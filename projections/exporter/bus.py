@@ -14,6 +14,7 @@ from trainhouse.events.codec import HEADERS, decode, encode
 from trainhouse.events.envelope import envelope_of
 from trainhouse.events.errors import BusUnavailable, InvalidEvent
 from trainhouse.events.kafka import TO_END, consumer, partitions_of, producer_config, read_to_end, watermarks
+from trainhouse.events.outage import ProducerWatch
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.traced import JobTraced
 from trainhouse.projections.exporter.settling import Place
@@ -34,7 +35,8 @@ class ExporterBus:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._reader = consumer(settings, group=GROUP, **{"queued.max.messages.kbytes": 8192})
-        self._producer = Producer(producer_config(settings))
+        self._watch = ProducerWatch(settings)
+        self._producer = self._new_producer()
         self._troubles = TopicTroubles()
         self._refused: str | None = None
 
@@ -66,6 +68,10 @@ class ExporterBus:
         left = self._producer.flush(ANSWER_S)
         refused, self._refused = self._refused, None
         if left or refused:
+            if self._watch.due() and self._watch.lost(self._producer, topics.TRACES):
+                log.warning("a producer lost all brokers for good, though they answer; a new one is started", unacked=left)
+                self._producer.purge()
+                self._producer = self._new_producer()
             raise BusUnavailable(f"what was told is not remembered by {self._settings.bootstrap}: {refused or 'no answer'}")
 
     def commit(self, done: Mapping[Place, int]) -> None:
@@ -80,6 +86,9 @@ class ExporterBus:
     def close(self) -> None:
         """Leaves."""
         self._reader.close()
+
+    def _new_producer(self) -> Producer:
+        return Producer(producer_config(self._settings, error_cb=self._watch.said))
 
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:

@@ -28,6 +28,7 @@ class Freshness:
     """Whether the projections hold what the topics held when a read began, whichever gateway wrote it."""
 
     def __init__(self, settings: KafkaSettings, reader: SqlReader, wait_s: float) -> None:
+        self._settings = settings
         self._admin = AdminClient(settings.client_config())
         self._partitions: dict[str, list[int]] = {}
         self._reader = reader
@@ -53,7 +54,8 @@ class Freshness:
             ends = {
                 (at.topic, at.partition): f.result().offset for at, f in self._admin.list_offsets(asked, request_timeout=ANSWER_S).items()
             }
-        except KafkaException as error:
+        except (KafkaException, BusUnavailable) as error:
+            self._admin = AdminClient(self._settings.client_config())  # the old one may have lost all brokers for good (events/outage.py)
             raise BusUnavailable(f"the brokers did not answer: {error.args[0]}") from error
         return {at: end for at, end in ends.items() if end > 0}
 

@@ -21,6 +21,7 @@ from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.events.kafka import EventProducer, producer_config
 from trainhouse.events.keyfiles import kept_key
 from trainhouse.events.metering import new_registry, serve
+from trainhouse.events.outage import ProducerWatch
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.steady import SteadyWall, wall_ms
 from trainhouse.workers.agent.accesses import NodeAudit
@@ -103,8 +104,9 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     ports = RendezvousPorts(settings.address, len(devices.devices()))
     identity = new_identity(node_id, boot_id, settings.pool)
     signing = kept_key(folder / NODE_KEY) if settings.sign_reports else None
-    config = producer_config(kafka, **{"message.timeout.ms": 0, "client.id": f"agent-{node_id}"})
-    outbox = Outbox(lambda: Producer(config), signing=signing)
+    watch = ProducerWatch(kafka)
+    config = producer_config(kafka, **{"message.timeout.ms": 0, "client.id": f"agent-{node_id}", "error_cb": watch.said})
+    outbox = Outbox(lambda: Producer(config), signing=signing, watch=watch)
     public_key = signing.public_key if signing else ""
     pulse = EventProducer(
         kafka,

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from trainhouse.events import Envelope, encode
 from trainhouse.events.codec import HEADERS
+from trainhouse.events.outage import ProducerWatch
 from trainhouse.events.signing import SigningKey
 from trainhouse.events.topics import (
     CHECKPOINTS,
@@ -53,9 +54,17 @@ class _Pending:
 
 
 class Outbox:
-    """Sends over a producer that `make_producer` gives; makes a new one when librdkafka declares the old one broken for good."""
+    """Sends over a producer that `make_producer` gives; makes a new one when librdkafka declares the old one broken for good, or when
+    `watch` finds it cut off from the brokers for good."""
 
-    def __init__(self, make_producer: Callable[[], Producer], max_bytes: int = MAX_BYTES, signing: SigningKey | None = None) -> None:
+    def __init__(
+        self,
+        make_producer: Callable[[], Producer],
+        max_bytes: int = MAX_BYTES,
+        signing: SigningKey | None = None,
+        watch: ProducerWatch | None = None,
+    ) -> None:
+        self._watch = watch
         self._signing = signing
         self._make = make_producer
         self._producer = make_producer()
@@ -94,7 +103,7 @@ class Outbox:
     def poll(self, timeout_s: float = 0.0) -> None:
         """Runs what is due: acks and repeated sends. Waits up to `timeout_s` for the first ack."""
         self._producer.poll(timeout_s)
-        if self._broken:
+        if self._broken or (self._watch is not None and self._watch.cut_off(self._producer, CONTROL)):
             self._replace()
         if self._again and time.monotonic() >= self._again_at:
             again, self._again = self._again, []
@@ -154,8 +163,9 @@ class Outbox:
         self._again_at = time.monotonic() + RETRY_S
 
     def _replace(self) -> None:
-        """A fatal producer (it lost its sequence) takes nothing more: begin again with a new one, and everything unacked in order."""
-        log.warning("the producer is broken for good; starting a new one", unacked=len(self._pending))
+        """A fatal producer (it lost its sequence), or one without brokers, takes nothing more: begin again with a new one, and everything
+        unacked in order."""
+        log.warning("the producer is broken, or cut off from the brokers, for good; starting a new one", unacked=len(self._pending))
         self._generation += 1
         self._broken = False
         self._producer.purge()

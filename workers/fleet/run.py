@@ -18,6 +18,7 @@ from trainhouse.events import GangAllocated
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import EventProducer, producer_config
 from trainhouse.events.keyfiles import kept_key
+from trainhouse.events.outage import ProducerWatch
 from trainhouse.events.settings import KafkaSettings, TomlSection
 from trainhouse.events.signing import SigningKey
 from trainhouse.workers.agent.outbox import Outbox
@@ -70,8 +71,9 @@ def run_fleet(kafka: KafkaSettings, plan: Plan, load: LoadPlan | None, options: 
     signing = FleetSettings().signing()
     if signing is not None:
         plan = replace(plan, hardware=replace(plan.hardware, public_key=signing.public_key))
-    config = producer_config(kafka, **{"message.timeout.ms": 0, "client.id": "trainhouse-fleet", "linger.ms": 5})
-    outbox = Outbox(lambda: Producer(config), signing=signing)
+    watch = ProducerWatch(kafka)
+    config = producer_config(kafka, **{"message.timeout.ms": 0, "client.id": "trainhouse-fleet", "linger.ms": 5, "error_cb": watch.said})
+    outbox = Outbox(lambda: Producer(config), signing=signing, watch=watch)
     pulse = EventProducer(
         kafka, **{"message.timeout.ms": HEARTBEAT_TIMEOUT_MS, "enable.idempotence": False, "linger.ms": 20, "client.id": "trainhouse-fleet"}
     )
