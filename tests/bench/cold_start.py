@@ -81,7 +81,8 @@ def _record(stage: Stage) -> bytes:
 
 
 def _intake(kafka: KafkaSettings, store: FolderStore) -> None:
-    machine = DirectoryMachine(control_partitions=1)
+    # The level before jobs are settled: all of them are in the snapshot.
+    machine = DirectoryMachine(control_partitions=1).at(DirectoryMachine.lowest_level)
     tracemalloc.start()
     state, before = DirectoryState(0), tracemalloc.get_traced_memory()[0]
     state.put_pool("default", 0)
@@ -93,7 +94,7 @@ def _intake(kafka: KafkaSettings, store: FolderStore) -> None:
     gc.collect()
     job_bytes = (tracemalloc.get_traced_memory()[0] - before) / FINISHED
     tracemalloc.stop()
-    folded = Folded(0, state, RECORDS - EVERY_RECORDS - 1, now_ms=1, level=machine.fold_version)
+    folded = Folded(0, state, RECORDS - EVERY_RECORDS - 1, now_ms=1, level=machine.level)
     last = Proposer(machine, "bench").claim(folded, 0)
     folded, _ = fold_bytes(machine, folded, last.value)
     dump_s, blob = _took(lambda: machine.dump(folded.state))
@@ -137,7 +138,7 @@ def _point(kafka: KafkaSettings, store: FolderStore, journal: str, machine: Mach
     key = object_key(journal, 0, begun.seq, of_topic, sha256)
     state_sha256 = hashlib.sha256(state).hexdigest()
     place = (journal, 0, of_topic, RECORDS - EVERY_RECORDS - 1, begun.seq, begun.last_hash, key, sha256, state_sha256)
-    pointer = SnapshotPointer(*place, machine.name, machine.fold_version)
+    pointer = SnapshotPointer(*place, machine.name, machine.level)
     store.put(key, blob)
     producer = Producer(producer_config(kafka))
     producer.produce(SNAPSHOTS, pointer.encode(), key=pointer.key, partition=0)
