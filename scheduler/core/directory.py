@@ -268,16 +268,16 @@ class _Turn:
         event, made_at_ms = envelope.event, self.made_at_ms(envelope)
         if not isinstance(event, _CHANGES) or not self.names_records:
             return False
-        when = f"{envelope.type}: it was made at {rfc3339(made_at_ms)}"
         if made_at_ms > self.now_ms + MOST_AHEAD_MS:
-            reason = f"{when}, more than two days ahead of now; set the sender's clock, and send it again under a new id"
+            why = "more than two days ahead of now; set the sender's clock, and send it again under a new id"
         elif self.state.asked.too_old(envelope.project, made_at_ms):
-            reason = (
-                f"{when}, and so many requests were made since that whether this one counted already can no longer be told; "
+            why = (
+                "and so many requests were made since that whether this one counted already can no longer be told; "
                 "if it still holds, send it again under a new id"
             )
         else:
             return False
+        reason = f"{envelope.type}: it was made at {rfc3339(made_at_ms)}, {why}"
         self.emit(self.seen(envelope, digest))
         self.reject(envelope.id, getattr(event, "job_id", None), reason, envelope.project)
         return True

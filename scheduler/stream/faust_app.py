@@ -107,6 +107,10 @@ def _datadir(name: str) -> Path:
     """Faust's own folder, in which it keeps nothing, since there are no tables: one for all starts, unless somebody else has it."""
     path = Path(gettempdir()) / f"trainhouse-{os.getuid()}-{name}"
     try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+            path.chmod(0o700)  # Faust itself, and versions before, make it for all to read
         private_folder(path)
     except OSError:
         return Path(mkdtemp(prefix=f"trainhouse-{name}-"))

@@ -1,5 +1,6 @@
 """The topology's page is what it says: apps, agents, topics; no table; no port without credentials; the monitor's figures."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +13,7 @@ from trainhouse.events.metering import exposition
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS
 from trainhouse.scheduler.stream import topology
-from trainhouse.scheduler.stream.faust_app import ProcessorApp, private_folder
+from trainhouse.scheduler.stream.faust_app import ProcessorApp, _datadir, private_folder
 from trainhouse.scheduler.stream.faust_figures import FaustFigures
 from trainhouse.scheduler.stream.settings import StreamSettings
 
@@ -106,3 +107,18 @@ def test_settings_name_the_socket(tmp_path: Path) -> None:
     taking: Any = SimpleNamespace(take=None, on_assigned=None)
     app = topology.detector_app(KafkaSettings(), settings, CollectorRegistry(), taking)
     assert app.conf.web_enabled and app.conf.web_transport.path == str(tmp_path / "web" / "socket")
+
+
+def test_fausts_own_folder_is_closed_where_it_was_open_and_another_one_where_it_is_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainhouse.scheduler.stream.faust_app.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    path = tmp_path / f"trainhouse-{os.getuid()}-intake"
+    path.mkdir(mode=0o755)
+    path.chmod(0o755)
+    assert _datadir("intake") == path == _datadir("intake") and path.stat().st_mode & 0o777 == 0o700
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    path.rmdir()
+    path.symlink_to(tmp_path)
+    assert _datadir("intake") != path
