@@ -1,12 +1,12 @@
 """Events to Kafka bytes and back: CloudEvents 1.0 over Kafka, both content modes in, the structured one out.
 
 Holds: decode(encode(e)) == e; a reader ignores unknown fields, but a public input with an unknown field is refused with a hint.
-Never: raises anything but InvalidEvent on bad bytes.
+Never: raises anything but InvalidEvent on bad bytes; walks a value that is nested deeper than MAX_DEPTH.
 """
 
 import base64
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from pydantic import ValidationError
@@ -21,7 +21,12 @@ from trainhouse.events.upcast import UPCASTERS
 
 CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 MAX_TRACEPARENT = 128
+# Levels of lists and objects in a record. Events have fewer than ten; at some hundred, what prints or validates a value fails on the stack.
+MAX_DEPTH = 64
 HEADERS: tuple[tuple[str, bytes], ...] = (("content-type", CONTENT_TYPE.encode()),)
+
+_NESTING: Final = (dict, list)
+_FLAT: Final = frozenset({str, int, float, bool, type(None)})
 
 Headers = Iterable[tuple[str, str | bytes | None]] | Mapping[str, str | bytes | None] | None
 
@@ -69,7 +74,7 @@ def split(value: bytes | None, headers: Headers = None) -> tuple[dict[str, Any],
         raise InvalidEvent("the record has no value: a tombstone is no event; send a CloudEvents 1.0 JSON object")
     pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
     known = {k.lower(): v.encode() if isinstance(v, str) else v for k, v in pairs if v is not None}
-    parsed = _parse(value)
+    parsed = parse_json(value)
     if "ce_specversion" in known:
         attributes: dict[str, Any] = {k[3:]: v.decode("utf-8", "replace") for k, v in known.items() if k.startswith("ce_")}
         return attributes, parsed
@@ -77,8 +82,31 @@ def split(value: bytes | None, headers: Headers = None) -> tuple[dict[str, Any],
         raise InvalidEvent(f"the value is a JSON {type(parsed).__name__}, not an object; send a CloudEvents 1.0 JSON object")
     data = parsed.pop("data", None)
     if data is None and "data_base64" in parsed:
-        data = _parse(_base64(parsed.pop("data_base64")))
+        data = parse_json(_base64(parsed.pop("data_base64")))
     return parsed, data
+
+
+def parse_json(value: bytes) -> Any:
+    """The parsed JSON, of at most MAX_DEPTH levels. Raises InvalidEvent."""
+    try:
+        parsed = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise InvalidEvent(f"the value is no JSON: {error}") from error
+    if value.count(b"[") + value.count(b"{") > MAX_DEPTH and _is_deep(parsed):
+        raise InvalidEvent(f"the value is nested more than {MAX_DEPTH} levels deep; send a flatter one")
+    return parsed
+
+
+def _is_deep(parsed: Any) -> bool:
+    """Whether there are more than MAX_DEPTH levels. It goes level by level, since a recursion would fail on what it looks for."""
+    level = [parsed] if isinstance(parsed, _NESTING) else []
+    for _ in range(MAX_DEPTH):
+        inside = (node.values() if type(node) is dict else node for node in level)
+        # Most lists hold numbers or texts alone, and are long: their types are looked at without a step of Python for each.
+        level = [child for many in inside if not _FLAT.issuperset(map(type, many)) for child in many if isinstance(child, _NESTING)]
+        if not level:
+            return False
+    return True
 
 
 def decode_parts(attributes: Mapping[str, Any], data: Any, *, stored: bool = False) -> Envelope:
@@ -116,7 +144,7 @@ def decode_parts(attributes: Mapping[str, Any], data: Any, *, stored: bool = Fal
         raise UnknownEventType(str(unknown), **hints) from unknown
     except InvalidEvent as invalid:
         raise InvalidEvent(str(invalid), **hints) from invalid
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:  # the last: `attributes` that came another way than by `split`
         raise InvalidEvent(f"attributes of the CloudEvent: {error}", **hints) from error
 
 
@@ -156,13 +184,6 @@ def _traceparent(attributes: Mapping[str, Any]) -> str | None:
     """What cannot be one is left out: a bad trace must not cost anybody a job."""
     value = attributes.get("traceparent")
     return value if isinstance(value, str) and 0 < len(value) <= MAX_TRACEPARENT else None
-
-
-def _parse(value: bytes) -> Any:
-    try:
-        return orjson.loads(value)
-    except orjson.JSONDecodeError as error:
-        raise InvalidEvent(f"the value is no JSON: {error}") from error
 
 
 def _base64(text: Any) -> bytes:

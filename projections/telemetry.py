@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 import pyarrow as pa
 import structlog
 
-from trainhouse.events.codec import split
+from trainhouse.events.codec import parse_json, split
 from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.ids import Name
 from trainhouse.projections.placements import Attempt
@@ -48,7 +47,7 @@ def parse(record: Record, event_type: str) -> Cut:
     """The data of a record of `event_type`. Raises one of DAMAGE."""
     if record.value is None:
         raise Damaged("the record has no value")
-    whole = orjson.loads(record.value)
+    whole = parse_json(record.value)
     data = whole.get("data") if isinstance(whole, dict) else None
     if data is None or "specversion" not in whole:
         whole, data = split(record.value, record.headers)  # the binary mode, and what is no CloudEvent at all
