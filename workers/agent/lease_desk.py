@@ -9,6 +9,7 @@ import json
 import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 
@@ -36,6 +37,7 @@ from trainhouse.events import GangAllocated
 LOOK_DEADLINE_S = 10.0
 CLOCK_AGAIN_S = 300.0
 CLOCK_WARNING_S = 60.0
+CLOCK_STEP_S = 2.0
 KEYS_FOR_S = 900
 # Of a store that gives no keys at all, or none to this agent; every other refusal may pass, or is of one attempt.
 NO_STS = frozenset({"AccessDenied", "NotImplemented", "InvalidAction", "MethodNotAllowed"})
@@ -213,21 +215,31 @@ class LeaseDesk:
 
 
 class StoreClock:
-    """The store's clock, as far as its answers show it; this machine's where they do not."""
+    """The store's clock, as far as its answers show it; this machine's where they do not.
 
-    def __init__(self, settings: StoreSettings) -> None:
+    Holds: between two looks it goes on with the steady clock, so that a wall clock that is set, wrong or right, changes no signature.
+    """
+
+    def __init__(
+        self, settings: StoreSettings, wall_s: Callable[[], float] = time.time, steady_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._url = settings.endpoint or base_url(settings)
         self._ca_file = settings.ca_file
-        self._ahead_s = 0.0
-        self._looked_at_s: float | None = None
+        self._wall_s, self._steady_s = wall_s, steady_s
+        self._seen: _Seen | None = None
 
     def now_s(self) -> float:
         """Seconds since 1970."""
-        return time.time() + self._ahead_s
+        seen = self._seen
+        return self._wall_s() if seen is None else seen.store_s + self._steady_s() - seen.steady_s
 
     def due(self) -> bool:
-        """Whether it should be looked at again."""
-        return self._looked_at_s is None or time.monotonic() - self._looked_at_s > CLOCK_AGAIN_S
+        """Whether it should be looked at again: after a while, and when this machine's clock was set or the machine slept."""
+        seen = self._seen
+        if seen is None:
+            return True
+        passed_s = self._steady_s() - seen.steady_s
+        return passed_s > CLOCK_AGAIN_S or abs(self._wall_s() - seen.wall_s - passed_s) > CLOCK_STEP_S
 
     def look(self) -> None:
         """Asks the store for its time if that is due. Blocks; a store that is away changes nothing. Raises ObjectStoreUnavailable."""
@@ -238,15 +250,23 @@ class StoreClock:
                 date = pool.request("HEAD", self._url).headers.get("date")
         except (HTTPError, OSError) as error:
             raise ObjectStoreUnavailable(f"{self._url} does not answer ({error}); is the store up?") from error
-        self._looked_at_s = time.monotonic()
-        if date is None:
-            return
-        ahead_s = parsedate_to_datetime(date).timestamp() - time.time()
-        self._ahead_s = ahead_s if abs(ahead_s) > 2 else 0.0
+        wall_s, steady_s = self._wall_s(), self._steady_s()
+        ahead_s = 0.0 if date is None else parsedate_to_datetime(date).timestamp() - wall_s
+        # The header has whole seconds, so a small difference shows nothing.
+        self._seen = _Seen(wall_s + ahead_s if abs(ahead_s) > CLOCK_STEP_S else wall_s, wall_s, steady_s)
         if abs(ahead_s) > CLOCK_WARNING_S:
             log.warning(
                 "this machine's clock is not the store's: ranks' requests carry the store's time; set the clock", off_s=round(-ahead_s)
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One look at the store's clock, with this machine's two clocks at that instant."""
+
+    store_s: float
+    wall_s: float
+    steady_s: float
 
 
 def _known(tenant: Tenant, lease: Lease, ask: Ask) -> bool:
