@@ -21,7 +21,9 @@ from trainhouse.events.grants import (
 from trainhouse.events.topics import TOPICS
 
 # Written by nobody yet, or by the operator's own commands alone.
-NOBODYS = {topics.JOURNAL_REPAIRS, topics.TOPOLOGY, topics.DATASETS, topics.MODELS, topics.STUDIES, topics.OPERATIONS}
+NOBODYS = {
+    *(topics.JOURNAL_REPAIRS, topics.TOPOLOGY, topics.UPGRADES_FINISHED, topics.DATASETS, topics.MODELS, topics.STUDIES, topics.OPERATIONS)
+}
 # Read by the operator's commands alone.
 OPERATORS = {topics.OPERATION_REPLIES}
 
@@ -50,6 +52,8 @@ def test_every_topic_has_a_reader_and_a_writer() -> None:
         (topics.JOBS, {"gateway"}),
         (topics.TOKENS, {"gateway"}),
         (topics.PROJECTS, {"intake"}),
+        (topics.UPGRADES, {"scheduler", "intake"}),
+        (topics.UPGRADES_FINISHED, set()),
         (f"{topics.STATUS}.vision", {"scheduler", "intake"}),
         (f"{topics.JOBS}.vision", set()),
     ],
