@@ -55,6 +55,9 @@ _HISTORY = (
 _DECIDED = (t.ALLOCATIONS, t.POOLS, t.POLICIES, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.NODE_KEYS)
 # They announce themselves on the first; an update is finished on the second, by an operator alone.
 _UPDATES = (t.UPGRADES, t.UPGRADES_FINISHED)
+# What ended is deleted from these.
+_ENDING = (t.STATUS, f"{STATUS_PREFIX}{ANY}", t.EXPLANATIONS, t.RESERVATIONS, t.TRACES, t.POLICIES)
+TOMBSTONES = "trainhouse-tombstones"
 _FUTURE = (t.DATASETS, t.MODELS, t.STUDIES)
 
 PRINCIPALS: dict[str, Needs] = {
@@ -106,6 +109,8 @@ PRINCIPALS: dict[str, Needs] = {
         writes=(t.TRACES,),
         groups=("trainhouse-exporter",),
     ),
+    # It deletes what ended from the compacted topics, and decides nothing.
+    "expire": Needs(reads=_ENDING, writes=_ENDING, groups=("trainhouse-reader",), transactions=(TOMBSTONES,)),
 }
 
 

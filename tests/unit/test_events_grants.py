@@ -43,9 +43,9 @@ def test_every_topic_has_a_reader_and_a_writer() -> None:
     [
         (topics.DECISIONS, {"scheduler"}),
         (topics.ALLOCATIONS, {"scheduler"}),
-        (topics.POLICIES, {"scheduler"}),
+        (topics.POLICIES, {"scheduler", "expire"}),
         (topics.POOLS, {"scheduler"}),
-        (topics.STATUS, {"scheduler", "intake"}),
+        (topics.STATUS, {"scheduler", "intake", "expire"}),
         (topics.DIRECTORY, {"intake"}),
         (topics.ADMISSION, {"intake"}),
         (topics.HEARTBEATS, {"agent"}),
@@ -54,7 +54,7 @@ def test_every_topic_has_a_reader_and_a_writer() -> None:
         (topics.PROJECTS, {"intake"}),
         (topics.UPGRADES, {"scheduler", "intake"}),
         (topics.UPGRADES_FINISHED, set()),
-        (f"{topics.STATUS}.vision", {"scheduler", "intake"}),
+        (f"{topics.STATUS}.vision", {"scheduler", "intake", "expire"}),
         (f"{topics.JOBS}.vision", set()),
     ],
 )
