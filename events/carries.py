@@ -233,7 +233,8 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
     topics.PROGRESS: (ProgressReported,),
     topics.NODE_KEYS: (NodeKeyed, NodeForgotten),
     topics.JOURNAL_REPAIRS: (JournalRepaired,),
-    topics.UPGRADES: (ProgramRunning, UpgradeFinished),
+    topics.UPGRADES: (ProgramRunning,),
+    topics.UPGRADES_FINISHED: (UpgradeFinished,),
     topics.TOPOLOGY: (TopicRecorded,),
     topics.VERDICTS: (
         PartitionHalted,

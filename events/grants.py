@@ -53,11 +53,16 @@ _HISTORY = (
 )
 # What follows from the scheduler's decisions and from nothing else.
 _DECIDED = (t.ALLOCATIONS, t.POOLS, t.POLICIES, t.EXPLANATIONS, t.RESERVATIONS, t.ALERTS, t.NODE_KEYS)
+# They announce themselves on the first; an update is finished on the second, by an operator alone.
+_UPDATES = (t.UPGRADES, t.UPGRADES_FINISHED)
+# What ended is deleted from these.
+_ENDING = (t.STATUS, f"{STATUS_PREFIX}{ANY}", t.EXPLANATIONS, t.RESERVATIONS, t.TRACES, t.POLICIES)
+TOMBSTONES = "trainhouse-tombstones"
 _FUTURE = (t.DATASETS, t.MODELS, t.STUDIES)
 
 PRINCIPALS: dict[str, Needs] = {
     "intake": Needs(
-        reads=(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.UPGRADES, t.PROJECTS),
+        reads=(t.JOBS, f"{JOBS_PREFIX}{ANY}", t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.PROJECTS, *_UPDATES),
         writes=(
             *(t.ADMISSION, t.DIRECTORY, t.SNAPSHOTS, t.UPGRADES, t.CONTROL, t.PROJECTS, t.STATUS, f"{STATUS_PREFIX}{ANY}"),
             *(t.VERDICTS, t.ALERTS, t.DEAD_LETTERS),
@@ -65,7 +70,7 @@ PRINCIPALS: dict[str, Needs] = {
         groups=("trainhouse-intake", "trainhouse-intake-projects"),
     ),
     "scheduler": Needs(
-        reads=(t.CONTROL, t.PROGRESS, t.DECISIONS, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.UPGRADES, t.STATUS),
+        reads=(t.CONTROL, t.PROGRESS, t.DECISIONS, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.STATUS, *_UPDATES),
         writes=(t.DECISIONS, t.SNAPSHOTS, t.UPGRADES, t.STATUS, f"{STATUS_PREFIX}{ANY}", t.VERDICTS, t.DEAD_LETTERS, *_DECIDED),
         # A publisher's mark is the committed offset of a group that is named as its transactions.
         groups=("trainhouse-scheduler", f"{t.DECISIONS}-{ANY}"),
@@ -104,6 +109,8 @@ PRINCIPALS: dict[str, Needs] = {
         writes=(t.TRACES,),
         groups=("trainhouse-exporter",),
     ),
+    # It deletes what ended from the compacted topics, and decides nothing.
+    "expire": Needs(reads=_ENDING, writes=_ENDING, groups=("trainhouse-reader",), transactions=(TOMBSTONES,)),
 }
 
 

@@ -22,6 +22,7 @@ DECISIONS = "trainhouse.decisions"
 SNAPSHOTS = "trainhouse.snapshots"
 JOURNAL_REPAIRS = "trainhouse.journal-repairs"
 UPGRADES = "trainhouse.upgrades"
+UPGRADES_FINISHED = "trainhouse.upgrades-finished"
 TOPOLOGY = "trainhouse.topology"
 ALLOCATIONS = "trainhouse.allocations"
 POOLS = "trainhouse.pools"
@@ -126,8 +127,15 @@ TOPICS: tuple[Topic, ...] = (
     Topic(TOPOLOGY, "topic", "TopicRecorded: how many partitions each topic has", compacted=True, single_partition=True),
     Topic(
         UPGRADES,
-        "journal and process, or journal and level",
-        "ProgramRunning: which programs follow a journal; UpgradeFinished: the level that its writers go to",
+        "journal and process",
+        "ProgramRunning: which programs follow a journal",
+        compacted=True,
+        single_partition=True,
+    ),
+    Topic(
+        UPGRADES_FINISHED,
+        "journal and level",
+        "UpgradeFinished: the level that the writers of a journal go to; operators alone write it",
         compacted=True,
         single_partition=True,
     ),

@@ -12,11 +12,11 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from trainhouse.events.archive.log import record_of
 from trainhouse.events.archive.segments import LogRecord
 from trainhouse.events.errors import BusUnavailable, EventError
+from trainhouse.events.grants import TOMBSTONES
 from trainhouse.events.kafka import TO_END, consumer, partitions_of, producer_config, read_to_end
 from trainhouse.events.project_topics import STATUS_PREFIX, rows_of
 from trainhouse.events.settings import KafkaSettings
 
-OWNER: Final = "trainhouse-tombstones"
 TRANSACTION_S: Final = 60
 ANSWER_S: Final = 30.0
 _SHUT_OUT: Final = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
@@ -34,7 +34,7 @@ class KafkaTopics:
         self._reader = consumer(settings, **TO_END)
         self._everything = consumer(settings, **TO_END, **{"isolation.level": "read_uncommitted"})
         self._producer = Producer(
-            producer_config(settings, **{"transactional.id": OWNER, "transaction.timeout.ms": TRANSACTION_S * 1000, "log_level": 2})
+            producer_config(settings, **{"transactional.id": TOMBSTONES, "transaction.timeout.ms": TRANSACTION_S * 1000, "log_level": 2})
         )
         self._landed: dict[bytes, int] = {}
         self._refused: list[KafkaError] = []

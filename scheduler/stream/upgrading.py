@@ -1,6 +1,7 @@
 """Updates as the processes of a journal see them: each announces its versions, and learns which level an operator finished.
 
-Holds: a level reaches a follower only where this program can write it. Where the brokers or the topic are away, all else goes on.
+Holds: a level reaches a follower only where this program can write it, and from the topic that operators alone may write. Where the
+brokers or the topic are away, all else goes on.
 Never: writes to the journal (the owner does).
 """
 
@@ -14,7 +15,7 @@ import structlog
 
 from trainhouse.events import envelope_of
 from trainhouse.events.codec import encode
-from trainhouse.events.topics import UPGRADES
+from trainhouse.events.topics import UPGRADES, UPGRADES_FINISHED
 from trainhouse.events.upgrade import ANNOUNCED_EVERY_MS, ProgramRunning, finished_level
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.machine import Machine
@@ -76,10 +77,10 @@ class Upgrading:
         )
 
     async def _look(self, followers: Mapping[int, Follower[Any]]) -> None:
-        end = (await self._log.ends(UPGRADES, [0]))[0]
+        end = (await self._log.ends(UPGRADES_FINISHED, [0]))[0]
         if end == self._read_to:
             return
-        finished = finished_level(await self._log.whole(UPGRADES), self._journal, self._machine.fold_version)
+        finished = finished_level(await self._log.whole(UPGRADES_FINISHED), self._journal, self._machine.fold_version)
         self._read_to = end
         for follower in followers.values():
             follower.finished = finished

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
@@ -15,12 +17,17 @@ from tests.security.kafka_support import describes, joins, reads, transacts, wri
 from tests.waiting import until
 from trainhouse.deploy.local.kafka import KafkaServer
 from trainhouse.deploy.local.kafka_sasl import BROKER, Account, client_section
-from trainhouse.events.admin import create_topics
+from trainhouse.events import JobState, JobStatus, envelope_of
+from trainhouse.events.admin import create_project_topics, create_topics
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.grants import DESCRIBE, GROUP, OPERATOR, PRINCIPALS, READ, TOPIC, TRANSACTIONAL_ID, WRITE, allowed, grants
+from trainhouse.events.kafka import EventProducer
+from trainhouse.events.project_topics import status_topic
 from trainhouse.events.securing import _bindings, grant_all, secure
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import TOPICS
+from trainhouse.events.tombstones.kafka import KafkaTopics
+from trainhouse.events.tombstones.one_pass import EVER, bury, look
+from trainhouse.events.topics import STATUS, TOPICS
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
 NAMES = tuple(topic.name for topic in TOPICS)
@@ -76,6 +83,34 @@ def test_no_principal_but_the_operator_changes_topics_accounts_or_grants(kafka: 
         admin.delete_topics(["trainhouse.decisions"], request_timeout=10)["trainhouse.decisions"].result(20)
     own = {group for group in GROUPS if allowed(principal, GROUP, group, READ)}
     assert set(_groups(admin)) <= own
+
+
+def test_the_account_that_expires_makes_a_whole_pass_and_what_ended_is_gone(kafka: Secured) -> None:
+    ended = JobStatus(job_id="ended", status_seq=9, state=JobState.SUCCEEDED, reason="", project="default")
+    producer = EventProducer(kafka.of("scheduler"))
+    create_project_topics(kafka.of(OPERATOR), "vision")
+    for topic in (STATUS, status_topic("vision")):
+        producer.send(topic, envelope_of(ended, id="ended-9", source="test", now_ms=1), key="ended", partition=0)
+    producer.flush()
+    with closing(KafkaTopics(kafka.of("expire"))) as topics:
+        for name in (STATUS, status_topic("vision")):
+            until(lambda name=name: "ended" in newest(topics, name), f"the status on {name}")  # type: ignore[misc]
+
+        def passed() -> bool:
+            """Two records are needed for one to be old by the brokers' clock: each look sends one more."""
+            for topic in (STATUS, status_topic("vision")):
+                producer.send(topic, envelope_of(ended, id="later", source="test", now_ms=1), key="later", partition=0)
+            producer.flush()
+            bury(topics, look(topics, round(time.time() * 1000), 1, lambda topic, partition: EVER))
+            return not any("ended" in newest(topics, name) for name in (STATUS, status_topic("vision")))
+
+        until(passed, "a pass deleted what ended")
+
+
+def newest(topics: KafkaTopics, name: str) -> set[str]:
+    """The keys that have a value."""
+    found = {record.key: record.value for record in topics.records(name, 0)}
+    return {(key or b"").decode() for key, value in found.items() if value}
 
 
 def _groups(admin: AdminClient) -> list[str]:

@@ -18,7 +18,7 @@ from trainhouse.events.base import _registry
 from trainhouse.events.bounds import Count
 from trainhouse.events.codec import encode
 from trainhouse.events.journal import JournalRecord
-from trainhouse.events.topics import CONTROL, DECISIONS, STATUS, UPGRADES
+from trainhouse.events.topics import CONTROL, DECISIONS, STATUS, UPGRADES, UPGRADES_FINISHED
 from trainhouse.events.upgrade import Announced, LevelRaised, UpgradeFinished, running
 from trainhouse.scheduler.core.machine import Input
 from trainhouse.scheduler.core.snapshot_steps import Formats, parse
@@ -102,9 +102,9 @@ class Stage:
             await asyncio.sleep(0.2)
         await asyncio.sleep(3)
 
-    def finish(self, level: int = 2, journal: str = DECISIONS) -> None:
+    def finish(self, level: int = 2, journal: str = DECISIONS, topic: str = UPGRADES_FINISHED) -> None:
         event = UpgradeFinished(journal=journal, level=level, reason="all nodes are new", user="ada", at_ms=1)
-        self.broker.land(UPGRADES, 0, event.key, encode(envelope_of(event, id=f"finished-{level}", source="test", now_ms=1)))
+        self.broker.land(topic, 0, event.key, encode(envelope_of(event, id=f"finished-{level}", source="test", now_ms=1)))
 
     def records(self, partition: int = 0) -> list[JournalRecord]:
         """Those that counted."""
@@ -241,6 +241,24 @@ def test_a_level_that_is_not_this_programs_to_write_changes_nothing(level: int, 
         await stage.end()
         assert made.followers[0].folded.level == 1 and not made.followers[0].halted
         assert not [d for r in stage.records() for d in r.decisions if isinstance(d, LevelRaised)]
+
+    run_virtually(story())
+
+
+def test_what_a_program_writes_where_programs_announce_themselves_finishes_no_update() -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.start("first", CountingMachine(), frozenset({0}))
+        await stage.send(5)
+        await stage.stop("first")
+        made = await stage.start("new", Newer(), frozenset({0}))
+        stage.finish(topic=UPGRADES)
+        await stage.send(5)
+        assert made.followers[0].folded.level == 1
+        stage.finish()
+        await stage.send(5)
+        await stage.end()
+        assert made.followers[0].folded.level == 2, "an operator's counts, on the topic that operators alone write"
 
     run_virtually(story())
 

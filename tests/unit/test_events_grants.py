@@ -21,7 +21,9 @@ from trainhouse.events.grants import (
 from trainhouse.events.topics import TOPICS
 
 # Written by nobody yet, or by the operator's own commands alone.
-NOBODYS = {topics.JOURNAL_REPAIRS, topics.TOPOLOGY, topics.DATASETS, topics.MODELS, topics.STUDIES, topics.OPERATIONS}
+NOBODYS = {
+    *(topics.JOURNAL_REPAIRS, topics.TOPOLOGY, topics.UPGRADES_FINISHED, topics.DATASETS, topics.MODELS, topics.STUDIES, topics.OPERATIONS)
+}
 # Read by the operator's commands alone.
 OPERATORS = {topics.OPERATION_REPLIES}
 
@@ -41,16 +43,18 @@ def test_every_topic_has_a_reader_and_a_writer() -> None:
     [
         (topics.DECISIONS, {"scheduler"}),
         (topics.ALLOCATIONS, {"scheduler"}),
-        (topics.POLICIES, {"scheduler"}),
+        (topics.POLICIES, {"scheduler", "expire"}),
         (topics.POOLS, {"scheduler"}),
-        (topics.STATUS, {"scheduler", "intake"}),
+        (topics.STATUS, {"scheduler", "intake", "expire"}),
         (topics.DIRECTORY, {"intake"}),
         (topics.ADMISSION, {"intake"}),
         (topics.HEARTBEATS, {"agent"}),
         (topics.JOBS, {"gateway"}),
         (topics.TOKENS, {"gateway"}),
         (topics.PROJECTS, {"intake"}),
-        (f"{topics.STATUS}.vision", {"scheduler", "intake"}),
+        (topics.UPGRADES, {"scheduler", "intake"}),
+        (topics.UPGRADES_FINISHED, set()),
+        (f"{topics.STATUS}.vision", {"scheduler", "intake", "expire"}),
         (f"{topics.JOBS}.vision", set()),
     ],
 )

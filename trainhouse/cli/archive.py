@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
 
 def archive(
     follow: Annotated[bool, typer.Option("--follow", help="Go on until SIGTERM, as a service.")] = False,
-    every_s: Annotated[float, typer.Option("--every", min=1, help="With --follow: seconds between two runs.")] = 600,
+    every_s: Annotated[float, typer.Option("--every", min=1, help="With --follow: seconds between two runs, a tenth more or less.")] = 600,
     trim: Annotated[bool, typer.Option("--trim", help="Then delete from the topics what is archived and nobody needs there.")] = False,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -68,29 +68,20 @@ def archive(
 
 
 def _follow(kafka: "KafkaSettings", reader: "Consumer", every_s: float, *, trim: bool, json: bool) -> None:
-    import time
-
-    from prometheus_client import Gauge
-
     from trainhouse.checkpointing.errors import ObjectStoreUnavailable
-    from trainhouse.cli import output
+    from trainhouse.cli.again import again_and_again
     from trainhouse.events.errors import BusUnavailable
-    from trainhouse.events.metering import new_registry, serve
-    from trainhouse.projections.ending import on_signal
     from trainhouse.projections.errors import ClickHouseFailed
 
-    stop, registry = on_signal(), new_registry()
-    done = Gauge("trainhouse_archive_last_success_seconds", "When all was archived last, in seconds since 1970", registry=registry)
-    serve(registry)
     places: list[Place] = []
-    while not stop.is_set():
-        try:
-            places = places or _places(kafka, reader)
-            _show([row for row in _run(kafka, places, trim=trim) if row["records"]], json)
-            done.set(time.time())
-        except (BusUnavailable, ObjectStoreUnavailable, ClickHouseFailed) as error:
-            output.remark(f"trainhouse archive: {error}; again in {every_s:g} s")
-        stop.wait(every_s)
+
+    def work() -> None:
+        if not places:
+            places.extend(_places(kafka, reader))
+        _show([row for row in _run(kafka, places, trim=trim) if row["records"]], json)
+
+    passing = (BusUnavailable, ObjectStoreUnavailable, ClickHouseFailed)
+    again_and_again("archive", every_s, work, passing, "When all was archived last, in seconds since 1970")
 
 
 def _places(kafka: "KafkaSettings", reader: "Consumer") -> "list[Place]":

@@ -26,7 +26,9 @@ def register(app: typer.Typer) -> None:
 
 def expire(
     follow: Annotated[bool, typer.Option("--follow", help="Go on until SIGTERM, as a service.")] = False,
-    every_s: Annotated[float, typer.Option("--every", min=1, help="With --follow: seconds between two passes.")] = 3600,
+    every_s: Annotated[
+        float, typer.Option("--every", min=1, help="With --follow: seconds between two passes, a tenth more or less.")
+    ] = 3600,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what a pass would delete.")] = False,
     json: Json = False,
     data_dir: KafkaDir = None,
@@ -56,27 +58,16 @@ def expire(
 
 
 def _follow(kafka: "KafkaSettings", retention: "RetentionSettings", every_s: float, *, json: bool) -> None:
-    import time
-
-    from prometheus_client import Gauge
-
-    from trainhouse.cli import output
+    from trainhouse.cli.again import again_and_again
     from trainhouse.events.errors import BusUnavailable
-    from trainhouse.events.metering import new_registry, serve
     from trainhouse.events.tombstones.kafka import ShutOut
-    from trainhouse.projections.ending import on_signal
     from trainhouse.projections.errors import ClickHouseFailed
 
-    stop, registry = on_signal(), new_registry()
-    done = Gauge("trainhouse_expire_last_success_seconds", "When a pass ended last, in seconds since 1970", registry=registry)
-    serve(registry)
-    while not stop.is_set():
-        try:
-            _show([row for row in _pass(kafka, retention) if row["ended"]], json)
-            done.set(time.time())
-        except (BusUnavailable, ClickHouseFailed, ShutOut) as error:
-            output.remark(f"trainhouse expire: {error}; again in {every_s:g} s")
-        stop.wait(every_s)
+    def work() -> None:
+        _show([row for row in _pass(kafka, retention) if row["ended"]], json)
+
+    passing = (BusUnavailable, ClickHouseFailed, ShutOut)
+    again_and_again("expire", every_s, work, passing, "When a pass ended last, in seconds since 1970")
 
 
 def _pass(kafka: "KafkaSettings", retention: "RetentionSettings", *, dry_run: bool = False) -> list[dict[str, Any]]:

@@ -4,10 +4,11 @@ Holds: what is recorded is what counts; a grow that was cut off is finished by t
 Never: takes a partition away, or adds one to a topic whose records are spread by their key.
 """
 
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +18,15 @@ from trainhouse.cli.options import Json, KafkaDir
 if TYPE_CHECKING:
     from trainhouse.events.settings import KafkaSettings
 
-COLUMNS = ("topic", "partitions", "recorded", "key", "carries")
+NUMBERS = ("partitions", "recorded")
+NARROW = ("topic", *NUMBERS, "key")
+WIDE = (*NARROW, "carries")
+# Of a pipe, and of a terminal that does not say.
+COLUMNS_OF_TEXT = 80
+BETWEEN_COLUMNS = 3
+MARGIN = 1
+LEAST_KEY_CHARS = 8
+Wide = Annotated[bool, typer.Option("--wide", help="Whole keys, and which events each topic carries.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
 Count = Annotated[int, typer.Option("--partitions", min=1, help="How many partitions the scheduler's topics are to have.")]
 
@@ -30,11 +39,12 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="topics")
 
 
-def show(context: typer.Context, json: Json = False, data_dir: KafkaDir = None) -> None:
+def show(context: typer.Context, wide: Wide = False, json: Json = False, data_dir: KafkaDir = None) -> None:
     """The topics, with how many partitions they have on the brokers and how many are recorded; exit code 1 where these differ.
 
     \b
     trainhouse topics
+    trainhouse topics --wide                   and what each one carries
     trainhouse topics grow --partitions 6      more partitions for the scheduler, while it works
     """
     if context.invoked_subcommand is not None:
@@ -55,10 +65,23 @@ def show(context: typer.Context, json: Json = False, data_dir: KafkaDir = None) 
     ]
     if json:
         output.json_lines(rows)
+    elif wide:
+        output.table(WIDE, ([row[c] for c in WIDE] for row in rows), right=NUMBERS)
     else:
-        output.table(COLUMNS, ([row[c] for c in COLUMNS] for row in rows), right=("partitions", "recorded"))
+        width = shutil.get_terminal_size((COLUMNS_OF_TEXT, 0)).columns if sys.stdout.isatty() else COLUMNS_OF_TEXT
+        output.table(NARROW, narrow_rows(rows, width), right=NUMBERS)
     if refusal := why_refused(topology, found, setting_of(kafka)):
         raise CliError(refusal, Exit.FAILED)
+
+
+def narrow_rows(rows: Sequence[Mapping[str, Any]], width: int) -> list[list[Any]]:
+    """The rows with their keys cut, so that a line of the table fits into `width`. Names of topics are never cut."""
+    from trainhouse.cli.output import one_line
+
+    names = max((len(row["topic"]) for row in rows), default=0)
+    taken = MARGIN + names + sum(len(title) + BETWEEN_COLUMNS for title in NUMBERS) + BETWEEN_COLUMNS
+    most = max(LEAST_KEY_CHARS, width - taken)
+    return [[row["topic"], *(row[c] for c in NUMBERS), one_line(row["key"], most)] for row in rows]
 
 
 def grow(partitions: Count, dry_run: DryRun = False, json: Json = False, data_dir: KafkaDir = None) -> None:

@@ -97,12 +97,12 @@ def _send(kafka: "KafkaSettings", journal: str, level: int, reason: str) -> None
 
     from trainhouse.client.clock import now_ms
     from trainhouse.client.operator_events import send_event
-    from trainhouse.events.topics import UPGRADES
+    from trainhouse.events.topics import UPGRADES_FINISHED
     from trainhouse.events.upgrade import MAX_TEXT_CHARS, UpgradeFinished
 
     text = reason[:MAX_TEXT_CHARS]
     event = UpgradeFinished(journal=journal, level=level, reason=text, user=getpass.getuser(), at_ms=now_ms())
-    send_event(kafka, UPGRADES, event, event_id=f"upgrade:{journal}:{level}", source=SOURCE, key=event.key)
+    send_event(kafka, UPGRADES_FINISHED, event, event_id=f"upgrade:{journal}:{level}", source=SOURCE, key=event.key)
 
 
 def _wait(kafka: "KafkaSettings", machines: "Mapping[str, Machine[Any]]", targets: dict[str, int]) -> "list[JournalUpgrade]":
