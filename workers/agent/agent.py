@@ -15,7 +15,8 @@ from dataclasses import replace
 
 import structlog
 
-from trainhouse.events import NodeAccess, NodeHeartbeat, NodeProbeAsked, NodeProbed, OperationReplied
+from trainhouse.events import NodeAccess, NodeDesiredState, NodeHeartbeat, NodeProbeAsked, NodeProbed, OperationReplied, RankExited
+from trainhouse.events.topics import CONTROL
 from trainhouse.workers.agent.adoption import launch_was_whole
 from trainhouse.workers.agent.core import (
     Action,
@@ -47,11 +48,13 @@ from trainhouse.workers.agent.core import (
     notice_reports,
     step,
 )
+from trainhouse.workers.agent.core import home as homes
+from trainhouse.workers.agent.core.home import Home, Stage
 from trainhouse.workers.agent.core.state import Draining, Running, Stopping, Sweeping
 from trainhouse.workers.agent.due import due
 from trainhouse.workers.agent.errors import CommandsLost
 from trainhouse.workers.agent.folders import FoundAttempt, found_attempts, key_of, mark_finished
-from trainhouse.workers.agent.follower import Deaf, Located, OperationAsked
+from trainhouse.workers.agent.follower import Deaf, Located, Moved, OperationAsked
 from trainhouse.workers.agent.launching import paths_of
 from trainhouse.workers.agent.meters import Figures
 from trainhouse.workers.agent.node import again
@@ -81,7 +84,7 @@ class Agent:
         self._unsaved = UnsavedWatch(self._paths)
         self._shipped: set[AttemptKey] = set()
         self._sequence = 0
-        self._control: int | None = None
+        self._home: Home | None = None
         self._beat_at = self._housekeep_at = self._clean_at = self._refresh_at = 0
         self._deadline_s: float | None = None
         self._more = False
@@ -104,6 +107,12 @@ class Agent:
     def acked(self, key: AttemptKey) -> None:
         """The AttemptStopped of an attempt is with the brokers. Called within the loop's own poll."""
         self._acks.append(key)
+
+    def waited(self, report: Report) -> None:
+        """A report that waited is about to be sent: what its rank wrote goes first, as it would have."""
+        event = report.event
+        if isinstance(event, RankExited):
+            self._p.shipper.rank_ended(AttemptKey(event.job_id, int(event.epoch)), event.rank, self._clock_ms())
 
     def run(self) -> None:
         """Adopts what runs, then serves until ShutdownAsked is done. Blocks."""
@@ -139,6 +148,7 @@ class Agent:
             self._step(StopAcked(key))
         self._note_shipped(now_ms)
         self._p.own_states.look(now_ms)
+        self._move(now_ms)
         self._pulse(now_ms)
 
     def _patience_s(self) -> float:
@@ -161,9 +171,15 @@ class Agent:
     def _hear(self, heard: Message) -> None:
         match heard:
             case Located(partition=partition):
-                log.info("registering", node=self.state.identity.node_id, pool=self.state.identity.pool, partition=partition)
-                self._control = partition
+                home = homes.located(self.state.control, partition, self._clock_ms())
+                log.info("registering", node=self.state.identity.node_id, pool=self.state.identity.pool, partition=partition, by=home.at)
+                self._keep(home)
                 self._register()
+            case Moved(partition=partition):
+                if self._home is not None and self._home.to != partition:
+                    log.info("the pool is on another partition now", pool=self.state.identity.pool, partition=partition, by=self._home.at)
+                    self._home = homes.moved(self._home, partition)
+                    self._p.reports.hold()
             case Deaf(reason=reason):
                 raise CommandsLost(f"commands cannot be read any more: {reason}")
             case OperationAsked(request=request, refusal=refusal, asker=asker):
@@ -183,8 +199,43 @@ class Agent:
                 log.warning("this node goes away", source=source, reason=reason, in_s=(deadline_ms - self._clock_ms()) / 1000)
                 self._note_sessions()
                 self._step(heard)
+            case Command(event=NodeDesiredState() as event, order=order) if order is not None:
+                self._step(heard)
+                if event.incarnation == self.state.identity.incarnation and event.node_id == self.state.identity.node_id:
+                    self._answered(order.partition)
             case _:
                 self._step(heard)
+
+    def _keep(self, home: Home) -> None:
+        """Where control is written to is on disk before anything is."""
+        self._home = home
+        if self.state.control != home.at:
+            self.state = replace(self.state, control=home.at)
+            self._p.state_file.save(self.state)
+
+    def _answered(self, partition: int) -> None:
+        """The scheduler of `partition` answered this incarnation: reports go there from now on, if that is where the pool is."""
+        if self._home is None or self._home.open:
+            return
+        home = homes.answered(self._home, partition)
+        if home.open:
+            log.info("reports go to the pool's partition", pool=self.state.identity.pool, partition=home.at)
+            self._keep(home)
+            self._p.reports.open(home.at)
+
+    def _move(self, now_ms: int) -> None:
+        """What is due of a change of the partition that control is written to."""
+        home = self._home
+        if home is None or home.open:
+            return
+        waited = homes.passed(home, now_ms)
+        if home.stage is Stage.LEAVING and not self._p.outbox.holds(CONTROL):
+            self._home = homes.quiet(home)
+            self._register(*notice_reports(self.state))
+        elif waited.open:
+            log.warning("no answer came by way of the partition that was written to before", partition=waited.at, before=home.at)
+            self._keep(waited)
+            self._register()
 
     def _step(self, happened: AgentInput) -> None:
         """One input through the machine; what it rests on is saved before its actions are carried out."""
@@ -266,10 +317,13 @@ class Agent:
 
     def _register(self, *more: Report) -> None:
         """Says who it is, as soon as it is known where."""
-        if self._control is not None:
-            me = self.state.identity
-            registration = Report(self._p.facts.registration(self.state), f"{me.node_id}:{me.incarnation}:registered")
-            self._p.reports.register(self._control, self._beat(self._clock_ms()), registration, *more)
+        home = self._home
+        if home is None or home.stage is Stage.LEAVING:
+            return  # it does when that is known, or when all that was sent is with the brokers
+        me = self.state.identity
+        last = "" if home.open else f":by-{home.at}-to-{home.to}"
+        registration = Report(self._p.facts.registration(self.state), f"{me.node_id}:{me.incarnation}:registered{last}")
+        self._p.reports.register(home.at, self._beat(self._clock_ms()), registration, *more, opens=home.open)
 
     def _beat(self, now_ms: int) -> NodeHeartbeat:
         self._sequence += 1

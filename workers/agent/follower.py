@@ -1,12 +1,13 @@
 """Reads what concerns this node from Kafka, in a thread of its own: the pool's partition, commands, verdicts, operations.
 
 Holds: it reads from the end as of its start; what came before is in the answer to the registration that follows. Committed records only.
+The pool's newest partition counts. Where the pool moves, all commands of the partition before are taken before any of the new one.
 Never: decides anything, or ends because the brokers are away.
 """
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -30,7 +31,7 @@ from trainhouse.events import (
     decode,
 )
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import consumer, headers_of, watermarks
+from trainhouse.events.kafka import TO_END, consumer, headers_of, read_to_end, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.signing import signature_of
 from trainhouse.events.steady import wall_ms
@@ -54,6 +55,13 @@ class Located:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """The pool is on another partition. All that its scheduler there said was taken, and the new one's commands are being read."""
+
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
 class OperationAsked:
     """A person asks something of this node. `refusal`: why it may not, where it may not."""
 
@@ -69,7 +77,7 @@ class Deaf:
     reason: str
 
 
-Heard = Located | Command | OperationAsked | Deaf
+Heard = Located | Moved | Command | OperationAsked | Deaf
 C = TypeVar("C", bound=Event)
 
 
@@ -102,6 +110,8 @@ class Follower:
         self._tell = tell
         self._stop = threading.Event()
         self._said_s = 0.0
+        self._partition: int | None = None
+        self._next: dict[tuple[str, int], int] = {}
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
     def start(self) -> None:
@@ -114,9 +124,9 @@ class Follower:
     def _run(self) -> None:
         reader = consumer(self._settings, log_level=2)
         try:
-            partition = self._locate(reader)
-            if partition is not None and self._assign(reader, partition):
-                self._tell(Located(partition))
+            self._partition = self._locate()
+            if self._partition is not None and self._assign(reader, self._partition):
+                self._tell(Located(self._partition))
                 self._follow(reader)
         except Exception as error:
             log.exception("the reader of commands failed")
@@ -124,43 +134,106 @@ class Follower:
         finally:
             reader.close()
 
-    def _locate(self, reader: Consumer) -> int | None:
-        """Reads trainhouse.pools until the pool turns up. None when told to stop."""
-        reader.assign([TopicPartition(POOLS, 0, 0)])
+    def _locate(self) -> int | None:
+        """Reads trainhouse.pools to its end, until the pool turns up: the newest of its records counts. None when told to stop."""
+        reader, found = consumer(self._settings, log_level=2, **TO_END), None
+        try:
+            while found is None and not self._stop.is_set():
+                for message in self._to_end(reader, POOLS, 0):
+                    found = self._pool_at(message) if self._pool_at(message) is not None else found
+                if found is None:
+                    self._say(
+                        f"waiting for the pool {self._pool!r}: it is not on {POOLS} yet; create it, or set TRAINHOUSE_AGENT_POOL to one "
+                        "that exists"
+                    )
+                    self._stop.wait(0.2)
+        finally:
+            reader.close()
+        return found
+
+    def _to_end(self, reader: Consumer, topic: str, partition: int) -> Iterator[Message]:
+        """What is new of a partition, to its end as of now. Tries until the brokers answer, or it is told to stop."""
         while not self._stop.is_set():
-            for message in reader.consume(BATCH, timeout=0.2):
-                event = self._event(message)
-                if isinstance(event, PoolCreated) and event.pool == self._pool:
-                    return event.partition
-            self._say(
-                f"waiting for the pool {self._pool!r}: it is not on {POOLS} yet; create it, or set TRAINHOUSE_AGENT_POOL to one that exists"
-            )
-        return None
+            reached: dict[int, int] = {}
+            try:
+                starts = {partition: self._next.get((topic, partition), 0)}
+                for message in read_to_end(reader, topic, [partition], METADATA_TIMEOUT_S, starts, reached=reached):
+                    yield message
+                    self._next[topic, partition] = int(message.offset() or 0) + 1
+                self._next[topic, partition] = max(reached.get(partition, 0), self._next.get((topic, partition), 0))
+                return
+            except BusUnavailable as error:
+                self._say(f"waiting for the brokers at {self._settings.bootstrap}: {error}")
+                self._stop.wait(0.5)
 
     def _assign(self, reader: Consumer, partition: int) -> bool:
-        """From the ends as of now. Tries until the brokers answer; False when told to stop."""
+        """From the ends as of now, and of pools from where it was read to. Tries until the brokers answer; False when told to stop."""
         while not self._stop.is_set():
             try:
-                at = [TopicPartition(ALLOCATIONS, partition)]
+                ends = {}
                 for topic in (VERDICTS, OPERATIONS, NODE_KEYS):
                     # Brokers of before have no topic of keys, or do not let agents read it: then there is no partition of it.
                     metadata = reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
-                    at += [TopicPartition(topic, number) for number in metadata.partitions]
-                for tp in at:
-                    tp.offset = watermarks(reader, tp.topic, tp.partition, METADATA_TIMEOUT_S)[1]
-                reader.assign(at)
+                    for number in metadata.partitions:
+                        ends[topic, number] = self._end(reader, topic, number)
+                ends[ALLOCATIONS, partition] = self._end(reader, ALLOCATIONS, partition)
+                self._next |= ends
+                self._read_on(reader)
                 return True
             except (KafkaException, BusUnavailable) as error:
                 self._say(f"waiting for the brokers at {self._settings.bootstrap}: {error}")
                 self._stop.wait(0.5)
         return False
 
+    def _end(self, reader: Consumer, topic: str, partition: int) -> int:
+        return watermarks(reader, topic, partition, METADATA_TIMEOUT_S)[1]
+
+    def _read_on(self, reader: Consumer) -> None:
+        reader.assign([TopicPartition(topic, number, offset) for (topic, number), offset in self._next.items()])
+
     def _follow(self, reader: Consumer) -> None:
         while not self._stop.is_set():
             first = reader.poll(0.5)  # returns with the first record at once; `consume` would wait for a whole batch
-            if first is not None:
-                for message in (first, *reader.consume(BATCH, timeout=0.0)):
-                    self._hear(message)
+            if first is None:
+                continue
+            moved = None
+            for message in (first, *reader.consume(BATCH, timeout=0.0)):
+                self._hear(message)
+                if message.error() is None:
+                    self._next[str(message.topic()), int(message.partition() or 0)] = int(message.offset() or 0) + 1
+                    moved = self._pool_at(message) if self._pool_at(message) is not None else moved
+            if moved is not None and moved != self._partition:
+                self._move(reader, moved)
+
+    def _move(self, reader: Consumer, partition: int) -> None:
+        """Takes the rest of the commands of the partition before: all were there before the pool's record was. Then reads the new one."""
+        assert self._partition is not None, "it was located"
+        catching = consumer(self._settings, log_level=2, **TO_END)
+        try:
+            for message in self._to_end(catching, ALLOCATIONS, self._partition):
+                self._hear(message)
+        finally:
+            catching.close()
+        del self._next[ALLOCATIONS, self._partition]
+        while not self._stop.is_set():
+            try:
+                self._next[ALLOCATIONS, partition] = self._end(reader, ALLOCATIONS, partition)
+                break
+            except BusUnavailable as error:
+                self._say(f"waiting for the brokers at {self._settings.bootstrap}: {error}")
+                self._stop.wait(0.5)
+        else:
+            return
+        self._read_on(reader)
+        self._partition = partition
+        self._tell(Moved(partition))
+
+    def _pool_at(self, message: Message) -> int | None:
+        """The pool's partition, where a record tells it."""
+        if message.topic() != POOLS:
+            return None
+        event = self._event(message)
+        return event.partition if isinstance(event, PoolCreated) and event.pool == self._pool else None
 
     def _hear(self, message: Message) -> None:
         error = message.error()
@@ -192,10 +265,6 @@ class Follower:
             self._tell(OperationAsked(event, refusal, Asker(judged.who, judged.why, event.host)))
 
     def _event(self, message: Message) -> object:
-        error = message.error()
-        if error is not None:
-            self._say(f"waiting for the brokers at {self._settings.bootstrap}: {error.str()}")
-            return None
         try:
             return decode(message.value(), headers_of(message)).event
         except InvalidEvent:

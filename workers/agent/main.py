@@ -115,7 +115,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     pulse.signing = signing
     state_file = StateFile(folder)
     agents: list[Agent] = []
-    reports = Reports(outbox, pulse, identity, lambda key: agents[0].acked(key), now_ms)
+    reports = Reports(outbox, pulse, identity, lambda key: agents[0].acked(key), now_ms, lambda report: agents[0].waited(report))
     leases = StoreLeases(store)
     cpus, memory_bytes = this_machine()
     confiner = confiner_of(settings, store, devices, memory_bytes)

@@ -89,6 +89,10 @@ class Outbox:
         """Whether telemetry may be offered."""
         return self.bytes < self._max_bytes
 
+    def holds(self, topic: str) -> bool:
+        """Whether a record of the topic is not acked yet. Looks at every record that is not: for rare moments."""
+        return any(record.topic == topic for record in self._pending.values())
+
     def offer(self, topic: str, envelope: Envelope, *, key: str, partition: int = -1, on_ack: Callable[[], None] | None = None) -> None:
         """Takes one record for sending. Ask `room` first for anything but reports. `on_ack` is called within `poll`."""
         self._numbers += 1

@@ -13,7 +13,7 @@ from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.cleanup import Cleaner
 from trainhouse.workers.agent.core import AgentInput
 from trainhouse.workers.agent.folders import StateFile
-from trainhouse.workers.agent.follower import Deaf, Located, OperationAsked
+from trainhouse.workers.agent.follower import Deaf, Located, Moved, OperationAsked
 from trainhouse.workers.agent.launching import RankStarter
 from trainhouse.workers.agent.node import NodeFacts, Pulse
 from trainhouse.workers.agent.notice import NoticeWatch
@@ -24,7 +24,7 @@ from trainhouse.workers.agent.probe import Prober
 from trainhouse.workers.agent.reports import Reports
 from trainhouse.workers.agent.shipper import Shipper
 
-Message = AgentInput | Located | OperationAsked | Deaf | OperationReplied | NodeAccess | NodeProbed
+Message = AgentInput | Located | Moved | OperationAsked | Deaf | OperationReplied | NodeAccess | NodeProbed
 Inbox = queue.SimpleQueue[Message]
 
 

@@ -1,7 +1,8 @@
 """Sends the agent's own events: reports to control, heartbeats, replies to operations, accesses.
 
-Holds: reports leave in the order in which the machine made them; those made before the node is registered wait for that. The brokers hold a
-heartbeat of an incarnation before it registers, so that the detector knows it: however soon its silence begins, it is told of by that name.
+Holds: reports leave in the order in which the machine made them; those made before the node is registered, or while its pool changes its
+partition, wait for that, and what a rank wrote goes out before its end is told. The brokers hold a heartbeat of an incarnation before it
+registers, so that the detector knows it: however soon its silence begins, it is told of by that name.
 Any other heartbeat is never repeated: an old one says nothing.
 """
 
@@ -22,41 +23,76 @@ Acked = Callable[[AttemptKey], None]
 
 
 class Reports:
-    """`acked` is called when an AttemptStopped is with the brokers."""
+    """`acked` is called when an AttemptStopped is with the brokers, `waited` before a report is sent that had to wait."""
 
-    def __init__(self, outbox: Outbox, pulse: EventProducer, identity: Identity, acked: Acked, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        pulse: EventProducer,
+        identity: Identity,
+        acked: Acked,
+        clock_ms: Callable[[], int],
+        waited: Callable[[Report], None] = lambda _: None,
+    ) -> None:
         self._outbox = outbox
         self._pulse = pulse
         self._node_id = identity.node_id
         self._pool = identity.pool
         self._acked = acked
         self._clock_ms = clock_ms
+        self._waited = waited
+        self._registrations = 0
         self._held: deque[Report] = deque(maxlen=MAX_HELD)
         self.partition: int | None = None
 
-    def register(self, partition: int, beat: NodeHeartbeat, *registration: Report) -> None:
-        """Sends `registration` once the brokers hold `beat`, the first of its incarnation; what is reported meanwhile waits."""
+    def hold(self) -> None:
+        """What is reported waits from now on; a registration that waits for its heartbeat is given up."""
         self.partition = None
-        self._outbox.offer(HEARTBEATS, self._wrap_beat(beat), key=self._node_id, on_ack=lambda: self.located(partition, *registration))
+        self._registrations += 1
 
-    def located(self, partition: int, *first: Report) -> None:
+    def register(self, partition: int, beat: NodeHeartbeat, *registration: Report, opens: bool = True) -> None:
+        """Sends `registration` once the brokers hold `beat`, the first of its incarnation; what is reported meanwhile waits.
+
+        Not `opens`: what is reported waits on, until `open`.
+        """
+        self.hold()
+        number = self._registrations
+
+        def acked() -> None:
+            if number == self._registrations:  # else another one, or a move, came after it
+                self.located(partition, *registration, opens=opens)
+
+        self._outbox.offer(HEARTBEATS, self._wrap_beat(beat), key=self._node_id, on_ack=acked)
+
+    def located(self, partition: int, *first: Report, opens: bool = True) -> None:
         """Control's partition is known: `first` goes out before all that has waited."""
+        for report in first:
+            self._send(partition, report)
+        if opens:
+            self.open(partition)
+
+    def open(self, partition: int) -> None:
+        """Control is written to at `partition` from now on; what has waited goes out."""
         self.partition = partition
         held, self._held = list(self._held), deque(maxlen=MAX_HELD)
-        for report in (*first, *held):
+        for report in held:
+            self._waited(report)
             self.report(report)
 
     def report(self, report: Report) -> None:
         """Sends to control, or keeps it until the node is registered."""
         if self.partition is None:
             self._held.append(report)
-            return
+        else:
+            self._send(self.partition, report)
+
+    def _send(self, partition: int, report: Report) -> None:
         stops = report.stops
         self._outbox.offer(
             CONTROL,
             self._wrap(report.event, report.event_id),
             key=self._pool,
-            partition=self.partition,
+            partition=partition,
             on_ack=None if stops is None else lambda: self._acked(stops),
         )
 

@@ -130,7 +130,7 @@ class Fence:
 class AgentState:
     """All of it. `order` is the high-water mark of commands per partition of the scheduler; `fences` are in order of last use.
 
-    `notices`: what each source says of this node's end.
+    `notices`: what each source says of this node's end. `control`: the partition of control that the agent wrote to last, for this pool.
     """
 
     identity: Identity
@@ -140,6 +140,7 @@ class AgentState:
     shutting_down: bool = False
     notices: Mapping[str, Notice] = field(default_factory=dict)
     max_fences: int = MAX_FENCES
+    control: int | None = None
 
     @property
     def notice(self) -> Notice | None:

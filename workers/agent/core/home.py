@@ -1,0 +1,68 @@
+"""The partition of control that an agent writes to, while its pool may move to another one.
+
+Holds: pure. Nothing is reordered between two partitions: the agent stops sending, waits until the brokers hold all that it sent, and then
+registers at the partition that it leaves, which passes on what comes to it in order. It sends to the new partition when that one has
+answered this registration, so all that was sent before has arrived. An agent that was killed in between begins at the partition that it
+wrote to last, in the same way.
+Never: sends or saves; it says what may be sent where.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+# A start waits so long for an answer by way of a partition that its agent wrote to before: that one may know nothing of the pool (other
+# brokers under the same address), or be halted.
+START_PATIENCE_MS = 60_000
+
+
+class Stage(Enum):
+    """How far a change of the partition is."""
+
+    SETTLED = auto()
+    LEAVING = auto()
+    """What was sent is not with the brokers yet."""
+    ASKED = auto()
+    """The registration that is the last record there was given out; its answer is awaited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """`at`: the partition that is written to; `to`: the one that the pool is on. `until_ms`: when a start waits no longer."""
+
+    at: int
+    to: int
+    stage: Stage = Stage.SETTLED
+    until_ms: int | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether reports may be sent."""
+        return self.stage is Stage.SETTLED
+
+
+def located(saved: int | None, partition: int, now_ms: int) -> Home:
+    """Where a start begins. `saved`: the partition that the agent wrote to before, if it did."""
+    if saved is None or saved == partition:
+        return Home(partition, partition)
+    return Home(saved, partition, Stage.ASKED, now_ms + START_PATIENCE_MS)
+
+
+def moved(home: Home, partition: int) -> Home:
+    """The pool is on `partition` now, and its commands are being read there."""
+    return home if partition == home.to else replace(home, to=partition, stage=Stage.LEAVING)
+
+
+def quiet(home: Home) -> Home:
+    """The brokers hold all that was sent to control."""
+    return replace(home, stage=Stage.ASKED) if home.stage is Stage.LEAVING else home
+
+
+def answered(home: Home, partition: int) -> Home:
+    """The scheduler of `partition` has answered the newest registration."""
+    return Home(partition, partition) if home.stage is Stage.ASKED and partition == home.to else home
+
+
+def passed(home: Home, now_ms: int) -> Home:
+    """Time has passed: a start that waited long enough begins at its pool's partition."""
+    waited = home.stage is Stage.ASKED and home.until_ms is not None and now_ms >= home.until_ms
+    return Home(home.to, home.to) if waited else home
