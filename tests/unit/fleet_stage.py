@@ -38,6 +38,8 @@ class Records:
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, Envelope]] = []
+        self.at: list[int] = []
+        self._unacked: list[str] = []
         self.beats: list[Envelope] = []
         self.full = False
         self._acks: list[Callable[[], None]] = []
@@ -47,14 +49,19 @@ class Records:
 
     def offer(self, topic: str, envelope: Envelope, *, key: str, partition: int = -1, on_ack: Callable[[], None] | None = None) -> None:
         self.sent.append((topic, envelope))
+        self.at.append(partition)
+        self._unacked.append(topic)
         if on_ack is not None:
             self._acks.append(on_ack)
+
+    def holds(self, topic: str) -> bool:
+        return topic in self._unacked
 
     def send(self, topic: str, envelope: Envelope, **_: object) -> None:
         self.beats.append(envelope)
 
     def poll(self) -> None:
-        acks, self._acks = self._acks, []
+        acks, self._acks, self._unacked = self._acks, [], []
         for ack in acks:
             ack()
 

@@ -231,6 +231,7 @@ class Agent:
         waited = homes.passed(home, now_ms)
         if home.stage is Stage.LEAVING and not self._p.outbox.holds(CONTROL):
             self._home = homes.quiet(home)
+            self.state = replace(self.state, identity=again(self.state.identity))
             self._register(*notice_reports(self.state))
         elif waited.open:
             log.warning("no answer came by way of the partition that was written to before", partition=waited.at, before=home.at)
@@ -321,8 +322,7 @@ class Agent:
         if home is None or home.stage is Stage.LEAVING:
             return  # it does when that is known, or when all that was sent is with the brokers
         me = self.state.identity
-        last = "" if home.open else f":by-{home.at}-to-{home.to}"
-        registration = Report(self._p.facts.registration(self.state), f"{me.node_id}:{me.incarnation}:registered{last}")
+        registration = Report(self._p.facts.registration(self.state), f"{me.node_id}:{me.incarnation}:registered")
         self._p.reports.register(home.at, self._beat(self._clock_ms()), registration, *more, opens=home.open)
 
     def _beat(self, now_ms: int) -> NodeHeartbeat:

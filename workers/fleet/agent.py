@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Protocol
 
-from trainhouse.events import NodeProbeAsked, NodeProbed, ProbeCheck
+from trainhouse.events import NodeDesiredState, NodeProbeAsked, NodeProbed, ProbeCheck
 from trainhouse.workers.agent.core import (
     Action,
     AgentInput,
@@ -16,6 +16,7 @@ from trainhouse.workers.agent.core import (
     AskCheckpoint,
     AttemptAdopted,
     AttemptKey,
+    Command,
     Drain,
     Drained,
     Finish,
@@ -38,6 +39,8 @@ from trainhouse.workers.agent.core import (
     notice_reports,
     step,
 )
+from trainhouse.workers.agent.core import home as homes
+from trainhouse.workers.agent.core.home import Home, Stage
 from trainhouse.workers.agent.node import NodeFacts, Pulse
 from trainhouse.workers.fleet.disk import Disk
 from trainhouse.workers.fleet.timers import Timer, Timers
@@ -73,6 +76,7 @@ class EmulatedAgent:
         self._busy = False
         self._sequence = 0
         self._tick: Timer | None = None
+        self._home: Home | None = None
 
     def start(self, partition: int, now_ms: int) -> None:
         """Takes over what an earlier agent left, then registers."""
@@ -81,8 +85,29 @@ class EmulatedAgent:
             self.hear(AttemptAdopted(folder.allocation, folder.launched), now_ms)
             for rank in sorted(folder.exits):
                 self.hear(folder.exits[rank], now_ms)
-        self.beat(now_ms)
-        self.uplink.located(partition, self._registration())
+        home = homes.located(self.state.control, partition, now_ms)
+        self._keep(home)
+        self._register(now_ms)
+        if home.until_ms is not None:
+            self._timers.at(home.until_ms, self._passed)
+
+    def moved(self, partition: int) -> None:
+        """Its pool is on `partition` now: what it reports waits until that one answers."""
+        if self.alive and self._home is not None and self._home.to != partition:
+            self._home = homes.moved(self._home, partition)
+            self.uplink.hold()
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it registers as soon as the brokers hold all that was sent."""
+        return self.alive and self._home is not None and self._home.stage is Stage.LEAVING
+
+    def quiet(self, now_ms: int) -> None:
+        """The brokers hold all that was sent."""
+        if self.leaving and self._home is not None:
+            self._home = homes.quiet(self._home)
+            self.state = replace(self.state, identity=self._machine.next_identity())
+            self._register(now_ms, *notice_reports(self.state))
 
     def hear(self, happened: AgentInput, now_ms: int) -> None:
         """One input; those that its own actions give rise to come after it."""
@@ -92,7 +117,10 @@ class EmulatedAgent:
         self._busy = True
         try:
             while self._inbox and self.alive:
-                self._step(self._inbox.popleft(), now_ms)
+                happened = self._inbox.popleft()
+                self._step(happened, now_ms)
+                if isinstance(happened, Command) and isinstance(happened.event, NodeDesiredState):
+                    self._answered(happened, happened.event)
         finally:
             self._busy = False
 
@@ -144,9 +172,7 @@ class EmulatedAgent:
                 self._machine.finished(key)
             case Register():
                 self.state = replace(self.state, identity=self._machine.next_identity())
-                self.beat(now_ms)
-                for report in (self._registration(), *notice_reports(self.state)):
-                    self.uplink.report(report)
+                self._register(now_ms, *notice_reports(self.state))
             case TakeStacks(key=key):
                 self.hear(StacksTaken(key), now_ms)  # emulated ranks have no stack
             case TellOwnStates():
@@ -165,9 +191,39 @@ class EmulatedAgent:
             self._tick.cancel()
         self._tick = self._timers.at(due_ms, lambda now_ms: self.hear(Tick(), now_ms) if self.alive else None)
 
-    def _registration(self) -> Report:
+    def _register(self, now_ms: int, *more: Report) -> None:
+        """Says who it is, unless what was sent is not with the brokers yet: then it does when that is."""
+        home = self._home
+        if home is None or home.stage is Stage.LEAVING:
+            return
+        self.beat(now_ms)
         me = self.state.identity
-        return Report(self._facts.registration(self.state), f"{me.node_id}:{me.incarnation}:registered")
+        registration = Report(self._facts.registration(self.state), f"{me.node_id}:{me.incarnation}:registered")
+        self.uplink.located(home.at, registration, *more, opens=home.open)
+
+    def _keep(self, home: Home) -> None:
+        """Where control is written to is on disk before anything is."""
+        self._home = home
+        self.state = replace(self.state, control=home.at)
+        self._disk.keep(self.state)
+
+    def _answered(self, command: Command, event: NodeDesiredState) -> None:
+        me = self.state.identity
+        mine = (event.node_id, event.incarnation) == (me.node_id, me.incarnation)
+        if self._home is None or self._home.open or command.order is None or not mine:
+            return
+        home = homes.answered(self._home, command.order.partition)
+        if home.open:
+            self._keep(home)
+            self.uplink.open(home.at)
+
+    def _passed(self, now_ms: int) -> None:
+        """A start has waited for an answer by way of the partition before."""
+        if self.alive and self._home is not None and not self._home.open:
+            home = homes.passed(self._home, now_ms)
+            if home.open:
+                self._keep(home)
+                self._register(now_ms)
 
 
 def probed(request: NodeProbeAsked, now_ms: int) -> Report:

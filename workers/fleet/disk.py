@@ -1,7 +1,7 @@
 """An emulated node's disk and process table: what outlives a start of its agent.
 
-Holds: fences and order tokens as the agent last had them; one folder per attempt, until the agent is done with it; what ranks wrote and
-nobody has sent yet. Never: outlives the emulator's process.
+Holds: fences, order tokens and the partition written to as the agent last had them; one folder per attempt, until the agent is done with
+it; what ranks wrote and nobody has sent yet. Never: outlives the emulator's process.
 """
 
 from collections import deque
@@ -45,13 +45,14 @@ class Disk:
 
     fences: Mapping[str, Fence] = field(default_factory=dict)
     order: Mapping[int, Order] = field(default_factory=dict)
+    control: int | None = None
     folders: dict[AttemptKey, Folder] = field(default_factory=dict)
     unsent: deque[Unsent] = field(default_factory=lambda: deque(maxlen=MAX_UNSENT))
 
     def keep(self, state: AgentState) -> None:
         """What the agent knows is safe from its death."""
-        self.fences, self.order = state.fences, state.order
+        self.fences, self.order, self.control = state.fences, state.order, state.control
 
     def state(self, identity: Identity) -> AgentState:
         """Where the next start of the agent begins."""
-        return AgentState(identity, fences=self.fences, order=self.order, max_fences=MAX_FENCES)
+        return AgentState(identity, fences=self.fences, order=self.order, max_fences=MAX_FENCES, control=self.control)

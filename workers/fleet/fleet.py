@@ -21,9 +21,12 @@ from trainhouse.events import (
     NodeOrders,
     NodeProbeAsked,
     Order,
+    PoolCreated,
+    RankExited,
 )
 from trainhouse.events.kafka import EventProducer
-from trainhouse.workers.agent.core import AttemptKey, Command, Identity
+from trainhouse.events.topics import CONTROL
+from trainhouse.workers.agent.core import AttemptKey, Command, Identity, Report
 from trainhouse.workers.agent.outbox import Outbox
 from trainhouse.workers.agent.reports import Reports
 from trainhouse.workers.fleet.disk import Disk
@@ -90,6 +93,7 @@ class Fleet:
         self._order: dict[int, Order] = {}
         self._holders: dict[str, set[str]] = {}
         self._jobs_of: dict[str, set[str]] = {}
+        self._leaving: dict[str, EmulatedNode] = {}
         self.nodes = {n.node_id: n for n in map(self._node, range(plan.hardware.nodes))}
         self._by_index = list(self.nodes.values())
         self._closing = False
@@ -105,8 +109,11 @@ class Fleet:
             self._next(rate, 0, now_ms)
 
     def hear(self, event: Event, order: Order | None, now_ms: int) -> None:
-        """One record of allocations, verdicts or operations."""
+        """One record of allocations, verdicts, operations or pools."""
         self.now_ms = now_ms
+        if isinstance(event, PoolCreated):
+            self._located(event)
+            return
         if isinstance(event, DumpStacks | ExecuteCommand):
             if event.node_id in self.nodes:
                 self.nodes[event.node_id].operation(event, now_ms)
@@ -123,6 +130,13 @@ class Fleet:
         for node_id in self._concerned(event):
             self.nodes[node_id].command(command, now_ms)
 
+    def _located(self, event: PoolCreated) -> None:
+        """The pool's partition, if it is of this pool. All commands of the one before were heard."""
+        if event.pool == self.pool and event.partition != self.partition:
+            self.partition = event.partition
+            for node in self._by_index:
+                node.moved()
+
     def advance(self, now_ms: int) -> None:
         """Does what is due."""
         self.now_ms = now_ms
@@ -132,6 +146,10 @@ class Fleet:
         """Tells agents what the brokers acked. Call it after each poll of the producer."""
         while self._acks:
             self._acks.popleft()(now_ms)
+        if self._leaving and not self._outbox.holds(CONTROL):
+            leaving, self._leaving = self._leaving, {}
+            for node in leaving.values():
+                node.quiet(now_ms)
 
     def shut_down(self, grace_ms: int, now_ms: int) -> None:
         """Asks every agent to stop its ranks and end. From now on nothing goes wrong any more, and nothing comes back."""
@@ -159,8 +177,16 @@ class Fleet:
         def clock_ms() -> int:
             return self.now_ms
 
-        reports = Reports(self._outbox, self._pulse, identity, acked, clock_ms)
-        return Uplink(reports, self._outbox, disk, identity.node_id, clock_ms)
+        def waited(report: Report) -> None:
+            if isinstance(report.event, RankExited):
+                uplink.ship()  # what the rank wrote goes before its end
+
+        reports = Reports(self._outbox, self._pulse, identity, acked, clock_ms, waited)
+        uplink = Uplink(reports, self._outbox, disk, identity.node_id, clock_ms)
+        return uplink
+
+    def leaving(self, node: EmulatedNode) -> None:
+        self._leaving[node.node_id] = node
 
     def acked(self, then: Callable[[int], None]) -> None:
         self._acks.append(then)

@@ -137,9 +137,22 @@ class EmulatedNode:
         unread, self._unread = self._unread, []
         if self.agent is not None:
             self.agent.uplink.mend()
+            self.moved()
         for command in unread:
             self.command(command, now_ms)
         self._world.changed(self)
+
+    def moved(self) -> None:
+        """The pool may be on another partition than before; a node that is cut off reads of it when it no longer is."""
+        if self.agent is not None and not self.cut:
+            self.agent.moved(self._world.partition)
+            if self.agent.leaving:
+                self._world.leaving(self)
+
+    def quiet(self, now_ms: int) -> None:
+        """The brokers hold all that was sent to control."""
+        if self.agent is not None:
+            self.agent.quiet(now_ms)
 
     def command(self, command: Command, now_ms: int) -> None:
         """A command for this node came out of the brokers."""

@@ -67,7 +67,7 @@ def now_ms() -> int:
 
 def run_fleet(kafka: KafkaSettings, plan: Plan, load: LoadPlan | None, options: Options, say: Say) -> Summary:
     """Blocks until SIGINT or SIGTERM (or as the options say), then stops every rank and tells the brokers. Raises BusUnavailable."""
-    partition = pool_partition(kafka, plan.hardware.pool, say)
+    pool_partition(kafka, plan.hardware.pool, say)
     signing = FleetSettings().signing()
     if signing is not None:
         plan = replace(plan, hardware=replace(plan.hardware, public_key=signing.public_key))
@@ -78,8 +78,8 @@ def run_fleet(kafka: KafkaSettings, plan: Plan, load: LoadPlan | None, options: 
         kafka, **{"message.timeout.ms": HEARTBEAT_TIMEOUT_MS, "enable.idempotence": False, "linger.ms": 20, "client.id": "trainhouse-fleet"}
     )
     pulse.signing = signing
-    commands = Commands(kafka, partition)
-    fleet = Fleet(plan, partition, uuid.uuid4().hex[:12], outbox, pulse)
+    commands = Commands(kafka, plan.hardware.pool)
+    fleet = Fleet(plan, commands.partition, uuid.uuid4().hex[:12], outbox, pulse)
     loading = Load(load, EventProducer(kafka, **{"linger.ms": 0})) if load is not None else None
     with _told_to_stop() as told:
         shell = Shell(fleet, outbox, commands, loading, options, say)

@@ -26,9 +26,18 @@ class Uplink:
         self._held: list[Report] = []
         self.cut = False
 
-    def located(self, partition: int, registration: Report) -> None:
-        """Commands are being read: the registration goes out first, then all that has waited."""
-        self._reports.located(partition, registration)
+    def located(self, partition: int, *registration: Report, opens: bool = True) -> None:
+        """Commands are being read: the registration goes out first, then all that has waited; not `opens`: that waits on, until `open`."""
+        self._reports.located(partition, *registration, opens=opens)
+        self.ship()
+
+    def hold(self) -> None:
+        """What is reported waits from now on."""
+        self._reports.hold()
+
+    def open(self, partition: int) -> None:
+        """Control is written to at `partition` from now on; what has waited goes out."""
+        self._reports.open(partition)
         self.ship()
 
     def report(self, report: Report) -> None:
@@ -39,7 +48,7 @@ class Uplink:
 
     def progress(self, report: Report, beside: bool) -> bool:
         """Sends progress, if it can go now and the brokers keep up; otherwise the next one will do. `beside`: not to control."""
-        if self.cut or not self._outbox.room():
+        if self.cut or not self._outbox.room() or (beside and self._reports.partition is None):
             return False
         (self._reports.progress if beside else self._reports.report)(report)
         return True

@@ -1,6 +1,7 @@
 """The fleet's two ends at the brokers: one reader for all nodes, and the pool that they belong to.
 
-Holds: it reads from the ends as of its start, committed records only; what came before is in the answers to the registrations.
+Holds: it reads from the ends as of its start, committed records only; what came before is in the answers to the registrations. Where the
+pool moves to another partition, all commands of the one before come before the pool's record, and any of the new one after it.
 Never: ends because the brokers are away; a reader that can never go on raises.
 """
 
@@ -28,24 +29,63 @@ Heard = tuple[Event, Order | None]
 
 
 class Commands:
-    """What the scheduler says to the pool's nodes, verdicts on them, and what people ask of them."""
+    """What the scheduler says to the pool's nodes, verdicts on them, what people ask of them, and where the pool is."""
 
-    def __init__(self, settings: KafkaSettings, partition: int) -> None:
+    def __init__(self, settings: KafkaSettings, pool: str) -> None:
+        self._settings = settings
+        self._pool = pool
         self._reader = consumer(settings, group="trainhouse-fleet", log_level=2)
-        at = [TopicPartition(ALLOCATIONS, partition)]
-        for topic in (VERDICTS, OPERATIONS):
-            at += [TopicPartition(topic, number) for number in _partitions(self._reader, topic)]
-        for tp in at:
-            tp.offset = watermarks(self._reader, tp.topic, tp.partition, METADATA_TIMEOUT_S)[1]
-        self._reader.assign(at)
+        self._next = {(topic, n): self._end(topic, n) for topic in (POOLS, VERDICTS, OPERATIONS) for n in _partitions(self._reader, topic)}
+        asking = consumer(settings, group="trainhouse-fleet", log_level=2, **TO_END)
+        try:
+            self.partition = _pools(asking)[pool]
+        finally:
+            asking.close()
+        self._to = self.partition
+        self._next[ALLOCATIONS, self.partition] = self._end(ALLOCATIONS, self.partition)
+        self._read_on()
         self._said_s = float("-inf")
 
     def take(self, timeout_s: float) -> list[Heard]:
         """What has come; waits up to `timeout_s` for the first."""
+        if self._to != self.partition:
+            return self._moved()
         first = self._reader.poll(timeout_s)  # returns with the first record at once; `consume` would wait for a whole batch
         if first is None:
             return []
-        return [h for m in (first, *self._reader.consume(BATCH, timeout=0.0)) if (h := self._read(m)) is not None]
+        found = []
+        for message in (first, *self._reader.consume(BATCH, timeout=0.0)):
+            heard = self._read(message)
+            if heard is not None and isinstance(heard[0], PoolCreated):
+                self._to = heard[0].partition if heard[0].pool == self._pool else self._to
+            elif heard is not None:
+                found.append(heard)
+        return found
+
+    def _moved(self) -> list[Heard]:
+        """The rest of the commands of the partition before, and then where the pool is now; nothing while the brokers are away."""
+        catching = consumer(self._settings, group="trainhouse-fleet", log_level=2, **TO_END)
+        try:
+            starts = {self.partition: self._next[ALLOCATIONS, self.partition]}
+            end = self._end(ALLOCATIONS, self._to)
+            messages = list(read_to_end(catching, ALLOCATIONS, [self.partition], METADATA_TIMEOUT_S, starts))
+        except BusUnavailable as error:
+            self._say(str(error))
+            return []
+        finally:
+            catching.close()
+        found = [heard for message in messages if (heard := self._read(message)) is not None]
+        del self._next[ALLOCATIONS, self.partition]
+        self.partition = self._to
+        self._next[ALLOCATIONS, self.partition] = end
+        self._read_on()
+        return [*found, (PoolCreated.model_validate({"pool": self._pool, "partition": self.partition}), None)]
+
+    def _end(self, topic: str, partition: int) -> int:
+        return watermarks(self._reader, topic, partition, METADATA_TIMEOUT_S)[1]
+
+    def _read_on(self) -> None:
+        self._reader.assign([TopicPartition(topic, number, offset) for (topic, number), offset in self._next.items()])
 
     def close(self) -> None:
         self._reader.close()
@@ -55,10 +95,9 @@ class Commands:
         if error is not None:
             if error.fatal():
                 raise KafkaException(error)
-            if time.monotonic() - self._said_s >= SAY_AGAIN_S:
-                self._said_s = time.monotonic()
-                log.warning("reading commands", error=error.str())
+            self._say(error.str())
             return None
+        self._next[str(message.topic()), int(message.partition() or 0)] = int(message.offset() or 0) + 1
         try:
             envelope = decode(message.value(), headers_of(message))
         except InvalidEvent as invalid:
@@ -67,6 +106,11 @@ class Commands:
             )
             return None
         return envelope.event, envelope.order
+
+    def _say(self, error: str) -> None:
+        if time.monotonic() - self._said_s >= SAY_AGAIN_S:
+            self._said_s = time.monotonic()
+            log.warning("reading commands", error=error)
 
 
 def pool_partition(settings: KafkaSettings, pool: str, say: Callable[[str], None]) -> int:

@@ -33,6 +33,9 @@ class World(Protocol):
     def acked(self, then: Callable[[int], None]) -> None:
         """Calls `then(now_ms)` when the present call into the producer is over."""
 
+    def leaving(self, node: "EmulatedNode") -> None:
+        """The node is told when the brokers hold all that was sent to control."""
+
     def changed(self, node: "EmulatedNode") -> None:
         """The node may have other jobs than before."""
 

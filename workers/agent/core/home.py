@@ -1,9 +1,9 @@
 """The partition of control that an agent writes to, while its pool may move to another one.
 
 Holds: pure. Nothing is reordered between two partitions: the agent stops sending, waits until the brokers hold all that it sent, and then
-registers at the partition that it leaves, which passes on what comes to it in order. It sends to the new partition when that one has
-answered this registration, so all that was sent before has arrived. An agent that was killed in between begins at the partition that it
-wrote to last, in the same way.
+registers under a new incarnation at the partition that it leaves, which passes on what comes to it in order. It sends to the new partition
+when that one has answered this registration, so all that was sent before has arrived. An agent that was killed in between begins at the
+partition that it wrote to last, in the same way.
 Never: sends or saves; it says what may be sent where.
 """
 
@@ -22,7 +22,7 @@ class Stage(Enum):
     LEAVING = auto()
     """What was sent is not with the brokers yet."""
     ASKED = auto()
-    """The registration that is the last record there was given out; its answer is awaited."""
+    """The registration of a new incarnation, which is the last record there, was given out; its answer is awaited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ def moved(home: Home, partition: int) -> Home:
 
 
 def quiet(home: Home) -> Home:
-    """The brokers hold all that was sent to control."""
+    """The brokers hold all that was sent to control: the agent registers there as a new incarnation, so that no other answer counts."""
     return replace(home, stage=Stage.ASKED) if home.stage is Stage.LEAVING else home
 
 
 def answered(home: Home, partition: int) -> Home:
-    """The scheduler of `partition` has answered the newest registration."""
+    """The scheduler of `partition` has answered the registration of the newest incarnation."""
     return Home(partition, partition) if home.stage is Stage.ASKED and partition == home.to else home
 
 
