@@ -1,6 +1,7 @@
 """Registrations and heartbeats to `devices` and `device_minutes`, decisions to the devices that are closed.
 
-Holds: of each kind of fact the newest by time stays; a repeated heartbeat changes nothing. One heartbeat in SLOT_MS is taken.
+Holds: of each kind of fact the newest by time stays; a repeated heartbeat changes nothing. One heartbeat in SLOT_MS is taken. What is
+closed is ordered by the time in the journal, then by the place in it: a node's pool may move to a partition whose journal is younger.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ _BLANK: dict[str, Any] = {
     "throttled": None,
 } | dict.fromkeys(_MEASURED)
 _MINUTE = ("memory_used_bytes", "temperature_c", "sm_clock_mhz", "ecc_corrected", "ecc_uncorrected")
+
+# Of a decision's version: the lower bits of its record's seq, and its place in the record.
+_SEQS, _PLACES = 2**12, 2**10
 
 Holder = dict[str, Any]
 
@@ -99,17 +103,22 @@ def _minute(event: NodeHeartbeat, health: DeviceHealth, at: int, job_id: str) ->
 
 
 def _closed(event: TrustChanged, envelope: Envelope, at: int) -> Row:
-    order = envelope.order
     return Row(
         "closed_devices_rows",
         {
             "node_id": str(event.node_id),
-            "version": order.seq * 2**20 + min(order.ordinal, 2**20 - 1) if order is not None else 0,
+            "version": _version(at, envelope),
             "at": at,
             "device_ids": [str(d) for d in event.trust.closed_devices],
             "reason": event.reason,
         },
     )
+
+
+def _version(at: int, envelope: Envelope) -> int:
+    order = envelope.order
+    place = order.seq % _SEQS * _PLACES + min(order.ordinal, _PLACES - 1) if order is not None else 0
+    return at * _SEQS * _PLACES + place
 
 
 def _fact(event: NodeRegistered | NodeHeartbeat, device_id: DeviceId, fact: str, at: int, **values: Any) -> Row:

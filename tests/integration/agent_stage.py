@@ -72,6 +72,7 @@ class Stage:
     heard: list[Heard] = field(default_factory=list)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
+    partition: int = PARTITION
 
     def __post_init__(self) -> None:
         self._producer = EventProducer(self.kafka)
@@ -95,7 +96,12 @@ class Stage:
         self._ear.close()
 
     def create_pool(self) -> None:
-        self._say(POOLS, PoolCreated(pool=self.pool, partition=PARTITION), partition=0)
+        self._say(POOLS, PoolCreated(pool=self.pool, partition=self.partition), partition=0)
+
+    def move_pool(self, partition: int) -> None:
+        """Says that the pool is on another partition, and speaks as that one's scheduler from now on."""
+        self.partition = partition
+        self.create_pool()
 
     def start_agent(self, node: str = "n1", folder: Path | None = None, **settings: object) -> subprocess.Popen[bytes]:
         """Starts a real agent process. `environment` has what it gets beside its own settings."""
@@ -165,7 +171,7 @@ class Stage:
         )
 
     def command(self, event: Event, order: Order | None = None) -> None:
-        self._say(ALLOCATIONS, event, PARTITION, order or Order(PARTITION, now_ms(), next(_orders)))
+        self._say(ALLOCATIONS, event, self.partition, order or Order(self.partition, now_ms(), next(_orders)))
 
     def say(self, topic: str, event: Event, key: str) -> None:
         self._producer.send(topic, envelope_of(event, id=f"stage-{now_ms()}-{next(_orders)}", source="test", now_ms=now_ms()), key=key)

@@ -12,6 +12,7 @@ from trainhouse.events import topics
 from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import CheckpointCompleted
 from trainhouse.events.decisions import JobForgotten, JobQueued, TrustChanged
+from trainhouse.events.envelope import Order, envelope_of
 from trainhouse.events.evidence import Trust
 from trainhouse.events.job import JobState, JobStatus
 from trainhouse.events.journal import NO_HASH, JournalRecord, record_hash
@@ -20,10 +21,13 @@ from trainhouse.events.pool import NodeRestricted, Restriction
 from trainhouse.events.spec import CodeArchive, JobSpec, Runtime
 from trainhouse.events.tracking import ArtifactLogged
 from trainhouse.projections.catchup import plan
-from trainhouse.projections.clickhouse import ConnectClickHouse
+from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded
 from trainhouse.projections.hashes import table_hashes
 from trainhouse.projections.held import held_to
 from trainhouse.projections.memory import MemoryLog
+from trainhouse.projections.migrate import migrate, migrations
+from trainhouse.projections.record import Record
+from trainhouse.projections.rows import devices
 
 pytestmark = pytest.mark.stack
 SPEC = JobSpec(project="vision", runtime=Runtime(command=("python", "t.py")), code=CodeArchive(uri="s3://b/c", sha256="a" * 64))
@@ -32,8 +36,8 @@ SPEC = JobSpec(project="vision", runtime=Runtime(command=("python", "t.py")), co
 class Journal:
     """Writes the journal of one partition, with what a second owner writes beside it."""
 
-    def __init__(self, log: MemoryLog, partition: int = 0) -> None:
-        self._log, self._partition, self._seq, self._hash = log, partition, 0, NO_HASH
+    def __init__(self, log: MemoryLog, partition: int = 0, began_ms: int = NOW) -> None:
+        self._log, self._partition, self._seq, self._hash, self._began_ms = log, partition, 0, NO_HASH, began_ms
 
     def add(self, *decisions: Event, owner: str = "first") -> None:
         self._seq += 1
@@ -46,7 +50,7 @@ class Journal:
         self._log.append(topics.DECISIONS, self._record("second", decisions).encode(), partition=self._partition, timestamp_ms=NOW)
 
     def _record(self, owner: str, decisions: tuple[Event, ...]) -> JournalRecord:
-        return JournalRecord(self._seq, owner, NOW + self._seq, self._seq, (), decisions, 0, 1, 1, self._hash)
+        return JournalRecord(self._seq, owner, self._began_ms + self._seq, self._seq, (), decisions, 0, 1, 1, self._hash)
 
 
 def status(job_id: str, seq: int, state: JobState, **more: Any) -> JobStatus:
@@ -186,6 +190,43 @@ def test_devices_are_shown_by_state_with_their_health(clickhouse: ConnectClickHo
     append(log, topics.VERDICTS, closed, "c")
     drain("facts", clickhouse, log)
     assert clickhouse.rows("SELECT state, closed FROM devices WHERE device_id = 'g2'") == [("CLOSED", "CORDONED: fan")]
+
+
+def test_closed_devices_follow_a_pool_to_a_partition_whose_journal_is_younger(clickhouse: ConnectClickHouse) -> None:
+    log = MemoryLog()
+    old, young = Journal(log), Journal(log, 1, NOW + 1_000)
+    for _ in range(5):
+        old.add(TrustChanged(node_id="n", trust=Trust(closed_devices=("g1",)), reason="ECC"))
+    young.add(TrustChanged(node_id="n", trust=Trust(), reason="it was opened"))
+    drain("decisions", clickhouse, log)
+    assert clickhouse.rows("SELECT device_ids, reason FROM closed_devices_rows FINAL") == [([], "it was opened")]
+
+
+def test_closed_devices_of_before_have_the_version_that_their_records_give_now(tmp_path: Path) -> None:
+    made = connect_embedded(tmp_path / "clickhouse", 1024**3, 2)
+    try:
+        files = migrations()
+        (of_closed,) = (m for m in files if m.name == "closed_devices")
+        migrate(made, [m for m in files if m.number < of_closed.number])
+        columns = "node_id, version, at, device_ids, reason, source_topic, source_partition, source_offset"
+        known = (("n", 9_000, 3, NOW), ("m", 7, 5_000, NOW + 1))
+        for node, seq, ordinal, at in known:
+            made.command(
+                f"INSERT INTO closed_devices_rows ({columns}) "
+                f"VALUES ('{node}', {seq * 2**20 + ordinal}, fromUnixTimestamp64Milli({at}), ['g1'], 'ECC', 't', 0, 4)"
+            )
+        for _ in range(2):  # a migration that was cut is applied again from its start
+            for statement in of_closed.statements:
+                made.command(statement)
+        event = TrustChanged(node_id="n", trust=Trust(closed_devices=("g1",)), reason="ECC")
+        record = Record(topics.DECISIONS, 0, 4, NOW, b"", b"")
+        for node, seq, ordinal, at in known:
+            envelope = envelope_of(event, id="e", source="t", now_ms=at, order=Order(0, seq, ordinal))
+            (row,) = devices.rows(envelope, record)
+            told = made.rows(f"SELECT version, device_ids, source_offset FROM closed_devices_rows FINAL WHERE node_id = '{node}'")
+            assert told == [(row.values["version"], ["g1"], 4)]
+    finally:
+        made.close()
 
 
 def test_edges_and_artifacts_are_there_once_with_their_project(clickhouse: ConnectClickHouse) -> None:

@@ -32,8 +32,8 @@ NOW = 1_800_000_000_000
 SHA = "a" * 64
 
 
-def rows_of(function: RowsFunction, event: Event, order: Order | None = None) -> list[tuple[str, dict[str, Any]]]:
-    envelope = envelope_of(event, id="e", source="t", now_ms=NOW, order=order)
+def rows_of(function: RowsFunction, event: Event, order: Order | None = None, now_ms: int = NOW) -> list[tuple[str, dict[str, Any]]]:
+    envelope = envelope_of(event, id="e", source="t", now_ms=now_ms, order=order)
     return [(r.table, r.values) for r in function(envelope, Record(topics.CONTROL, 0, 7, NOW, b"k", b"{}"))]
 
 
@@ -78,6 +78,16 @@ def test_which_devices_are_closed_is_what_the_scheduler_decided_last() -> None:
     older, newer = (rows_of(devices.rows, event, Order(0, seq, 1))[0] for seq in (8, 9))
     assert older[1]["device_ids"] == ["g1"]
     assert newer[1]["version"] > older[1]["version"]
+
+
+def test_which_devices_are_closed_follows_the_pool_to_a_partition_whose_journal_is_younger() -> None:
+    closed = TrustChanged(node_id="n", trust=Trust(closed_devices=("g1",)), reason="ECC")
+    there = rows_of(devices.rows, closed, Order(0, 9_000, 1))[0][1]
+    here = rows_of(devices.rows, closed, Order(1, 8, 0), NOW + 300)[0][1]
+    assert here["version"] > there["version"]
+    within = [rows_of(devices.rows, closed, Order(1, 8, ordinal))[0][1]["version"] for ordinal in (0, 1, 10**7)]
+    within += [rows_of(devices.rows, closed, Order(1, 9, 0))[0][1]["version"]]
+    assert within == sorted(set(within)) and within[-1] < 2**64
 
 
 SPEC = JobSpec(
