@@ -28,8 +28,10 @@ def of_control(stage: Stage) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_an_agent_follows_its_pool_and_says_the_end_of_what_it_runs_where_the_pool_is(stage: Stage, killed: bool) -> None:
-    go = stage.folder / "go"
-    process = stage.start_agent()
+    shown = stage.folder / "shown"
+    shown.mkdir()
+    go = shown / "go"
+    process = stage.start_agent(job_paths=str(shown))
     node = stage.registered()
     stage.desire(node)
     gang = stage.allocate("moved", 0, script(TRAIN, env={"GO": str(go)}), [(node, 1)])
@@ -41,7 +43,7 @@ def test_an_agent_follows_its_pool_and_says_the_end_of_what_it_runs_where_the_po
     if killed:
         process.kill()
         process.wait()
-        stage.start_agent()
+        stage.start_agent(job_paths=str(shown))
         last = stage.registered(nth=3)
     go.touch()
     for _ in range(20):

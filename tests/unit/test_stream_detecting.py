@@ -117,6 +117,22 @@ def test_a_lost_node_is_told_after_its_silence_and_lifted_for_people_alone() -> 
     told(tale)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_verdicts_go_where_the_pool_is_now(restarted: bool) -> None:
+    async def tale(story: Story) -> None:
+        story.detector()
+        await story.beats(10)
+        story.land(POOLS, PoolCreated(pool="p", partition=1), b"p")
+        if restarted:
+            story.detector()
+        await story.beats(3)
+        await asyncio.sleep(20)
+        assert story.said() == ["node.suspected.v1", "node.lost.v1"]
+        assert story.said(CONTROL) == story.said(CONTROL, 1) == ["node.lost.v1"]
+
+    told(tale)
+
+
 def test_limits_come_from_the_policy_that_was_applied_last() -> None:
     async def tale(story: Story) -> None:
         policy = SchedulingPolicy.model_validate({"name": "strict", "failures": {"detection": {"suspected_beats": 40, "lost_beats": 80}}})
