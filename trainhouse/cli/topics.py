@@ -114,16 +114,13 @@ def grow(partitions: Count, dry_run: DryRun = False, json: Json = False, data_di
 
 def _check_level(kafka: "KafkaSettings") -> None:
     """Refuses before an update is finished: the version before, which may come back, knows no more partitions. Raises CliError."""
+    from trainhouse.cli.levels import check_levels
     from trainhouse.events.routing import ControlGrown
     from trainhouse.events.topics import DIRECTORY
     from trainhouse.scheduler.core.directory import DirectoryMachine
-    from trainhouse.scheduler.stream.upgrade_reading import upgrades_of
 
-    [directory] = upgrades_of(kafka, {DIRECTORY: DirectoryMachine()})
-    needed = DirectoryMachine.since[ControlGrown.event_type]
-    if directory.level and directory.level < needed:
-        why = f"{DIRECTORY} is at level {directory.level}, and more partitions need level {needed}"
-        raise CliError(f"{why}; finish the update first: `trainhouse upgrade finish --reason TEXT`; nothing was changed", Exit.REJECTED)
+    needed = {DIRECTORY: DirectoryMachine.since[ControlGrown.event_type]}
+    check_levels(kafka, {DIRECTORY: DirectoryMachine()}, needed, "more partitions")
 
 
 def _tell_directory(kafka: "KafkaSettings", partitions: int) -> None:
