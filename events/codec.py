@@ -92,12 +92,12 @@ def parse_json(value: bytes) -> Any:
         parsed = orjson.loads(value)
     except orjson.JSONDecodeError as error:
         raise InvalidEvent(f"the value is no JSON: {error}") from error
-    if value.count(b"[") + value.count(b"{") > MAX_DEPTH and _is_deep(parsed):
+    if value.count(b"[") + value.count(b"{") > MAX_DEPTH and is_deep(parsed):
         raise InvalidEvent(f"the value is nested more than {MAX_DEPTH} levels deep; send a flatter one")
     return parsed
 
 
-def _is_deep(parsed: Any) -> bool:
+def is_deep(parsed: Any) -> bool:
     """Whether there are more than MAX_DEPTH levels. It goes level by level, since a recursion would fail on what it looks for."""
     level = [parsed] if isinstance(parsed, _NESTING) else []
     for _ in range(MAX_DEPTH):

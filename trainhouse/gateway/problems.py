@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from trainhouse.events.codec import MAX_DEPTH, is_deep
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.errors import Problem, SqlRefused, SqlUnavailable
@@ -41,6 +42,17 @@ def busy(detail: str) -> Problem:
     return Problem(503, "Not available", detail, headers={"Retry-After": RETRY_S})
 
 
+async def too_deep(request: Request) -> Problem | None:
+    """What a RecursionError means where the request's body is nested too deep; None where it is a fault of Trainhouse."""
+    try:
+        body = await request.json()
+    except (ValueError, RecursionError):
+        return None  # the framework refuses it
+    if not is_deep(body):
+        return None
+    return Problem(422, "Invalid request", f"body: it is nested more than {MAX_DEPTH} levels deep; send a flatter one")
+
+
 def register(app: FastAPI) -> None:
     """Makes the app answer so."""
     app.add_exception_handler(Problem, _problem)
@@ -49,6 +61,7 @@ def register(app: FastAPI) -> None:
     app.add_exception_handler(SqlUnavailable, _unavailable)
     app.add_exception_handler(BusUnavailable, _unavailable)
     app.add_exception_handler(SqlRefused, _fault)
+    app.add_exception_handler(RecursionError, _too_deep)
     app.add_exception_handler(Exception, _fault)
 
 
@@ -74,6 +87,11 @@ def _invalid(request: Request, error: Exception) -> Response:
     found = [{"where": ".".join(map(str, e["loc"])), "what": e["msg"]} for e in error.errors()][:20]
     first = found[0] if found else {"where": "request", "what": "is invalid"}
     return _told(request, Problem(422, "Invalid request", f"{first['where']}: {first['what']}", errors=found))
+
+
+async def _too_deep(request: Request, error: Exception) -> Response:
+    problem = await too_deep(request)
+    return _fault(request, error) if problem is None else _told(request, problem)
 
 
 def _unavailable(request: Request, error: Exception) -> Response:

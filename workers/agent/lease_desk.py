@@ -221,11 +221,11 @@ class StoreClock:
     """
 
     def __init__(
-        self, settings: StoreSettings, wall_s: Callable[[], float] = time.time, steady_s: Callable[[], float] = time.monotonic
+        self, settings: StoreSettings, wall_s: Callable[[], float] | None = None, steady_s: Callable[[], float] | None = None
     ) -> None:
         self._url = settings.endpoint or base_url(settings)
         self._ca_file = settings.ca_file
-        self._wall_s, self._steady_s = wall_s, steady_s
+        self._wall_s, self._steady_s = wall_s or time.time, steady_s or time.monotonic
         self._seen: _Seen | None = None
 
     def now_s(self) -> float:

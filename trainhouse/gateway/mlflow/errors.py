@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.gateway.errors import GatewayError, Problem, SqlUnavailable
+from trainhouse.gateway.problems import too_deep
 
 log = structlog.get_logger(__name__)
 STATUS: Final = {
@@ -69,7 +70,8 @@ class MlflowRoute(APIRoute):
         async def guarded(request: Request) -> Response:
             try:
                 return await handle(request)
-            except Exception as error:
+            except Exception as raised:
+                error = (await too_deep(request) or raised) if isinstance(raised, RecursionError) else raised
                 shown = answer(error, request.url.path)
                 request.state.refusal = str(getattr(error, "detail", None) or error)
                 return shown
