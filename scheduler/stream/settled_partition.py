@@ -5,6 +5,7 @@ most MOST_WAITING. An entry of the files counts only if its segment does, so wha
 """
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
@@ -20,6 +21,7 @@ from trainhouse.scheduler.stream.settled_files import FilesDamagedError, Settled
 MOST_WAITING: Final = 8
 WAIT_S: Final = 30.0
 RETRY_S: Final = 1.0
+LOOK_EVERY_S: Final = 0.05
 log_ = structlog.get_logger(__name__)
 
 
@@ -29,6 +31,8 @@ class Waiting:
     def __init__(self, number: int, jobs: Mapping[str, bytes]) -> None:
         self.number = number
         self.jobs = jobs
+        self.failing: Exception | None = None
+        """Why it could not be written when that was tried last: a full disk, say. It is tried again."""
         self._over = threading.Event()
         self._segment: Segment | None = None
         self._error: Exception | None = None
@@ -97,15 +101,25 @@ class SettledPartition:
     def seal(self, number: int, jobs: Mapping[str, bytes]) -> Waiting:
         """Takes over a table as this segment; what was there from it on counts no more. Raises StateLost."""
         self._hold_segments(number, self._written, self._waiting)
-        oldest = self._waiting[0] if len(self._waiting) >= MOST_WAITING else None
-        if oldest is not None and not oldest.wait(WAIT_S):
-            raise StateLost(f"segment {oldest.number} of settled jobs was not written in {WAIT_S:.0f} s: look at its disk")
+        self._wait_for_room()
         table = Waiting(number, jobs)
         with self._lock:
             self._waiting = (*(w for w in self._waiting if w.number < number), table)
             self._written = min(self._written, number)
         self._writer.submit(self._seal, table)
         return table
+
+    def _wait_for_room(self) -> None:
+        """Waits for a writer that gets on, which takes a moment; not for one that fails: whoever folds has other partitions to serve."""
+        oldest = self._waiting[0] if len(self._waiting) >= MOST_WAITING else None
+        if oldest is None:
+            return
+        end_s = time.monotonic() + WAIT_S
+        while oldest.failing is None and (left_s := end_s - time.monotonic()) > 0:
+            if oldest.wait(min(left_s, LOOK_EVERY_S)):
+                return
+        why = f"was not written in {WAIT_S:.0f} s" if oldest.failing is None else f"cannot be written: {oldest.failing!r}"
+        raise StateLost(f"segment {oldest.number} of settled jobs {why}: look at its disk")
 
     def _seal(self, table: Waiting) -> None:
         """In the writer's thread, until it is written, or counts no more."""
@@ -117,9 +131,11 @@ class SettledPartition:
                 table.fail(error)
                 return
             except Exception as error:  # a full disk, say: the table is looked up in memory meanwhile
+                table.failing = error
                 log_.error("settled jobs not written; trying again", segment=table.number, error=repr(error))
                 self._stopped.wait(RETRY_S)
                 continue
+            table.failing = None
             if segment is not None:
                 table.done(segment)
                 return

@@ -4,6 +4,7 @@ A pool of its own with 100 emulated nodes of 8 slots that never start a rank: on
 """
 
 import time
+from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
@@ -22,6 +23,7 @@ from trainhouse.events import (
     topics,
 )
 from trainhouse.events.kafka import EventProducer, consumer
+from trainhouse.events.keyfiles import kept_key
 from trainhouse.events.settings import KafkaSettings
 
 PER_S = 50
@@ -75,7 +77,7 @@ def allocated(stack: BenchStack) -> list[float]:
     """Milliseconds from producing each JobSubmitted to reading its committed GangAllocated."""
     producer = EventProducer(stack.kafka, **{"linger.ms": 0})
     reader = consumer(stack.kafka, group="bench")
-    _pool_of_idle_nodes(producer, reader)
+    _pool_of_idle_nodes(stack, producer, reader)
     sent: dict[str, float] = {}
     took_ms: dict[str, float] = {}
     spec = JobSpec(pool=POOL, runtime=Runtime(command=("true",)))
@@ -96,15 +98,20 @@ def allocated(stack: BenchStack) -> list[float]:
     return [took_ms[f"bench-{i}"] for i in range(WARM_UP, SUBMISSIONS)]
 
 
-def _pool_of_idle_nodes(producer: EventProducer, reader: object) -> None:
-    """Creates the pool and registers its nodes; returns when the scheduler has answered them all."""
+def _pool_of_idle_nodes(stack: BenchStack, producer: EventProducer, reader: object) -> None:
+    """Creates the pool and registers its nodes; returns when the scheduler has answered them all.
+
+    A new stack refuses what no node signed: these sign with the key of emulated nodes.
+    """
+    nodes, key = EventProducer(stack.kafka), kept_key(Path(stack.environment["TRAINHOUSE_FLEET_KEY"]))
+    nodes.signing = key
     producer.send(topics.JOBS, envelope_of(PoolCreated(pool=POOL, partition=PARTITION), id="bench-pool", source="bench", now_ms=_now_ms()))
     producer.flush()
     reader.assign([TopicPartition(topics.ALLOCATIONS, PARTITION, 0)])  # type: ignore[attr-defined]
     for number in range(NODES):
-        envelope = envelope_of(_node(number), id=f"bench-node-{number}", source="bench", now_ms=_now_ms())
-        producer.send(topics.CONTROL, envelope, partition=PARTITION)
-    producer.flush()
+        envelope = envelope_of(_node(number, key.public_key), id=f"bench-node-{number}", source="bench", now_ms=_now_ms())
+        nodes.send(topics.CONTROL, envelope, partition=PARTITION)
+    nodes.flush()
     answered = 0
     deadline = time.monotonic() + 60
     while answered < NODES and time.monotonic() < deadline:
@@ -113,7 +120,7 @@ def _pool_of_idle_nodes(producer: EventProducer, reader: object) -> None:
         raise RuntimeError(f"the scheduler answered {answered} of {NODES} registrations in 60 s")
 
 
-def _node(number: int) -> NodeRegistered:
+def _node(number: int, public_key: str) -> NodeRegistered:
     """One of the pool's nodes: eight slots that no rank will ever use."""
     return NodeRegistered.model_validate(
         {
@@ -122,6 +129,7 @@ def _node(number: int) -> NodeRegistered:
             "incarnation": "bench",
             "pool": POOL,
             "address": "127.0.0.1",
+            "public_key": public_key,
             "devices": tuple(Device.model_validate({"device_id": f"slot-{i}", "index": i, "type": "cpu"}) for i in range(SLOTS)),
             "rendezvous_ports": tuple(range(30000, 30000 + SLOTS)),
         }

@@ -3,6 +3,8 @@
 import itertools
 import os
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -250,6 +252,45 @@ def test_a_full_disk_keeps_tables_in_memory_up_to_a_bound(tmp_path: Path, monkey
     full[0] = False
     assert [w.segment() for w in waiting] == [segment(n, t) for n, t in enumerate(tables[:-1])]
     assert holds(index, tables[:-1])
+    index.close()
+
+
+def test_a_disk_that_refuses_holds_up_nobody_who_folds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = threading.Event()
+
+    def refusing(self: SettledFiles, what: Segment, content: bytes) -> None:
+        tried.set()
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(SettledFiles, "put", refusing)
+    index = SettledIndex(tmp_path)
+    tables = [table("t", 20, seed) for seed in range(settled_partition.MOST_WAITING)]
+    for number, jobs in enumerate(tables):
+        index.seal(0, number, dict(jobs))
+    assert tried.wait(60)
+    began_s = time.monotonic()
+    with pytest.raises(StateLost, match=r"segment 0 of settled jobs cannot be written.*No space left"):
+        index.seal(0, len(tables), {"one-more": b"12"})
+    assert time.monotonic() - began_s < settled_partition.WAIT_S / 2, "the event loop has other partitions to serve"
+    index.close()
+
+
+def test_a_writer_that_gets_on_is_waited_for_and_the_order_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, put, order = threading.Event(), SettledFiles.put, list[int]()
+
+    def slow(self: SettledFiles, what: Segment, content: bytes) -> None:
+        assert opened.wait(60)
+        order.append(what.number)
+        put(self, what, content)
+
+    monkeypatch.setattr(SettledFiles, "put", slow)
+    index = SettledIndex(tmp_path)
+    tables = [table("t", 20, seed) for seed in range(settled_partition.MOST_WAITING + 2)]
+    sealing = [index.seal(0, number, dict(jobs)) for number, jobs in enumerate(tables[:-2])]
+    threading.Timer(0.2, opened.set).start()
+    sealing += [index.seal(0, number, dict(tables[number])) for number in (len(tables) - 2, len(tables) - 1)]
+    assert [s.segment() for s in sealing] == [segment(n, t) for n, t in enumerate(tables)] and holds(index, tables)
+    assert order == list(range(len(tables)))
     index.close()
 
 
