@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.migrated import connect_migrated
 from tests.projecting import builders
 from trainhouse.events import topics
 from trainhouse.events.base import Event
@@ -17,11 +18,10 @@ from trainhouse.events.journal import JournalRecord
 from trainhouse.events.node import NodeHeartbeat
 from trainhouse.events.telemetry import StepMetrics
 from trainhouse.projections.alerts.asking import Ask, asker
-from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded, embedded_options
+from trainhouse.projections.clickhouse import ConnectClickHouse, embedded_options
 from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
 from trainhouse.projections.endpoint.server import Desk, Endpoint
-from trainhouse.projections.migrate import migrate
 from trainhouse.projections.record import Record
 from trainhouse.projections.registry import TABLES
 from trainhouse.projections.schema import read_schemas
@@ -69,9 +69,8 @@ class Tables:
 @contextmanager
 def tables_in(folder: Path) -> Iterator[Tables]:
     """An engine of its own with the newest tables, and its endpoint."""
-    clickhouse = connect_embedded(folder, MEMORY, 2)
+    clickhouse = connect_migrated(folder, MEMORY, 2)
     try:
-        migrate(clickhouse)
         healthy = threading.Event()
         healthy.set()
         pool = ReadPool(folder, embedded_options(MEMORY, 2), Limits(30.0, 200_000, 64 * 1024**2, 512 * 1024**2), 3)

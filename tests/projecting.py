@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests import spooled
+from tests.migrated import connect_migrated
 from trainhouse.events import topics
 from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import CheckpointCompleted
@@ -24,12 +25,11 @@ from trainhouse.events.job import LastCheckpoint
 from trainhouse.events.journal import JournaledInput, JournalRecord
 from trainhouse.events.telemetry import LogLines, StepMetrics
 from trainhouse.projections.built import Builder
-from trainhouse.projections.clickhouse import EXACT_INSERT, ClickHouse, ConnectClickHouse, connect_embedded
+from trainhouse.projections.clickhouse import EXACT_INSERT, ClickHouse, ConnectClickHouse
 from trainhouse.projections.facts import FactsBuilder
 from trainhouse.projections.hashes import TableHash, differences
 from trainhouse.projections.lane import Lane, Pace
 from trainhouse.projections.memory import MemoryLog, MemorySource
-from trainhouse.projections.migrate import migrate
 from trainhouse.projections.node_keys import NodeKeys
 from trainhouse.projections.record import Record
 from trainhouse.projections.registry import LANES, REPORTS, TABLES, LaneSpec
@@ -43,9 +43,8 @@ CURVES: Mapping[str, Callable[[int], float]] = {"loss": lambda step: 1 / (step +
 @contextmanager
 def engine_in(folder: Path) -> Iterator[ConnectClickHouse]:
     """An engine of its own with the newest tables."""
-    made = connect_embedded(folder, 1024**3, 2)
+    made = connect_migrated(folder, 1024**3, 2)
     try:
-        migrate(made)
         yield made
     finally:
         made.close()

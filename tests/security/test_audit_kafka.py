@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.migrated import connect_migrated
 from trainhouse.events import (
     AskedVia,
     CancelJob,
@@ -25,9 +26,8 @@ from trainhouse.events import (
 )
 from trainhouse.events.dead_letter import DeadLetter
 from trainhouse.events.topics import AUDIT, CONTROL, DEAD_LETTERS, JOBS, STATUS
-from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded
+from trainhouse.projections.clickhouse import ConnectClickHouse
 from trainhouse.projections.facts import FactsBuilder
-from trainhouse.projections.migrate import migrate
 from trainhouse.projections.record import Record
 from trainhouse.projections.registry import FACTS, REPORTS, TABLES
 from trainhouse.projections.schema import read_schemas
@@ -95,9 +95,8 @@ RECORDS = [
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectClickHouse]:
     folder: Path = tmp_path_factory.mktemp("kafka") / "clickhouse"
-    clickhouse = connect_embedded(folder, 1024**3, 2)
+    clickhouse = connect_migrated(folder, 1024**3, 2)
     try:
-        migrate(clickhouse)
         built = FactsBuilder(FACTS | REPORTS, read_schemas(clickhouse, TABLES)).build(RECORDS, {})
         for name, table in built.tables.items():
             clickhouse.insert(name, table, name)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.migrated import connect_migrated
 from trainhouse.events import (
     AskedVia,
     DumpStacks,
@@ -37,9 +38,7 @@ from trainhouse.events.node_audit import Outcome
 from trainhouse.events.secretnames import SecretName
 from trainhouse.events.signing import SigningKey, signature_of
 from trainhouse.events.topics import AUDIT, CONTROL, NODE_AUDIT, NODE_KEYS, OPERATIONS
-from trainhouse.projections.clickhouse import connect_embedded
 from trainhouse.projections.facts import FactsBuilder
-from trainhouse.projections.migrate import migrate
 from trainhouse.projections.record import Record
 from trainhouse.projections.registry import FACTS, TABLES
 from trainhouse.projections.schema import read_schemas
@@ -273,9 +272,8 @@ def shown(folder: Path, keys: list[tuple[int, SigningKey | None]], signed: list[
         fields = {"at_ms": at_ms, "since_ms": at_ms, "outcome": "ended", "access": "exec", "action": "ExecuteCommand", "node_id": "n"}
         access = NodeAccess.model_validate(fields | {"job_id": "j", "ranks": [1], "exit_code": 3, "sub": "ana", "text": "id"})
         records.append(record(NODE_AUDIT, envelope_of(access, id=f"e{offset}", source="s", now_ms=1), offset, key, topic))
-    clickhouse = connect_embedded(folder / "clickhouse", 1024**3, 2)
+    clickhouse = connect_migrated(folder / "clickhouse", 1024**3, 2)
     try:
-        migrate(clickhouse)
         for name, table in FactsBuilder(FACTS, read_schemas(clickhouse, TABLES)).build(records, {}).tables.items():
             clickhouse.insert(name, table, name)
         return clickhouse.rows("SELECT event_id, vouched, user, exit_code, ranks, job_id, text FROM audit ORDER BY event_id")

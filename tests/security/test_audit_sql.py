@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from tests.migrated import connect_migrated
 from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, Envelope, Event
 from trainhouse.events.counts import TOGETHER
 from trainhouse.events.grants import TOPIC, WRITE, allowed
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import AUDIT
-from trainhouse.projections.clickhouse import connect_embedded, embedded_options
+from trainhouse.projections.clickhouse import embedded_options
 from trainhouse.projections.endpoint import audit_way, sql_audit
 from trainhouse.projections.endpoint.audit_way import AuditWay
 from trainhouse.projections.endpoint.door import Account, Door
@@ -25,7 +26,6 @@ from trainhouse.projections.endpoint.request import Query
 from trainhouse.projections.endpoint.server import Desk, Endpoint
 from trainhouse.projections.endpoint.sql_audit import WINDOW_MS, Ended, SqlAudit
 from trainhouse.projections.errors import QueryRefused
-from trainhouse.projections.migrate import migrate
 
 MEMORY = 1024**3
 OWN, GUEST = Account("trainhouse", "own-pass-1"), Account("ana", "guest-pass-1", guest=True)
@@ -70,8 +70,7 @@ class Port:
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Port]:
     folder, kept = tmp_path_factory.mktemp("sql") / "engine", Kept()
-    clickhouse = connect_embedded(folder, MEMORY, 2)
-    migrate(clickhouse)
+    clickhouse = connect_migrated(folder, MEMORY, 2)
     healthy = threading.Event()
     healthy.set()
     pool = ReadPool(folder, embedded_options(MEMORY, 2), Limits(30.0, 1000, 64 * 1024**2, 512 * 1024**2), 2)

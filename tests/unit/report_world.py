@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.migrated import connect_migrated
 from tests.projecting import builders
 from trainhouse.events import topics
 from trainhouse.events.alert import AlertFired, AlertResolved, Severity
@@ -28,8 +29,6 @@ from trainhouse.events.pool import NodeRestricted
 from trainhouse.events.spec import Gang, JobSpec, Runtime
 from trainhouse.events.telemetry import StepMetrics
 from trainhouse.events.verdict import FailureBlamed
-from trainhouse.projections.clickhouse import connect_embedded
-from trainhouse.projections.migrate import migrate
 from trainhouse.projections.record import Record
 from trainhouse.projections.registry import TABLES
 from trainhouse.projections.schema import read_schemas
@@ -156,8 +155,7 @@ class Database:
     """The tables, asked as the report asks."""
 
     def __init__(self, folder: Path) -> None:
-        self.clickhouse = connect_embedded(folder, 1024**3, 2)
-        migrate(self.clickhouse)
+        self.clickhouse = connect_migrated(folder, 1024**3, 2)
 
     def fill(self, history: History) -> None:
         """What the projector would write."""
