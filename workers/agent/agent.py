@@ -70,6 +70,7 @@ MAX_INPUTS_A_TURN = 500
 SHUTDOWN_PATIENCE_S = 20.0
 HOUSEKEEPING_MS = 1_000
 CLEAN_MS = 30_000
+SAY_AGAIN_MS = 10_000
 log = structlog.get_logger(__name__)
 
 
@@ -85,7 +86,7 @@ class Agent:
         self._shipped: set[AttemptKey] = set()
         self._sequence = 0
         self._home: Home | None = None
-        self._beat_at = self._housekeep_at = self._clean_at = self._refresh_at = 0
+        self._beat_at = self._housekeep_at = self._clean_at = self._refresh_at = self._say_at = 0
         self._deadline_s: float | None = None
         self._more = False
         self._preparing: Future[None] | None = None
@@ -220,6 +221,7 @@ class Agent:
         home = homes.answered(self._home, partition)
         if home.open:
             log.info("reports go to the pool's partition", pool=self.state.identity.pool, partition=home.at)
+            self._say_at = 0
             self._keep(home)
             self._p.reports.open(home.at)
 
@@ -237,6 +239,10 @@ class Agent:
             log.warning("no answer came by way of the partition that was written to before", partition=waited.at, before=home.at)
             self._keep(waited)
             self._register()
+        elif due(self._say_at, now_ms, SAY_AGAIN_MS):
+            if self._say_at:
+                log.warning("reports wait until the pool's partition answers by way of the one before", partition=home.to, before=home.at)
+            self._say_at = now_ms + SAY_AGAIN_MS
 
     def _step(self, happened: AgentInput) -> None:
         """One input through the machine; what it rests on is saved before its actions are carried out."""
