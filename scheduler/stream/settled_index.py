@@ -13,7 +13,7 @@ from pathlib import Path
 from rocksdict import Cache
 
 from trainhouse.scheduler.core.settled import Fetch, Sealing, Segment
-from trainhouse.scheduler.stream.settled_partition import SettledPartition
+from trainhouse.scheduler.stream.settled_partition import SettledPartition, WriterTrouble
 from trainhouse.scheduler.stream.temporary_folder import TemporaryFolder
 
 CACHE_BYTES = 64 * 1024 * 1024
@@ -30,6 +30,7 @@ class SettledIndex:
         self._folder = folder
         self._cache = Cache(cache_bytes)
         self._writer = writer or ThreadPoolExecutor(1, "settled-jobs")
+        self._trouble = WriterTrouble()  # one for all, since one thread writes for all
         self._partitions: dict[int, SettledPartition] = {}
 
     def attach(self, partition: int, segments: Sequence[Segment], fetch: Fetch) -> None:
@@ -64,5 +65,5 @@ class SettledIndex:
             if self._folder is None:
                 self._temporary = TemporaryFolder("trainhouse-settled")
                 self._folder = self._temporary.path
-            found = self._partitions[partition] = SettledPartition(self._folder / str(partition), self._cache, self._writer)
+            found = self._partitions[partition] = SettledPartition(self._folder / str(partition), self._cache, self._writer, self._trouble)
         return found

@@ -21,6 +21,7 @@ from trainhouse.scheduler.stream.settled_files import FilesDamagedError, Settled
 MOST_WAITING: Final = 8
 WAIT_S: Final = 30.0
 RETRY_S: Final = 1.0
+FAILS_S: Final = 2.5
 LOOK_EVERY_S: Final = 0.05
 log_ = structlog.get_logger(__name__)
 
@@ -31,8 +32,6 @@ class Waiting:
     def __init__(self, number: int, jobs: Mapping[str, bytes]) -> None:
         self.number = number
         self.jobs = jobs
-        self.failing: Exception | None = None
-        """Why it could not be written when that was tried last: a full disk, say. It is tried again."""
         self._over = threading.Event()
         self._segment: Segment | None = None
         self._error: Exception | None = None
@@ -64,12 +63,36 @@ class Waiting:
         self._over.set()
 
 
+class WriterTrouble:
+    """Since when the writer of all partitions has failed, and why: a full disk, say. It tries again until it succeeds."""
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+        self._error: Exception | None = None
+
+    def failed(self, error: Exception) -> None:
+        """One more try has failed."""
+        self._error = error
+        if self._since_s is None:
+            self._since_s = time.monotonic()
+
+    def passed(self) -> None:
+        """A try has succeeded."""
+        self._since_s = self._error = None
+
+    def lasting(self) -> Exception | None:
+        """The newest error, where it has failed for FAILS_S or longer: one failed try says nothing yet."""
+        since_s = self._since_s
+        return self._error if since_s is not None and time.monotonic() - since_s >= FAILS_S else None
+
+
 class SettledPartition:
     """One partition's settled jobs. `entry` and `seal` belong to who folds, all else to threads."""
 
-    def __init__(self, folder: Path, cache: Cache, writer: Executor) -> None:
+    def __init__(self, folder: Path, cache: Cache, writer: Executor, trouble: WriterTrouble) -> None:
         self._files = SettledFiles(folder, cache)
         self._writer = writer
+        self._trouble = trouble
         self._lock = threading.Lock()  # of `_written` and `_waiting`
         self._writing = threading.Lock()  # of the files' content
         self._written = 0
@@ -110,15 +133,15 @@ class SettledPartition:
         return table
 
     def _wait_for_room(self) -> None:
-        """Waits for a writer that gets on, which takes a moment; not for one that fails: whoever folds has other partitions to serve."""
+        """Waits for a writer that gets on, which takes a moment; not for one that keeps failing: the event loop has other partitions."""
         oldest = self._waiting[0] if len(self._waiting) >= MOST_WAITING else None
         if oldest is None:
             return
         end_s = time.monotonic() + WAIT_S
-        while oldest.failing is None and (left_s := end_s - time.monotonic()) > 0:
+        while (error := self._trouble.lasting()) is None and (left_s := end_s - time.monotonic()) > 0:
             if oldest.wait(min(left_s, LOOK_EVERY_S)):
                 return
-        why = f"was not written in {WAIT_S:.0f} s" if oldest.failing is None else f"cannot be written: {oldest.failing!r}"
+        why = f"was not written in {WAIT_S:.0f} s" if error is None else f"cannot be written: {error!r}"
         raise StateLost(f"segment {oldest.number} of settled jobs {why}: look at its disk")
 
     def _seal(self, table: Waiting) -> None:
@@ -131,11 +154,11 @@ class SettledPartition:
                 table.fail(error)
                 return
             except Exception as error:  # a full disk, say: the table is looked up in memory meanwhile
-                table.failing = error
+                self._trouble.failed(error)
                 log_.error("settled jobs not written; trying again", segment=table.number, error=repr(error))
                 self._stopped.wait(RETRY_S)
                 continue
-            table.failing = None
+            self._trouble.passed()
             if segment is not None:
                 table.done(segment)
                 return

@@ -265,13 +265,36 @@ def test_a_disk_that_refuses_holds_up_nobody_who_folds(tmp_path: Path, monkeypat
     monkeypatch.setattr(SettledFiles, "put", refusing)
     index = SettledIndex(tmp_path)
     tables = [table("t", 20, seed) for seed in range(settled_partition.MOST_WAITING)]
+    for partition in (0, 1):  # one thread writes for both: the tables of the second are never tried
+        for number, jobs in enumerate(tables):
+            index.seal(partition, number, dict(jobs))
+    assert tried.wait(60)
+    for partition in (0, 1):
+        began_s = time.monotonic()
+        with pytest.raises(StateLost, match=r"segment 0 of settled jobs cannot be written.*No space left"):
+            index.seal(partition, len(tables), {"one-more": b"12"})
+        assert time.monotonic() - began_s < settled_partition.WAIT_S / 2, "the event loop has other partitions to serve"
+    index.close()
+
+
+def test_one_write_that_fails_halts_no_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put, failed = SettledFiles.put, threading.Event()
+
+    def fails_once(self: SettledFiles, what: Segment, content: bytes) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise OSError(28, os.strerror(28))
+        put(self, what, content)
+
+    monkeypatch.setattr(SettledFiles, "put", fails_once)
+    index = SettledIndex(tmp_path)
+    tables = [table("t", 20, seed) for seed in range(settled_partition.MOST_WAITING)]
     for number, jobs in enumerate(tables):
         index.seal(0, number, dict(jobs))
-    assert tried.wait(60)
-    began_s = time.monotonic()
-    with pytest.raises(StateLost, match=r"segment 0 of settled jobs cannot be written.*No space left"):
-        index.seal(0, len(tables), {"one-more": b"12"})
-    assert time.monotonic() - began_s < settled_partition.WAIT_S / 2, "the event loop has other partitions to serve"
+    assert failed.wait(60)
+    more = table("t", 20, len(tables))
+    index.seal(0, len(tables), dict(more)).segment()
+    assert holds(index, [*tables, more])
     index.close()
 
 

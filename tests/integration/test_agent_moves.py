@@ -1,5 +1,7 @@
 """A real agent on a real broker whose pool moves to another partition of control while it runs a gang."""
 
+import json
+
 import pytest
 
 from tests.integration.agent_stage import PARTITION, Stage, script
@@ -65,3 +67,14 @@ def test_an_agent_that_starts_after_a_move_registers_where_the_pool_is(stage: St
     stage.start_agent()
     stage.registered()
     assert {(h.topic, h.partition) for h in stage.heard if isinstance(h.event, NodeRegistered)} == {(CONTROL, NEW)}
+
+
+def test_what_an_agent_wrote_to_other_brokers_says_nothing_of_these(stage: Stage) -> None:
+    folder = stage.folder / "n1"
+    folder.mkdir()
+    (folder / "state.json").write_text(json.dumps({"fences": [], "order": [], "control": [stage.pool, 900, "other-brokers"]}))
+    stage.start_agent(folder=folder)
+    node = stage.registered()
+    assert {(h.topic, h.partition) for h in stage.heard if isinstance(h.event, NodeRegistered)} == {(CONTROL, PARTITION)}
+    stage.desire(node)
+    stage.wait(lambda: [True] if json.loads((folder / "state.json").read_text())["control"][1] == PARTITION else [])

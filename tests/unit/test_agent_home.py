@@ -62,12 +62,14 @@ def test_a_start_begins_where_the_one_before_wrote_and_does_not_wait_for_ever() 
     assert (home.at, home.to, home.stage) == (2, 3, Of.ASKED)
     assert answered(home, 3) == Home(3, 3)
     assert passed(home, 999 + START_PATIENCE_MS) == home and passed(home, 1_000 + START_PATIENCE_MS) == Home(3, 3)
+    again = quiet(moved(home, 4))
+    assert passed(again, 10**9) == again, "it moved while the start waited: what waits now is a move, in order"
 
 
 def test_the_partition_that_was_written_to_outlives_the_agent_for_its_pool_alone(tmp_path: Path) -> None:
     me = Identity("n", "b", "i", "p")
-    StateFile(tmp_path).save(AgentState(me, control=5))
-    assert StateFile(tmp_path).load(me).control == 5
+    StateFile(tmp_path).save(AgentState(me, control=5, cluster="brokers-a"))
+    assert (StateFile(tmp_path).load(me).control, StateFile(tmp_path).load(me).cluster) == (5, "brokers-a")
     assert StateFile(tmp_path).load(Identity("n", "b", "i", "other")).control is None
     (tmp_path / "state.json").write_bytes(b'{"fences":[],"order":[]}')
     assert StateFile(tmp_path).load(me).control is None, "an agent of before wrote none"

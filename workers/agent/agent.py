@@ -171,8 +171,11 @@ class Agent:
 
     def _hear(self, heard: Message) -> None:
         match heard:
-            case Located(partition=partition):
-                home = homes.located(self.state.control, partition, self._clock_ms())
+            case Located(partition=partition, cluster=cluster):
+                # What was written to other brokers under the same address says nothing of these.
+                saved = self.state.control if self.state.cluster == cluster else None
+                self.state = replace(self.state, cluster=cluster, control=saved)
+                home = homes.located(saved, partition, self._clock_ms())
                 log.info("registering", node=self.state.identity.node_id, pool=self.state.identity.pool, partition=partition, by=home.at)
                 self._keep(home)
                 self._register()
@@ -238,7 +241,7 @@ class Agent:
         elif waited.open:
             log.warning("no answer came by way of the partition that was written to before", partition=waited.at, before=home.at)
             self._keep(waited)
-            self._register()
+            self._register(*notice_reports(self.state))
         elif due(self._say_at, now_ms, SAY_AGAIN_MS):
             if self._say_at:
                 log.warning("reports wait until the pool's partition answers by way of the one before", partition=home.to, before=home.at)

@@ -66,20 +66,20 @@ class StateFile:
             data = orjson.loads(raw)
             fences = {str(j): Fence(int(f[0]), int(f[1])) for j, f in data["fences"]}
             order = {o.partition: o for o in (Order.parse(text) for text in data["order"])}
-            pool, control = data.get("control", ("", None))  # agents of before wrote none
+            pool, control, cluster = data.get("control", ("", None, ""))  # agents of before wrote none
             control = None if control is None or pool != identity.pool else int(control)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise BrokenState(
                 f"{self._path} cannot be read ({error}); it fences old attempts off: move it away only if no job runs on this node"
             ) from error
         self._saved = raw
-        return AgentState(identity, fences=fences, order=order, control=control)
+        return AgentState(identity, fences=fences, order=order, control=control, cluster=str(cluster))
 
     def save(self, state: AgentState) -> None:
         """Durable when it returns; costs nothing when nothing changed."""
         data = {"fences": [(j, (f.seen, f.ended)) for j, f in state.fences.items()], "order": [str(o) for o in state.order.values()]}
         if state.control is not None:
-            data["control"] = [state.identity.pool, state.control]
+            data["control"] = [state.identity.pool, state.control, state.cluster]
         raw = orjson.dumps(data)
         if raw != self._saved:
             write_atomically(self._path, raw)

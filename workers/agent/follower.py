@@ -49,9 +49,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The pool's partition is known, and commands are being read from now on."""
+    """The pool's partition is known, and commands are being read from now on. `cluster`: the id of these brokers."""
 
     partition: int
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ class Follower:
         self._said_s = 0.0
         self._partition: int | None = None
         self._next: dict[tuple[str, int], int] = {}
+        self._cluster = ""
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
     def start(self) -> None:
@@ -126,7 +128,7 @@ class Follower:
         try:
             self._partition = self._locate()
             if self._partition is not None and self._assign(reader, self._partition):
-                self._tell(Located(self._partition))
+                self._tell(Located(self._partition, self._cluster))
                 self._follow(reader)
         except Exception as error:
             log.exception("the reader of commands failed")
@@ -173,8 +175,9 @@ class Follower:
                 ends = {}
                 for topic in (VERDICTS, OPERATIONS, NODE_KEYS):
                     # Brokers of before have no topic of keys, or do not let agents read it: then there is no partition of it.
-                    metadata = reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
-                    for number in metadata.partitions:
+                    metadata = reader.list_topics(topic, timeout=METADATA_TIMEOUT_S)
+                    self._cluster = metadata.cluster_id or ""
+                    for number in metadata.topics[topic].partitions:
                         ends[topic, number] = self._end(reader, topic, number)
                 ends[ALLOCATIONS, partition] = self._end(reader, ALLOCATIONS, partition)
                 self._next |= ends

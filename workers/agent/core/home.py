@@ -49,7 +49,7 @@ def located(saved: int | None, partition: int, now_ms: int) -> Home:
 
 def moved(home: Home, partition: int) -> Home:
     """The pool is on `partition` now, and its commands are being read there."""
-    return home if partition == home.to else replace(home, to=partition, stage=Stage.LEAVING)
+    return home if partition == home.to else Home(home.at, partition, Stage.LEAVING)
 
 
 def quiet(home: Home) -> Home:

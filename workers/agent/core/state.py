@@ -130,7 +130,8 @@ class Fence:
 class AgentState:
     """All of it. `order` is the high-water mark of commands per partition of the scheduler; `fences` are in order of last use.
 
-    `notices`: what each source says of this node's end. `control`: the partition of control that the agent wrote to last, for this pool.
+    `notices`: what each source says of this node's end. `control`: the partition of control that the agent wrote to last, for this pool, on
+    the brokers of `cluster` (their id).
     """
 
     identity: Identity
@@ -141,6 +142,7 @@ class AgentState:
     notices: Mapping[str, Notice] = field(default_factory=dict)
     max_fences: int = MAX_FENCES
     control: int | None = None
+    cluster: str = ""
 
     @property
     def notice(self) -> Notice | None:
