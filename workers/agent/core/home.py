@@ -10,8 +10,7 @@ Never: sends or saves; it says what may be sent where.
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-# A start waits so long for an answer by way of a partition that its agent wrote to before: that one may know nothing of the pool (other
-# brokers under the same address), or be halted.
+# A start waits so long for an answer by way of a partition that its agent wrote to before: that one may be halted.
 START_PATIENCE_MS = 60_000
 
 
