@@ -142,7 +142,8 @@ class Follower:
         try:
             while found is None and not self._stop.is_set():
                 for message in self._to_end(reader, POOLS, 0):
-                    found = self._pool_at(message) if self._pool_at(message) is not None else found
+                    at = self._pool_at(message)
+                    found = at if at is not None else found
                 if found is None:
                     self._say(
                         f"waiting for the pool {self._pool!r}: it is not on {POOLS} yet; create it, or set TRAINHOUSE_AGENT_POOL to one "
@@ -204,7 +205,8 @@ class Follower:
                 self._hear(message)
                 if message.error() is None:
                     self._next[str(message.topic()), int(message.partition() or 0)] = int(message.offset() or 0) + 1
-                    moved = self._pool_at(message) if self._pool_at(message) is not None else moved
+                    at = self._pool_at(message)
+                    moved = at if at is not None else moved
             if moved is not None and moved != self._partition:
                 self._move(reader, moved)
 
