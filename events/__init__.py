@@ -42,6 +42,7 @@ from trainhouse.events.gang import (
     NodePlacement,
 )
 from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, EventId, JobId, NodeId, PoolName
+from trainhouse.events.handover import MovePool
 from trainhouse.events.job import (
     CancelJob,
     ChangeJob,
@@ -189,6 +190,7 @@ __all__ = [
     "LossDiverged",
     "MemberRole",
     "Model",
+    "MovePool",
     "NodeAccess",
     "NodeDesiredState",
     "NodeOrders",

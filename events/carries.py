@@ -46,6 +46,19 @@ from trainhouse.events.decisions import (
 )
 from trainhouse.events.explained import JobExplained
 from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeOrders
+from trainhouse.events.handover import (
+    DetourEnded,
+    FenceSent,
+    HandoverClosed,
+    InputRedirected,
+    MovePool,
+    PoolFence,
+    PoolHandedOver,
+    PoolPart,
+    PoolPartReceived,
+    PoolTaken,
+    RedirectedInput,
+)
 from trainhouse.events.job import (
     CancelJob,
     ChangeJob,
@@ -127,7 +140,7 @@ from trainhouse.events.verdict import (
     VerdictLifted,
 )
 
-_POOL_REQUESTS: tuple[type[Event], ...] = (PolicyChanged, CordonNode, UncordonNode, DrainNode, QuarantineNode, ForgetNodeKey)
+_POOL_REQUESTS: tuple[type[Event], ...] = (PolicyChanged, CordonNode, UncordonNode, DrainNode, QuarantineNode, ForgetNodeKey, MovePool)
 _SECRETS: tuple[type[Event], ...] = (SecretDeclared, SecretRemoved)
 _REQUESTS: tuple[type[Event], ...] = (JobSubmitted, CancelJob, ChangeJob, ReviewJob, PoolCreated, ChangeProject, *_SECRETS, *_POOL_REQUESTS)
 
@@ -156,6 +169,9 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         NodeProbed,
         GangHung,
         DeviceDegraded,
+        PoolPart,
+        PoolFence,
+        RedirectedInput,
     ),
     # A journal's record holds its inputs and these, many in one record.
     topics.DIRECTORY: (
@@ -223,6 +239,14 @@ TOPIC_EVENTS: dict[str, tuple[type[Event], ...]] = {
         JobRejected,
         JobStatus,
         LevelRaised,
+        PoolHandedOver,
+        PoolPart,
+        PoolPartReceived,
+        PoolTaken,
+        InputRedirected,
+        HandoverClosed,
+        FenceSent,
+        DetourEnded,
     ),
     topics.ALERTS: (PlacementFrozen, AlertFired, AlertResolved),
     topics.ALLOCATIONS: (GangAllocated, GangReleased, CheckpointRequested, NodeDesiredState, NodeOrders, NodeProbeAsked),

@@ -29,16 +29,20 @@ from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, EventId, JobId
 from trainhouse.events.job import LastCheckpoint
 from trainhouse.events.node import Device, NodeIsolation
 from trainhouse.events.phases import PartEnd, Phase, Progress, Tally
-from trainhouse.events.spec import JobSpec, Limits, is_absent
+from trainhouse.events.spec import JobSpec, Limits, is_absent, is_no
 from trainhouse.events.verdict import DeviceDegraded, GangHung
 
 
 class TokenSeen(Event, type="trainhouse.decision.token-seen.v1"):
-    """Effects of the directory's partition up to this order token are known here: repeats are dropped."""
+    """Effects of the directory's partition up to this order token are known here: repeats are dropped.
+
+    `by_scheduler`: of the scheduler's partition, which handed a pool over.
+    """
 
     partition: SmallCount
     seq: Count
     ordinal: Count
+    by_scheduler: bool = Field(False, exclude_if=is_no)
 
 
 class JobQueued(Event, type="trainhouse.decision.job-queued.v1"):
@@ -176,7 +180,10 @@ class Hold(Model):
 
 
 class NodeJoined(Event, type="trainhouse.decision.node-joined.v1"):
-    """A node registered: this is all that is known of it, and what holds its devices."""
+    """A node registered: this is all that is known of it, and what holds its devices.
+
+    `relayed`: by way of the partition that its pool was on before.
+    """
 
     node_id: NodeId
     boot_id: ShortText
@@ -191,6 +198,7 @@ class NodeJoined(Event, type="trainhouse.decision.node-joined.v1"):
     holds: tuple[Hold, ...] = Field((), max_length=MOST_ITEMS)
     public_key: ShortText = ""
     isolation: NodeIsolation | None = None
+    relayed: bool = Field(False, exclude_if=is_no)
 
 
 class NodeGivenUp(Event, type="trainhouse.decision.node-given-up.v1"):

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from trainhouse.events.base import Event
 from trainhouse.events.bounds import Count, DueMs, LongText, ShortText, SmallCount
+from trainhouse.events.handover import MovePool
 from trainhouse.events.ids import EventId, JobId, PoolName
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, ReviewJob
 from trainhouse.events.pool import CordonNode, DrainNode, ForgetNodeKey, PolicyChanged, QuarantineNode, UncordonNode
@@ -15,7 +16,7 @@ from trainhouse.events.project import ProjectApplied, ProjectLimited
 from trainhouse.events.spec import is_absent
 
 # What a person asks of a pool: its policy, or one of its nodes. Goes to the partition of the pool, and never waits.
-PoolRequest = PolicyChanged | CordonNode | UncordonNode | DrainNode | QuarantineNode | ForgetNodeKey
+PoolRequest = PolicyChanged | CordonNode | UncordonNode | DrainNode | QuarantineNode | ForgetNodeKey | MovePool
 
 
 class EventSeen(Event, type="trainhouse.directory.event-seen.v1"):
@@ -70,7 +71,10 @@ class LimitsForwarded(Event, type="trainhouse.directory.limits-forwarded.v1"):
 
 
 class RequestForwarded(Event, type="trainhouse.directory.request-forwarded.v1"):
-    """A request (exactly one of these) goes to the partition of its job's pool, or of the pool that it names."""
+    """A request (exactly one of these) goes to the partition of its job's pool, or of the pool that it names.
+
+    `pool`: that of the job, which the request itself does not name.
+    """
 
     event_id: EventId
     partition: SmallCount
@@ -83,6 +87,8 @@ class RequestForwarded(Event, type="trainhouse.directory.request-forwarded.v1"):
     quarantine: QuarantineNode | None = None
     forget_key: ForgetNodeKey | None = None
     review: ReviewJob | None = Field(None, exclude_if=is_absent)
+    move: MovePool | None = Field(None, exclude_if=is_absent)
+    pool: PoolName | None = Field(None, exclude_if=is_absent)
 
 
 class RequestHeld(Event, type="trainhouse.directory.request-held.v1"):

@@ -2,7 +2,7 @@
 
 Holds: a record's inputs follow the cursor without a gap; an input that makes the machine raise is refused alone, found by bisection,
 and what follows from that is an input of the owner's own in the same record;
-a record never exceeds the journal's limit; `now_ms` never goes back.
+a record never exceeds the journal's limit; `now_ms` never goes back, nor is it before that of the partition from which a pool comes.
 Never: changes state; reads a clock (`clock_ms` comes in).
 """
 
@@ -14,6 +14,7 @@ from typing import Final, Generic, TypeVar
 from trainhouse.events import Envelope, Event, EventId, InvalidEvent, envelope_of
 from trainhouse.events.codec import Headers, decode
 from trainhouse.events.dead_letter import MAX_KEPT_BYTES
+from trainhouse.events.handover import PoolPart, RedirectedInput
 from trainhouse.events.journal import (
     MAX_REASON_CHARS,
     ClockTicked,
@@ -32,6 +33,8 @@ from trainhouse.scheduler.core.machine import Machine
 
 S = TypeVar("S")
 SOURCE: Final = "trainhouse/owner"
+# What an input that another partition passed on is larger by.
+MOST_WRAPPED_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +75,24 @@ class Pending:
 def pending(offset: int, value: bytes | None, headers: Headers, limits: Limits) -> Pending:
     """Reads one entry of the input topic; never raises for what is in it."""
     size = len(value or b"")
-    if size > limits.input_bytes:
-        reason = f"the input has {size} bytes; at most {limits.input_bytes} are allowed"
-        kept = (value or b"")[:MAX_KEPT_BYTES]
-        return Pending(offset, len(kept), JournaledInput(offset, None, kept), reason, value=kept)
+    if size > limits.input_bytes + MOST_WRAPPED_BYTES:
+        return _too_large(offset, value or b"", limits)
     try:
-        return Pending(offset, size, JournaledInput(offset, decode(value, headers)), value=value)
+        envelope = decode(value, headers)
+        if size > limits.input_bytes and not isinstance(envelope.event, RedirectedInput):
+            return _too_large(offset, value or b"", limits)
+        return Pending(offset, size, JournaledInput(offset, envelope), value=value)
     except InvalidEvent as error:
+        if size > limits.input_bytes:
+            return _too_large(offset, value or b"", limits)
         unread = JournaledInput(offset, None, value or b"")
         return Pending(offset, size, unread, str(error)[:MAX_REASON_CHARS] or "unreadable", first=first_offset(value), value=value)
+
+
+def _too_large(offset: int, value: bytes, limits: Limits) -> Pending:
+    reason = f"the input has {len(value)} bytes; at most {limits.input_bytes} are allowed"
+    kept = value[:MAX_KEPT_BYTES]
+    return Pending(offset, len(kept), JournaledInput(offset, None, kept), reason, value=kept)
 
 
 def fresh(folded: Folded[S], waiting: Sequence[Pending]) -> list[Pending]:
@@ -129,6 +141,12 @@ class Proposer(Generic[S]):
         record = self._record(folded, folded.now_ms, (), (decision,), published_up_to)
         return self._written(folded, replace(record, fold_version=finished.level))
 
+    def _raised_for(self, folded: Folded[S], part: PoolPart, level: int, published_up_to: int) -> Written:
+        """A pool was handed over to this partition, by one whose update is finished; here it was not yet, and none is left that needs it."""
+        reason = f"pool {part.pool} comes from partition {part.from_partition}, where the update to level {level} is finished"
+        finished = UpgradeFinished(journal=self.machine.name, level=level, reason=reason, user="trainhouse", at_ms=part.at_ms)
+        return self.raised(folded, finished, published_up_to)
+
     def claim(self, folded: Folded[S], published_up_to: int) -> Written:
         """An empty record that says who owns the partition. Time stands still in it, and the machine never sees it."""
         return self._written(folded, self._record(folded, folded.now_ms, (), (), published_up_to))
@@ -155,9 +173,12 @@ class Proposer(Generic[S]):
         Raises BrokenInvariant on a gap, StateLost.
         """
         batch = bounded(fresh(folded, waiting), limits or self.limits)
-        now_ms = max(folded.now_ms, clock_ms)
         if not batch and not tick and not marks:
             return None
+        parts = [e for p in batch if isinstance(e := _event_of(p), PoolPart)]
+        if parts and folded.level < (level := min(self.machine.since.get(PoolPart.event_type, 0), self.machine.fold_version)):
+            return self._raised_for(folded, parts[0], level, published_up_to)
+        now_ms = max(folded.now_ms, clock_ms, *(part.at_ms for part in parts))
         while True:
             try:
                 record = self._decided(folded, now_ms, batch, published_up_to, tick, marks)
@@ -251,6 +272,10 @@ class Proposer(Generic[S]):
             fold_version=self.level(folded),
             previous_hash=folded.last_hash,
         )
+
+
+def _event_of(item: Pending) -> Event | None:
+    return item.item.envelope.event if item.item.envelope is not None else None
 
 
 def _told(what: str, error: Exception) -> str:

@@ -15,6 +15,7 @@ from trainhouse.events import (
     Envelope,
     Event,
     ForgetNodeKey,
+    MovePool,
     NodeKeyed,
     NodeRestricted,
     PolicyApplied,
@@ -29,6 +30,7 @@ from trainhouse.events.phases import StopCause, StopKind, Stopping
 from trainhouse.events.policy import RunTimes
 from trainhouse.events.yaml_lines import line_of
 from trainhouse.scheduler.core.draft import Draft
+from trainhouse.scheduler.core.handover import on_move
 from trainhouse.scheduler.core.leaving import all_leave, jobs_on
 from trainhouse.scheduler.core.life import stop
 from trainhouse.scheduler.core.queue.checking import check_against
@@ -182,4 +184,5 @@ CHANGES: Final[dict[type[Event], Callable[[Draft, Envelope], None]]] = {
     QuarantineNode: on_quarantine,
     ForgetNodeKey: on_forget_key,
     ReviewJob: on_review,
+    MovePool: on_move,
 }

@@ -26,6 +26,7 @@ from trainhouse.events import (
     JobId,
     JobRejected,
     JobSubmitted,
+    MovePool,
     PoolCreated,
     ProjectApplied,
     ReviewJob,
@@ -99,6 +100,8 @@ _TAKEN = (
 )
 # The level from which jobs are settled, and EventSeen names the record and time of what was handled.
 SETTLES_SINCE: Final = 4
+# The level from which requests to move pools are passed on.
+MOVES_SINCE: Final = 5
 # How far ahead of journal time a request may say that it was made: beyond any clock that is a day off.
 MOST_AHEAD_MS: Final = 2 * 86_400_000
 # What a later one may change back: such a request must never count twice.
@@ -112,8 +115,8 @@ class DirectoryMachine(Leveled):
     """
 
     name = "directory"
-    decide_version = 7
-    fold_version = 4
+    decide_version = 8
+    fold_version = 5
     lowest_level = 3
     formats = DIRECTORY_FORMATS
     since: Mapping[str, int] = {JobsSettled.event_type: SETTLES_SINCE, ControlGrown.event_type: SETTLES_SINCE}
@@ -137,7 +140,8 @@ class DirectoryMachine(Leveled):
     def decide(self, state: DirectoryState, now_ms: int, inputs: Sequence[Input]) -> list[Event]:
         """Decisions for a batch. Raises UnexpectedInput on an event that admission does not carry."""
         newer = self.level >= SETTLES_SINCE
-        turn = _Turn(state.fork(), now_ms, self.control_partitions, self._settle_at if newer else None, newer)
+        moves = self.level >= MOVES_SINCE
+        turn = _Turn(state.fork(), now_ms, self.control_partitions, self._settle_at if newer else None, newer, moves)
         for item in inputs:
             turn.handle(item.envelope)
         return turn.decisions
@@ -195,6 +199,7 @@ class _Turn:
     made_with: int
     settle_at: int | None
     names_records: bool
+    moves_pools: bool
     decisions: list[Event] = field(default_factory=list)
     settled: bool = False
 
@@ -361,18 +366,29 @@ class _Turn:
             if reason:
                 self.reject(held.event_id, held.job_id, f"job {held.job_id} could not be changed: {reason}", held.project)
             else:
-                self.forward(held.event_id, partition, held.request)
+                self.forward(held.event_id, spec.pool, held.request)
 
-    def forward(self, event_id: EventId, partition: int, event: CancelJob | ChangeJob | ReviewJob | PoolRequest) -> None:
-        self.emit(RequestForwarded.model_validate({"event_id": event_id, "partition": partition} | one_of(event)))
+    def forward(self, event_id: EventId, pool: str, event: CancelJob | ChangeJob | ReviewJob | PoolRequest) -> None:
+        of_job = {"pool": pool} if isinstance(event, CancelJob | ChangeJob | ReviewJob) else {}
+        about = {"event_id": event_id, "partition": self.state.pools[pool]} | of_job
+        self.emit(RequestForwarded.model_validate(about | one_of(event)))
 
     def asked_of_pool(self, envelope: Envelope, event: PoolRequest) -> None:
         """Passes on what concerns a pool; whether it is right for the pool's nodes, its scheduler judges."""
-        partition = self.state.pools.get(event.pool)
-        if partition is None:
+        if event.pool not in self.state.pools:
             self.reject(envelope.id, None, f"{envelope.type}: {self.unknown_pool(event.pool)}, then send it again under a new id")
+        elif isinstance(event, MovePool) and (refused := self.why_not_moved(event)):
+            self.reject(envelope.id, None, f"pool {event.pool} cannot be moved to partition {event.to_partition}: {refused}")
         else:
-            self.forward(envelope.id, partition, event)
+            self.forward(envelope.id, event.pool, event)
+
+    def why_not_moved(self, event: MovePool) -> str:
+        """Why a pool cannot be moved, as far as it is known here; empty where it can."""
+        if not self.moves_pools:
+            return "an update is not finished; run `trainhouse upgrade finish`, then send it again under a new id"
+        if event.to_partition >= self.control_partitions:
+            return f"there is no such partition; use 0 to {self.control_partitions - 1}, or add some: `trainhouse topics grow`"
+        return ""
 
     def requested(self, envelope: Envelope, event: CancelJob | ChangeJob, digest: str) -> None:
         pool = self.state.pool_of(event.job_id)
@@ -381,7 +397,7 @@ class _Turn:
             if reason:
                 self.reject(envelope.id, event.job_id, f"job {event.job_id} could not be changed: {reason}", envelope.project)
                 return
-            self.forward(envelope.id, self.state.pools[pool], event)
+            self.forward(envelope.id, pool, event)
             return
         held = {"digest": digest, "event_id": envelope.id, "job_id": event.job_id, "project": envelope.project}
         self.emit(RequestHeld.model_validate(held | one_of(event)))
@@ -394,7 +410,7 @@ class _Turn:
             reason = f"job {event.job_id} cannot be reviewed: there is no such job; check the id"
             self.reject(envelope.id, event.job_id, reason, envelope.project)
         else:
-            self.forward(envelope.id, self.state.pools[pool], event)
+            self.forward(envelope.id, pool, event)
 
     def keep_bounds(self, asking: str | None) -> None:
         """Refuses the oldest request where too many wait: of a project beyond its own bound, else of who has most of the room."""
@@ -482,7 +498,8 @@ class _Turn:
         if known == event.partition:
             return
         if known is not None:
-            self.reject(envelope.id, None, f"pool {event.pool} exists on partition {known}, for ever; it cannot move to {event.partition}")
+            why = f"it cannot be created on partition {event.partition}; `trainhouse pool move` moves a pool to another partition"
+            self.reject(envelope.id, None, f"pool {event.pool} exists, and was created on partition {known}: {why}")
         elif event.partition >= self.control_partitions:
             last = self.control_partitions - 1
             self.reject(envelope.id, None, f"pool {event.pool}: partition {event.partition} does not exist; use 0 to {last}")

@@ -21,7 +21,7 @@ def directory_effects(now_ms: int, decisions: Iterable[Event]) -> Iterator[Effec
                 job_id = d.admission.job_id
                 yield Effect(topics.CONTROL, str(d.partition), d.admission, f"{job_id}:admitted", d.partition)
             case RequestForwarded():
-                yield Effect(topics.CONTROL, str(d.partition), request_of(d), d.event_id, d.partition)
+                yield Effect(topics.CONTROL, str(d.partition), request_of(d), d.event_id, d.partition, d.pool)
             case PoolCreated():
                 yield Effect(topics.CONTROL, str(d.partition), d, f"pool:{d.pool}:{d.partition}", d.partition)
             case ProjectApplied():

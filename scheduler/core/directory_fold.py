@@ -12,6 +12,7 @@ from trainhouse.events import (
     DrainNode,
     Event,
     ForgetNodeKey,
+    MovePool,
     PolicyChanged,
     PoolCreated,
     ProjectApplied,
@@ -50,6 +51,7 @@ _FIELDS: Final[dict[type[Event], str]] = {
     QuarantineNode: "quarantine",
     ForgetNodeKey: "forget_key",
     ReviewJob: "review",
+    MovePool: "move",
 }
 
 
@@ -110,7 +112,7 @@ def one_of(event: CancelJob | ChangeJob | ReviewJob | PoolRequest) -> dict[str, 
 def request_of(decision: RequestForwarded) -> CancelJob | ChangeJob | ReviewJob | PoolRequest:
     """The one request that goes to a scheduler. Raises BrokenInvariant when there is none."""
     of_job, of_pool = decision.cancel or decision.change or decision.review, decision.policy or decision.quarantine or decision.forget_key
-    found = of_job or of_pool or decision.cordon or decision.uncordon or decision.drain
+    found = of_job or of_pool or decision.move or decision.cordon or decision.uncordon or decision.drain
     if found is None:
         raise BrokenInvariant(f"{decision.event_type} of event {decision.event_id} carries no request")
     return found

@@ -4,7 +4,9 @@ blamed on, and what became of changes that people asked for.
 Holds: an effect's id follows from its content, so that a repeat has the same one; orders go to the journal's own partition number.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+
+import orjson
 
 from trainhouse.events import (
     ChangeRefused,
@@ -27,14 +29,16 @@ from trainhouse.events import (
     PoolCreated,
     topics,
 )
+from trainhouse.events.codec import encode
 from trainhouse.events.decisions import NodeForgotten, NodeJoined
+from trainhouse.events.handover import FenceSent, InputRedirected, PoolFence, PoolPart, PoolTaken, RedirectedInput
 from trainhouse.events.journal import PlacementFrozen
 from trainhouse.events.pool import StartReserved, StartUnreserved
 from trainhouse.scheduler.core.directory_effects import refusal
-from trainhouse.scheduler.core.machine import OWN_PARTITION, Effect
+from trainhouse.scheduler.core.machine import OWN_PARTITION, Effect, Input
 
 
-def effects_of(seq: int, now_ms: int, decisions: Iterable[Event]) -> Iterator[Effect]:
+def effects_of(seq: int, now_ms: int, inputs: Sequence[Input], decisions: Iterable[Event]) -> Iterator[Effect]:
     """The effects of a record's decisions, in their order."""
     for place, decision in enumerate(decisions):
         match decision:
@@ -82,6 +86,10 @@ def effects_of(seq: int, now_ms: int, decisions: Iterable[Event]) -> Iterator[Ef
                 yield Effect(topics.RESERVATIONS, decision.job_id, decision, f"{decision.job_id}:reservation:{seq}.{place}")
             case PlacementFrozen():
                 yield Effect(topics.ALERTS, "placement-frozen", decision, f"placement-frozen:{seq}")
+            case PoolPart() | FenceSent() | InputRedirected():
+                yield _to_scheduler(decision, inputs, seq, place)
+            case PoolTaken(pool=pool, partition=partition):
+                yield Effect(topics.POOLS, pool, PoolCreated(pool=pool, partition=partition), f"pool:{pool}:{partition}:{seq}")
 
 
 def status_effect(status: JobStatus) -> Effect:
@@ -89,6 +97,21 @@ def status_effect(status: JobStatus) -> Effect:
     subject, number = status.subject(), status.public_seq
     public = status if status.live_room is None else status.model_copy(update={"status_seq": number, "live_room": None})
     return Effect(topics.STATUS, subject, public, f"{subject}:status:{number}")
+
+
+def _to_scheduler(decision: PoolPart | FenceSent | InputRedirected, inputs: Sequence[Input], seq: int, place: int) -> Effect:
+    """What goes to the scheduler of another partition. A redirected input keeps its id, so that its sender finds what became of it."""
+    to = decision.to_partition
+    match decision:
+        case PoolPart():
+            return Effect(topics.CONTROL, str(to), decision, f"{decision.pool}:part:{decision.number}:{seq}.{place}", to)
+        case FenceSent():
+            fence = PoolFence(pool=decision.pool, move=decision.move)
+            return Effect(topics.CONTROL, str(to), fence, f"{decision.pool}:fence:{seq}.{place}", to)
+    envelope = next(i.envelope for i in inputs if i.offset == decision.offset)
+    came = envelope.event
+    whole = came.event if isinstance(came, RedirectedInput) else orjson.loads(encode(envelope))
+    return Effect(topics.CONTROL, str(to), RedirectedInput(pool=decision.pool, event=whole), envelope.id, to)
 
 
 def _key_of(keyed: NodeKeyed, seq: int, place: int) -> Effect:

@@ -22,17 +22,22 @@ from trainhouse.scheduler.core.trust import is_ours
 MOST_ORDERS_BYTES: Final = 1024 * 1024
 
 
-def on_registered(draft: Draft, event: NodeRegistered) -> None:
-    """Takes the node in, settles what it no longer runs, and answers with all that it is to run."""
+def on_registered(draft: Draft, event: NodeRegistered, *, relayed: bool = False) -> None:
+    """Takes the node in, settles what it no longer runs, and answers with all that it is to run.
+
+    `relayed`: it came by way of the partition that its pool was on before. Of a node that registered here itself since, it is an old one.
+    """
     old = draft.state.nodes.get(event.node_id)
+    if relayed and old is not None and old.pool == event.pool and not old.relayed:
+        return
     runs = {(str(r.job_id), int(r.epoch)) for r in event.running}
     holds = old.holds if old is not None else ()
     known = {(str(h.job_id), int(h.epoch)) for h in holds}
     strangers = tuple(Hold(job_id=JobId(j), epoch=Epoch(e)) for j, e in sorted(runs - known))
-    fields = {name: getattr(event, name) for name in NodeJoined.model_fields if name != "holds"}
+    fields = {name: getattr(event, name) for name in NodeJoined.model_fields if name not in ("holds", "relayed")}
     merged = tuple(sorted((*holds, *strangers), key=lambda h: (h.job_id, h.epoch)))
     fields["public_key"] = event.public_key or (old.public_key if old is not None else "")
-    draft.emit(NodeJoined(**fields, holds=merged))
+    draft.emit(NodeJoined(**fields, holds=merged, relayed=relayed))
     if old is not None and old.boot_id != event.boot_id and old.trust.closed_devices:
         # A reset maps bad rows of a device's memory out: it is tried again.
         probe = old.trust.probe if is_ours(old) else None

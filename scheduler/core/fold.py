@@ -55,6 +55,7 @@ from trainhouse.events.pool import (
     StartUnreserved,
 )
 from trainhouse.scheduler.core.demand import device_share, host_needs, kin_of, shape_of
+from trainhouse.scheduler.core.fold_moves import MOVE_STEPS
 from trainhouse.scheduler.core.fold_nodes import NODE_STEPS
 from trainhouse.scheduler.core.queue.project_bounds import Bound
 from trainhouse.scheduler.core.records import Job
@@ -93,7 +94,8 @@ def _limited(state: ScheduleState, now_ms: int, d: ProjectLimited) -> None:
 
 
 def _token_seen(state: ScheduleState, now_ms: int, d: TokenSeen) -> None:
-    state.tokens[d.partition] = (d.seq, d.ordinal)
+    seen = state.scheduler_tokens if d.by_scheduler else state.tokens
+    seen[d.partition] = (d.seq, d.ordinal)
 
 
 def _queued(state: ScheduleState, now_ms: int, d: JobQueued) -> None:
@@ -319,4 +321,5 @@ _STEPS: dict[type[Event], Callable[[ScheduleState, int, Any], None]] = {
     PlacementResumed: _resumed,
     JobStatus: _status,
     **NODE_STEPS,
+    **MOVE_STEPS,
 }

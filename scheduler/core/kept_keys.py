@@ -38,15 +38,19 @@ class KeptKeys:
 
     def put(self, node_id: str, pool: str, public_key: str) -> None:
         """Keeps a binding; replaces that of before."""
-        self.drop(node_id)
-        name = _digest(node_id, _NAME_BYTES)
-        bucket, at = self._find(name)
-        entry = name + _digest(pool, _POOL_BYTES) + _digest(public_key, _KEY_BYTES)
-        self._buckets[name[0]] = bucket[:at] + entry + bucket[at:]
+        self._put(_digest(node_id, _NAME_BYTES) + _digest(pool, _POOL_BYTES) + _digest(public_key, _KEY_BYTES))
 
     def drop(self, node_id: str) -> None:
         """Ends a binding, if there is one."""
-        name = _digest(node_id, _NAME_BYTES)
+        self._drop(_digest(node_id, _NAME_BYTES))
+
+    def _put(self, entry: bytes) -> None:
+        name = entry[:_NAME_BYTES]
+        self._drop(name)
+        bucket, at = self._find(name)
+        self._buckets[name[0]] = bucket[:at] + entry + bucket[at:]
+
+    def _drop(self, name: bytes) -> None:
         bucket, at = self._find(name)
         if bucket.startswith(name, at):
             self._buckets[name[0]] = bucket[:at] + bucket[at + _ENTRY_BYTES :]
@@ -64,6 +68,28 @@ class KeptKeys:
     def is_of_pool(self, node_id: str, pool: str) -> bool:
         """Whether a binding of that name was made in that pool."""
         return self._entry(node_id)[_NAME_BYTES : _NAME_BYTES + _POOL_BYTES] == _digest(pool, _POOL_BYTES)
+
+    def of_pool(self, pool: str) -> "KeptKeys":
+        """The bindings that were made in one pool."""
+        wanted, found = _digest(pool, _POOL_BYTES), KeptKeys()
+        for first, bucket in self._buckets.items():
+            entries = (bucket[at : at + _ENTRY_BYTES] for at in range(0, len(bucket), _ENTRY_BYTES))
+            mine = b"".join(e for e in entries if e[_NAME_BYTES : _NAME_BYTES + _POOL_BYTES] == wanted)
+            if mine:
+                found._buckets[first] = mine
+        return found
+
+    def adopt(self, others: "KeptKeys") -> None:
+        """Adds the bindings of others; of a name that is bound in both, theirs counts."""
+        for bucket in others._buckets.values():
+            for at in range(0, len(bucket), _ENTRY_BYTES):
+                self._put(bucket[at : at + _ENTRY_BYTES])
+
+    def remove(self, others: "KeptKeys") -> None:
+        """Ends the bindings of all names that are bound in others."""
+        for bucket in others._buckets.values():
+            for at in range(0, len(bucket), _ENTRY_BYTES):
+                self._drop(bucket[at : at + _NAME_BYTES])
 
     def rows(self) -> str:
         """All bindings as text, for a snapshot."""

@@ -48,13 +48,17 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One record to publish because of a folded journal record. `partition` None: by key; OWN_PARTITION: the journal's own."""
+    """One record to publish because of a folded journal record. `partition` None: by key; OWN_PARTITION: the journal's own.
+
+    `pool`: what the event is about, where it does not name it.
+    """
 
     topic: str
     key: str
     event: Event
     event_id: str
     partition: int | None = None
+    pool: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

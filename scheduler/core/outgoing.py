@@ -53,10 +53,11 @@ def outgoing(machine: Machine[S], input_topic: str, partition: int, record: Jour
 def sent_of(effect: Effect, machine_name: str, order: Order, now_ms: int) -> list[Outgoing]:
     """What is sent of one effect at its place in the journal."""
     event = effect.event
+    envelope = envelope_of(event, id=effect.event_id, source=f"trainhouse/{machine_name}", now_ms=now_ms, order=order)
     out = Outgoing(
         effect.topic,
         effect.key.encode(),
-        encode(envelope_of(event, id=effect.event_id, source=f"trainhouse/{machine_name}", now_ms=now_ms, order=order)),
+        encode(envelope if effect.pool is None else replace(envelope, pool=effect.pool)),
         HEADERS,
         order.partition if effect.partition == OWN_PARTITION else effect.partition,
         alike_of(event.claimed, event.reason) if isinstance(event, SignatureRefused) else "",

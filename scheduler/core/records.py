@@ -27,7 +27,7 @@ from trainhouse.events.decisions import Hold
 from trainhouse.events.evidence import JobFailure, Trust
 from trainhouse.events.node import AttemptRef, NodeIsolation
 from trainhouse.events.phases import Allotment, Pending, Phase, Progress, Tally
-from trainhouse.events.spec import is_absent
+from trainhouse.events.spec import is_absent, is_no
 
 TRAINHOUSE: Final = "trainhouse"
 """By whom a node is restricted where no person asked for it."""
@@ -98,7 +98,7 @@ class Node(Model):
 
     `index` is its bit in masks of nodes, free for another when it is forgotten. `lost_at_ms`: since when it is lost. `notice`: it goes
     away; another start of its agent knows nothing of that any more. `orders_due`: attempts that its desired state only named, whose
-    orders go out at the next ticks.
+    orders go out at the next ticks. `relayed`: it has not registered at this partition itself since its pool came here.
     """
 
     node_id: NodeId
@@ -123,6 +123,7 @@ class Node(Model):
     public_key: str = ""
     orders_due: tuple[AttemptRef, ...] = ()
     lost_at_ms: int | None = None
+    relayed: bool = Field(False, exclude_if=is_no)
 
     @property
     def closed_by_person(self) -> bool:

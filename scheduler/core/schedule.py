@@ -15,6 +15,7 @@ from trainhouse.events import (
     ChangeJob,
     CheckpointCompleted,
     DeviceDegraded,
+    Envelope,
     Event,
     GangHung,
     JobAdmitted,
@@ -30,15 +31,28 @@ from trainhouse.events import (
     RankExited,
     SessionOpened,
 )
+from trainhouse.events.handover import (
+    DetourEnded,
+    FenceSent,
+    HandoverClosed,
+    InputRedirected,
+    PoolFence,
+    PoolHandedOver,
+    PoolPart,
+    PoolPartReceived,
+    PoolTaken,
+    RedirectedInput,
+)
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.pool import CycleRan
-from trainhouse.scheduler.core import fleet, probes, reports, requests, review, verdicts
+from trainhouse.scheduler.core import fleet, handover, probes, reports, requests, review, verdicts
 from trainhouse.scheduler.core.changes import CHANGES
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.effects import effects_of
 from trainhouse.scheduler.core.errors import UnexpectedInput
 from trainhouse.scheduler.core.fold import fold_decision
+from trainhouse.scheduler.core.handover import MOVES_SINCE
 from trainhouse.scheduler.core.machine import Condition, Effect, Input, Leveled
 from trainhouse.scheduler.core.placing import Cycle, place_waiting
 from trainhouse.scheduler.core.snapshot import Dumps, capture_schedule, dump_schedule, load_schedule
@@ -54,7 +68,6 @@ _REQUESTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     ProjectLimited: requests.on_limited,
 }
 _REPORTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
-    NodeRegistered: fleet.on_registered,
     NodeLost: fleet.on_lost,
     AttemptStarted: reports.on_started,
     LaunchFailed: reports.on_launch_failed,
@@ -68,17 +81,28 @@ _REPORTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     NodeNoticed: verdicts.on_noticed,
     NodeProbed: probes.on_probed,
 }
+_OF_SCHEDULERS: Final = (PoolPart, PoolFence, RedirectedInput)
+_OF_MOVES: Final[tuple[type[Event], ...]] = (
+    PoolHandedOver,
+    PoolPart,
+    PoolPartReceived,
+    PoolTaken,
+    InputRedirected,
+    HandoverClosed,
+    FenceSent,
+    DetourEnded,
+)
 
 
 class ScheduleMachine(Leveled):
     """The machine of `trainhouse.decisions`. Its inputs are what control carries, and ClockTicked."""
 
     name = "schedule"
-    decide_version = 10
-    fold_version = 8
+    decide_version = 11
+    fold_version = 9
     lowest_level = 7
     formats = SCHEDULE_FORMATS
-    since: Mapping[str, int] = {}
+    since: Mapping[str, int] = dict.fromkeys((kind.event_type for kind in _OF_MOVES), MOVES_SINCE)
     passing: tuple[type[Event], ...] = (CycleRan,)
 
     def __init__(self, cycle: Cycle = run_cycle) -> None:
@@ -98,6 +122,8 @@ class ScheduleMachine(Leveled):
 
     def after_refusal(self, state: ScheduleState, event: Event, reason: str) -> Event | None:
         """A job of which an input cannot be handled is sent to review."""
+        if isinstance(event, RedirectedInput):
+            event = handover.unwrapped(event).event
         return review.after_failure(state, event, reason)
 
     def _handle(self, draft: Draft, item: Input) -> None:
@@ -105,17 +131,45 @@ class ScheduleMachine(Leveled):
         if kind is ClockTicked:
             on_tick(draft)
             place_waiting(draft, self._cycle, self.decide_version)
-        elif isinstance(item.event, ProgressReported):
-            reports.on_progress(draft, item.event, by_owner=item.offset is None)
+        elif kind in _OF_SCHEDULERS:
+            if not handover.is_repeat(draft, item.envelope):
+                self._of_scheduler(draft, item)
+        elif (pool := handover.leads_elsewhere(draft, item)) is not None:
+            if kind in _REPORTS or kind is ProgressReported or not requests.is_repeat(draft, item.envelope):
+                handover.redirect(draft, item, pool)
+        elif kind in _REPORTS or kind is ProgressReported or not requests.is_repeat(draft, item.envelope):
+            self._take(draft, item.envelope, by_owner=item.offset is None)
+
+    def _of_scheduler(self, draft: Draft, item: Input) -> None:
+        """What the scheduler of another partition sent: a pool, or what is about one."""
+        event = item.event
+        if isinstance(event, PoolPart):
+            handover.on_part(draft, event)
+            return
+        assert isinstance(event, RedirectedInput | PoolFence)
+        if isinstance(event, RedirectedInput) and event.pool in draft.state.pools:
+            self._take(draft, handover.unwrapped(event), relayed=True)
+        elif event.pool in draft.state.moved:
+            handover.redirect(draft, item, event.pool)
+        else:
+            raise UnexpectedInput(f"pool {event.pool} is not on partition {draft.state.partition}, nor was it before")
+
+    def _take(self, draft: Draft, envelope: Envelope, *, by_owner: bool = False, relayed: bool = False) -> None:
+        event, kind = envelope.event, type(envelope.event)
+        if isinstance(event, ProgressReported):
+            reports.on_progress(draft, event, by_owner=by_owner)
+        elif isinstance(event, NodeRegistered):
+            fleet.on_registered(draft, event, relayed=relayed)
+        elif isinstance(event, PoolFence) and relayed:
+            handover.on_fence(draft, event)
         elif kind in _REPORTS:
-            _REPORTS[kind](draft, item.event)
-        elif kind not in _REQUESTS and kind not in CHANGES:
-            raise UnexpectedInput(f"{item.event.event_type} ({item.envelope.id}) is nothing that the scheduler takes; see the topic table")
-        elif not requests.is_repeat(draft, item.envelope):
-            if kind in CHANGES:
-                CHANGES[kind](draft, item.envelope)
-            else:
-                _REQUESTS[kind](draft, item.event)
+            _REPORTS[kind](draft, event)
+        elif kind in CHANGES:
+            CHANGES[kind](draft, envelope)
+        elif kind in _REQUESTS:
+            _REQUESTS[kind](draft, event)
+        else:
+            raise UnexpectedInput(f"{event.event_type} ({envelope.id}) is nothing that the scheduler takes; see the topic table")
 
     def fold(self, state: ScheduleState, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> ScheduleState:
         """The state after a record, changed in place; the inputs are not looked at."""
@@ -125,7 +179,7 @@ class ScheduleMachine(Leveled):
 
     def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
         """Orders, statuses, pools and alerts of a record."""
-        return list(effects_of(seq, now_ms, decisions))
+        return list(effects_of(seq, now_ms, inputs, decisions))
 
     def condition(self, state: ScheduleState) -> Condition:
         """The pools, and the reason of a freeze."""

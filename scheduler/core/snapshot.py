@@ -18,7 +18,7 @@ from trainhouse.scheduler.core.kept_keys import KeptKeys
 from trainhouse.scheduler.core.queue.estimates import Estimates
 from trainhouse.scheduler.core.records import Job, Node
 from trainhouse.scheduler.core.snapshot_steps import SCHEDULE_FORMATS, parse
-from trainhouse.scheduler.core.state import Freeze, Pool, ScheduleState
+from trainhouse.scheduler.core.state import Arriving, Freeze, MovedPool, Pool, ScheduleState
 
 FORMAT: Final = SCHEDULE_FORMATS.newest
 
@@ -60,6 +60,7 @@ def capture_schedule(state: ScheduleState, dumps: Dumps) -> Callable[[], bytes]:
         "tokens": sorted([p, *mark] for p, mark in state.tokens.items()),
         "book": _dump_book(state.book),
         **({"kept_keys": state.kept_keys.rows()} if len(state.kept_keys) else {}),
+        **_dump_moves(state),
     }
     jobs, nodes = dict(state.jobs), [(name, state.nodes[name]) for name in state.names if name]
     claims, reservations = dict(state.claims), dict(state.reservations)
@@ -88,6 +89,7 @@ def load_schedule(data: bytes) -> ScheduleState:
         state.put_node(read_stored(Node, node), 0)
     _load_book(state.book, raw["book"])
     state.kept_keys = KeptKeys(raw.get("kept_keys", ""))
+    _load_moves(state, raw)
     state.index_forgetting()
     for job in raw["jobs"]:
         state.restore_job(read_stored(Job, job))
@@ -100,6 +102,31 @@ def load_schedule(data: bytes) -> ScheduleState:
         # A look lets those in whose retry may start; it comes again only for those that rest longer.
         state.book.lanes.of(name).wake(state.book.marks.looked_ms(name) or 0)
     return state
+
+
+def _dump_moves(state: ScheduleState) -> dict[str, Any]:
+    """Nothing for a partition that no pool ever left or reached, so that its state has the hash that it had before pools could move."""
+    found: dict[str, Any] = {}
+    if state.moved:
+        found["moved"] = [[pool, *_moved_row(state.moved[pool])] for pool in sorted(state.moved)]
+    if state.arriving:
+        found["arriving"] = [[pool, a.move, a.from_partition, list(a.parts)] for pool, a in sorted(state.arriving.items())]
+    if state.scheduler_tokens:
+        found["scheduler_tokens"] = sorted([p, *mark] for p, mark in state.scheduler_tokens.items())
+    return found
+
+
+def _moved_row(m: MovedPool) -> list[Any]:
+    named = [sorted(m.jobs), m.keys.rows(), sorted(m.public_keys)]
+    return [m.to_partition, m.move, m.at_ms, *named, m.closed, m.returned, m.redirected]
+
+
+def _load_moves(state: ScheduleState, raw: dict[str, Any]) -> None:
+    for pool, to, move, at_ms, jobs, keys, public_keys, *flags in raw.get("moved", ()):
+        state.moved[pool] = MovedPool(to, move, at_ms, frozenset(jobs), KeptKeys(keys), frozenset(public_keys), *flags)
+    for pool, move, from_partition, parts in raw.get("arriving", ()):
+        state.arriving[pool] = Arriving(move, from_partition, tuple(parts))
+    state.scheduler_tokens = {p: (seq, ordinal) for p, seq, ordinal in raw.get("scheduler_tokens", ())}
 
 
 def _dump_book(book: Book) -> dict[str, Any]:

@@ -50,6 +50,35 @@ class Freeze:
     again: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class MovedPool:
+    """A pool that left this partition for `to_partition`, by the request `move`.
+
+    `jobs`, `keys`, `public_keys`: which jobs and nodes went with it, for inputs that were sent here before; empty once the hand-over is
+    closed. `returned`: the pool is here again, and what arrives here about it still goes the long way round, behind what went before it;
+    `redirected`: something did since the last fence was sent.
+    """
+
+    to_partition: int
+    move: str
+    at_ms: int
+    jobs: frozenset[str] = frozenset()
+    keys: KeptKeys = field(default_factory=KeptKeys)
+    public_keys: frozenset[str] = frozenset()
+    closed: bool = False
+    returned: bool = False
+    redirected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """The parts of a pool's state that have arrived, in their order."""
+
+    move: str
+    from_partition: int
+    parts: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class ScheduleState:
     """All of it. Read the fields; change them through the methods only."""
@@ -65,6 +94,9 @@ class ScheduleState:
     reservations: dict[str, StartReserved] = field(default_factory=dict)
     kept_keys: KeptKeys = field(default_factory=KeptKeys)  # of nodes that were forgotten
     book: Book = field(default_factory=Book)
+    moved: dict[str, MovedPool] = field(default_factory=dict)
+    arriving: dict[str, Arriving] = field(default_factory=dict)
+    scheduler_tokens: dict[int, tuple[int, int]] = field(default_factory=dict)
     # Indexes, rebuilt from the above by load.
     active: dict[str, int] = field(default_factory=dict)  # jobs with devices, and when time next asks for something about them
     reviewed: dict[tuple[str, str], int] = field(default_factory=dict)  # how many jobs are under review, by pool and project
@@ -96,6 +128,9 @@ class ScheduleState:
             kept_keys=self.kept_keys.fork(),
             probing=dict(self.probing),
             ordering=dict(self.ordering),
+            moved=dict(self.moved),
+            arriving=dict(self.arriving),
+            scheduler_tokens=dict(self.scheduler_tokens),
             nodes_by_key=dict(self.nodes_by_key),
         )
 
@@ -262,6 +297,23 @@ class ScheduleState:
 
     def drop_node(self, node_id: str, now_ms: int) -> None:
         """Removes a node that nothing names; its index is vacant from then on."""
+        self._remove_node(node_id)
+        # A bit that a waiting job prefers, or avoids, would be that of another node.
+        for job_id in sorted(j for j, job in self.jobs.items() if node_id in job.prefer_nodes or node_id in job.avoid_nodes):
+            job = self.jobs[job_id]
+            fields = {name: tuple(n for n in getattr(job, name) if n != node_id) for name in ("prefer_nodes", "avoid_nodes")}
+            self.put_job(job.model_copy(update=fields), now_ms)
+
+    def drop_pool(self, pool: str, now_ms: int) -> None:
+        """Removes a pool with its jobs and nodes, its policy and its past use."""
+        for job_id in sorted(j for j, job in self.jobs.items() if job.pool == pool):
+            self.drop_job(job_id, now_ms)
+        for node_id in self.nodes_of_pool.get(pool, ()):
+            self._remove_node(node_id)
+        self.pools.pop(pool, None)
+        self.book.drop_pool(pool)
+
+    def _remove_node(self, node_id: str) -> None:
         node = self.nodes[node_id]
         self._index_key(node.public_key, node.model_copy(update={"public_key": ""}))
         del self.nodes[node_id]
@@ -271,11 +323,6 @@ class ScheduleState:
         self.names[node.index] = ""
         insort(self.vacant, node.index)
         self.book.drop_node(node.index)
-        # A bit that a waiting job prefers, or avoids, would be that of another node.
-        for job_id in sorted(j for j, job in self.jobs.items() if node_id in job.prefer_nodes or node_id in job.avoid_nodes):
-            job = self.jobs[job_id]
-            fields = {name: tuple(n for n in getattr(job, name) if n != node_id) for name in ("prefer_nodes", "avoid_nodes")}
-            self.put_job(job.model_copy(update=fields), now_ms)
 
     def next_index(self) -> int:
         """The index of the next new node: the lowest that is vacant."""

@@ -8,7 +8,7 @@ from itertools import chain
 
 from trainhouse.events import NodePlacement
 from trainhouse.events.phases import Checkpointing, Initializing, PartEnd, Running, StopCause, StopKind, Stopping
-from trainhouse.scheduler.core import fleet, forgetting, probes
+from trainhouse.scheduler.core import fleet, forgetting, handover, probes
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.due import EXIT_REPORT_MS, NEVER_MS, quiet_until_ms
 from trainhouse.scheduler.core.evidence import note_unexplained
@@ -45,6 +45,7 @@ def on_tick(draft: Draft) -> None:
     probes.on_due(draft)
     fleet.give_orders(draft)
     forgetting.on_due(draft)
+    handover.close_due(draft)
 
 
 def _is_due(job: Job, now_ms: int) -> bool:

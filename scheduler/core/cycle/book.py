@@ -142,6 +142,15 @@ class Book:
             self._count(old, -1)
             self.marks.change(old.pool)
 
+    def drop_pool(self, pool: str) -> None:
+        """Removes what is left of a pool whose nodes and jobs are gone: its policy, past use and marks."""
+        self.policies.pop(pool, None)
+        for table in (self.elastic, self.priorities, self._ends, self._capacity):
+            table.pop(pool, None)
+        self.lanes.drop_pool(pool)
+        self.usage.drop_pool(pool)
+        self.marks.drop(pool)
+
     def _count(self, slots: NodeSlots, sign: int) -> None:
         """Capacity counts closed and lost nodes too: a share does not grow because a node is away."""
         capacity = self._capacity[slots.pool] = dict(self._capacity.get(slots.pool, {}))

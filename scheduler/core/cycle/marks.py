@@ -36,6 +36,11 @@ class Marks:
         self._changed.pop(pool, None)
         self._looked_ms[pool] = now_ms
 
+    def drop(self, pool: str) -> None:
+        """The pool is gone."""
+        self._changed.pop(pool, None)
+        self._looked_ms.pop(pool, None)
+
     def rows(self) -> dict[str, list[list[str | int]]]:
         """All marks as plain data, for a snapshot; sorted."""
         return {"changed": [[p] for p in sorted(self._changed)], "looked_ms": [[p, at] for p, at in sorted(self._looked_ms.items())]}

@@ -10,6 +10,8 @@ the particular kin is believed as much as it has such cases, against `WEIGHT` ca
 of a small group's mean towards that of its parent).
 """
 
+from collections.abc import Iterable
+
 from trainhouse.scheduler.core.queue.histogram import BUCKETS, Histogram, bucket_of
 
 Kin = tuple[str, ...]
@@ -85,6 +87,21 @@ class Estimates:
             made._used[tuple(kin)] = used
             made._learned = max(made._learned, used)
         return made
+
+    def of_kins(self, kins: Iterable[Kin]) -> "Estimates":
+        """What is known of these and of the more general ones, alone."""
+        wanted = {kin[:n] for kin in kins for n in range(len(kin) + 1)}
+        return self.from_rows([row for row in self.rows() if row[0] in wanted])
+
+    def adopt(self, others: "Estimates") -> None:
+        """Takes over what another one knows of kin that nothing is known of here."""
+        if self._shared:
+            self._known, self._used, self._shared = dict(self._known), dict(self._used), False
+        for kin in sorted(others._known):
+            if kin not in self._known:
+                if len(self._known) >= MAX_KIN:
+                    self._forget()
+                self._known[kin], self._used[kin] = others._known[kin], self._learned
 
     def _forget(self) -> None:
         """Drops the eighth of all kin that was not met for longest; never the root, which every job meets."""

@@ -40,6 +40,10 @@ class Lanes:
             for job in old.jobs():
                 new.put(job)
 
+    def drop_pool(self, pool: str) -> None:
+        """Forgets a pool, its waiting jobs and how its lanes are arranged."""
+        self._pools.pop(pool, None)
+
     def of(self, pool: str) -> PoolLanes:
         """The lanes of one pool; made empty when it has none yet."""
         found = self._pools.get(pool)

@@ -64,9 +64,18 @@ class Usage:
         """What is fair for each team that runs something or is in `waiting`; they add up to 1."""
         return self.of(pool).fair_shares(waiting)
 
+    def drop_pool(self, pool: str) -> None:
+        """Forgets the use of a pool, past use included."""
+        self._pools.pop(pool, None)
+
     def rows(self) -> list[UsageRow]:
         """All of it as plain rows for a snapshot, sorted. Policies and capacities are not in them."""
-        return [row for pool in sorted(self._pools) for row in self._pools[pool].rows(pool)]
+        return [row for pool in sorted(self._pools) for row in self.rows_of(pool)]
+
+    def rows_of(self, pool: str) -> list[UsageRow]:
+        """The rows of one pool."""
+        found = self._pools.get(pool)
+        return found.rows(pool) if found is not None else []
 
     def restore(self, rows: Iterable[UsageRow]) -> None:
         """Takes back what `rows` gave, held amounts included: running gangs must not be started here once more. Into an empty one only."""
