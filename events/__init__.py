@@ -41,8 +41,8 @@ from trainhouse.events.gang import (
     NodeOrders,
     NodePlacement,
 )
-from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, EventId, JobId, NodeId, PoolName
 from trainhouse.events.handover import MovePool
+from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, EventId, JobId, NodeId, PoolName
 from trainhouse.events.job import (
     CancelJob,
     ChangeJob,

@@ -25,10 +25,12 @@ class Event(Model):
     """One event type in one version. Subclasses give `type=`, e.g. `class JobSubmitted(Event, type="trainhouse.job.submitted.v1")`.
 
     `public_input` marks types that outsiders write: their unknown fields are refused even when reading, so that a typo is told.
+    `unshown`: fields (as pydantic's `exclude`) that are left out wherever the event is shown, such as in SQL.
     """
 
     event_type: ClassVar[str] = ""
     public_input: ClassVar[bool] = False
+    unshown: ClassVar[Any] = None
 
     def __init_subclass__(cls, *, type: str = "", public_input: bool = False, **more: Any) -> None:
         super().__init_subclass__(**more)

@@ -71,7 +71,11 @@ PRINCIPALS: dict[str, Needs] = {
     ),
     "scheduler": Needs(
         reads=(t.CONTROL, t.PROGRESS, t.DECISIONS, t.SNAPSHOTS, t.JOURNAL_REPAIRS, t.STATUS, *_UPDATES),
-        writes=(t.DECISIONS, t.SNAPSHOTS, t.UPGRADES, t.STATUS, f"{STATUS_PREFIX}{ANY}", t.VERDICTS, t.DEAD_LETTERS, *_DECIDED),
+        writes=(
+            *(t.DECISIONS, t.SNAPSHOTS, t.UPGRADES, t.STATUS, f"{STATUS_PREFIX}{ANY}", t.VERDICTS, t.DEAD_LETTERS, *_DECIDED),
+            # A pool that moves to another partition, and what comes about it afterwards.
+            t.CONTROL,
+        ),
         # A publisher's mark is the committed offset of a group that is named as its transactions.
         groups=("trainhouse-scheduler", f"{t.DECISIONS}-{ANY}"),
         transactions=(f"{t.DECISIONS}-{ANY}",),

@@ -5,7 +5,7 @@ pool goes on to the other partition, after that state and in the order in which 
 Never: shown in SQL with its content: a pool's state and redirected inputs hold whole job specs.
 """
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
@@ -53,6 +53,9 @@ class PoolPart(Event, type="trainhouse.pool.part.v1"):
     `at_ms`: journal time of the hand-over, behind which that of the receiving partition must not be.
     """
 
+    # Whole job specs, in a form in which the values of their variables cannot be masked.
+    unshown: ClassVar[Any] = {"data"}
+
     pool: PoolName
     move: EventId
     from_partition: SmallCount
@@ -68,6 +71,8 @@ class PoolPart(Event, type="trainhouse.pool.part.v1"):
 
 class PoolPartReceived(Event, type="trainhouse.decision.pool-part-received.v1"):
     """A part of a pool's state arrived, and is kept until the last one has."""
+
+    unshown: ClassVar[Any] = {"part": {"data"}}
 
     part: PoolPart
 

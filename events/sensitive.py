@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from trainhouse.events.base import Event
 from trainhouse.events.job import JobSubmitted
 from trainhouse.events.spec import JobSpec
 
@@ -153,6 +154,11 @@ _ENV = re.compile(r'"env"\s*:\s*\{(?:\s*"[A-Za-z_][A-Za-z0-9_]*"\s*:\s*"(?:[^"\\
 _PAIR = re.compile(r'("[A-Za-z_][A-Za-z0-9_]*"\s*:\s*)"(?:[^"\\]|\\.)*"', re.S)
 _CLOSED = re.compile(r"\s*\}")
 _NAMED = re.compile(r'"env"\s*:\s*')
+
+
+def shown_json(event: Event) -> str:
+    """An event as it may be shown: without what is never shown of it, and masked."""
+    return masked_json(event.model_dump_json(exclude=event.unshown))
 
 
 def masked_json(text: str) -> str:

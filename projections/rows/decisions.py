@@ -7,7 +7,7 @@ Never: the value of a variable of a spec's `env`.
 from collections.abc import Iterator
 
 from trainhouse.events.envelope import Envelope
-from trainhouse.events.sensitive import masked_json
+from trainhouse.events.sensitive import shown_json
 from trainhouse.projections.record import Record, Row, event_ms
 
 
@@ -29,6 +29,6 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             "node_id": str(getattr(event, "node_id", None) or ""),
             "pool": str(getattr(event, "pool", None) or ""),
             "epoch": None if epoch is None else int(epoch),
-            "json": masked_json(event.model_dump_json()),
+            "json": shown_json(event),
         },
     )

@@ -9,14 +9,16 @@ from collections.abc import Iterator
 
 from trainhouse.events.attempt import ProgressReported
 from trainhouse.events.envelope import Envelope
+from trainhouse.events.handover import PoolFence, PoolPart, RedirectedInput
 from trainhouse.events.job import JobStatus
 from trainhouse.events.node import NodeHeartbeat
-from trainhouse.events.sensitive import masked_json
+from trainhouse.events.sensitive import shown_json
 from trainhouse.events.telemetry import FileRange
 from trainhouse.projections.record import Record, Row, copy_version, event_ms
 from trainhouse.projections.rows.summary import summarize
 
-_LEFT_OUT = (JobStatus, ProgressReported, NodeHeartbeat, FileRange)
+# Redirected inputs are in it as they came first.
+_LEFT_OUT = (JobStatus, ProgressReported, NodeHeartbeat, FileRange, PoolPart, PoolFence, RedirectedInput)
 
 
 def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
@@ -37,6 +39,6 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             "node_id": str(getattr(event, "node_id", None) or ""),
             "epoch": None if epoch is None else int(epoch),
             "summary": summarize(event),
-            "json": masked_json(event.model_dump_json()),
+            "json": shown_json(event),
         },
     )

@@ -142,7 +142,7 @@ class Proposer(Generic[S]):
         return self._written(folded, replace(record, fold_version=finished.level))
 
     def _raised_for(self, folded: Folded[S], part: PoolPart, level: int, published_up_to: int) -> Written:
-        """A pool was handed over to this partition, by one whose update is finished; here it was not yet, and none is left that needs it."""
+        """A pool comes from a partition whose update is finished, and it is finished for all; here the level was not raised yet."""
         reason = f"pool {part.pool} comes from partition {part.from_partition}, where the update to level {level} is finished"
         finished = UpgradeFinished(journal=self.machine.name, level=level, reason=reason, user="trainhouse", at_ms=part.at_ms)
         return self.raised(folded, finished, published_up_to)

@@ -8,7 +8,7 @@ Never: drops an input.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from trainhouse.events import ForgetNodeKey, NodeRegistered
+from trainhouse.events import ForgetNodeKey, MovePool, NodeRegistered
 from trainhouse.events.journal import MAX_REASON_CHARS, JournaledInput
 from trainhouse.events.signing import signature_of
 from trainhouse.events.vetting import KeySet, Known, VettingRules, key_that_counts, refusal
@@ -48,7 +48,12 @@ class _Keys:
         """The key of the record that is looked at: a forgotten node's key is known by its digest only."""
 
     def of_node(self, node_id: str) -> str:
-        return self.new[node_id] if node_id in self.new else self._in(self._state, node_id)
+        return self.new[node_id] if node_id in self.new else self._in(self._state, node_id) or self._of_moved(node_id)
+
+    def _of_moved(self, node_id: str) -> str:
+        """The key of a node that went to another partition with its pool, while its reports may still come here."""
+        keys = (moved.keys.key_of(node_id, self.signed_by) for moved in self._state.moved.values())
+        return next(filter(None, keys), "")
 
     def _in(self, state: ScheduleState, node_id: str) -> str:
         node = state.nodes.get(node_id)
@@ -73,11 +78,14 @@ class _Keys:
     def is_any_nodes(self, key: str) -> bool:
         """Whether the key is that of any node, in any partition. Costs the same however many nodes there are."""
         nodes = {node_id for state in (self._state, *self._others) for node_id in state.nodes_by_key.get(key, ())}
-        return key in self.new.values() or any(key in self._keys_of(node_id) for node_id in nodes)
+        if key in self.new.values() or any(key in moved.public_keys for moved in self._state.moved.values()):
+            return True
+        return any(key in self._keys_of(node_id) for node_id in nodes)
 
     def any_has_one(self) -> bool:
         """Whether any node has a key."""
-        return any(self.new.values()) or any(state.nodes_by_key for state in (self._state, *self._others))
+        known = any(state.nodes_by_key for state in (self._state, *self._others))
+        return known or any(self.new.values()) or any(moved.public_keys for moved in self._state.moved.values())
 
     def _keys_of(self, node_id: str) -> set[str]:
         own = self.of_node(node_id)
@@ -114,6 +122,9 @@ def _one(rules: VettingRules, keys: _Keys, topic: str, entry: Entry, item: Pendi
         {job_id: keys.of_job(job_id, getattr(event, "epoch", None))} if job_id and not node_id else {},
     )
     why = refusal(rules, known, topic, value, signature, event)
+    if not why and isinstance(event, MovePool) and rules.required and not rules.platform_key:
+        why = "this scheduler has no key to sign a pool's state with, and signatures are required; set TRAINHOUSE_SCHEDULER_SIGNING_KEY"
+        return replace(item, item=JournaledInput(item.offset, None, value), refusal=why)
     if why:
         claimed = f"node {node_id}" if node_id else f"job {job_id}" if job_id else "platform"
         return replace(item, item=JournaledInput(item.offset, None, value), refusal=why[:MAX_REASON_CHARS], forged=claimed)

@@ -1,6 +1,6 @@
-"""`pool create|show`: groups of nodes that are scheduled together.
+"""`pool create|move|show`: groups of nodes that are scheduled together.
 
-Holds: a pool's partition is for ever; `create` returns when the scheduler of that partition knows the pool.
+Holds: `create` and `move` return when the scheduler of the pool's partition has the pool.
 """
 
 import sys
@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
     """Adds the group."""
     group = typer.Typer(no_args_is_help=True, help="Groups of nodes that are scheduled together.")
     group.command("create")(create)
+    group.command("move")(move)
     group.command("show")(show)
     app.add_typer(group, name="pool")
 
@@ -29,7 +30,7 @@ def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new pool.", show_default=False)],
     partition: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(min=0, help="Partition of the control topic, for ever; default: the one with the fewest pools."),
+        typer.Option(min=0, help="Partition of the control topic; default: the one with the fewest pools."),
     ] = None,
     timeout: Timeout = 30.0,
     json: Json = False,
@@ -68,7 +69,8 @@ def choose(pools: Mapping[str, int], partitions: int, name: str, wanted: int | N
     known = pools.get(name)
     if known is not None:
         if wanted not in (None, known):
-            raise CliError(f"pool {name} is on partition {known}, for ever; it cannot move to {wanted}. Choose another name", Exit.USAGE)
+            why = f"pool {name} is on partition {known} already; `trainhouse pool move {name} --to {wanted}` moves it to {wanted}"
+            raise CliError(why, Exit.USAGE)
         return known
     if wanted is not None:
         if wanted >= partitions:
@@ -76,6 +78,45 @@ def choose(pools: Mapping[str, int], partitions: int, name: str, wanted: int | N
         return wanted
     loads = [list(pools.values()).count(p) for p in range(partitions)]
     return loads.index(min(loads))
+
+
+def move(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The pool.", show_default=False, autocompletion=complete.pools)],
+    to: Annotated[int, typer.Option("--to", min=0, max=1023, help="Partition of the control topic.", show_default=False)],
+    reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    timeout: Timeout = 30.0,
+    json: Json = False,
+    data_dir: KafkaDir = None,
+) -> None:
+    """Moves a pool with its jobs and nodes to another partition, and waits until it is there. Its jobs go on meanwhile.
+
+    \b
+    trainhouse topics grow --partitions 8
+    trainhouse pool move vision --to 7 --reason "partition 2 has too many jobs"
+    """
+    import getpass
+
+    from trainhouse.cli import output
+    from trainhouse.client import RefusedChange, TrainhouseClient
+    from trainhouse.events import MovePool
+
+    fleet = TrainhouseClient.from_settings().fleet()
+    pools = fleet.pools()
+    if name not in pools:
+        raise unknown(name, pools)
+    before = pools[name]
+    if before != to:
+        try:
+            event = MovePool.model_validate({"pool": name, "to_partition": to, "reason": reason, "user": getpass.getuser()})
+            fleet.move(event, timeout)
+        except RefusedChange as refused:
+            raise CliError(str(refused), Exit.REJECTED) from refused
+    if json:
+        output.json_lines([{"pool": name, "partition": to, "from_partition": before, "moved": before != to}])
+    elif before == to:
+        sys.stdout.write(f"pool {name} is on partition {to} already\n")
+    else:
+        sys.stdout.write(f"pool {name} was moved from partition {before} to {to}\n")
 
 
 def known(client: "TrainhouseClient", name: str) -> int:

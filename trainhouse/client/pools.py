@@ -24,6 +24,7 @@ from trainhouse.events import (
     JobReviewed,
     JobState,
     JobStatus,
+    MovePool,
     NodeKeyed,
     NodeRestricted,
     PolicyApplied,
@@ -37,6 +38,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.decisions import JobRetuned
 from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.handover import InputRedirected
 from trainhouse.events.journal import JournalRecord
 from trainhouse.events.kafka import consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
@@ -103,6 +105,21 @@ class Fleet:
     def create(self, event: PoolCreated, timeout_s: float) -> PoolCreated | None:
         """Creates a pool. Blocks until its scheduler knows it; None: it knew it before. Raises RefusedChange, NoReply."""
         return self._ask(event, POOLS, PoolCreated, lambda d: d.pool == event.pool, timeout_s, f"pool {event.pool} was asked for")
+
+    def move(self, event: MovePool, timeout_s: float) -> PoolCreated:
+        """Moves a pool to another partition. Blocks until the scheduler of that one has it. Raises RefusedChange, NoReply."""
+        with Outcomes(self.kafka, [POOLS, POLICIES, STATUS]) as outcomes:
+            event_id = self.send(event)
+
+            def answer(message: Message) -> PoolCreated | None:
+                refused = refusal(event_id, message)
+                if refused is not None:
+                    raise RefusedChange(refused)
+                told = event_of(message)
+                there = isinstance(told, PoolCreated) and (told.pool, told.partition) == (event.pool, event.to_partition)
+                return told if there and isinstance(told, PoolCreated) else None
+
+            return outcomes.first(answer, timeout_s, f"the move of pool {event.pool} to partition {event.to_partition}")
 
     def apply(self, event: PolicyChanged, timeout_s: float) -> PolicyApplied | None:
         """Changes a pool's policy. Blocks until it counts; None: it did before. Raises RefusedChange (the old one stays), NoReply."""
@@ -194,7 +211,9 @@ def decided(message: Message, event_id: str) -> tuple[Event, ...] | None:
     if message.topic() != DECISIONS or event_id.encode() not in value:
         return None
     record = JournalRecord.decode(value)
-    handled = any(i.event_id == event_id for i in record.inputs)
+    # Of a pool that left the partition, the scheduler of the other one answers.
+    passed_on = {d.offset for d in record.decisions if isinstance(d, InputRedirected)}
+    handled = any(i.event_id == event_id and i.offset not in passed_on for i in record.inputs)
     return record.decisions if handled else None
 
 

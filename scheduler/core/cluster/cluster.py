@@ -120,8 +120,8 @@ class Cluster:
         """Removes a node of which nothing is taken or claimed: there is none at its index until another is put there."""
         if not self._mine:
             self.layout, self._mine = self.layout.copy(), True
-        self._leave(index)
         self.shut_devices(index, 0)
+        self._leave(index)
         self.idle[index] = self.cpus_milli[index] = self.memory_free[index] = 0
         self.shares.pop(index, None)
         self._told.pop(index, None)
