@@ -176,7 +176,7 @@ class Proposer(Generic[S]):
         if not batch and not tick and not marks:
             return None
         parts = [e for p in batch if isinstance(e := _event_of(p), PoolPart)]
-        if parts and folded.level < (level := min(self.machine.since.get(PoolPart.event_type, 0), self.machine.fold_version)):
+        if parts and self.level(folded) < (level := min(self.machine.since.get(PoolPart.event_type, 0), self.machine.fold_version)):
             return self._raised_for(folded, parts[0], level, published_up_to)
         now_ms = max(folded.now_ms, clock_ms, *(part.at_ms for part in parts))
         while True:

@@ -33,6 +33,11 @@ class KeptKeys:
         twin._buckets = self._buckets.copy()
         return twin
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeptKeys) and self._buckets == other._buckets
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __len__(self) -> int:
         return sum(map(len, self._buckets.values())) // _ENTRY_BYTES
 

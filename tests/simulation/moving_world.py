@@ -244,7 +244,7 @@ class MovingWorld(World):
     # ---- for judges
 
     def records_of(self, pool: str) -> list[JournalRecord]:
-        """All records, in the order in which they were made, with what is about one pool: as one scheduler alone would have written them."""
+        """All records in the order in which they were made, with what is about one pool: as one scheduler alone would write them."""
         found = []
         for record, here in self.records:
             inputs = tuple(i for i in record.inputs if pool in here or i.type != ClockTicked.event_type)

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.test_core_directory import Directory, refused
+from tests.unit.test_core_directory import Directory, cancel, refused, submit
 from trainhouse.events import (
     AskedVia,
     DeadLetter,
     Event,
     JobState,
     JobStatus,
+    MovePool,
+    Order,
     PoolCreated,
     RequestedBy,
     decode,
@@ -23,9 +25,11 @@ from trainhouse.events import (
     envelope_of,
     topics,
 )
+from trainhouse.events.codec import HEADERS
 from trainhouse.events.journal import ClockTicked
 from trainhouse.events.pool import CordonNode, DrainNode, PolicyChanged, QuarantineNode, UncordonNode
 from trainhouse.events.routing import PoolRequest
+from trainhouse.scheduler.core.outgoing import sent_of
 from trainhouse.scheduler.core.screening import Arrived, screen
 
 
@@ -38,11 +42,12 @@ def request(kind: str, pool: str = "big", node: str = "n1") -> PoolRequest:
         "uncordon": UncordonNode.model_validate(about),
         "drain": DrainNode.model_validate(about | {"deadline_s": 30}),
         "quarantine": QuarantineNode.model_validate(about | {"reason": "ecc"}),
+        "move": MovePool.model_validate({"pool": pool, "to_partition": 3, "user": "ada"}),
     }
     return made[kind]
 
 
-KINDS = ("policy", "cordon", "uncordon", "drain", "quarantine")
+KINDS = ("policy", "cordon", "uncordon", "drain", "quarantine", "move")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -137,3 +142,27 @@ def test_a_bad_policy_never_gets_in_and_its_sender_is_told(data: dict[str, objec
     event = decode(status.value).event
     assert (status.topic, status.key) == (topics.STATUS, b"ask-1")
     assert isinstance(event, JobStatus) and event.state is JobState.REJECTED and told in event.reason
+
+
+# ---- moves
+
+
+def test_a_move_to_a_partition_that_is_not_there_or_before_an_update_is_finished_is_refused() -> None:
+    d = Directory().with_pools()
+    reason = refused(d.feed(MovePool.model_validate({"pool": "big", "to_partition": 4})))
+    assert "use 0 to 3, or add some: `trainhouse topics grow`" in reason
+    d.machine = d.machine.at(4)
+    assert "trainhouse upgrade finish" in refused(d.feed(request("move")))
+
+
+def test_a_request_about_a_job_says_which_pool_the_job_is_in() -> None:
+    d = Directory().with_pools()
+    d.feed(cancel("early"))
+    effects = [*d.feed(submit("early", pool="big")), *d.feed(cancel("early"))]
+    assert [(type(e.event).__name__, e.partition, e.pool) for e in effects] == [
+        ("JobAdmitted", 1, None),
+        ("CancelJob", 1, "big"),
+        ("CancelJob", 1, "big"),
+    ]
+    [sent] = sent_of(effects[-1], "directory", Order(0, 1, 0), 5)
+    assert decode(sent.value, HEADERS).pool == "big"
