@@ -15,7 +15,7 @@ from typing import Any
 
 from aiokafka.partitioner import murmur2
 
-from trainhouse.events.topics import UPGRADES
+from trainhouse.events.topics import CONTROL, UPGRADES
 from trainhouse.scheduler.core.errors import BrokenInvariant, Fenced, LogUnavailable, RecordTooLarge
 from trainhouse.scheduler.core.outgoing import Outgoing
 from trainhouse.scheduler.stream.ports import Appended, Entry
@@ -272,7 +272,8 @@ class FakePublisher:
 
     def _land(self, out: Outgoing) -> None:
         broker = self.log.broker
-        transactional = self.transactional_id is not None and broker.fencing
+        # What goes to control is in no transaction.
+        transactional = self.transactional_id is not None and broker.fencing and out.topic != CONTROL
         partition = out.partition if out.partition is not None else (murmur2(out.key) & 0x7FFFFFFF) % broker.partitions
         stored = broker.land(out.topic, partition, out.key, out.value, out.headers, visible=None if transactional else True)
         if transactional and self.transactional_id:

@@ -1,7 +1,9 @@
 """A publisher of effects over a real Kafka.
 
 Holds: with a transactional id, a batch and its mark are one transaction, and a publisher that was fenced can make nothing visible;
-without one, records of a partition arrive in order. After an error it is of no use any more.
+without one, records of a partition arrive in order. What is for control goes out before the transaction, each record after the one before
+it was acked: whoever reads control counts on offsets without a gap, and the ends of transactions would leave some. What is sent twice by
+that, its reader recognises (`core/handover.py`). After an error it is of no use any more.
 """
 
 import asyncio
@@ -44,17 +46,7 @@ async def open_publisher(
     settings: KafkaSettings, transactional_id: str | None, marks: str = "", signing: SigningKey | None = None
 ) -> "KafkaPublisher":
     """Starts a producer; with an id, waits until the brokers fenced every earlier one. Raises LogUnavailable."""
-    producer = AIOKafkaProducer(
-        **aiokafka_config(settings),
-        enable_idempotence=True,
-        transactional_id=transactional_id,
-        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-        compression_type="zstd",
-        linger_ms=0,
-        max_request_size=MAX_REQUEST_BYTES,
-        request_timeout_ms=SEND_TIMEOUT_MS,
-        retry_backoff_ms=RETRY_BACKOFF_MS,
-    )
+    producer = _producer(settings, transactional_id)
     publisher = KafkaPublisher(producer, settings, transactional_id, marks, signing)
     try:
         async with asyncio.timeout(START_TIMEOUT_S):
@@ -70,6 +62,20 @@ async def open_publisher(
         await publisher.close()
         raise
     return publisher
+
+
+def _producer(settings: KafkaSettings, transactional_id: str | None) -> AIOKafkaProducer:
+    return AIOKafkaProducer(
+        **aiokafka_config(settings),
+        enable_idempotence=True,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        compression_type="zstd",
+        linger_ms=0,
+        max_request_size=MAX_REQUEST_BYTES,
+        request_timeout_ms=SEND_TIMEOUT_MS,
+        retry_backoff_ms=RETRY_BACKOFF_MS,
+    )
 
 
 async def know_partition(producer: AIOKafkaProducer, topic: str, partition: int | None) -> None:
@@ -97,6 +103,7 @@ class KafkaPublisher:
     ) -> None:
         self._signing = signing
         self._producer = producer
+        self._plain: AIOKafkaProducer | None = None
         self._settings = settings
         self._transactional_id = transactional_id
         self._marks = TopicPartition(marks, MARKS_PARTITION) if marks else None
@@ -122,8 +129,9 @@ class KafkaPublisher:
             if self._transactional_id is None:
                 await self._send_all(batch)
                 return
+            await self._send_in_turn([out for out in batch if out.topic == CONTROL])
             await self._producer.begin_transaction()
-            await self._send_all(batch)
+            await self._send_all([out for out in batch if out.topic != CONTROL])
             if mark and self._marks is not None:
                 # After the acks: a coordinator that adds the group refuses the records meanwhile, and they are sent again.
                 await self._producer.send_offsets_to_transaction({self._marks: mark}, self._transactional_id)
@@ -135,8 +143,19 @@ class KafkaPublisher:
 
     async def close(self) -> None:
         """Stops the producer; what it did not commit is aborted by the next one's fence."""
-        with contextlib.suppress(KafkaError, TimeoutError):
-            await asyncio.wait_for(apart(self._producer.stop()), CLOSE_TIMEOUT_S)
+        for producer in filter(None, (self._plain, self._producer)):
+            with contextlib.suppress(KafkaError, TimeoutError):
+                await asyncio.wait_for(apart(producer.stop()), CLOSE_TIMEOUT_S)
+
+    async def _send_in_turn(self, batch: Sequence[Outgoing]) -> None:
+        """Without a transaction. Few records, and only where a pool moved: the producer is made for the first."""
+        if batch and self._plain is None:
+            self._plain = _producer(self._settings, None)
+            await self._plain.start()
+        for out in batch:
+            assert self._plain is not None
+            await know_partition(self._plain, out.topic, out.partition)
+            await self._plain.send_and_wait(out.topic, value=out.value, key=out.key, partition=out.partition, headers=self._headers(out))
 
     async def _send_all(self, batch: Sequence[Outgoing]) -> None:
         for topic, partition in {(o.topic, o.partition) for o in batch if o.partition is not None}:

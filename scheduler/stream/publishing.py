@@ -8,10 +8,12 @@ Never: sends an effect of a record that did not count, or every one of a flood o
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 import structlog
 
+from trainhouse.events.topics import CONTROL
 from trainhouse.scheduler.core.errors import Fenced, LogUnavailable
 from trainhouse.scheduler.core.outgoing import Outgoing
 from trainhouse.scheduler.core.told_refusals import ToldRefusals
@@ -135,12 +137,15 @@ class Publishing(Generic[S]):
     async def _publish_batch(self, publisher: Publisher) -> None:
         batch: list[Outgoing] = []
         size = records = 0
+        passed_on = False
         last = done = self.done or 0
         for item in self._follower.unpublished:
             if item.seq <= done:
                 continue
-            if records >= BATCH_RECORDS or size >= BATCH_BYTES:
+            passes_on = self._transactional_id is not None and _passes_on(item.effects)
+            if records >= BATCH_RECORDS or size >= BATCH_BYTES or (records and passes_on and not passed_on):
                 break
+            passed_on = passed_on or passes_on
             batch.extend(item.effects)
             size += sum(len(e.value) for e in item.effects)
             records += 1
@@ -161,3 +166,8 @@ class Publishing(Generic[S]):
             return []
         now_ms = max(folded.now_ms, self._follower.time.now_ms(self._clock.steady_s()))
         return live.outgoing(folded.state, folded.partition, folded.seq, now_ms, LIVE_STATUSES)
+
+
+def _passes_on(effects: Sequence[Outgoing]) -> bool:
+    """Whether something goes to another partition: it is sent before the batch is committed, and so after all that came before it."""
+    return any(out.topic == CONTROL for out in effects)

@@ -66,7 +66,7 @@ def compose(
     archive: JournalArchive | None = None,
 ) -> ProcessorApp:
     """The app with a given machine. `answers`: why jobs wait, published when it changes."""
-    log, clock, registry = KafkaLog(kafka), SystemClock(), new_registry()
+    log, clock, registry = KafkaLog(kafka, settings.key()), SystemClock(), new_registry()
     observers = [Explaining(log, clock, answers).after_record] if answers is not None else []
     meters, rules = JournalMeters("scheduler", registry), settings.vetting().now
     feed = ProgressFeed[Any](log, clock, ProgressMeters(registry), vetting_by(rules, PROGRESS))
