@@ -107,7 +107,7 @@ class RedirectedInput(Event, type="trainhouse.pool.redirected-input.v1"):
     """An input about a pool, as it arrived at a partition that the pool had left: a whole CloudEvent."""
 
     pool: PoolName
-    event: dict[str, Any] = Field(max_length=64)
+    event: dict[ShortText, Any] = Field(max_length=64)
 
 
 class HandoverClosed(Event, type="trainhouse.decision.handover-closed.v1"):

@@ -19,7 +19,7 @@ from trainhouse.client.pools import outcome_of
 from trainhouse.events import ChangeRefused, JobRejected, JobReviewed, NodeRestricted, SchedulingPolicy
 from trainhouse.events.journal import ClockTicked
 
-GROUPS = {"pool": ("create", "show"), "policy": ("show", "diff", "apply"), "node": ("cordon", "uncordon", "drain", "quarantine")}
+GROUPS = {"pool": ("create", "move", "show"), "policy": ("show", "diff", "apply"), "node": ("cordon", "uncordon", "drain", "quarantine")}
 
 
 @pytest.mark.parametrize(("group", "command"), [(g, c) for g, commands in GROUPS.items() for c in commands])
@@ -46,8 +46,8 @@ def test_a_pool_goes_to_the_partition_with_the_fewest(known: dict[str, int], wan
     assert pools.choose(known, 4, "new", wanted) == chosen
 
 
-def test_a_pool_never_moves_and_no_partition_is_made_up() -> None:
-    with pytest.raises(CliError, match="partition 2, for ever"):
+def test_a_pool_is_created_where_it_is_and_no_partition_is_made_up() -> None:
+    with pytest.raises(CliError, match="partition 2 already; `trainhouse pool move new --to 1`"):
         pools.choose({"new": 2}, 4, "new", 1)
     with pytest.raises(CliError, match="0 to 3"):
         pools.choose({}, 4, "new", 4)
