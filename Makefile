@@ -5,11 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo down test unit lint audit integration stack parts bench chaos security clean help
+.PHONY: install demo down test test-full unit lint audit integration stack faults parts pages quick-servers quick-journey bench chaos security clean help
 .DEFAULT_GOAL := help
 
 help:                 ## this list
-	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/'
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/'
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -26,7 +26,12 @@ down: $(STAMP)         ## stop the stack of `make demo`; its data stays
 
 install: $(STAMP)     ## make .venv with everything that Trainhouse needs
 
-test: lint            ## lint, types, import contracts and all tests, on ports and folders of their own
+test: lint            ## lint, types, import contracts, unit tests, one test of each server, one journey through a stack, a look at the pages
+	@$(MAKE) --no-print-directory unit PROFILE=quick
+	@$(MAKE) --no-print-directory -j2 quick-servers quick-journey
+	@$(BIN)/python -m tests.quick pages
+
+test-full: lint       ## lint and all tests, on ports and folders of their own
 	@$(MAKE) --no-print-directory unit
 	@$(MAKE) --no-print-directory integration
 
@@ -45,22 +50,38 @@ audit: $(STAMP)       ## asks the published advisories about every pinned packag
 	@$(BIN)/python -m trainhouse.deploy.advisories
 
 # Whole files of tests in two processes.
-PYTEST_TWO := $(BIN)/pytest -n 2 --dist loadfile
+TWO := -n 2 --dist loadfile
+# How many examples a random test makes: `full` or `quick` (tests/profiles.py).
+PROFILE ?= full
+# Tests that harm a whole stack; in one process, since a second one would have a second stack.
+FAULTY := tests/integration/test_archive.py tests/integration/test_expire.py tests/integration/test_journey.py \
+	tests/integration/test_stack_up.py tests/integration/test_chaos_short.py tests/integration/test_control_plane.py
 
-unit: $(STAMP)        ## tests without servers
-	@$(PYTEST_TWO) tests/unit tests/simulation
+unit: $(STAMP)        ## tests without servers; PROFILE=quick makes a fifth of the random examples
+	@$(BIN)/pytest $(TWO) --hypothesis-profile=$(PROFILE) tests/unit tests/simulation
 
 integration: $(STAMP) ## tests on real servers, short seeded faults included
-	@$(MAKE) --no-print-directory -j2 stack parts
-	@$(BIN)/pytest tests/browser  # alone: it says how long a page holds its thread
+	@$(MAKE) --no-print-directory -j3 stack faults parts
+	@$(MAKE) --no-print-directory pages
 
-# Beside each other, with servers of their own: the first waits much, the second computes. Tests on one whole stack are one process, since
-# a second one would have a second stack, and a stack takes a third of a core while it idles.
-stack: $(STAMP)       ## tests on one whole stack
+# Beside each other, with servers of their own: the first two wait much, the third computes.
+stack: $(STAMP)       ## tests on one whole stack that all of them leave as it is
 	@$(BIN)/pytest tests/stack
 
+faults: $(STAMP)      ## tests that kill, stop and starve parts of a whole stack
+	@$(BIN)/pytest $(FAULTY)
+
 parts: $(STAMP)       ## tests of parts on real servers
-	@$(PYTEST_TWO) tests/contract tests/integration tests/security
+	@$(BIN)/pytest $(TWO) $(FAULTY:%=--ignore=%) tests/contract tests/integration tests/security
+
+pages: $(STAMP)       ## the pages in Chromium; alone, since they say how long a page holds its thread
+	@$(BIN)/pytest tests/browser
+
+quick-servers: $(STAMP)
+	@$(BIN)/python -m tests.quick servers
+
+quick-journey: $(STAMP)
+	@$(BIN)/python -m tests.quick journey
 
 bench: $(STAMP)       ## figures beside their peers, one JSON line each
 	@$(BIN)/python -m tests.bench

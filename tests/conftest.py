@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+
+from tests.profiles import register
 
 if TYPE_CHECKING:
     from trainhouse.deploy.local.kafka import KafkaServer
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 # A broker that lives for a minute never earns back what the optimizing compiler takes: without it, it starts in half the CPU time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
-# How long an example takes says something of the machine, not of the law.
-settings.register_profile("trainhouse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("trainhouse")
+register()
 
 
 @pytest.fixture(scope="session")

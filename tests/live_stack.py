@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import warm_cli
 from trainhouse.client import TrainhouseClient
 from trainhouse.client.by_kafka import ByKafka
 from trainhouse.client.code import PackedCode
@@ -39,16 +38,7 @@ class LiveStack:
 
     def run(self, *arguments: str, cwd: Path | None = None, stdin: str = "", timeout_s: float = COMMAND_TIMEOUT_S) -> Done:
         """Runs one command of the command line to its end, whatever its exit code."""
-        done = subprocess.run(
-            [sys.executable, "-m", "trainhouse.cli.main", *arguments],
-            env=self.environment,
-            cwd=cwd or self.data_dir,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=timeout_s,
-        )
+        done = warm_cli.run(arguments, self.environment, cwd or self.data_dir, stdin, timeout_s)
         return Done(done.returncode, done.stdout, done.stderr)
 
     def ok(self, *arguments: str, **more: Any) -> str:

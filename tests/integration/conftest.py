@@ -13,6 +13,9 @@ from tests.waiting import until
 from trainhouse.workers.launcher import Launcher
 
 if TYPE_CHECKING:
+    from tests.chaos.stack import ChaosStack
+    from tests.integration.own_stack import OwnStack
+    from tests.namespace import Namespace
     from trainhouse.deploy.local.store import StoreServer
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.projections.clickhouse import ConnectClickHouse
@@ -54,3 +57,46 @@ def runs(tmp_path: Path, launcher: Launcher, object_store_endpoint: StoreServer)
     runs = Runs(tmp_path, launcher, object_store_endpoint)
     yield runs
     runs.close()
+
+
+@pytest.fixture(scope="session")
+def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnStack]:
+    """A whole stack that tests may kill parts of, and stop: one that needs it up asks `runs` first."""
+    from tests.integration.own_stack import SLOTS, OwnStack
+
+    it = OwnStack(tmp_path_factory.mktemp("stack") / "data")
+    try:
+        it.up("--ports", "auto", "--slots", str(SLOTS))
+        yield it
+    finally:
+        it.run("down")
+
+
+@pytest.fixture(scope="session")
+def namespace() -> Iterator[Namespace | None]:
+    """A network that can be taken away; None where none can be made."""
+    from tests.namespace import Namespace, allowed
+
+    if not allowed():
+        yield None
+        return
+    with Namespace() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def bootstrap_afar(namespace: Namespace | None) -> str:
+    """Where brokers of `two_nodes` are found from that network; empty where none can be made."""
+    from trainhouse.deploy.local.ports import free_port
+
+    return "" if namespace is None else f"{namespace.address}:{free_port()}"
+
+
+@pytest.fixture(scope="session")
+def two_nodes(tmp_path_factory: pytest.TempPathFactory, bootstrap_afar: str) -> Iterator[ChaosStack]:
+    """A whole stack for faults, with a second node behind a proxy and a standby scheduler; tests heal what they break."""
+    from tests.chaos.start import started
+
+    listeners = {"AFAR": bootstrap_afar} if bootstrap_afar else {}
+    with started(tmp_path_factory.mktemp("two-nodes") / "data", listeners=listeners) as stack:
+        yield stack

@@ -1,4 +1,4 @@
-"""The archive on a stack of its own, whose journals are cut off behind it: replay, rebuilds and recovery go on as if nothing were gone.
+"""The archive on a whole stack, whose journals are cut off behind it: replay, rebuilds and recovery go on as if nothing were gone.
 
 The tests of this file follow each other: first all is archived and trimmed, then it is read, then harm is done to it.
 """
@@ -22,7 +22,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.live_stack import LiveStack, running_stack
+from tests.integration.own_stack import SLOTS, OwnStack
+from tests.live_stack import LiveStack
 from tests.waiting import until
 from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
@@ -121,13 +122,10 @@ def hashes_of(out: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with pytest.MonkeyPatch.context() as patched:
-        # A journal is trimmed up to its newest snapshot: soon, please.
-        patched.setenv("TRAINHOUSE_SCHEDULER_SNAPSHOT_EVERY_RECORDS", "1")
-        patched.setenv("TRAINHOUSE_AGENT_WARM_START", "false")  # its jobs need no torch
-        with running_stack(tmp_path_factory.mktemp("archive") / "data", 2) as started:
-            yield Site(started)
+def site(own_stack: OwnStack) -> Site:
+    if not own_stack.runs():
+        own_stack.up()
+    return Site(LiveStack(own_stack.data_dir, SLOTS))
 
 
 def test_writers_that_are_killed_and_writers_at_once_leave_one_archive(site: Site) -> None:
@@ -180,7 +178,9 @@ def test_replay_is_the_same_byte_for_byte(site: Site) -> None:
     then = site.stack.run("replay", "--at", rfc3339(site.ran_at_ms), "--json")
     assert then.code == 0, then.err
     assert then.objects()[0]["kind"] == "moment"
-    assert json.loads(site.stack.ok("what-if", "--policy", "fifo", "--json"))["recorded"]["jobs"] == len(site.jobs)
+    assert json.loads(site.stack.ok("what-if", "--policy", "fifo", "--json"))["recorded"]["jobs"] == len(
+        site.stack.rows("SELECT job_id FROM jobs")
+    )
 
 
 def test_a_rebuild_gives_the_same_tables(site: Site, tmp_path: Path) -> None:

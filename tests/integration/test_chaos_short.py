@@ -4,13 +4,11 @@ Kills, a pause, a partition and a clock jump while the example job trains beside
 nobody disturbed, and the judge, who reads only topics, objects, the ranks' files and SQL, must have nothing to complain about.
 """
 
-from pathlib import Path
-
 import pytest
 
 from tests.chaos.campaign import run
 from tests.chaos.faults import TARGETS, Kind, mixed, plan
-from tests.chaos.start import started
+from tests.chaos.stack import ChaosStack
 
 pytestmark = [pytest.mark.stack, pytest.mark.chaos, pytest.mark.timeout(900)]
 SEED = 20261
@@ -39,9 +37,8 @@ def test_a_plan_comes_from_its_seed_and_has_every_kind_and_target() -> None:
     assert {-86_400, -3_600, 3_600, 86_400} < jumps_s and not any(f.jump_s for f in faults if f.kind is not Kind.CLOCK)
 
 
-def test_after_faults_of_many_kinds_nothing_is_lost_doubled_or_invented(tmp_path: Path) -> None:
-    with started(tmp_path / "data") as stack:
-        verdict = run(stack, plan(SEED, SHORT, STEPS, 1, LONGEST_S), STEPS)
+def test_after_faults_of_many_kinds_nothing_is_lost_doubled_or_invented(two_nodes: ChaosStack) -> None:
+    verdict = run(two_nodes, plan(SEED, SHORT, STEPS, 1, LONGEST_S), STEPS)
     told = "\n".join([f"seed {SEED}", *map(str, verdict.done), *verdict.complaints])
     assert not verdict.complaints, told
     assert {done.fault.kind for done in verdict.done} >= {Kind.KILL, Kind.PAUSE, Kind.PARTITION}, told

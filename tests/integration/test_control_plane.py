@@ -24,13 +24,12 @@ from tests.chaos.evidence import Evidence, gather, stored
 from tests.chaos.kept import Kept
 from tests.chaos.proxy import Proxy
 from tests.chaos.stack import ChaosStack
-from tests.chaos.start import BESIDE, agent_settings, outside, programs, started
-from tests.namespace import Namespace, allowed
+from tests.chaos.start import BESIDE, agent_settings, outside, programs
+from tests.namespace import Namespace
 from tests.paced_jobs import paced_gpt
 from tests.takeover import Watch
 from tests.waiting import until
 from trainhouse.deploy.local.bootstrap import PARTITION
-from trainhouse.deploy.local.ports import free_port
 from trainhouse.events import JobSpec, JobState, JobStatus, NodeLost, topics
 from trainhouse.workers.launcher.ports import RankPaths
 
@@ -88,25 +87,22 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    folder = tmp_path_factory.mktemp("plane")
+def scene(two_nodes: ChaosStack, namespace: Namespace | None, bootstrap_afar: str) -> Iterator[Scene]:
+    folder = two_nodes.live.data_dir.parent
+    if namespace is None:
+        yield Scene(two_nodes, folder, None)
+        return
+    data, stack = two_nodes.live.data_dir, two_nodes
     with ExitStack() as until_the_end:
-        namespace = until_the_end.enter_context(Namespace()) if allowed() else None
-        bootstrap = f"{namespace.address}:{free_port()}" if namespace is not None else ""
-        listeners = {"AFAR": bootstrap} if namespace is not None else {}
-        stack = until_the_end.enter_context(started(folder / "data", SLOTS, listeners))
-        if namespace is not None:
-            store = until_the_end.enter_context(Proxy(int(stack.store.endpoint.rpartition(":")[2]), host=namespace.address))
-            there = {"TRAINHOUSE_S3_ENDPOINT": f"http://{namespace.address}:{store.port}"}
-            environment = outside(stack.live, "agent") | agent_settings(folder / "data", AFAR, bootstrap, SLOTS) | there
-            agent = Kept("agent", environment, folder / "afar.log", namespace.command)
-            until_the_end.callback(agent.close)
-            until_the_end.callback(namespace.heal)
-            until(lambda: AFAR in nodes(stack), agent.log.read_text)
-            stack = ChaosStack.of(
-                stack.live, stack.wire, stack.clocks, stack.kept | {AFAR: agent}, *(folder / "data" / n for n in (BESIDE, AFAR))
-            )
-        yield Scene(stack, folder, namespace)
+        store = until_the_end.enter_context(Proxy(int(stack.store.endpoint.rpartition(":")[2]), host=namespace.address))
+        there = {"TRAINHOUSE_S3_ENDPOINT": f"http://{namespace.address}:{store.port}"}
+        environment = outside(stack.live, "agent") | agent_settings(data, AFAR, bootstrap_afar, SLOTS) | there
+        agent = Kept("agent", environment, folder / "afar.log", namespace.command)
+        until_the_end.callback(agent.close)
+        until_the_end.callback(namespace.heal)
+        until(lambda: AFAR in nodes(stack), agent.log.read_text)
+        more = ChaosStack.of(stack.live, stack.wire, stack.clocks, stack.kept | {AFAR: agent}, *(data / n for n in (BESIDE, AFAR)))
+        yield Scene(more, folder, namespace)
 
 
 def nodes(stack: ChaosStack) -> dict[str, str]:

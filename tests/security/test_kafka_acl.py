@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -122,33 +123,48 @@ def test_the_operator_may_do_everything(kafka: Secured) -> None:
     assert writes(settings, NAMES) == reads(settings, NAMES) == describes(settings, NAMES) == set(NAMES)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"security_protocol": "PLAINTEXT", "sasl_mechanism": None},
-        {"sasl_password": "wrong"},  # pragma: allowlist secret
-        {"sasl_password": " "},
-        {"sasl_username": "mallory"},
-        {"sasl_mechanism": "PLAIN"},
-        {"sasl_username": BROKER},
-        {"sasl_username": BROKER, "sasl_mechanism": "PLAIN"},
-        {"sasl_mechanism": "SCRAM-SHA-256"},
-    ],
-    ids=str,
-)
-def test_without_the_password_no_broker_answers(kafka: Secured, changed: dict[str, str]) -> None:
-    settings = kafka.of(OPERATOR).model_copy(update=changed)
-    for port in (kafka.server.port, kafka.server.controller_port):
+REFUSED = [
+    {"security_protocol": "PLAINTEXT", "sasl_mechanism": None},
+    {"sasl_password": "wrong"},  # pragma: allowlist secret
+    {"sasl_password": " "},
+    {"sasl_username": "mallory"},
+    {"sasl_mechanism": "PLAIN"},
+    {"sasl_username": BROKER},
+    {"sasl_username": BROKER, "sasl_mechanism": "PLAIN"},
+    {"sasl_mechanism": "SCRAM-SHA-256"},
+]
+
+
+@pytest.fixture(scope="module")
+def refusals(kafka: Secured) -> Iterator[dict[tuple[str, int], Future[object]]]:
+    """What brokers answer to each, at both of their ports; asked at once, since a client that is refused asks until its time is over."""
+
+    def ask(settings: KafkaSettings, port: int) -> object:
         at = settings.model_copy(update={"bootstrap": f"127.0.0.1:{port}"})
+        return AdminClient(at.client_config(log_level=0)).list_topics(timeout=3)
+
+    server, operator = kafka.server, kafka.of(OPERATOR)
+    asked = {
+        (str(changed), port): operator.model_copy(update=changed) for changed in REFUSED for port in (server.port, server.controller_port)
+    }
+    asked |= {(principal, server.controller_port): kafka.of(principal) for principal in (OPERATOR, "scheduler")}
+    with ThreadPoolExecutor(len(asked)) as pool:
+        yield {key: pool.submit(ask, settings, key[1]) for key, settings in asked.items()}
+
+
+@pytest.mark.parametrize("changed", REFUSED, ids=str)
+def test_without_the_password_no_broker_answers(
+    kafka: Secured, refusals: dict[tuple[str, int], Future[object]], changed: dict[str, str]
+) -> None:
+    for port in (kafka.server.port, kafka.server.controller_port):
         with pytest.raises(KafkaException):
-            AdminClient(at.client_config(log_level=0)).list_topics(timeout=3)
+            refusals[str(changed), port].result(60)
 
 
-def test_the_controller_answers_no_account_but_the_brokers_own(kafka: Secured) -> None:
+def test_the_controller_answers_no_account_but_the_brokers_own(kafka: Secured, refusals: dict[tuple[str, int], Future[object]]) -> None:
     for principal in (OPERATOR, "scheduler"):
-        at = kafka.of(principal).model_copy(update={"bootstrap": f"127.0.0.1:{kafka.server.controller_port}"})
         with pytest.raises(KafkaException):
-            AdminClient(at.client_config(log_level=0)).list_topics(timeout=3)
+            refusals[principal, kafka.server.controller_port].result(60)
 
 
 def test_what_the_table_no_longer_has_is_taken_away(kafka: Secured) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from trainhouse.events import (
     ChangeJob,
     ChangeProject,
@@ -286,7 +287,7 @@ asks = st.tuples(
 moves = st.lists(st.tuples(st.one_of(changes, asks, st.just(None)), st.integers(0, 2), st.sampled_from([0, 20_000, 90_000])), max_size=30)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(moves)
 def test_whatever_is_admitted_was_the_projects_to_ask_for(steps: list[tuple[Any, int, int]]) -> None:
     there, now, admitted_at = Directories(), None, list[int]()

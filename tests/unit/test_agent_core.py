@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from trainhouse.events import (
     AttemptStarted,
     AttemptStopped,
@@ -461,7 +462,7 @@ moves = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(moves, max_size=40))
 def test_never_two_epochs_of_a_job_nor_two_attempts_of_a_device(script: list[tuple[str, Any, Any, Any]]) -> None:
     """`Node` asserts at every launch and every stop; here any script is played, then the world settles."""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from trainhouse.events import CheckpointCompleted, Epoch, JobId, NodeId
 from trainhouse.events.ids import AttemptNumber
 from trainhouse.events.topics import CHECKPOINTS
@@ -50,7 +51,7 @@ def cut_all(data: bytes, sizes: list[int]) -> list:  # type: ignore[type-arg]
     return cuts
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.one_of(points, others), min_size=1, max_size=30), st.lists(st.integers(1, 400), min_size=1, max_size=5))
 def test_a_spool_cut_anywhere_gives_the_same_points(lines: list[object], sizes: list[int]) -> None:
     data = b"".join(map(as_line, lines))
@@ -63,7 +64,7 @@ def test_a_spool_cut_anywhere_gives_the_same_points(lines: list[object], sizes: 
     assert sum(c.unreadable for c in cuts) == cut_spool(data, 0).unreadable
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(points, min_size=2, max_size=30), st.lists(st.integers(60, 300), min_size=1, max_size=3), st.integers(0, 20))
 def test_overlaps_of_another_cut_are_trimmed_by_offset(lines: list[object], sizes: list[int], back: int) -> None:
     """A restarted agent cuts again from an older position: a reader with a high-water mark of bytes has every point once."""
@@ -109,7 +110,7 @@ def test_a_hundred_thousand_points_in_pieces_as_the_agent_reads_them() -> None:
     assert sum(len(b.steps) for c in cut_all(data, [256 * 1024]) for b in c.batches) == 100_000
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.binary(max_size=40), max_size=20), st.lists(st.integers(1, 60), min_size=1, max_size=4))
 def test_logs_cut_anywhere_give_the_same_lines(lines: list[bytes], sizes: list[int]) -> None:
     data = b"\n".join(line.replace(b"\n", b"") for line in lines)

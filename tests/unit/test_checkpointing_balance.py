@@ -7,11 +7,12 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from trainhouse.checkpointing.balance import MAX_PIECE_BYTES, MIN_PIECE_BYTES, share, split_rows
 
 
 @given(st.lists(st.integers(0, 500), max_size=4), st.sampled_from([1, 2, 4, 8]), st.integers(1, 64))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_pieces_cover_the_rows_once(shape: list[int], item_bytes: int, ranks: int) -> None:
     cuts = split_rows(shape, item_bytes, ranks)
     assert [start for start, _ in cuts] == [sum(rows for _, rows in cuts[:i]) for i in range(len(cuts))]
@@ -31,7 +32,7 @@ def test_a_large_tensor_is_cut_into_one_piece_a_rank_and_a_huge_one_into_bounded
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=60), st.integers(1, 9))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_what_all_hold_is_shared_evenly(sizes: list[int], ranks: int) -> None:
     held = {i: list(range(ranks)) for i in range(len(sizes))}
     size_of = dict(enumerate(sizes))

@@ -17,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from trainhouse.checkpointing import rng
 from trainhouse.checkpointing.chunks import in_threads
 from trainhouse.checkpointing.errors import InvalidState, RankFailed, StaleEpoch
@@ -55,7 +56,7 @@ def alike(one: Any, other: Any) -> bool:
 
 
 @given(st.dictionaries(st.text(alphabet="ab.[]\\", max_size=3), NESTED, max_size=4))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_apart_and_together_is_the_same(shape: dict[str, Any]) -> None:
     made: list[torch.Tensor] = []
     state = with_tensors(shape, made)

@@ -5,6 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.shapes import simple
 from trainhouse.events.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
@@ -89,7 +90,7 @@ def test_the_mix_is_bounded_and_forgets() -> None:
     assert set(mix.counts) == {Usual((), 1, 500)}
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from((300, 1000))), max_size=600), st.integers(0, 600))
 def test_a_mix_goes_on_from_its_table_as_if_it_had_never_stopped(asked: list[tuple[int, int]], cut: int) -> None:
     shapes = [simple("p", 1 if milli < 1000 else n, milli=milli) for n, milli in asked]

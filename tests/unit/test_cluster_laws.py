@@ -6,6 +6,7 @@ from itertools import combinations, pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from trainhouse.events.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Block, Placement, Shape
@@ -151,7 +152,7 @@ def check(model: Model, shape: Shape, placement: Placement, ranks: int) -> None:
 PACKINGS = st.sampled_from(tuple(Packing))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(nodes(), st.lists(st.tuples(shapes(), PACKINGS, st.integers(0, 5)), max_size=12))
 def test_placements_are_whole_free_and_as_asked(fleet: list[NodeSlots], steps: list[tuple[Shape, Packing, int]]) -> None:
     cluster, model = built(fleet)
@@ -179,7 +180,7 @@ def test_placements_are_whole_free_and_as_asked(fleet: list[NodeSlots], steps: l
         assert all(c >= 0 for c, s in zip(cluster.cpus_milli, fleet, strict=True) if s.cpus)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(nodes(), st.lists(shapes(), max_size=6), st.randoms(use_true_random=False), PACKINGS)
 def test_the_order_of_joining_changes_nothing(fleet: list[NodeSlots], asked: list[Shape], rng: object, packing: Packing) -> None:
     one, _ = built(fleet)
@@ -194,7 +195,7 @@ def test_the_order_of_joining_changes_nothing(fleet: list[NodeSlots], asked: lis
             other.take(placement, shape)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(nodes(), st.lists(st.integers(0, SIZE), min_size=7, max_size=7), st.integers(1, 30))
 def test_a_plain_gang_fails_only_for_want_of_devices(fleet: list[NodeSlots], used: list[int], ranks: int) -> None:
     cluster, model = built(fleet)
@@ -207,7 +208,7 @@ def test_a_plain_gang_fails_only_for_want_of_devices(fleet: list[NodeSlots], use
         assert (placement is not None) == (free >= ranks)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(nodes(), st.integers(1, 3), st.sampled_from((1, 2, 4)), st.sampled_from(("", "nvlink", "node", "rack", "pod")))
 def test_a_gang_of_groups_fails_only_if_every_division_fails(fleet: list[NodeSlots], groups: int, group: int, require: str) -> None:
     cluster, model = built(fleet)
@@ -237,7 +238,7 @@ def _torn(fleet: list[NodeSlots]) -> bool:
     return False
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=7), st.integers(1, 36), st.integers(1, 3))
 def test_a_gang_goes_on_the_fewest_racks_then_nodes_evenly(free: list[int], ranks: int, per_rack: int) -> None:
     cluster, racks = Cluster(), {}
@@ -266,7 +267,7 @@ def _fewest(rooms: list[int], ranks: int) -> int:
     return next((n for n in range(1, len(rooms) + 1) if any(sum(some) >= ranks for some in combinations(rooms, n))), 0)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(nodes(), shapes(), shapes(), PACKINGS)
 def test_claimed_devices_are_free_for_nobody_and_come_back(fleet: list[NodeSlots], first: Shape, then: Shape, packing: Packing) -> None:
     cluster, model = built(fleet)
@@ -283,7 +284,7 @@ def test_claimed_devices_are_free_for_nobody_and_come_back(fleet: list[NodeSlots
     assert told(cluster.fork())[:6] == before[:6]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(nodes(), shapes(), PACKINGS, st.integers(0, 127), st.integers(0, 127))
 def test_masks_of_nodes_hold(fleet: list[NodeSlots], shape: Shape, packing: Packing, avoid: int, only: int) -> None:
     cluster, _ = built(fleet)
@@ -292,7 +293,7 @@ def test_masks_of_nodes_hold(fleet: list[NodeSlots], shape: Shape, packing: Pack
         assert only >> part.node & 1 and not avoid >> part.node & 1
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(nodes(), shapes(), PACKINGS)
 def test_refusals_count_every_node_and_agree_with_place(fleet: list[NodeSlots], shape: Shape, packing: Packing) -> None:
     cluster, _ = built(fleet)

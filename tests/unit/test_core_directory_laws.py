@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit.core_world import Driver, admitted, exited, progress, registered, spec, started
 from trainhouse.events import CancelJob, ChangeJob, Envelope, Event, EventId, GangAllocated, JobAdmitted, JobState, JobStatus, PoolCreated
 from trainhouse.events.journal import ClockTicked
@@ -34,7 +35,7 @@ def _submitted(job_id: str, pool: str, seed: int) -> Event:
     return JobSubmitted.model_validate({"job_id": job_id, "spec": spec(pool=pool, seed=seed)})
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(history)
 def test_one_id_is_one_job_whatever_comes(steps: list[tuple[Event, int, int]]) -> None:
     machine = DirectoryMachine(control_partitions=2)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit.test_core_directory import Directory, cancel, refused, submit
 from trainhouse.events import (
     AskedVia,
@@ -90,7 +91,7 @@ step = st.one_of(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.lists(step, max_size=40))
 def test_each_request_has_one_answer_whatever_comes(steps: list[tuple[str, str, int]]) -> None:
     d, told = Directory(), Counter[str]()

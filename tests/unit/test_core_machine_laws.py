@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.profiles import examples
 from tests.unit.core_fleet import SimAgent
 from tests.unit.core_world import Driver, admitted, degraded, diverged, ending_with_a_tick, hung, policy_changed, token
 from trainhouse.events import (
@@ -304,7 +305,7 @@ def _by_wire(decision: Event) -> Event:
 
 
 TestFleet = Fleet.TestCase
-TestFleet.settings = settings(max_examples=25, stateful_step_count=30, suppress_health_check=list(HealthCheck))
+TestFleet.settings = settings(max_examples=examples(25), stateful_step_count=30, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("seed", range(12))

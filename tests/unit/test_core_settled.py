@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit.core_world import spec
 from trainhouse.events import CancelJob, ChangeJob, Envelope, Event, EventId, JobSubmitted, PoolCreated, ReviewJob
 from trainhouse.events.journal import ClockTicked
@@ -77,7 +78,7 @@ events = st.one_of(
 history = st.lists(st.lists(st.tuples(events, st.integers(0, 30).map(lambda n: f"e{n}")), max_size=6), max_size=14)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(history, st.integers(1, 4), st.integers(0, 3))
 def test_nothing_is_decided_otherwise(batches: list[Batch], settle_at: int, reload: int) -> None:
     """Beside a directory that settles nothing; read back from snapshots now and then."""

@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit.preempt_world import (
     HOUR_MS,
     NOW_MS,
@@ -106,7 +107,7 @@ def test_off_by_default_and_bound_by_quotas() -> None:
     assert plan(scattered(limited), [waiting(9, 8, require="node")]) == []
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(st.tuples(st.integers(1, 6), st.integers(0, 4), st.integers(2, 40)), min_size=2, max_size=10),
     st.integers(2, 5),

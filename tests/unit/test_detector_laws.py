@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit.detector_world import Gang, Listener, hear_for
 from trainhouse.events import NodeHeartbeat
 from trainhouse.scheduler.core.detector import Standings, recall, still_standing
@@ -111,7 +112,7 @@ def harmful(world: World) -> list[str]:
     return [type(s.event).__name__ for s in world.listener.said if "suspected" not in s.name]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.sampled_from([0.05, 0.9, 3.0, 20.0]), st.lists(TROUBLE, max_size=12))
 def test_no_verdict_on_what_is_healthy(step_s: float, troubles: list[tuple[str, Any]]) -> None:
     world = World(step_s)
@@ -120,7 +121,7 @@ def test_no_verdict_on_what_is_healthy(step_s: float, troubles: list[tuple[str, 
     assert harmful(world) == []
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.sampled_from([0.05, 0.9, 3.0, 20.0]), st.lists(TROUBLE, max_size=6), st.booleans())
 def test_a_real_hang_is_found_at_the_first_heartbeat_after_its_limit(step_s: float, troubles: list[tuple[str, Any]], stopped: bool) -> None:
     world = World(step_s)
@@ -141,7 +142,7 @@ def test_a_real_hang_is_found_at_the_first_heartbeat_after_its_limit(step_s: flo
     assert harmful(world) == ["GangHung", "VerdictLifted"]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(TROUBLE, max_size=6))
 def test_a_node_that_dies_is_lost_within_its_limit(troubles: list[tuple[str, Any]]) -> None:
     world = World(1.0)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit.preempt_world import (
     HOUR_MS,
     NOW_MS,
@@ -114,7 +115,7 @@ def test_run_times_scale_with_ranks() -> None:
     assert expected_end_ms(job, quarter.ranks, NOW_MS) == NOW_MS + 4 * HOUR_MS
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(2, 20), st.booleans()), min_size=1, max_size=6), st.integers(2, 4))
 def test_growth_fits_and_never_makes_anybody_smaller(gangs: list[tuple[int, int, bool]], nodes: int) -> None:
     book = fleet(nodes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit.fleet_stage import Stage, stage
 
 STEPS = st.lists(
@@ -42,7 +43,7 @@ def _no_device_has_two(s: Stage) -> None:
         assert len(alive) == len(set(alive)), node.node_id
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(STEPS)
 def test_routing_changes_nothing_that_reading_everything_would(steps: list[tuple[str, int, int, int]]) -> None:
     """Each node is told only what concerns it; a fleet whose nodes all hear everything says the same."""

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.journal_support import CountingMachine, Counts, cancel, proposed
+from tests.profiles import examples
 from trainhouse.client.pools import decided
 from trainhouse.events import Event, InvalidEvent, JobState, JobStatus
 from trainhouse.events.base import _registry
@@ -104,7 +105,7 @@ def test_an_input_that_cannot_be_read_any_more_stops_no_reader(change: Any) -> N
     assert len(report.not_recomputed) == 1 and report.not_recomputed[0].startswith("partition 0, seq 2: an input cannot be read: ")
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(JSON)
 def test_whatever_stands_for_an_old_input_the_record_is_folded_and_counted(event: Any) -> None:
     heads = life(2)

@@ -6,6 +6,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit.preempt_world import (
     HOUR_MS,
     NOW_MS,
@@ -78,7 +79,7 @@ def gangs(draw: st.DrawFn, number: int) -> Waiting:
     return replace(job, preemptible=draw(st.integers(0, 9)) > 0, run_ms=run_ms)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(worlds())
 def test_a_preemptor_always_starts_and_nobody_leaves_for_nothing(world: tuple[Book, list[Waiting]]) -> None:
     book, asking = world
@@ -96,7 +97,7 @@ def test_a_preemptor_always_starts_and_nobody_leaves_for_nothing(world: tuple[Bo
     assert max(by_job.values(), default=0) <= before.policy(POOL).preemption.max_victims
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(worlds())
 def test_evictions_follow_rank_guarantee_and_limits(world: tuple[Book, list[Waiting]]) -> None:
     book, asking = world
@@ -122,7 +123,7 @@ def test_evictions_follow_rank_guarantee_and_limits(world: tuple[Book, list[Wait
         assert not mine or held + claimed <= max(16_000, before_b), "team b passes its limit"
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(st.tuples(st.integers(1, 8), st.integers(0, 3000)), min_size=1, max_size=8), st.integers(1, 4), st.integers(1, 8), st.data()
 )
@@ -169,7 +170,7 @@ def test_the_cheapest_choice_is_exact(items: list[tuple[int, int]], need: int, m
         assert sum(items[n][0] for n in found.victims) >= need and len(found.victims) <= most
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.integers(0, 3000), min_size=2, max_size=6), st.integers(2, 6))
 def test_a_gang_on_whole_nodes_takes_the_cheapest_ones(unsaved_s: list[int], want: int) -> None:
     """One gang on each node: cost per device is then the same order as cost, and greedy is exact."""
@@ -186,7 +187,7 @@ def test_a_gang_on_whole_nodes_takes_the_cheapest_ones(unsaved_s: list[int], wan
         assert sorted((NOW_MS - book.running[e.job_id].saved_ms) // 1000 for e in asked) == losses
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(worlds(), st.randoms(use_true_random=False))
 def test_the_order_of_tables_decides_nothing(world: tuple[Book, list[Waiting]], random) -> None:  # type: ignore[no-untyped-def]
     book, asking = world

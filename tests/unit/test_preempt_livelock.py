@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit.preempt_world import NOW_MS, POOL, PREEMPTING, cycle, devices, evictions, fleet, leave, node, run, waiting
 from trainhouse.events.policy import Backfill, Blocking, Defragmentation, Elastic, Order, Preemption, SchedulingPolicy, Team
 from trainhouse.scheduler.core.cycle.book import Book
@@ -74,7 +75,7 @@ def test_two_queues_do_not_preempt_each_other_for_ever(order: Order, guaranteed:
     assert not world.book.claims
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_evictions_end_whatever_the_demand(data: st.DataObject) -> None:
     teams = tuple(

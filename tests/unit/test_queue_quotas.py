@@ -5,6 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from trainhouse.events.policy import SchedulingPolicy, Team
 from trainhouse.scheduler.core.queue.amounts import Amounts
 from trainhouse.scheduler.core.queue.quotas import QuotaRefusal, QuotaRule, Quotas
@@ -44,7 +45,7 @@ def worlds(draw: st.DrawFn) -> tuple[SchedulingPolicy, Amounts]:
     return SchedulingPolicy(teams=tuple(teams)), capacity
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(worlds(), st.integers(0, 2**32))
 def test_no_limit_is_passed_and_what_is_not_lent_stays_idle(world: tuple[SchedulingPolicy, Amounts], seed: int) -> None:
     policy, capacity = world

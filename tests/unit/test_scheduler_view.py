@@ -8,6 +8,7 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit.core_world import Driver, admitted, registered, token
 from trainhouse.events import Event, GangAllocated, PoolCreated
 from trainhouse.events.pool import CordonNode, DrainNode, PolicyChanged, QuarantineNode, UncordonNode
@@ -106,7 +107,7 @@ step = st.one_of(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(step, max_size=15))
 def test_every_device_is_counted_once_and_every_job_is_somewhere(steps: list[Event]) -> None:
     d = two_nodes()

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit.test_session_boundary import SavedInMemory, lines, session_of
 from tests.waiting import until
 from trainhouse.events import RankActivity
@@ -24,7 +25,7 @@ from trainhouse.workers.spool import SpoolFull, SpoolWriter
 STEPPING, WAITING, SAVING, BUSY = RankActivity.STEPPING, RankActivity.WAITING_FOR_DATA, RankActivity.SAVING, RankActivity.BUSY
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.floats(LEAST_MS, 1e6), min_size=1, max_size=300), st.sampled_from([0.5, 0.9, 0.99, 1.0]))
 def test_a_percentile_is_at_most_one_bucket_too_large(times_ms: list[float], share: float) -> None:
     found = StepTimes()
@@ -55,7 +56,7 @@ def test_times_beyond_the_buckets_are_counted_in_the_last() -> None:
     assert times.percentile_ms(0.5) == LEAST_MS and times.count == 2
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.sampled_from([STEPPING, WAITING, SAVING, BUSY]), st.integers(0, 1000)), max_size=30))
 def test_totals_are_those_of_a_simple_count(parts: list[tuple[RankActivity, int]]) -> None:
     activity, now, spent = Activity(), 0, dict.fromkeys(RankActivity, 0)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit import sim_checks
 from trainhouse.events.policy import Backfill, Blocking, Elastic, Order, Packing, Preemption, RunTimes, SchedulingPolicy
 from trainhouse.scheduler.core.cycle import cycle as cycle_module
@@ -58,13 +59,13 @@ def judge(jobs: list[TraceJob], policy: SchedulingPolicy, **more: Any) -> None:
     assert preempted or result.lost_to_faults_gpu_s == result.lost_gpu_s
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(traces(), POLICIES)
 def test_every_gang_runs_whole_and_alone_on_its_devices_and_ends(jobs: list[TraceJob], policy: SchedulingPolicy) -> None:
     judge(jobs, policy)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(traces(), POLICIES, st.lists(st.tuples(st.integers(0, 400), st.integers(0, 3), st.integers(1, 100)), max_size=6))
 def test_faults_lose_work_and_no_job(jobs: list[TraceJob], policy: SchedulingPolicy, faults: list[tuple[int, int, int]]) -> None:
     judge(
@@ -75,21 +76,21 @@ def test_faults_lose_work_and_no_job(jobs: list[TraceJob], policy: SchedulingPol
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(traces(), st.sampled_from((Order.REMAINING, Order.SCORE, Order.FAIR)))
 def test_preemption_leaves_nobody_behind(jobs: list[TraceJob], order: Order) -> None:
     policy = SchedulingPolicy(order=order, run_times=RunTimes.TRUE, preemption=Preemption(enabled=True, min_run_s=20, margin=5))
     judge(jobs, policy, options=Options(restart_s=5, checkpoint_s=30))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(traces(elastic=True))
 def test_elastic_gangs_stay_within_their_sizes_and_end(jobs: list[TraceJob]) -> None:
     policy = SchedulingPolicy(order=Order.SUBMIT, run_times=RunTimes.TRUE, elastic=Elastic(enabled=True, grow_after_s=30))
     judge(jobs, policy, options=Options(restart_s=5))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(traces(), st.integers(1, 4), st.sampled_from((Packing.TOPOLOGY, Packing.STRICT_CONSOLIDATE)))
 def test_backfill_never_pushes_a_promised_start_back(jobs: list[TraceJob], reservations: int, packing: Packing) -> None:
     keeper = sim_checks.PromiseKeeper()
@@ -144,7 +145,7 @@ def test_a_promise_that_goes_frees_its_nodes_in_the_same_look(jobs: list[tuple[i
     look_twice(rows(*jobs), ESTIMATED, may_move=False)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @example(rows(*AN_ESTIMATE_IS_OUTRUN), BY_ESTIMATED_REST)
 @given(traces(), POLICIES)
 def test_a_second_look_at_the_same_time_finds_nothing(jobs: list[TraceJob], policy: SchedulingPolicy) -> None:
@@ -174,7 +175,7 @@ def look_twice(jobs: list[TraceJob], policy: SchedulingPolicy, *, may_move: bool
         simulate(jobs, NODES, policy)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(traces(), POLICIES)
 def test_the_same_trace_gives_the_same_outcome(jobs: list[TraceJob], policy: SchedulingPolicy) -> None:
     one, other = simulate(jobs, NODES, policy), simulate(jobs, NODES, policy)

@@ -1,0 +1,46 @@
+"""A command from the warm process is the command: what it says, how it ends, whose environment and folder it has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests import warm_cli
+from tests.waiting import until
+
+CONSOLE = Path(sys.executable).parent / "trainhouse"
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("TRAINHOUSE_")} | more
+
+
+@pytest.mark.parametrize("command", ["--help", "submit --help", "nonsense", "status", "ps --data-dir /no/such", "submit -- python x.py"])
+def test_it_says_and_ends_as_the_installed_command(command: str, tmp_path: Path) -> None:
+    warm = warm_cli.run(command.split(), environment(), tmp_path, "", 120)
+    cold = subprocess.run([CONSOLE, *command.split()], env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (warm.returncode, warm.stdout, warm.stderr) == (cold.returncode, cold.stdout, cold.stderr)
+
+
+def test_each_has_its_own_environment_and_folder(tmp_path: Path) -> None:
+    folders = [tmp_path / str(number) for number in range(6)]
+    for folder in folders:
+        folder.mkdir()
+    with ThreadPoolExecutor() as pool:
+        done = list(pool.map(lambda folder: warm_cli.run(["ps"], environment(TRAINHOUSE_DATA_DIR=folder.name), folder, "", 120), folders))
+    assert all(f"/{folder.name}" in each.stderr for folder, each in zip(folders, done, strict=True)), done
+
+
+def test_one_that_takes_too_long_is_killed(tmp_path: Path) -> None:
+    pipe = tmp_path / "spec.yaml"
+    os.mkfifo(pipe)
+    with pytest.raises(subprocess.TimeoutExpired):
+        warm_cli.run(["submit", str(pipe)], environment(), tmp_path, "", 1)
+    server = next(child for child in psutil.Process().children() if "tests.warm_cli" in child.cmdline())
+    until(lambda: not server.children(recursive=True), lambda: server.children(recursive=True))

@@ -1,0 +1,139 @@
+"""Faults of the core, one a row: where it would be, the text as it is, the text with the fault, and the tests that must fail of it.
+
+Holds: each text stands in its module once; its module is named as it is imported, so that a moved file needs its name changed here alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """`tests`: files in `tests/unit` or, with their folder, elsewhere in `tests`."""
+
+    module: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+CORE, EVENTS, SAVED, TABLES = "trainhouse.scheduler.core.", "trainhouse.events.", "trainhouse.checkpointing.", "trainhouse.projections."
+BUDGET, BUCKET, QUOTAS = ("test_core_budget.py",), ("test_projects_bucket.py",), ("test_queue_quotas.py",)
+JOURNAL = ("test_journal_rules.py", "simulation/test_journal_recovery.py")
+SCORES, DECAY, SILENCE = ("test_queue_score.py",), ("test_queue_decay.py", "test_queue_usage.py"), ("test_detector_silence.py",)
+BLAME = ("test_blame_corpus.py", "test_blame_parts.py")
+CHAIN = ("test_checkpointing_save_restore.py", "test_checkpointing_resize.py", "test_checkpointing_parts.py")
+RETENTION, LEASE = ("test_checkpointing_retention.py",), ("test_lease_rule.py",)
+ENDS = ("test_core_transitions.py", "test_core_running.py", "test_core_machine_laws.py")
+TOMBSTONES, CODEC, SIGNING = ("test_tombstones.py",), ("test_events_codec.py", "test_events_depth.py"), ("test_local_signing.py",)
+GROWTH, ROWS = ("test_elastic_growth.py",), ("test_projection_rows.py", "test_projection_telemetry.py")
+
+MUTATIONS = (
+    # The journal's rule.
+    Mutation(CORE + "journal", 'if head["seq"] != folded.seq + 1:', 'if head["seq"] <= folded.seq:', JOURNAL),
+    Mutation(CORE + "journal", "elif read.seq == folded.seq + 1:", "elif read.seq >= folded.seq:", JOURNAL),
+    Mutation(CORE + "journal", "if record.previous_hash != folded.last_hash:", "if False:", JOURNAL),
+    Mutation(CORE + "journal", "version > machine.fold_version:", "version > machine.fold_version + 1:", JOURNAL),
+    Mutation(CORE + "journal", "cursor=max(folded.cursor, record.cursor),", "cursor=record.cursor,", JOURNAL),
+    Mutation(CORE + "journal", "last_hash=record_hash(value)) if seq", "last_hash=folded.last_hash) if seq", ("test_journal_repairs.py",)),
+    Mutation(CORE + "journal", "i.is_event and i.offset not in refused", "i.is_event", ("test_journal_gate.py", *JOURNAL)),
+    # What an end costs.
+    Mutation(CORE + "budget", "if kind is StopKind.FATAL:", "if False:", BUDGET),
+    Mutation(CORE + "budget", "and blamed.mine and kind in", "and kind in", BUDGET),
+    Mutation(CORE + "budget", "left = job.tally.failures < job.limits.restarts", "left = True", BUDGET),
+    Mutation(CORE + "budget", "    if job.tally.failures < allowed:", "    if job.tally.failures <= allowed:", BUDGET),
+    Mutation(CORE + "budget", "if job.tally.losses < MAX_LOSSES:", "if job.tally.losses <= MAX_LOSSES:", BUDGET),
+    Mutation(CORE + "budget", "return len(same) >= rules", "return len(same) > rules", BUDGET),
+    Mutation(CORE + "budget", ">= LONG_ENOUGH_MS else", "> LONG_ENOUGH_MS else", BUDGET),
+    Mutation(CORE + "budget", "first_ms << min(streak - 1,", "first_ms << min(streak,", BUDGET),
+    # Rates.
+    Mutation(CORE + "bucket", "if level >= rate.unit else None", "if level > rate.unit else None", BUCKET),
+    Mutation(CORE + "bucket", "return min(full, bucket.level", "return max(full, bucket.level", BUCKET),
+    Mutation(CORE + "bucket", "max(0, now_ms - bucket.at_ms)", "(now_ms - bucket.at_ms)", BUCKET),
+    Mutation(CORE + "bucket", "bucket.at_ms - now_ms > STEP_MS", "bucket.at_ms - now_ms > 10 * STEP_MS", BUCKET),
+    # Who waits, who may hold what.
+    Mutation(CORE + "queue.quotas", "if limit is not None and held + milli > limit:", "if limit is not None and held > limit:", QUOTAS),
+    Mutation(CORE + "queue.quotas", "if limit is not None and milli > limit:", "if limit is not None and milli >= limit:", QUOTAS),
+    Mutation(CORE + "queue.quotas", "if entitled and not borrowers:", "if entitled:", QUOTAS),
+    Mutation(CORE + "queue.quotas", "if own > sum(m for _, m in below) else below", "if own else below", QUOTAS),
+    Mutation(CORE + "queue.quotas", "own = 0 if branch.lends else", "own = 0 if not branch.lends else", QUOTAS),
+    Mutation(
+        CORE + "queue.quotas",
+        "twin._held, twin._own, twin._untold = self._held.copy(),",
+        "twin._held, twin._own, twin._untold = self._held,",
+        QUOTAS,
+    ),
+    Mutation(CORE + "queue.score", "self.priority_term + self.wait_bonus - self", "self.priority_term - self.wait_bonus - self", SCORES),
+    Mutation(CORE + "queue.score", "now_ms - job.submitted_ms - job.ran_ms", "now_ms - job.submitted_ms", SCORES),
+    Mutation(CORE + "queue.score", "return bonus if bonus < self.most else self.most", "return bonus", SCORES),
+    Mutation(CORE + "queue.score", "min(share / fair - 1.0, 1e6)", "min(share / fair, 1e6)", SCORES),
+    Mutation(CORE + "queue.decay", "if held and last - first > 1:", "if held and last - first > 2:", DECAY),
+    Mutation(CORE + "queue.decay", "area = track.area + held * ((first + 1)", "area = held * ((first + 1)", DECAY),
+    # The detector, and whose fault it was.
+    Mutation(CORE + "detector.silence", "before is Standing.LOST or silent_ms", "silent_ms", SILENCE),
+    Mutation(CORE + "detector.silence", "limits.lost_beats * beat_ms:", "limits.suspected_beats * beat_ms:", SILENCE),
+    Mutation(CORE + "detector.silence", "1000 * interval_s) >= UNUSUAL_PHI", "1000 * interval_s) >= 0", SILENCE),
+    Mutation(CORE + "blame.ends", "return Finding(end, Standing.FOLLOWS, rule", "return Finding(end, Standing.CAUSE, rule", BLAME),
+    Mutation(CORE + "blame.ends", "(raised.own and raised.kind in _MINE)", "(raised.kind in _MINE)", BLAME),
+    Mutation(CORE + "blame.ends", "standing = Standing.ASKED if said.asked", "standing = Standing.BARE if said.asked", BLAME),
+    # How an attempt ends, and what grows.
+    Mutation(CORE + "conclude", "elif all_clean(allotment) and (kind", "elif (kind", ENDS),
+    Mutation(
+        CORE + "conclude",
+        "job.tally.rollbacks < rule.rollbacks:",
+        "job.tally.rollbacks <= rule.rollbacks:",
+        ("test_session_divergence.py", "test_core_running.py", "test_core_blamed.py", "test_core_transitions.py"),
+    ),
+    Mutation(CORE + "cycle.elastic", "running.ranks + shape.group > shape.ranks:", "running.ranks + shape.group >= shape.ranks:", GROWTH),
+    Mutation(CORE + "cycle.elastic", "now_ms - running.started_ms >= milliseconds", "now_ms - running.started_ms > milliseconds", GROWTH),
+    Mutation(CORE + "cycle.elastic", "or job.job_id in book.claims:", "or False:", (*GROWTH, "test_cluster_laws.py")),
+    # The chain of checkpoints.
+    Mutation(
+        SAVED + "commits",
+        "for commit in range(head(objects, job_id), -1, -1):",
+        "for commit in range(head(objects, job_id), 0, -1):",
+        CHAIN,
+    ),
+    Mutation(SAVED + "commits", "and commit > at_most and not", "and commit >= at_most and not", CHAIN),
+    Mutation(SAVED + "commits", "else min(at_most, entry.restore_at_most)", "else max(at_most, entry.restore_at_most)", CHAIN),
+    Mutation(SAVED + "commits", "            self._refuse_newer_epoch(known)\n", "", CHAIN),
+    Mutation(SAVED + "commits", "and entry.writer == self._who.writer:", ":", CHAIN),
+    Mutation(SAVED + "chunks", "if found != chunk.sha256:", "if len(body) != chunk.size_bytes:", CHAIN),
+    Mutation(SAVED + "chunks", "found.age_s < self._fresh_s", "found.age_s < 4 * self._fresh_s", (*CHAIN, *RETENTION)),
+    Mutation(SAVED + "manifest", "    if found != told:", "    if False:", ("test_checkpointing_manifest.py",)),
+    Mutation(SAVED + "retention", "healthy[-max(1, policy.keep_last) :]", "healthy[-policy.keep_last :]", RETENTION),
+    Mutation(SAVED + "retention", "and n < healthy[-1])", ")", RETENTION),
+    Mutation(
+        SAVED + "retention",
+        "if found.modified_s < older_than_s and found.key not in named:",
+        "if found.modified_s < older_than_s:",
+        RETENTION,
+    ),
+    Mutation(SAVED + "lease.rule", "epoch_in(key) < lease.epoch", "epoch_in(key) <= lease.epoch", LEASE),
+    Mutation(SAVED + "lease.rule", "and epoch_in(key) == lease.epoch)", ")", LEASE),
+    Mutation(
+        SAVED + "balance", "rank = ranks[0] if len(ranks) == 1 else", "rank = ranks[0] if ranks else", ("test_checkpointing_balance.py",)
+    ),
+    # Events.
+    Mutation(EVENTS + "signing", 'return _CONTEXT + topic.encode() + b"\\0" + value', 'return _CONTEXT + b"\\0" + value', SIGNING),
+    Mutation(EVENTS + "signing", "if len(found) != 1 or any(", "if not found or any(", SIGNING),
+    Mutation(EVENTS + "codec", "> MAX_DEPTH and is_deep(parsed):", "> MAX_DEPTH and False:", CODEC),
+    Mutation(EVENTS + "tombstones.rule", "stored = record.offset < self.stored_to", "stored = True", TOMBSTONES),
+    Mutation(EVENTS + "tombstones.rule", "        self.keys.pop(record.key, None)\n        old", "        old", TOMBSTONES),
+    Mutation(EVENTS + "tombstones.rule", "return event.state.final or record.key", "return True or record.key", TOMBSTONES),
+    # Tables.
+    Mutation(TABLES + "telemetry", 'if mark >= data["end"]:', 'if mark > data["end"] + 1:', ROWS),
+    Mutation(TABLES + "telemetry", "return int(np.searchsorted(at, mark))", 'return int(np.searchsorted(at, mark, side="right"))', ROWS),
+    Mutation(TABLES + "rows.jobs", "or key != event.job_id)", ")", ROWS),
+    Mutation(
+        TABLES + "rows.jobs",
+        "if envelope.order is None or not envelope.order.live:",
+        "if True:",
+        ("test_projection_rows.py", "test_projection_seconds.py", "test_live_progress.py"),
+    ),
+    Mutation(TABLES + "positions", "2 * batch.number + done) for", "batch.number) for", ("integration/test_projector_exactness.py",)),
+    Mutation(
+        TABLES + "positions", "if number == newest and not done:", "if number == newest:", ("integration/test_projector_exactness.py",)
+    ),
+)
