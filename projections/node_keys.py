@@ -11,6 +11,7 @@ import threading
 from bisect import bisect_right
 
 import structlog
+from confluent_kafka import TopicPartition
 
 from trainhouse.events.decisions import NodeForgotten
 from trainhouse.events.errors import BusUnavailable
@@ -133,6 +134,11 @@ class KafkaNodeKeys(NodeKeys):
             pause_s = min(2 * pause_s, _MOST_PAUSE_S)
         return False
 
+    @property
+    def assigned(self) -> list[TopicPartition]:
+        """What is being fetched now."""
+        return list(self._reader.assignment())
+
     def close(self) -> None:
         """Leaves."""
         self._reader.close()
@@ -142,13 +148,21 @@ class KafkaNodeKeys(NodeKeys):
         with self._lock:
             _, end = watermarks(self._reader, NODE_KEYS, 0, _LOOK_TIMEOUT_S)
             if end != self._end:
-                reached = {0: end}
-                for message in read_to_end(self._reader, NODE_KEYS, [0], starts={0: max(0, self._end)}, reached=reached):
-                    record = record_of(message)
-                    for event in keys_told([(record.value, record.headers)]):
-                        if isinstance(event, NodeForgotten):
-                            self.forget(event, record.timestamp_ms)
-                        else:
-                            self.note(event, record.timestamp_ms)
-                self._end = reached[0]
+                try:
+                    self._end = self._read(end)
+                finally:
+                    # Or it goes on to ask the brokers for more, 50 times a second: it waits for an end 20 ms only.
+                    self._reader.unassign()
             return self._end >= end
+
+    def _read(self, end: int) -> int:
+        """Notes what was not read yet; the offset that was reached."""
+        reached = {0: end}
+        for message in read_to_end(self._reader, NODE_KEYS, [0], starts={0: max(0, self._end)}, reached=reached):
+            record = record_of(message)
+            for event in keys_told([(record.value, record.headers)]):
+                if isinstance(event, NodeForgotten):
+                    self.forget(event, record.timestamp_ms)
+                else:
+                    self.note(event, record.timestamp_ms)
+        return reached[0]

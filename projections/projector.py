@@ -11,8 +11,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
-import numpy as np
-import pyarrow as pa
 import structlog
 
 from trainhouse.events.archive.partition import ArchiveStore
@@ -117,7 +115,6 @@ def run(
             made[spec.name] = lane
             behind.follow(spec.name, lambda source=source, lane=lane: source.lag_records(lane.next_offsets))  # type: ignore[misc]
             lanes.add(lane)
-        _warm_up()
         lanes.start()
         if not stop.is_set():
             healthy.set()
@@ -127,11 +124,6 @@ def run(
         stop.wait()
         lanes.join()
     return lanes.failures
-
-
-def _warm_up() -> None:
-    """Arrow imports pandas with its first array, which takes a second or more: not in the first batch, please."""
-    pa.array(np.zeros(1))
 
 
 def door_of(projector: ProjectorSettings, clickhouse: ClickHouseSettings) -> Door:

@@ -175,10 +175,12 @@ def _java(more: Iterable[str], main_class: str, *arguments: str) -> list[str]:
 def _jvm_options() -> list[str]:
     return [
         f"-Xmx{HEAP_MB}m",
-        "-Xms128m",
+        "-Xms64m",
         f"-XX:MaxDirectMemorySize={DIRECT_MEMORY_MB}m",
-        "-XX:+UseG1GC",
-        "-XX:MaxGCPauseMillis=20",
+        # One machine's broker starts often and has little to do. The optimizing compiler takes 5 to 10 s of CPU beside a start, and a
+        # request costs 0.13 ms of CPU without it for 0.04 ms with it (measured); G1 takes 70 MB more and threads of its own.
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.awt.headless=true",
         "-Djava.net.preferIPv4Stack=true",

@@ -17,6 +17,7 @@ from trainhouse.deploy.local.kafka import KafkaServer
 from trainhouse.deploy.local.layout import StackFolder, StackPorts, endpoint
 from trainhouse.deploy.local.server import PRIVATE_UMASK
 from trainhouse.deploy.local.store import StoreKeys, StoreServer
+from trainhouse.deploy.local.supervise import TIMED
 from trainhouse.deploy.local.tls import gateway_url
 
 SERVERS = ("kafka", "store")
@@ -27,7 +28,11 @@ AGENT = "agent"
 MOST_SOCKET_BYTES = 107
 # What is only looked at leaves the processors to what jobs wait for, where one machine has both; who watches, to all others.
 NICENESS = {"projector": "5", "gateway": "5", "alerts": "10"}
+# What runs all the time.
 NAMES = (*SERVERS, *PROCESSORS, AGENT)
+# One pass of it, from the first full hour after `up` on.
+EXPIRE = "expire"
+EXPIRE_EVERY_S = 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class Part:
     orphan_signal: str = "SIGTERM"
     # None: as the supervisor's own.
     umask: int | None = None
+    # 0: it runs all the time; else the supervisor starts it this often (5 s at least), and it ends by itself.
+    every_s: int = 0
 
 
 def kafka_server(folder: StackFolder, ports: StackPorts) -> KafkaServer:
@@ -98,7 +105,13 @@ def all_parts(folder: StackFolder, ports: StackPorts, keys: StoreKeys) -> list[P
     # The agent has the longest time to stop. If the supervisor is killed, so is the agent: its ranks go on, and the
     # agent of the next `up` adopts them.
     agent = _metered(ports, Part(AGENT, "agent", run(AGENT), folder.root, 30, _own(folder, AGENT), stop_wait_s=45, orphan_signal="SIGKILL"))
-    return [*servers, *processors, agent]
+    return [*servers, *processors, agent, _expire(folder)]
+
+
+def _expire(folder: StackFolder) -> Part:
+    """A short process now and then, since one that stayed would hold memory all day."""
+    command = ["nice", "-n", "10", sys.executable, "-m", "trainhouse.cli.main", EXPIRE]
+    return Part(EXPIRE, TIMED, command, folder.root, 40, _own(folder, EXPIRE), every_s=EXPIRE_EVERY_S)
 
 
 def _own(folder: StackFolder, name: str) -> dict[str, str]:

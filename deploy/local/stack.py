@@ -120,7 +120,7 @@ def down(root: Path) -> None:
 
 
 def ps(root: Path) -> list[PartRow]:
-    """Every part as it is now; NotRunning if nothing runs."""
+    """Every part that runs all the time, as it is now; NotRunning if nothing runs."""
     folder = StackFolder(root.absolute())
     choices = folder.read_choices() if folder.root.exists() else None
     if choices is None:
@@ -131,7 +131,9 @@ def ps(root: Path) -> list[PartRow]:
         PartRow(
             each.name, each.pid, each.state, each.restarts, addresses.get(each.name, []), str(supervisor_config.log_file(folder, each.name))
         )
-        for each in sorted(supervisor_client.states(folder), key=lambda each: parts.NAMES.index(each.name))
+        for each in sorted(
+            (each for each in supervisor_client.states(folder) if each.name in parts.NAMES), key=lambda each: parts.NAMES.index(each.name)
+        )
     ]
 
 

@@ -1,18 +1,21 @@
-"""The supervisor's process: `supervisord` with a count of restarts and a bound on its pauses between them.
+"""The supervisor's process: `supervisord` with a count of restarts, a bound on its pauses between them, and starts by the clock.
 
 Always: holds the data folder's lock for its whole life, through a descriptor that `up` handed over; a part that keeps
-dying is tried again after ten seconds at most, for ever.  Never: state on disk.
+dying is tried again after ten seconds at most, for ever.  Never: state on disk; two runs of a timed part at once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container, Mapping
 from typing import Any
 
 from supervisor import events, states
 from supervisor.supervisord import main
 
 MAX_BACKOFF_S = 10
+# The group of parts that are started by the clock.
+TIMED = "timed"
 # What a part was before a start that nobody asked for.
 DIED = (states.ProcessStates.EXITED, states.ProcessStates.BACKOFF, states.ProcessStates.UNKNOWN)
 
@@ -20,7 +23,8 @@ DIED = (states.ProcessStates.EXITED, states.ProcessStates.BACKOFF, states.Proces
 class Restarts:
     """What `trainhouse.restarts` answers over the supervisor's socket."""
 
-    def __init__(self) -> None:
+    def __init__(self, timed: Container[str] = ()) -> None:
+        self._timed = timed
         self._counts: Counter[str] = Counter()
         events.subscribe(events.ProcessStateStartingEvent, self._count)
         events.subscribe(events.ProcessStateBackoffEvent, self._bound_pause)
@@ -30,8 +34,9 @@ class Restarts:
         return dict(self._counts)
 
     def _count(self, event: Any) -> None:
-        if event.from_state in DIED:
-            self._counts[event.process.config.name] += 1
+        name = event.process.config.name
+        if event.from_state in DIED and name not in self._timed:
+            self._counts[name] += 1
 
     def _bound_pause(self, event: Any) -> None:
         # The supervisor waits one second more after each failed start, without an end; its `startretries` compares
@@ -42,9 +47,31 @@ class Restarts:
             process.backoff = MAX_BACKOFF_S
 
 
-def make_restarts(_supervisord: object, **_config: str) -> Restarts:
-    """The factory that the supervisor's configuration names."""
-    return Restarts()
+class Timed:
+    """Starts parts that run again and again and end by themselves: at the supervisor's first tick, then every so many seconds."""
+
+    def __init__(self, supervisord: Any, every_s: Mapping[str, int]) -> None:
+        self._supervisord = supervisord
+        self._every_s = every_s
+        self._started_s: dict[str, int] = {}
+        if every_s:
+            shortest_s = min(every_s.values())
+            events.subscribe(max((e for e in events.TICK_EVENTS if e.period <= shortest_s), key=lambda e: e.period), self._tick)
+
+    def _tick(self, event: Any) -> None:
+        for name, every_s in self._every_s.items():
+            if event.when - self._started_s.get(name, -every_s) >= every_s:
+                self._started_s[name] = event.when
+                process = self._supervisord.process_groups[TIMED].processes[name]
+                if process.get_state() in states.STOPPED_STATES:
+                    process.spawn()
+
+
+def make_restarts(supervisord: Any, **config: str) -> Restarts:
+    """The factory that the supervisor's configuration names; each option is a timed part with its seconds."""
+    every_s = {name: int(value) for name, value in config.items()}
+    Timed(supervisord, every_s)
+    return Restarts(every_s)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 
@@ -28,7 +28,8 @@ def render(folder: StackFolder, parts: Iterable[Part]) -> str:
     listed = list(parts)
     groups = [(name, [part.name for part in members]) for name, members in groupby(listed, lambda part: part.group)]
     priorities = {part.group: part.priority for part in listed}
-    sections = [_supervisor(folder)]
+    timed = {part.name: part.every_s for part in listed if part.every_s}
+    sections = [_supervisor(folder, timed)]
     sections += [_section(f"group:{name}", programs=",".join(members), priority=priorities[name]) for name, members in groups]
     sections += [_program(folder, part) for part in listed]
     return "\n".join(sections)
@@ -39,7 +40,7 @@ def log_file(folder: StackFolder, name: str) -> Path:
     return folder.logs / f"{name}.log"
 
 
-def _supervisor(folder: StackFolder) -> str:
+def _supervisor(folder: StackFolder, timed: Mapping[str, int]) -> str:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return "\n".join(
         (
@@ -56,7 +57,9 @@ def _supervisor(folder: StackFolder) -> str:
                 minfds=WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_FILES),
             ),
             _section("rpcinterface:supervisor", **{"supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"}),
-            _section("rpcinterface:trainhouse", **{"supervisor.rpcinterface_factory": "trainhouse.deploy.local.supervise:make_restarts"}),
+            _section(
+                "rpcinterface:trainhouse", **{"supervisor.rpcinterface_factory": "trainhouse.deploy.local.supervise:make_restarts"}, **timed
+            ),
         )
     )
 
@@ -69,8 +72,8 @@ def _program(folder: StackFolder, part: Part) -> str:
         directory=part.directory,
         priority=part.priority,
         autostart="false",
-        autorestart="true",
-        startsecs=1,
+        autorestart="false" if part.every_s else "true",
+        startsecs=0 if part.every_s else 1,
         startretries=1_000_000,
         stopsignal=part.stop_signal,
         stopwaitsecs=part.stop_wait_s,

@@ -9,7 +9,6 @@ Never: trusted for exactness (it acks a batch even when its agent raises): see t
 """
 
 import os
-import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
@@ -20,6 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from trainhouse.events.metering import serve as serve_figures
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.private_files import private_folder
 from trainhouse.scheduler.stream.batching import BatchScheduling, BatchSchema
 from trainhouse.scheduler.stream.faust_figures import FaustFigures
 from trainhouse.scheduler.stream.garbage import Settling
@@ -47,7 +47,7 @@ class ProcessorApp(faust.App):
         await super().on_start()
         serve_figures(self.registry)
         if self.conf.web_enabled and self.conf.web_transport.scheme == "unix":
-            private_folder(Path(self.conf.web_transport.path).parent)
+            private_folder(Path(self.conf.web_transport.path).parent)  # the view asks for no credentials
         for service in self.beside:
             self.add_future(unending(service()))
 
@@ -107,20 +107,6 @@ def _datadir(name: str) -> Path:
     """Faust's own folder, in which it keeps nothing, since there are no tables: one for all starts, unless somebody else has it."""
     path = Path(gettempdir()) / f"trainhouse-{os.getuid()}-{name}"
     try:
-        path.mkdir(mode=0o700, exist_ok=True)
-        found = path.lstat()
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
-            path.chmod(0o700)  # Faust itself, and versions before, make it for all to read
-        private_folder(path)
+        return private_folder(path, mend=True)  # Faust itself, and versions before, make it for all to read
     except OSError:
         return Path(mkdtemp(prefix=f"trainhouse-{name}-"))
-    return path
-
-
-def private_folder(path: Path) -> None:
-    """Makes a folder that its owner alone can reach into; raises PermissionError where others can."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found, around = path.lstat(), path.parent.stat().st_mode
-    swapped = around & stat.S_IWOTH and not around & stat.S_ISVTX
-    if swapped or not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        raise PermissionError(f"Faust's web view asks for no credentials, and others can reach {path}: chmod 700 it, or name another")

@@ -17,7 +17,7 @@ from trainhouse.deploy.local import stack, supervisor_client, supervisor_config
 from trainhouse.deploy.local.errors import AlreadyRunning, NotRunning
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.parts import Part
-from trainhouse.deploy.local.supervise import MAX_BACKOFF_S, Restarts
+from trainhouse.deploy.local.supervise import MAX_BACKOFF_S, TIMED, Restarts
 from trainhouse.deploy.local.supervisor_client import PartState
 
 pytestmark = pytest.mark.stack
@@ -40,6 +40,8 @@ class Supervised:
             Part("flapper", "one", FLAPPER, root, 10),
             Part("talker", "two", TALKER, root, 20),
             Part("parent", "two", PARENT, root, 20, orphan_signal="SIGKILL"),
+            Part("timed", TIMED, ["sh", "-c", "date +%s"], root, 30, every_s=5),
+            Part("slow", TIMED, ["sh", "-c", "date +%s; exec sleep 600"], root, 30, every_s=5),
         ]
         with supervisor_client.locked(self.folder) as lock:
             self.process = stack.start_supervisor(self.folder, self.parts, lock, attached=True)
@@ -75,6 +77,18 @@ def test_a_killed_part_comes_back_and_is_counted(supervised: Supervised) -> None
         os.kill(pid, signal.SIGKILL)
         until(lambda pid=pid: supervised.state("sleeper").pid not in (0, pid), "it runs again")
         assert supervised.state("sleeper").restarts == count
+
+
+def test_a_timed_part_is_started_by_the_clock_and_counts_no_restart(supervised: Supervised) -> None:
+    def runs(name: str) -> list[int]:
+        log = supervised.log(name)
+        return [int(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+    until(lambda: len(runs("timed")) == 3, "three runs", timeout_s=40)
+    first, second, third = runs("timed")
+    assert second - first >= 4 and third - second >= 4, "no sooner than it is due"
+    assert supervised.state("timed").restarts == 0
+    assert len(runs("slow")) == 1 and supervised.state("slow").state == "RUNNING", "one run at a time"
 
 
 def test_a_part_that_keeps_ending_is_tried_for_ever_and_counted(supervised: Supervised) -> None:

@@ -128,6 +128,21 @@ def test_a_process_that_dies_is_replaced_and_who_waited_is_told(guests: GuestPro
     until(lambda: guests.pid != first and count(guests) == 10)
 
 
+def test_it_begins_with_a_question_and_ends_when_there_are_none(writer: ConnectClickHouse, tmp_path: Path) -> None:
+    rows = [tuple(map(str, row)) for row in writer.rows(OF_THE_WRITER)]
+    made = GuestProcess(tmp_path / "data", rows, LIMITS, 2, idle_s=0.5)
+    made.start()
+    try:
+        assert made.pid is None
+        assert made.query("SELECT sleep(2)", "TSV", {}).body == b"0\n", "one that is answered is not idle"
+        first = made.pid
+        assert first is not None
+        until(lambda: not Path(f"/proc/{first}").exists())
+        assert count(made) == 10 and made.pid != first
+    finally:
+        made.close()
+
+
 def test_it_inherits_no_secret(guests: GuestProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     assert count(guests) == 10
     environment = Path(f"/proc/{guests.pid}/environ").read_bytes()

@@ -141,6 +141,7 @@ def test_keys_are_followed_as_they_are_given(followed: tuple[KafkaNodeKeys, Call
         now_ms = time.time_ns() // 1_000_000 + 1
         assert refused(keys, said(node_id, other, now_ms)) is (key is not None)
         assert not refused(keys, said(node_id, key, now_ms))
+        assert keys.assigned == [], "between two looks nothing is fetched: brokers would be asked 50 times a second"
 
 
 def test_without_brokers_a_start_fails_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

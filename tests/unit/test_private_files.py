@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trainhouse import private_files
-from trainhouse.private_files import write_once, write_private
+from trainhouse.private_files import private_folder, write_once, write_private
 
 Write = Callable[[Path, bytes], object]
 BOTH = pytest.mark.parametrize("write", [write_private, write_once])
@@ -156,3 +156,53 @@ def test_readers_of_a_file_that_is_replaced_see_it_whole(path: Path) -> None:
         for thread in threads:
             thread.join()
     assert list(path.parent.iterdir()) == [path]
+
+
+def mode_of(folder: Path) -> int:
+    return stat.S_IMODE(folder.stat().st_mode)
+
+
+def test_a_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    made = private_folder(tmp_path / "own" / "web")
+    assert mode_of(made) == 0o700 and private_folder(made) == made
+
+
+def test_a_folder_that_others_can_reach_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
+    with pytest.raises(PermissionError, match=r"others can reach .*open: chmod 700 it"):
+        private_folder(tmp_path / "open")
+    assert mode_of(private_folder(tmp_path / "open", 0o755)) == 0o755, "what the caller allows stays"
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(PermissionError, match="chmod 755"):
+        private_folder(tmp_path / "open", 0o755)
+
+
+def test_a_folder_of_ours_can_be_mended(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    assert mode_of(private_folder(tmp_path / "open", 0o711, mend=True)) == 0o711
+
+
+@pytest.mark.parametrize("mend", [False, True])
+def test_a_link_is_refused_and_so_is_a_folder_that_others_can_replace(tmp_path: Path, mend: bool) -> None:
+    (tmp_path / "target").mkdir(mode=0o755)
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(PermissionError, match="link or belongs to another user"):
+        private_folder(tmp_path / "link", mend=mend)
+    assert mode_of(tmp_path / "target") == 0o755
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(PermissionError, match=r"others can replace .*web: chmod o-w .*shared"):
+        private_folder(shared / "web", mend=mend)
+    shared.chmod(0o1777)
+    assert mode_of(private_folder(shared / "web", mend=mend)) == 0o700
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to give a folder to another user")
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    private_folder(tmp_path / "theirs")
+    os.chown(tmp_path / "theirs", 12345, 12345)
+    with pytest.raises(PermissionError, match="link or belongs to another user"):
+        private_folder(tmp_path / "theirs", mend=True)

@@ -13,7 +13,7 @@ from trainhouse.events.metering import exposition
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS
 from trainhouse.scheduler.stream import topology
-from trainhouse.scheduler.stream.faust_app import ProcessorApp, _datadir, private_folder
+from trainhouse.scheduler.stream.faust_app import ProcessorApp, _datadir
 from trainhouse.scheduler.stream.faust_figures import FaustFigures
 from trainhouse.scheduler.stream.settings import StreamSettings
 
@@ -49,15 +49,6 @@ def test_an_app_is_made_once_and_what_there_is_none_of_is_said(apps: dict[str, P
 def test_the_web_view_is_on_a_socket_whatever_starts_it(apps: dict[str, ProcessorApp]) -> None:
     for app in apps.values():
         assert not app.conf.web_enabled and app.conf.web_transport.scheme == "unix"
-
-
-def test_a_folder_that_others_can_reach_is_refused(tmp_path: Path) -> None:
-    private_folder(tmp_path / "own" / "web")
-    assert (tmp_path / "own" / "web").stat().st_mode & 0o777 == 0o700
-    (tmp_path / "open").mkdir(mode=0o755)
-    (tmp_path / "open").chmod(0o755)
-    with pytest.raises(PermissionError, match="chmod 700"):
-        private_folder(tmp_path / "open")
 
 
 class Stream:

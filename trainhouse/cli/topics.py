@@ -24,7 +24,8 @@ WIDE = (*NARROW, "carries")
 # Of a pipe, and of a terminal that does not say.
 COLUMNS_OF_TEXT = 80
 BETWEEN_COLUMNS = 3
-MARGIN = 1
+# A space on either side: a pipe gets them too.
+MARGIN = 2
 LEAST_KEY_CHARS = 8
 Wide = Annotated[bool, typer.Option("--wide", help="Whole keys, and which events each topic carries.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]

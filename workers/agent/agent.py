@@ -380,7 +380,8 @@ class Agent:
             self._p.state_file.save(self.state)
             self._p.audit.turn(now_ms)
             self._warn_of_unsaved(now_ms)
-            if self._preparing is None or self._preparing.done():
+            # Not before its scheduler answered: torch takes seconds of CPU to import, which the control plane may need to start.
+            if self._home is not None and self._home.open and (self._preparing is None or self._preparing.done()):
                 self._preparing = self._p.workers.submit(self._p.starter.launcher.prepare)  # it waits while a launch holds it
         if due(self._clean_at, now_ms, CLEAN_MS):
             self._clean_at = now_ms + CLEAN_MS

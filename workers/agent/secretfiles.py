@@ -10,7 +10,6 @@ Never: puts a value into a message, an event, a log, or on a disk.
 import hashlib
 import os
 import shutil
-import stat
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ import structlog
 
 from trainhouse.events import GangAllocated
 from trainhouse.events.secretnames import SecretRefusedError, variable_of
-from trainhouse.private_files import write_private
+from trainhouse.private_files import private_folder, write_private
 from trainhouse.workers.agent.accesses import SECRET, NodeAudit, about_secrets
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.errors import NotLaunchable
@@ -69,7 +68,8 @@ class SecretFiles:
         folder = self.folder_of(allocation.job_id, int(allocation.epoch))
         self.kept.add(AttemptKey(allocation.job_id, int(allocation.epoch)), values.values())
         try:
-            _private_folder(self.root())
+            # The runtime folder may be everybody's; attempts with uids of their own pass through to their own folder.
+            private_folder(self.root(), 0o711, mend=True)
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(mode=0o700, parents=True)
             _write(folder, values)
@@ -200,15 +200,6 @@ def _filesystem(folder: Path) -> str:
     real = folder.resolve()
     mounts = {m.mountpoint: m.fstype for m in psutil.disk_partitions(all=True)}
     return next((mounts[str(at)] for at in (real, *real.parents) if str(at) in mounts), "")
-
-
-def _private_folder(folder: Path) -> None:
-    """Makes it, or refuses one that others made or may enter: the runtime folder may be everybody's. Raises OSError."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise PermissionError(0, "the folder belongs to somebody else")
-    folder.chmod(0o711)  # attempts with uids of their own pass through to their own folder
 
 
 def _write(folder: Path, values: dict[str, str]) -> int:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
-from trainhouse.private_files import write_once, write_private
+from trainhouse.private_files import private_folder, write_once, write_private
 from trainhouse.workers.secretstore.errors import SealError
-from trainhouse.workers.secretstore.files import private_folder
 
 
 class KeyFile:
@@ -45,14 +44,21 @@ class KeyFile:
     def made(self) -> list[bytes]:
         """The keys; the first one is made where the file is not there."""
         if not self.path.exists():
-            private_folder(self.path.parent)
+            self._folder()
             write_once(self.path, Fernet.generate_key() + b"\n")
         return self.keys()
 
     def replace(self, keys: Sequence[bytes]) -> None:
         """These keys instead, in one step."""
-        private_folder(self.path.parent)
+        self._folder()
         write_private(self.path, b"\n".join(keys) + b"\n")
+
+    def _folder(self) -> None:
+        """Others may look into it, since the file is its owner's alone, and may put nothing in its place."""
+        try:
+            private_folder(self.path.parent, 0o755)
+        except OSError as error:
+            raise SealError(f"the key {self.path} of the secrets cannot be written: {error.strerror}") from error
 
 
 def seal(keys: Sequence[bytes], plain: bytes) -> bytes:

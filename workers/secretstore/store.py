@@ -14,9 +14,9 @@ from pathlib import Path
 from cryptography.fernet import Fernet
 
 from trainhouse.events.secretnames import DEFAULT_PROJECT, SecretName, meant, usable
-from trainhouse.private_files import write_private
+from trainhouse.private_files import private_folder, write_private
 from trainhouse.workers.secretstore.errors import SealError, SecretError
-from trainhouse.workers.secretstore.files import folder_name, private_folder, project_of
+from trainhouse.workers.secretstore.files import folder_name, project_of
 from trainhouse.workers.secretstore.records import SecretRecord, load_record
 from trainhouse.workers.secretstore.sealing import KeyFile, seal, unseal
 
@@ -87,8 +87,11 @@ class SecretStore:
             return len(names)
 
     def _put(self, record: SecretRecord) -> None:
-        private_folder(self.folder)
-        private_folder(self._path(record.name).parent)
+        try:
+            private_folder(self.folder, mend=True)
+            private_folder(self._path(record.name).parent, mend=True)
+        except OSError as error:
+            raise SecretError(f"the secret {record.name.name} cannot be written: {error.strerror}") from error
         write_private(self._path(record.name), seal(self.key.made(), record.dumps()))
         plain = self._plain_path(record.name)
         if plain is not None:
