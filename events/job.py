@@ -96,7 +96,7 @@ class JobReviewed(Event, type="trainhouse.job.reviewed.v1"):
 
 
 class PoolCreated(Event, type="trainhouse.pool.created.v1", public_input=True):
-    """A pool exists and belongs to one partition of control, for ever."""
+    """A pool exists and belongs to one partition of control, until it is moved."""
 
     pool: PoolName
     partition: int = Field(ge=0, lt=1024)
