@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from tests.unit.core_world import Driver, admitted, exited, going, gone, lost, policy_changed, progress, registered, running, saved, started
+from trainhouse.client.pools import decided
 from trainhouse.events import (
     CancelJob,
     ChangeRefused,
@@ -42,7 +43,7 @@ from trainhouse.events.handover import (
 )
 from trainhouse.events.journal import JournaledInput, JournalRecord
 from trainhouse.events.signing import SigningKey
-from trainhouse.events.topics import CONTROL, DAY_MS, MAX_INPUT_BYTES, POOLS
+from trainhouse.events.topics import CONTROL, DAY_MS, DECISIONS, MAX_INPUT_BYTES, POOLS
 from trainhouse.events.upgrade import LevelRaised
 from trainhouse.events.vetting import VettingRules
 from trainhouse.projections.record import Record
@@ -515,3 +516,35 @@ def test_statuses_are_those_of_one_scheduler() -> None:
     going(b, "waits")
     told = [e.event for e in (*a.effects, *b.effects) if isinstance(e.event, JobStatus) and e.event.job_id == "waits"]
     assert [t.status_seq for t in told] == list(range(1, len(told) + 1))
+
+
+# ---- who asked
+
+
+class _Message:
+    """What a client reads of a journal's record."""
+
+    def __init__(self, inputs: list[Envelope], decisions: list[Event]) -> None:
+        items = tuple(JournaledInput(n, envelope) for n, envelope in enumerate(inputs))
+        numbered = [d.model_copy(update={"offset": 0}) if isinstance(d, InputRedirected) else d for d in decisions]
+        self._value = JournalRecord(1, "me", 5, 9, items, tuple(numbered), 0, 11, 9, "0" * 64).encode(ScheduleMachine.since)
+
+    def value(self) -> bytes:
+        return self._value
+
+    def topic(self) -> str:
+        return DECISIONS
+
+
+def test_who_asked_hears_from_the_scheduler_that_has_the_pool_and_once() -> None:
+    a, b = moved()
+    asked = Envelope(EventId("c1"), "test", CancelJob.model_validate({"job_id": "waits"}), order=Order(3, 901, 0))
+    # Twice in one record, as after a kill of who sent it: the second one says nothing.
+    message: Any = _Message([asked, asked], a.feed(asked, asked))
+    assert decided(message, "c1") is None
+    message = _Message([asked], a.feed(asked))
+    assert decided(message, "c1") is None
+    [sent] = a.sent()
+    told = b.feed(sent)
+    message = _Message([sent], told)
+    assert decided(message, "c1") == tuple(told)

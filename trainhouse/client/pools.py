@@ -36,7 +36,7 @@ from trainhouse.events import (
     ReviewJob,
     UncordonNode,
 )
-from trainhouse.events.decisions import JobRetuned
+from trainhouse.events.decisions import JobRetuned, TokenSeen
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.handover import InputRedirected
 from trainhouse.events.journal import JournalRecord
@@ -211,10 +211,25 @@ def decided(message: Message, event_id: str) -> tuple[Event, ...] | None:
     if message.topic() != DECISIONS or event_id.encode() not in value:
         return None
     record = JournalRecord.decode(value)
-    # Of a pool that left the partition, the scheduler of the other one answers.
+    return record.decisions if _handled(record, event_id) else None
+
+
+def _handled(record: JournalRecord, event_id: str) -> bool:
+    """Whether the record says what became of a request; not where it came a second time, or went on to the partition of its pool."""
     passed_on = {d.offset for d in record.decisions if isinstance(d, InputRedirected)}
-    handled = any(i.event_id == event_id and i.offset not in passed_on for i in record.inputs)
-    return record.decisions if handled else None
+    seen = {(d.partition, d.seq, d.ordinal) for d in record.decisions if isinstance(d, TokenSeen)}
+    for item in record.inputs:
+        if item.event_id != event_id:
+            continue
+        order = item.envelope.order if item.envelope is not None else None
+        if order is not None:
+            place = (order.partition, order.seq, order.ordinal)
+            if place not in seen:
+                continue
+            seen.discard(place)  # the first is the one that counts
+        if item.offset not in passed_on:
+            return True
+    return False
 
 
 def _refuses(decision: Event, event_id: str) -> bool:
