@@ -34,7 +34,7 @@ from trainhouse.events.ids import PoolName
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.errors import BrokenInvariant, UnexpectedInput
 from trainhouse.scheduler.core.machine import Input
-from trainhouse.scheduler.core.pool_state import load_pool, packed_parts, pool_state, unpacked
+from trainhouse.scheduler.core.pool_state import counted, packed_parts, pool_state, unpacked
 from trainhouse.scheduler.core.records import Job
 from trainhouse.scheduler.core.state import Arriving, ScheduleState
 
@@ -196,10 +196,10 @@ def on_part(draft: Draft, part: PoolPart) -> None:
         raise BrokenInvariant(
             f"the parts of pool {part.pool} are not those that partition {part.from_partition} handed over: their hash differs"
         )
-    came = load_pool(data)
+    jobs, nodes = counted(data)
     draft.emit(PoolPartReceived(part=part))
     about = part.model_dump(include={"pool", "move", "from_partition", "reason", "user"})
-    about |= {"partition": draft.state.partition, "jobs": len(came.jobs), "nodes": len(came.nodes), "at_ms": draft.now_ms}
+    about |= {"partition": draft.state.partition, "jobs": jobs, "nodes": nodes, "at_ms": draft.now_ms}
     draft.emit(PoolTaken.model_validate(about))
     _send_fence(draft, part.pool)
 
