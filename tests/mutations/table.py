@@ -25,7 +25,7 @@ SCORES, DECAY, SILENCE = ("test_queue_score.py",), ("test_queue_decay.py", "test
 BLAME = ("test_blame_corpus.py", "test_blame_parts.py")
 CHAIN = ("test_checkpointing_save_restore.py", "test_checkpointing_resize.py", "test_checkpointing_parts.py")
 RETENTION, LEASE = ("test_checkpointing_retention.py",), ("test_lease_rule.py",)
-ENDS = ("test_core_transitions.py", "test_core_running.py", "test_core_machine_laws.py")
+ENDS = ("test_core_lost.py", "test_core_making_way.py", "test_core_hangs.py", "test_core_verdicts.py")
 TOMBSTONES, CODEC, SIGNING = ("test_tombstones.py",), ("test_events_codec.py", "test_events_depth.py"), ("test_local_signing.py",)
 GROWTH, ROWS = ("test_elastic_growth.py",), ("test_projection_rows.py", "test_projection_telemetry.py")
 
@@ -34,7 +34,6 @@ MUTATIONS = (
     Mutation(CORE + "journal", 'if head["seq"] != folded.seq + 1:', 'if head["seq"] <= folded.seq:', JOURNAL),
     Mutation(CORE + "journal", "elif read.seq == folded.seq + 1:", "elif read.seq >= folded.seq:", JOURNAL),
     Mutation(CORE + "journal", "if record.previous_hash != folded.last_hash:", "if False:", JOURNAL),
-    Mutation(CORE + "journal", "version > machine.fold_version:", "version > machine.fold_version + 1:", JOURNAL),
     Mutation(CORE + "journal", "cursor=max(folded.cursor, record.cursor),", "cursor=record.cursor,", JOURNAL),
     Mutation(CORE + "journal", "last_hash=record_hash(value)) if seq", "last_hash=folded.last_hash) if seq", ("test_journal_repairs.py",)),
     Mutation(CORE + "journal", "i.is_event and i.offset not in refused", "i.is_event", ("test_journal_gate.py", *JOURNAL)),
@@ -83,18 +82,12 @@ MUTATIONS = (
         CORE + "conclude",
         "job.tally.rollbacks < rule.rollbacks:",
         "job.tally.rollbacks <= rule.rollbacks:",
-        ("test_session_divergence.py", "test_core_running.py", "test_core_blamed.py", "test_core_transitions.py"),
+        ENDS,
     ),
     Mutation(CORE + "cycle.elastic", "running.ranks + shape.group > shape.ranks:", "running.ranks + shape.group >= shape.ranks:", GROWTH),
     Mutation(CORE + "cycle.elastic", "now_ms - running.started_ms >= milliseconds", "now_ms - running.started_ms > milliseconds", GROWTH),
     Mutation(CORE + "cycle.elastic", "or job.job_id in book.claims:", "or False:", (*GROWTH, "test_cluster_laws.py")),
     # The chain of checkpoints.
-    Mutation(
-        SAVED + "commits",
-        "for commit in range(head(objects, job_id), -1, -1):",
-        "for commit in range(head(objects, job_id), 0, -1):",
-        CHAIN,
-    ),
     Mutation(SAVED + "commits", "and commit > at_most and not", "and commit >= at_most and not", CHAIN),
     Mutation(SAVED + "commits", "else min(at_most, entry.restore_at_most)", "else max(at_most, entry.restore_at_most)", CHAIN),
     Mutation(SAVED + "commits", "            self._refuse_newer_epoch(known)\n", "", CHAIN),

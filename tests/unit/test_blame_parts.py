@@ -15,6 +15,7 @@ from trainhouse.events import FailureCategory
 from trainhouse.events.failure_policy import BlameRule
 from trainhouse.events.patterns import costly
 from trainhouse.scheduler.core.blame import Evidence, PastFailure, RankEnd, blame, gist
+from trainhouse.scheduler.core.blame.ends import Standing, examine
 from trainhouse.scheduler.core.blame.rules import CAUSES, CONSEQUENCES, LAUNCH
 from trainhouse.scheduler.core.blame.texts import read
 from trainhouse.workers.agent.ranks import reason
@@ -174,3 +175,13 @@ def test_any_text_is_read_and_any_gist_is_short(text: str, most: int) -> None:
     assert len(read(text).text) <= len(text) + 1
     found = blame(_of(_end(0, text)))
     assert len(found.summary) <= 1024 and len(found.fingerprint) <= 256
+
+
+def test_a_librarys_own_key_error_is_not_taken_for_the_programs_and_an_end_that_was_asked_for_stands_last() -> None:
+    def ended(text: str = "", code: int | None = 1, signal: int | None = None) -> RankEnd:
+        return RankEnd(0, "a", "d", code, signal, text, NOW)
+
+    inside = TRACE.format(line=7, code="y").replace("ArithmeticError: at 0x7f0007 of 7", "KeyError: 'x'")
+    outside = "\n".join(line for n, line in enumerate(inside.splitlines()) if n not in (3, 4))
+    assert [examine(ended(text), ()).mine for text in (inside, outside)] == [False, True]
+    assert examine(ended(code=None, signal=15), ()).standing is Standing.ASKED

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.core_world import Driver, admitted, exited, going, gone, lost, policy_changed, progress, registered, running, saved, started
 from trainhouse.events import FailureBlamed, FailureCategory, GangAllocated, JobState, topics
 from trainhouse.events.evidence import MAX_ENDS
+from trainhouse.events.phases import StopKind
 from trainhouse.scheduler.core import budget
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
@@ -171,3 +172,30 @@ def test_ranks_that_saved_and_left_before_anybody_told_why_cost_nothing() -> Non
     d.tick(60_000)
     assert d.last(GangAllocated).epoch == 2 and d.state.jobs["j"].tally.failures == 0
     assert d.last(FailureBlamed).rule == "saved-and-left" and not d.state.nodes["a"].trust.blames
+
+
+def test_where_no_node_can_start_it_nothing_is_tried_again() -> None:
+    d = driver()
+    running(d, "j", ranks=2, limits={"restarts": 3})
+    job = d.state.jobs["j"]
+    assert job.allotment is not None
+    cost = budget.cost_of(job, job.allotment, StopKind.FATAL, None, d.state.book.policy(job.pool).failures)
+    assert cost.over == "No other node could start it." and not cost.failures
+
+
+def test_a_job_whose_restarts_are_used_is_told_so_even_if_it_failed_alike() -> None:
+    d = driver()
+    d.feed(admitted("j", ranks=2, limits={"restarts": 1}))
+    fails(d, text=BOOM)
+    fails(d, text=BOOM)
+    assert "All 1 restarts that limits.restarts allows are used" in d.status("j").reason
+
+
+def test_an_attempt_of_a_minute_got_somewhere() -> None:
+    d = driver()
+    running(d, "j", ranks=2)
+    job = d.state.jobs["j"]
+    job = job.model_copy(update={"tally": job.tally.model_copy(update={"streak": 3})})
+    ran_ms = job.ran_ms(d.now_ms) - job.tally.ran_ms
+    minute_ms = d.now_ms + budget.LONG_ENOUGH_MS - ran_ms
+    assert (budget.streak_of(job, minute_ms - 1), budget.streak_of(job, minute_ms)) == (3, 0)

@@ -26,7 +26,7 @@ from trainhouse.events.set_aside import too_large_told
 from trainhouse.events.topics import CONTROL, DEAD_LETTERS, STATUS
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, bounded, fresh, pending
 from trainhouse.scheduler.core.errors import BrokenInvariant
-from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes, fold_record
+from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes, fold_record, readable
 from trainhouse.scheduler.core.outgoing import outgoing
 from trainhouse.scheduler.core.ownership import Ownership
 from trainhouse.scheduler.replay import LogEntry, verify
@@ -74,6 +74,15 @@ def test_only_the_next_seq_counts() -> None:
         Proposer(MACHINE, "other"), step(folded, waiting(cancel(1), first=1))[0], 1, waiting(cancel(2), first=2), 0, tick=False
     )
     assert fold_bytes(MACHINE, folded, ahead.encode())[1] is None
+    for record in (first, ahead):  # also where their bytes were read before
+        assert fold_bytes(MACHINE, folded, record.encode(), record)[1] is None
+
+
+def test_a_cursor_never_goes_back_and_what_was_refused_reaches_no_machine() -> None:
+    item = JournaledInput(3, envelope_of(ClockTicked(), id="x", source="test", now_ms=1))
+    record = JournalRecord(1, "a", 1, 3, (item,), (), 0, MACHINE.decide_version, MACHINE.fold_version, NO_HASH)
+    assert fold_record(MACHINE, replace(begin(MACHINE, 0), cursor=7), record, NO_HASH).cursor == 7
+    assert [i.offset for i in readable(record.inputs)] == [3] and readable(record.inputs, {3}) == []
 
 
 def test_the_first_of_two_competing_records_wins_for_everybody() -> None:

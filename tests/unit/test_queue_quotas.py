@@ -154,3 +154,13 @@ def test_shares_of_devices_add_up() -> None:
     assert refusal is not None
     assert refusal.text() == "quota: team a holds 0.7 of at most 1 devices; 0.301 more would pass the limit"
     assert not refusal.never
+
+
+def test_a_fork_shares_no_change() -> None:
+    held = quotas()
+    held.add("x", of(2))
+    assert held.held("") == 2000
+    twin = held.fork()
+    twin.add("x", of(3))
+    assert (twin.held(""), twin.borrowers()) == (5000, (("x", 5000),))
+    assert (held.held(""), held.borrowers()) == (2000, (("x", 2000),))
