@@ -23,6 +23,7 @@ BENCHES = (
     "journal_gate",
     "journal_day",
     "cold_start",
+    "idle_stack",
     "philly",
     "fragmentation",
     "fleet",

@@ -1,0 +1,104 @@
+"""What each process imports before it begins its work: a bound on its modules, and the large libraries that it may load at all.
+
+A role's imports are those of its function in `cli/run.py`, read from there, so that a new one counts at once.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass, field
+
+import pytest
+
+from trainhouse.cli import run
+
+# What takes a tenth of a second of CPU or ten megabytes.
+LARGE = frozenset(
+    {
+        *("torch", "numpy", "pandas", "pyarrow", "scipy", "matplotlib", "mlflow"),
+        *("faust", "aiokafka", "aiohttp", "fastapi", "uvicorn", "httpx", "rich", "opentelemetry"),
+        *("chdb", "clickhouse_connect", "boto3", "cryptography", "confluent_kafka", "pydantic"),
+    }
+)
+EVENTS = frozenset({"confluent_kafka", "pydantic"})
+STREAM = EVENTS | {"faust", "aiokafka", "aiohttp", "cryptography"}
+READ = "\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
+TIMEOUT_S = 120
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Of one process. `most`: what it had when this was written, and a tenth more."""
+
+    most: int
+    large: frozenset[str] = field(default=frozenset())
+
+
+ROLES = {
+    "intake": Budget(1060, STREAM),
+    "scheduler": Budget(1160, STREAM),
+    "detector": Budget(1020, STREAM),
+    "projector": Budget(1090, EVENTS | {"chdb", "clickhouse_connect", "pyarrow", "numpy", "aiohttp", "cryptography"}),
+    "alerts": Budget(645, EVENTS),
+    "gateway": Budget(1240, EVENTS | {"fastapi", "uvicorn", "httpx", "clickhouse_connect", "opentelemetry", "cryptography", "rich"}),
+    "exporter": Budget(1290, EVENTS | {"opentelemetry", "cryptography", "clickhouse_connect", "pyarrow", "numpy"}),
+    "agent": Budget(990, EVENTS | {"boto3", "cryptography"}),
+}
+MODULES = {
+    "trainhouse.workers.launcher.warm": Budget(190),
+    "trainhouse.projections.endpoint.guest": Budget(150),
+    "trainhouse.deploy.local.supervise": Budget(240),
+    "trainhouse.deploy.local.tether": Budget(100),
+    "trainhouse.cli.main": Budget(170),
+    "trainhouse.deploy.local.stack": Budget(750, EVENTS | {"cryptography", "rich"}),
+}
+
+
+def imported(code: str) -> set[str]:
+    done = subprocess.run([sys.executable, "-c", code + READ], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def imports_of(role: str) -> str:
+    """The role's beginning: everything that its function calls before its first import, and all of its imports."""
+    function = ast.parse(textwrap.dedent(inspect.getsource(run.ROLES[role]))).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    imports = [ast.unparse(node) for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom)]
+    setting_up = [ast.unparse(node) for node in function.body if ast.unparse(node).startswith("_leave_out")]
+    return "\n".join(
+        [
+            "from trainhouse.cli.main import build; build(); from trainhouse.cli.run import *; from trainhouse.cli import run",
+            f"run.configure('info', {role!r})",
+            *(f"run.{each}" for each in setting_up),
+            *imports,
+        ]
+    )
+
+
+def hold(budget: Budget, found: set[str]) -> None:
+    assert found & LARGE <= budget.large, "a large library that this process has no use for at its start"
+    assert len(found) <= budget.most, "more modules than before: import what is used seldom where it is used"
+
+
+@pytest.mark.parametrize("role", run.ROLES)
+def test_a_role_imports_what_it_uses(role: str) -> None:
+    hold(ROLES[role], imported(imports_of(role)))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_process_beside_the_roles_imports_what_it_uses(module: str) -> None:
+    hold(MODULES[module], imported(f"import {module}"))
+
+
+def test_arrays_do_without_pandas_in_the_projector() -> None:
+    code = imports_of("projector") + "\nimport numpy, pyarrow\nassert pyarrow.array(numpy.zeros(3)).to_pylist() == [0.0, 0.0, 0.0]"
+    assert "pandas" not in imported(code)
+
+
+def test_torch_is_what_the_warm_process_is_for() -> None:
+    assert "torch" in imported("from trainhouse.workers.launcher.preload import preload; preload()")
