@@ -14,14 +14,14 @@ from typing import Any
 from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 
-from trainhouse.checkpointing.chunks import ChunkStore, Sent
-from trainhouse.checkpointing.commits import CommitChain, Writer
+from trainhouse.checkpointing.chain.chunks import ChunkStore, Sent
+from trainhouse.checkpointing.chain.commits import CommitChain, Writer
+from trainhouse.checkpointing.chain.manifest import Chunk, Manifest, Piece, Span, TensorRecord
+from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import CheckpointError, InvalidState, SaveFailed
-from trainhouse.checkpointing.manifest import Chunk, Manifest, Piece, Span, TensorRecord
-from trainhouse.checkpointing.planners import BalancedSavePlanner
-from trainhouse.checkpointing.storage import LocalSpan, PlannedTensor, Share, StagingWriter
-from trainhouse.checkpointing.structure import TakenApart, pack, take_apart, values_of
-from trainhouse.checkpointing.together import Ranks
+from trainhouse.checkpointing.state.dcp_storage import LocalSpan, PlannedTensor, Share, StagingWriter
+from trainhouse.checkpointing.state.planners import BalancedSavePlanner
+from trainhouse.checkpointing.state.state_tree import TakenApart, pack, take_apart, values_of
 
 
 @dataclass(frozen=True)

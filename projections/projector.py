@@ -21,9 +21,6 @@ from trainhouse.events.metering import new_registry, serve
 from trainhouse.events.repair_log import emptied_records_patiently
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import DECISIONS
-from trainhouse.projections.catchup import CatchUpLane, plan
-from trainhouse.projections.clickhouse import ClickHouse, connect_embedded, connect_server, embedded_options
-from trainhouse.projections.ending import on_signal
 from trainhouse.projections.endpoint.audit_way import AuditWay
 from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
@@ -32,19 +29,22 @@ from trainhouse.projections.endpoint.mirror import OF_THE_WRITER
 from trainhouse.projections.endpoint.server import Desk, Endpoint
 from trainhouse.projections.endpoint.sql_audit import SqlAudit
 from trainhouse.projections.errors import ProjectionError
-from trainhouse.projections.history import KafkaHistory
-from trainhouse.projections.lane import Lane, Pace
-from trainhouse.projections.meters import LaneLag, LaneMeters, QueryMeters
-from trainhouse.projections.migrate import migrate
-from trainhouse.projections.node_keys import KafkaNodeKeys
-from trainhouse.projections.placements import LANE as DECISIONS_LANE
-from trainhouse.projections.placements import KafkaPlacements
-from trainhouse.projections.reader import PROJECTOR_GROUP, KafkaSource
-from trainhouse.projections.registry import LANES, TABLES
-from trainhouse.projections.schema import read_schemas
-from trainhouse.projections.senders import Senders
+from trainhouse.projections.ingest.catchup import CatchUpLane, plan
+from trainhouse.projections.ingest.lane import Lane, Pace
+from trainhouse.projections.ingest.lane_threads import LaneThreads
+from trainhouse.projections.ingest.lanes import LANES, TABLES
+from trainhouse.projections.ingest.node_keys import KafkaNodeKeys
+from trainhouse.projections.ingest.placements import LANE as DECISIONS_LANE
+from trainhouse.projections.ingest.placements import KafkaPlacements
+from trainhouse.projections.ingest.reader import PROJECTOR_GROUP, KafkaSource
+from trainhouse.projections.ingest.senders import Senders
+from trainhouse.projections.ingest.topic_history import KafkaHistory
+from trainhouse.projections.process_metrics import LaneLag, LaneMeters, QueryMeters
 from trainhouse.projections.settings import ClickHouseSettings, ProjectorSettings
-from trainhouse.projections.threads import LaneThreads
+from trainhouse.projections.shutdown import on_signal
+from trainhouse.projections.store.clickhouse import ClickHouse, connect_embedded, connect_server, embedded_options
+from trainhouse.projections.store.migrate import migrate
+from trainhouse.projections.store.schema import read_schemas
 
 log = structlog.get_logger(__name__)
 

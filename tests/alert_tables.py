@@ -17,15 +17,15 @@ from trainhouse.events.envelope import envelope_of
 from trainhouse.events.journal import JournalRecord
 from trainhouse.events.node import NodeHeartbeat
 from trainhouse.events.telemetry import StepMetrics
-from trainhouse.projections.alerts.asking import Ask, asker
-from trainhouse.projections.clickhouse import ConnectClickHouse, embedded_options
+from trainhouse.projections.alerts.query import Ask, asker
 from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
 from trainhouse.projections.endpoint.server import Desk, Endpoint
+from trainhouse.projections.ingest.lanes import TABLES
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import TABLES
-from trainhouse.projections.schema import read_schemas
 from trainhouse.projections.settings import ClickHouseSettings
+from trainhouse.projections.store.clickhouse import ConnectClickHouse, embedded_options
+from trainhouse.projections.store.schema import read_schemas
 
 SQL_PASSWORD = "of-the-tests"  # pragma: allowlist secret
 MEMORY = 1024**3

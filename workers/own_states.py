@@ -16,9 +16,9 @@ from pathlib import Path
 
 import orjson
 
-from trainhouse.checkpointing.chunks import GRACE_S
+from trainhouse.checkpointing.chain.chunks import GRACE_S
 from trainhouse.checkpointing.errors import Damaged
-from trainhouse.checkpointing.objects import ObjectStore
+from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.workers.launcher.ports import RankPaths
 from trainhouse.workers.untrusted import read_plain
 

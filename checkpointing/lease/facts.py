@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import orjson
 
-from trainhouse.checkpointing.commits import entries_newest_first, head
+from trainhouse.checkpointing.chain.commits import entries_newest_first, head
+from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.errors import Damaged, ObjectStoreRefused
-from trainhouse.checkpointing.manifest import Manifest
-from trainhouse.checkpointing.objects import ObjectStore, get_or_none
+from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_none
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from itertools import islice
 from typing import Any
 
 from trainhouse.events.alert import AlertEvent, AlertFired
-from trainhouse.projections.alerts.asking import Ask, moment
 from trainhouse.projections.alerts.driver import answer, attempts_over
 from trainhouse.projections.alerts.engine import Engine
-from trainhouse.projections.alerts.heard import Attempt
+from trainhouse.projections.alerts.query import Ask, moment
 from trainhouse.projections.alerts.rules import Rule, SqlRule, VerdictRule
+from trainhouse.projections.alerts.verdict_cases import Attempt
 
 AT_ONCE = 2
 CHUNK = 64

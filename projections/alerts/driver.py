@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainhouse.events.alert import AlertEvent
-from trainhouse.projections.alerts.asking import Ask, moment, texts
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.errors import RuleFailed
-from trainhouse.projections.alerts.heard import Attempt
+from trainhouse.projections.alerts.query import Ask, moment, texts
 from trainhouse.projections.alerts.rules import SqlRule
+from trainhouse.projections.alerts.verdict_cases import Attempt
 
 JOBS_AT_ONCE = 500
 _OVER = """

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainhouse.events.alert import AlertEvent, AlertFired, AlertResolved
+from trainhouse.projections.alerts.alert_case import Case, Found, Open, Pending, judge, resolved
 from trainhouse.projections.alerts.errors import RuleFailed
-from trainhouse.projections.alerts.heard import Attempt, Heard, fill
 from trainhouse.projections.alerts.rules import Rule, SqlRule, VerdictRule, text_of
-from trainhouse.projections.alerts.standing import Case, Found, Open, Pending, judge, resolved
+from trainhouse.projections.alerts.verdict_cases import Attempt, Heard, fill
 
 BLIND_TURNS = 2.5
 """A rule that was not looked at for longer than so many of its turns has not been seen to hold in between."""

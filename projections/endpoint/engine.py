@@ -20,8 +20,8 @@ from chdb.state.sqlitelike import Connection
 
 from trainhouse.projections.endpoint.allowed import CATALOGUE, Known, known
 from trainhouse.projections.endpoint.gate import Gate, Passed, check_format
+from trainhouse.projections.endpoint.gate_cache import Verdicts
 from trainhouse.projections.endpoint.native import header_block
-from trainhouse.projections.endpoint.verdicts import Verdicts
 from trainhouse.projections.errors import QueryRefused
 
 TOO_MANY_QUERIES = 202

@@ -27,7 +27,7 @@ from trainhouse.projections.endpoint.request import GUEST_HEADER, MAX_QUERY_BYTE
 from trainhouse.projections.endpoint.row_counts import rows_of
 from trainhouse.projections.endpoint.sql_audit import Ended, Nowhere, SqlAudit
 from trainhouse.projections.errors import ProjectionError, QueryRefused
-from trainhouse.projections.meters import QueryMeters
+from trainhouse.projections.process_metrics import QueryMeters
 
 log = structlog.get_logger(__name__)
 

@@ -19,9 +19,9 @@ from trainhouse.events.kafka import headers_of
 from trainhouse.events.repair import is_emptied
 from trainhouse.events.signing import signature_of
 from trainhouse.events.topics import CHECKPOINTS, DECISIONS
-from trainhouse.projections.exporter.keeping import Seen
-from trainhouse.projections.node_keys import NodeKeys
-from trainhouse.projections.reports import input_bytes, readable_inputs
+from trainhouse.projections.exporter.job_state import Seen
+from trainhouse.projections.ingest.builders.report_rows import input_bytes, readable_inputs
+from trainhouse.projections.ingest.node_keys import NodeKeys
 
 
 class Reading:

@@ -22,13 +22,13 @@ from opentelemetry.trace.status import Status, StatusCode
 from prometheus_client import Counter
 
 from trainhouse.projections.errors import ProjectionError
-from trainhouse.projections.exporter.lineage import RunTold, as_event
-from trainhouse.projections.exporter.meters import ExporterMeters
+from trainhouse.projections.exporter.export_metrics import ExporterMeters
+from trainhouse.projections.exporter.openlineage_runs import RunTold, as_event
 from trainhouse.projections.exporter.settings import ExporterSettings
 from trainhouse.projections.exporter.spans import Span
-from trainhouse.projections.exporter.telling import Told
+from trainhouse.projections.exporter.translate import Told
+from trainhouse.projections.http_status import FOR_GOOD
 from trainhouse.projections.record import clamp_ms
-from trainhouse.projections.refusing import FOR_GOOD
 
 SPANS_A_REQUEST = 512
 NS_A_MS = 1_000_000

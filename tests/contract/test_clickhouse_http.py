@@ -22,11 +22,11 @@ import pytest
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
 
-from trainhouse.projections.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded, embedded_options
 from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
 from trainhouse.projections.endpoint.server import Desk, Endpoint
 from trainhouse.projections.errors import ClickHouseFailed
+from trainhouse.projections.store.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded, embedded_options
 
 MEMORY = 1024**3
 DOOR = Door([Account("people", "p-word"), Account("guest", "g-word", guest=True)])

@@ -17,18 +17,18 @@ import uvicorn
 
 from tests.gateway_world import KEY, ListBus
 from tests.waiting import until
-from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.client.asking import Answer, Flow, Request
-from trainhouse.client.code import PackedCode
-from trainhouse.client.gateway_writes import put_code
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+from trainhouse.client.code_archive import PackedCode
+from trainhouse.client.gateway.exchange import Answer, Flow, Request
+from trainhouse.client.gateway.writes import put_code
 from trainhouse.events import CodeArchive
-from trainhouse.gateway import tokens
 from trainhouse.gateway.app import make_app
+from trainhouse.gateway.auth import tokens
+from trainhouse.gateway.auth.keyring import Keyring
 from trainhouse.gateway.context import Gateway
-from trainhouse.gateway.keyring import Keyring
 from trainhouse.gateway.live.hub import Hub
-from trainhouse.gateway.reader import SqlReader
+from trainhouse.gateway.queries.sql_reader import SqlReader
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.projections.settings import ClickHouseSettings
 

@@ -24,9 +24,9 @@ from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.spec import JobSpec, Runtime
 from trainhouse.events.telemetry import LogLines
 from trainhouse.projections.alerts.driver import answer
-from trainhouse.projections.alerts.load import shipped as shipped_rules
+from trainhouse.projections.alerts.rule_files import shipped as shipped_rules
 from trainhouse.projections.alerts.rules import SqlRule
-from trainhouse.projections.slo.asking import Standing, standing
+from trainhouse.projections.slo.attainment import Standing, standing
 from trainhouse.projections.slo.rules import FILE, text_of
 from trainhouse.projections.slo.targets import shipped
 

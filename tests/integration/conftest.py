@@ -15,7 +15,7 @@ from trainhouse.workers.launcher import Launcher
 if TYPE_CHECKING:
     from trainhouse.deploy.local.store import StoreServer
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.projections.clickhouse import ConnectClickHouse
+    from trainhouse.projections.store.clickhouse import ConnectClickHouse
 
 
 @pytest.fixture(scope="session")

@@ -18,16 +18,16 @@ from trainhouse.events.checkpoint import CheckpointCompleted
 from trainhouse.events.codec import encode
 from trainhouse.events.envelope import envelope_of
 from trainhouse.events.job import JobState, JobStatus
-from trainhouse.projections import lane as lane_module
-from trainhouse.projections.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded
 from trainhouse.projections.errors import BrokenMigration
-from trainhouse.projections.lane import Pace
-from trainhouse.projections.marks import Marks
-from trainhouse.projections.memory import MemoryLog
-from trainhouse.projections.migrate import Migration, migrate, migrations
-from trainhouse.projections.positions import Batch, Positions, Range, Standing
-from trainhouse.projections.registry import TABLES
-from trainhouse.projections.schema import read_schemas
+from trainhouse.projections.ingest import lane as lane_module
+from trainhouse.projections.ingest.high_water import Marks
+from trainhouse.projections.ingest.lane import Pace
+from trainhouse.projections.ingest.lanes import TABLES
+from trainhouse.projections.ingest.memory_source import MemoryLog
+from trainhouse.projections.store.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded
+from trainhouse.projections.store.migrate import Migration, migrate, migrations
+from trainhouse.projections.store.positions import Batch, Positions, Range, Standing
+from trainhouse.projections.store.schema import read_schemas
 
 pytestmark = pytest.mark.stack
 

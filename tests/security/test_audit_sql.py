@@ -17,7 +17,6 @@ from trainhouse.events.counts import TOGETHER
 from trainhouse.events.grants import TOPIC, WRITE, allowed
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import AUDIT
-from trainhouse.projections.clickhouse import embedded_options
 from trainhouse.projections.endpoint import audit_way, sql_audit
 from trainhouse.projections.endpoint.audit_way import AuditWay
 from trainhouse.projections.endpoint.door import Account, Door
@@ -26,6 +25,7 @@ from trainhouse.projections.endpoint.request import Query
 from trainhouse.projections.endpoint.server import Desk, Endpoint
 from trainhouse.projections.endpoint.sql_audit import WINDOW_MS, Ended, SqlAudit
 from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.store.clickhouse import embedded_options
 
 MEMORY = 1024**3
 OWN, GUEST = Account("trainhouse", "own-pass-1"), Account("ana", "guest-pass-1", guest=True)

@@ -38,13 +38,13 @@ from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.journal import InputRefused, JournalRecord, PlacementFrozen
 from trainhouse.events.topics import ADMISSION, ALLOCATIONS, CHECKPOINTS, CONTROL, DEAD_LETTERS, DIRECTORY, JOBS, PROJECTS, STATUS, TRACKING
 from trainhouse.events.traced import JobTraced
-from trainhouse.projections.exporter.keeping import Kept, Seen
-from trainhouse.projections.exporter.lineage import as_event
+from trainhouse.projections.exporter.job_state import Kept, Seen
+from trainhouse.projections.exporter.openlineage_runs import as_event
 from trainhouse.projections.exporter.senders import as_readable
-from trainhouse.projections.exporter.telling import Told, tell
-from trainhouse.projections.facts import DEAD_LETTERS_TABLE, FactsBuilder
+from trainhouse.projections.exporter.translate import Told, tell
+from trainhouse.projections.ingest.builders.event_builder import DEAD_LETTERS_TABLE, FactsBuilder
+from trainhouse.projections.ingest.lanes import BEATS, DECISIONS, FACTS, OF_RANKS, REPORTS
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import BEATS, DECISIONS, FACTS, OF_RANKS, REPORTS
 from trainhouse.scheduler.core.batch import Limits, Proposer, pending
 from trainhouse.scheduler.core.detector.machine import DetectorMachine
 from trainhouse.scheduler.core.directory import DirectoryMachine

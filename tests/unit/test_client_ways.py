@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from trainhouse.cli import complete, locate
-from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.main import build
+from trainhouse.cli.shared import complete, settings_lookup
+from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.client import (
     BadSettings,
     Denied,
@@ -37,18 +37,18 @@ from trainhouse.client import (
     connect,
 )
 from trainhouse.client import job as job_module
-from trainhouse.client.aio import AsyncClient
-from trainhouse.client.asking import Answer, Request, everything
-from trainhouse.client.asking import error_of as refusal
-from trainhouse.client.by_gateway import ByGateway
-from trainhouse.client.by_kafka import ByKafka
-from trainhouse.client.gateway_flows import flat, job_path, status, status_of
-from trainhouse.client.gateway_watch import told
-from trainhouse.client.gateway_writes import Written, review
+from trainhouse.client.async_client import AsyncClient
+from trainhouse.client.gateway.backend import ByGateway
+from trainhouse.client.gateway.exchange import Answer, Request, everything
+from trainhouse.client.gateway.exchange import error_of as refusal
+from trainhouse.client.gateway.reads import flat, job_path, status, status_of
+from trainhouse.client.gateway.sse import EventParser
+from trainhouse.client.gateway.streaming import Stream
+from trainhouse.client.gateway.watch import told
+from trainhouse.client.gateway.writes import Written, review
+from trainhouse.client.kafka.backend import ByKafka
 from trainhouse.client.notebook import LEFT, card, show_live
 from trainhouse.client.sql import Table
-from trainhouse.client.sse import EventParser
-from trainhouse.client.streaming import Stream
 from trainhouse.events import JobId, JobState, JobStatus, ReviewAction
 from trainhouse.events.settings import KafkaSettings
 
@@ -90,10 +90,10 @@ def test_a_token_is_needed_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_environment_with_a_gateway_alone_looks_for_no_folder() -> None:
     alone = {"TRAINHOUSE_GATEWAY_URL": GATEWAY}
-    assert locate.only_gateway(None, alone)
-    assert not locate.only_gateway(Path("x"), alone) and not locate.only_gateway(None, {})
-    assert not locate.only_gateway(None, alone | {"TRAINHOUSE_DATA_DIR": "/d"})
-    assert not locate.only_gateway(None, alone | {"TRAINHOUSE_KAFKA_BOOTSTRAP": "k"})
+    assert settings_lookup.only_gateway(None, alone)
+    assert not settings_lookup.only_gateway(Path("x"), alone) and not settings_lookup.only_gateway(None, {})
+    assert not settings_lookup.only_gateway(None, alone | {"TRAINHOUSE_DATA_DIR": "/d"})
+    assert not settings_lookup.only_gateway(None, alone | {"TRAINHOUSE_KAFKA_BOOTSTRAP": "k"})
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_tables_that_are_away_are_told_where_kafka_answers_instead(
 ) -> None:
     status = status_of({"job_id": "j", "status_seq": 4, "state": "SUCCEEDED", "updated_at": "1970-01-01T00:00:01Z"})
     monkeypatch.setattr(ByKafka, "statuses", lambda self: {"j": status})
-    monkeypatch.setattr("trainhouse.client.story.happenings", lambda *_: [Happening(1, "t", "s")])
+    monkeypatch.setattr("trainhouse.client.kafka.job_events.happenings", lambda *_: [Happening(1, "t", "s")])
     way = ByKafka(KafkaSettings(), Away(), lambda code: pytest.fail("no code is sent"))
     assert [row["job_id"] for row in way.jobs(JobFilter(), 9)] == ["j"] and len(way.events("j", None, None, None)) == 1
     assert [record.getMessage() for record in caplog.records] == [

@@ -15,13 +15,13 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from trainhouse.projections.exporter import senders as sending
-from trainhouse.projections.exporter.lineage import RunTold, Verb
-from trainhouse.projections.exporter.meters import ExporterMeters
-from trainhouse.projections.exporter.run import Stopped, patiently
+from trainhouse.projections.exporter.export_metrics import ExporterMeters
+from trainhouse.projections.exporter.openlineage_runs import RunTold, Verb
 from trainhouse.projections.exporter.senders import Sender, Untaken, senders
+from trainhouse.projections.exporter.service import Stopped, patiently
 from trainhouse.projections.exporter.settings import ExporterSettings
 from trainhouse.projections.exporter.spans import Span, span_id_of, trace_id_of
-from trainhouse.projections.exporter.telling import Told
+from trainhouse.projections.exporter.translate import Told
 
 
 class Peer(BaseHTTPRequestHandler):

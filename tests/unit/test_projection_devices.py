@@ -24,8 +24,8 @@ from trainhouse.events.job import JobAdmitted, JobState, JobStatus
 from trainhouse.events.node import AttemptHeartbeat, Device, DeviceHealth, NodeHeartbeat, NodeRegistered, RankHeartbeat, RankState
 from trainhouse.events.spec import CodeArchive, DataReference, JobSpec, Runtime
 from trainhouse.events.tracking import ArtifactLogged, DatasetUsed, EnvironmentCaptured, InputsLogged
+from trainhouse.projections.ingest.lanes import BEATS, DECISIONS, FACTS, LANES, OF_RANKS, REPORTS
 from trainhouse.projections.record import Record, RowsFunction
-from trainhouse.projections.registry import BEATS, DECISIONS, FACTS, LANES, OF_RANKS, REPORTS
 from trainhouse.projections.rows import artifacts, audit, decisions, devices, jobs, lineage
 
 NOW = 1_800_000_000_000

@@ -18,8 +18,8 @@ from trainhouse.events.tracking import (
     experiment_id_of,
     project_of,
 )
+from trainhouse.projections.ingest.lanes import FACTS, TABLES
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import FACTS, TABLES
 from trainhouse.projections.rows import tracking
 from trainhouse.projections.rows.summary import summarize
 

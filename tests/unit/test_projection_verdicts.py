@@ -17,8 +17,8 @@ from trainhouse.events.job import JobReviewed
 from trainhouse.events.node import NodeHeartbeat, SignatureRefused
 from trainhouse.events.repair import PartitionHalted
 from trainhouse.events.verdict import FailureBlamed, GangHung, VerdictLifted
+from trainhouse.projections.ingest.lanes import BEATS, FACTS, TABLES
 from trainhouse.projections.record import Record, RowsFunction
-from trainhouse.projections.registry import BEATS, FACTS, TABLES
 from trainhouse.projections.rows import alerts, minutes, story, verdicts
 from trainhouse.projections.rows.summary import summarize
 

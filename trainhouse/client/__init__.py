@@ -8,8 +8,9 @@ print(job.wait().state, job.metrics("loss").to_pandas())
 
 from typing import TYPE_CHECKING, Any
 
+from trainhouse.client.backend_protocol import Happening, Line, Submitted, WayIn
 from trainhouse.client.client import TrainhouseClient, spec_of
-from trainhouse.client.connecting import connect
+from trainhouse.client.connect import connect
 from trainhouse.client.errors import (
     BadSettings,
     ClientError,
@@ -25,10 +26,9 @@ from trainhouse.client.errors import (
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.job import Job
 from trainhouse.client.sql import SqlEndpoint, Table
-from trainhouse.client.way import Happening, Line, Submitted, WayIn
 
 if TYPE_CHECKING:
-    from trainhouse.client.aio import AsyncClient, AsyncJob
+    from trainhouse.client.async_client import AsyncClient, AsyncJob
 
 __all__ = [
     "AsyncClient",
@@ -60,7 +60,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The asynchronous client, loaded when it is asked for: it brings an HTTP library that a command over Kafka need not load."""
     if name in ("AsyncClient", "AsyncJob"):
-        from trainhouse.client import aio
+        from trainhouse.client import async_client
 
-        return getattr(aio, name)
+        return getattr(async_client, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from trainhouse.client.code import MAX_CODE_BYTES, pack
+from trainhouse.client.backend_protocol import Happening, LineReader, Retuned, Row, Sql, Submitted, WayIn
+from trainhouse.client.code_archive import MAX_CODE_BYTES, pack
 from trainhouse.client.errors import InvalidSpec, NeedsKafka
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.names import default_name
-from trainhouse.client.way import Happening, LineReader, Retuned, Row, Sql, Submitted, WayIn
 from trainhouse.events import CodeArchive, JobId, JobSpec, JobStatus, ReviewAction
 from trainhouse.events.explain import explain_validation
 from trainhouse.events.explained import JobExplained
@@ -24,9 +24,9 @@ from trainhouse.events.sensitive import refusal
 if TYPE_CHECKING:
     import pyarrow
 
-    from trainhouse.client.by_kafka import ByKafka
     from trainhouse.client.job import Job
-    from trainhouse.client.pools import Fleet
+    from trainhouse.client.kafka.backend import ByKafka
+    from trainhouse.client.kafka.pool_requests import Fleet
     from trainhouse.events.settings import KafkaSettings
 
 
@@ -55,7 +55,7 @@ class TrainhouseClient:
     @classmethod
     def from_settings(cls) -> "TrainhouseClient":
         """Reads environment and settings file. Does not connect. Raises BadSettings."""
-        from trainhouse.client.connecting import connect
+        from trainhouse.client.connect import connect
 
         return connect()
 
@@ -193,7 +193,7 @@ class TrainhouseClient:
         return without_secrets(spec_of(asked))
 
     def _brokers(self) -> "ByKafka":
-        from trainhouse.client.by_kafka import ByKafka
+        from trainhouse.client.kafka.backend import ByKafka
 
         if not isinstance(self.way, ByKafka):
             raise NeedsKafka(f"this needs Kafka, and only {self.way.place} is known: set TRAINHOUSE_KAFKA_BOOTSTRAP as well")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from trainhouse.client.way import Happening, Line, LineReader, Retuned, Row, Submitted
+from trainhouse.client.backend_protocol import Happening, Line, LineReader, Retuned, Row, Submitted
 from trainhouse.events import JobId, JobStatus
 from trainhouse.events.explained import JobExplained
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from trainhouse.client.backend_protocol import Row
 from trainhouse.client.clock import now_ms
-from trainhouse.client.way import Row
 
 if TYPE_CHECKING:
     from trainhouse.events.settings import KafkaSettings
@@ -19,7 +19,7 @@ FREE, UNUSABLE = "F", "XDL"
 
 def overview(kafka: "KafkaSettings", pools: Mapping[str, int]) -> list[Row]:
     """One row for each of these pools (by partition), with the use of each team in it. Blocks."""
-    from trainhouse.client.present import schedule_at
+    from trainhouse.client.kafka.present import schedule_at
     from trainhouse.scheduler.past import NoSuchMoment
     from trainhouse.scheduler.view import cluster
 

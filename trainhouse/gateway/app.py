@@ -15,37 +15,37 @@ from fastapi.responses import PlainTextResponse, Response
 from trainhouse.events.metering import exposition
 from trainhouse.gateway import problems
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.auditor import Audited
-from trainhouse.gateway.auth import needs
-from trainhouse.gateway.bounds import Bounds
+from trainhouse.gateway.audit.auditor import Audited
+from trainhouse.gateway.auth.authentication import needs
+from trainhouse.gateway.auth.roles import Role
+from trainhouse.gateway.background import Following
 from trainhouse.gateway.context import Gateway
 from trainhouse.gateway.document import describe
-from trainhouse.gateway.figures import Figures, Measured
-from trainhouse.gateway.heads import Heads, Limits, names_of
-from trainhouse.gateway.limiting import RateHeaders
-from trainhouse.gateway.live.following import Following
+from trainhouse.gateway.limits.rate_limits import RateHeaders
+from trainhouse.gateway.limits.request_heads import Heads, Limits, names_of
+from trainhouse.gateway.limits.request_limits import Bounds
 from trainhouse.gateway.mlflow import router as mlflow
 from trainhouse.gateway.pages import router as pages
-from trainhouse.gateway.roles import Role
+from trainhouse.gateway.request_metrics import Figures, Measured
 from trainhouse.gateway.routes import (
     audit,
     code,
     compare,
     curves,
     fleet,
+    fleet_nodes,
     identity,
+    job_limits,
+    job_parts,
     jobs,
     lineage,
     node_parts,
-    nodes,
-    output,
-    parts,
-    projects,
+    project_access,
     query,
+    rank_output,
     slo,
     story,
     streams,
-    terms,
     usage,
     writes,
 )
@@ -56,20 +56,20 @@ DESCRIPTION = "Trainhouse over HTTP: submit training jobs, follow them, ask anyt
 ROUTES = (
     jobs,
     writes,
-    terms,
+    job_limits,
     code,
     story,
-    output,
+    rank_output,
     curves,
-    parts,
+    job_parts,
     streams,
     compare,
     lineage,
-    nodes,
+    fleet_nodes,
     node_parts,
     fleet,
     usage,
-    projects,
+    project_access,
     slo,
     query,
     audit,

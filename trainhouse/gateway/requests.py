@@ -9,8 +9,8 @@ import hashlib
 from trainhouse.events import AskedVia, JobId, JobSpec, RequestedBy
 from trainhouse.events.jobids import slug
 from trainhouse.events.sensitive import refusal
+from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.errors import Problem
-from trainhouse.gateway.roles import Principal, Role
 
 UNNAMED_USER = "unknown"
 DIGEST_CHARS = 20

@@ -17,7 +17,8 @@ import structlog
 
 from trainhouse.events import NodeAccess, NodeDesiredState, NodeHeartbeat, NodeProbeAsked, NodeProbed, OperationReplied, RankExited
 from trainhouse.events.topics import CONTROL
-from trainhouse.workers.agent.adoption import launch_was_whole
+from trainhouse.workers.agent.agent_metrics import Figures
+from trainhouse.workers.agent.components import Message, Parts
 from trainhouse.workers.agent.core import (
     Action,
     AgentInput,
@@ -49,20 +50,19 @@ from trainhouse.workers.agent.core import (
     step,
 )
 from trainhouse.workers.agent.core import home as homes
+from trainhouse.workers.agent.core.agent_state import Draining, Running, Stopping, Sweeping
 from trainhouse.workers.agent.core.home import Home, Stage
-from trainhouse.workers.agent.core.state import Draining, Running, Stopping, Sweeping
-from trainhouse.workers.agent.due import due
+from trainhouse.workers.agent.debug.stacks import keep_stacks
 from trainhouse.workers.agent.errors import CommandsLost
-from trainhouse.workers.agent.folders import FoundAttempt, found_attempts, key_of, mark_finished
 from trainhouse.workers.agent.follower import Deaf, Located, Moved, OperationAsked
-from trainhouse.workers.agent.launching import paths_of
-from trainhouse.workers.agent.meters import Figures
-from trainhouse.workers.agent.node import again
-from trainhouse.workers.agent.parts import Message, Parts
-from trainhouse.workers.agent.ranks import RankWatch
-from trainhouse.workers.agent.sessions import ask_session, has_session
-from trainhouse.workers.agent.stacks import keep_stacks
-from trainhouse.workers.agent.unsaved import UnsavedWatch
+from trainhouse.workers.agent.launch.adoption import launch_was_whole
+from trainhouse.workers.agent.launch.attempt_dirs import FoundAttempt, found_attempts, key_of, mark_finished
+from trainhouse.workers.agent.launch.launching import paths_of
+from trainhouse.workers.agent.launch.rank_sessions import ask_session, has_session
+from trainhouse.workers.agent.launch.rank_watch import RankWatch
+from trainhouse.workers.agent.launch.unsaved import UnsavedWatch
+from trainhouse.workers.agent.node.registration import again
+from trainhouse.workers.agent.periodic import due
 from trainhouse.workers.launcher import AttemptPaths, kill_tree, terminate
 
 IDLE_S = 0.25

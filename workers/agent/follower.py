@@ -39,7 +39,7 @@ from trainhouse.events.topics import ALLOCATIONS, NODE_KEYS, OPERATIONS, POOLS, 
 from trainhouse.workers.agent.accesses import NOBODY, Asker
 from trainhouse.workers.agent.core import Command
 from trainhouse.workers.agent.core.own_key import OwnKey
-from trainhouse.workers.agent.permission import Permission
+from trainhouse.workers.agent.debug.permission import Permission
 
 SAY_AGAIN_S = 10.0
 METADATA_TIMEOUT_S = 5.0

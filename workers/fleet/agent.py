@@ -41,7 +41,7 @@ from trainhouse.workers.agent.core import (
 )
 from trainhouse.workers.agent.core import home as homes
 from trainhouse.workers.agent.core.home import Home, Stage
-from trainhouse.workers.agent.node import NodeFacts, Pulse
+from trainhouse.workers.agent.node.registration import NodeFacts, Pulse
 from trainhouse.workers.fleet.disk import Disk
 from trainhouse.workers.fleet.timers import Timer, Timers
 from trainhouse.workers.fleet.uplink import Uplink

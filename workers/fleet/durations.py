@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainhouse.workers.fleet.draws import draw, pick
 from trainhouse.workers.fleet.errors import InvalidPlan
+from trainhouse.workers.fleet.seeded_random import draw, pick
 
 HELP = "30 | 10..600 | exp:120 | lognormal:60,1.5 | trace:FILE[,SCALE], in seconds"
 MIN_RUN_S = 0.001

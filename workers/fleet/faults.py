@@ -8,8 +8,8 @@ belong to attempts and are drawn by their fence, so that a repeat draws the same
 import math
 from dataclasses import dataclass, field, replace
 
-from trainhouse.workers.fleet.draws import draw, pick
 from trainhouse.workers.fleet.errors import InvalidPlan
+from trainhouse.workers.fleet.seeded_random import draw, pick
 
 RANK_FAULTS = ("device", "hang")
 NODE_FAULTS = ("die", "notice", "silent", "restart", *RANK_FAULTS)

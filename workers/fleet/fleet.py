@@ -27,15 +27,15 @@ from trainhouse.events import (
 from trainhouse.events.kafka import EventProducer
 from trainhouse.events.topics import CONTROL
 from trainhouse.workers.agent.core import AttemptKey, Command, Identity, Report
-from trainhouse.workers.agent.outbox import Outbox
-from trainhouse.workers.agent.reports import Reports
+from trainhouse.workers.agent.ship.outbox import Outbox
+from trainhouse.workers.agent.ship.reports import Reports
 from trainhouse.workers.fleet.disk import Disk
-from trainhouse.workers.fleet.draws import draw
 from trainhouse.workers.fleet.faults import RANK_FAULTS, NodeFault, Rate
 from trainhouse.workers.fleet.gangs import Gangs
 from trainhouse.workers.fleet.hardware import Hardware
 from trainhouse.workers.fleet.node import EmulatedNode
 from trainhouse.workers.fleet.scripts import Scripts
+from trainhouse.workers.fleet.seeded_random import draw
 from trainhouse.workers.fleet.timers import Timers
 from trainhouse.workers.fleet.uplink import Uplink
 

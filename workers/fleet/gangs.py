@@ -12,7 +12,7 @@ from trainhouse.events import CheckpointCompleted, CheckpointRequested, Checkpoi
 from trainhouse.events.topics import CHECKPOINTS, CONTROL
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.core.telemetry import RankIdentity
-from trainhouse.workers.agent.rank_shipper import PROGRESS_INTERVAL_MS, RankProgress
+from trainhouse.workers.agent.ship.rank_shipper import PROGRESS_INTERVAL_MS, RankProgress
 from trainhouse.workers.fleet.scripts import RankScript
 from trainhouse.workers.fleet.timers import Due, Timer, Timers
 

@@ -6,8 +6,8 @@ Holds: node `i` is the same machine in every run of the same plan; racks fill up
 from dataclasses import dataclass
 
 from trainhouse.events import Device, DeviceHealth, DeviceId
-from trainhouse.workers.agent.node import NodeFacts
-from trainhouse.workers.fleet.draws import draw
+from trainhouse.workers.agent.node.registration import NodeFacts
+from trainhouse.workers.fleet.seeded_random import draw
 
 GIB = 1024**3
 DEVICE_MEMORY_GIB = {"H200": 141, "H100": 80, "A100": 80, "A10": 24, "L40S": 48, "V100": 32, "T4": 16}

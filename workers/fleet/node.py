@@ -20,13 +20,13 @@ from trainhouse.workers.agent.core import (
     Report,
     SessionSeen,
 )
-from trainhouse.workers.agent.node import NodeFacts, Pulse
-from trainhouse.workers.agent.rank_shipper import RankProgress
+from trainhouse.workers.agent.node.registration import NodeFacts, Pulse
+from trainhouse.workers.agent.ship.rank_shipper import RankProgress
 from trainhouse.workers.fleet.agent import EmulatedAgent
 from trainhouse.workers.fleet.disk import Disk, Folder, Unsent
+from trainhouse.workers.fleet.node_env import World
 from trainhouse.workers.fleet.scripts import BadWish
 from trainhouse.workers.fleet.timers import Timer
-from trainhouse.workers.fleet.world import World
 
 MAX_UNREAD = 10_000
 DEVICE_FAILED = "RuntimeError: CUDA error: uncorrectable ECC error encountered"

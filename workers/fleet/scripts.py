@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from trainhouse.events import GangAllocated, JobSpec
-from trainhouse.workers.fleet.draws import draw, pick
 from trainhouse.workers.fleet.durations import Durations
 from trainhouse.workers.fleet.faults import FaultPlan
+from trainhouse.workers.fleet.seeded_random import draw, pick
 
 LABEL = "emulate."
 VARIABLE = "EMULATE_"

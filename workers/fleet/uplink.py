@@ -9,8 +9,8 @@ from collections.abc import Callable
 from trainhouse.events import NodeHeartbeat, OperationReplied, envelope_of
 from trainhouse.events.topics import CONTROL
 from trainhouse.workers.agent.core import Report
-from trainhouse.workers.agent.outbox import Outbox
-from trainhouse.workers.agent.reports import Reports
+from trainhouse.workers.agent.ship.outbox import Outbox
+from trainhouse.workers.agent.ship.reports import Reports
 from trainhouse.workers.fleet.disk import Disk
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainhouse.client.backend_protocol import Row
 from trainhouse.client.rows import row_of
-from trainhouse.client.way import Row
 from trainhouse.events import JobState, JobStatus
 
 MAX_JOBS = 2000

@@ -17,7 +17,7 @@ import structlog
 
 from trainhouse.gateway.errors import GatewayError
 from trainhouse.gateway.live.hub import EVENT, LOG, METRICS, Hub, News
-from trainhouse.gateway.reader import Row, SqlReader
+from trainhouse.gateway.queries.sql_reader import Row, SqlReader
 
 log = structlog.get_logger(__name__)
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainhouse.events.envelope import from_rfc3339
+from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.live import messages
 from trainhouse.gateway.live.hub import EVENT, LOG, METRICS, STATUS, News, Watcher
 from trainhouse.gateway.live.messages import Place
 from trainhouse.gateway.live.poller import COLUMNS, TABLES, news_of
-from trainhouse.gateway.reader import Row, SqlReader
-from trainhouse.gateway.redacting import redacted
-from trainhouse.gateway.roles import Principal
+from trainhouse.gateway.queries.redacting import redacted
+from trainhouse.gateway.queries.sql_reader import Row, SqlReader
 
 BEAT_S = 10.0
 RETRY_MS = 1000

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Query
 from trainhouse.events.topics import TRACKING
 from trainhouse.events.tracking import DEFAULT_EXPERIMENT_ID, ExperimentChanged, experiment_id_of, project_of
 from trainhouse.gateway.context import now_ms
-from trainhouse.gateway.mlflow import bodies, shapes
-from trainhouse.gateway.mlflow.desk import Desk, Reading, Row, Writing
+from trainhouse.gateway.mlflow import bodies, schemas
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, invalid, missing, unsupported
-from trainhouse.gateway.mlflow.filters import EXPERIMENTS, parse_filter, parse_orders
+from trainhouse.gateway.mlflow.filter_language import EXPERIMENTS, parse_filter, parse_orders
+from trainhouse.gateway.mlflow.request_scope import Desk, Reading, Row, Writing
 from trainhouse.gateway.mlflow.search import experiments_query, paged, token_of
 
 router = APIRouter(prefix="/api/2.0/mlflow", route_class=MlflowRoute)
@@ -137,4 +137,4 @@ async def _known(desk: Desk, experiment_id: str) -> bool:
 
 async def _whole(desk: Desk, rows: list[Row]) -> list[Json]:
     tags = await desk.reader.rows(_TAGS, {"ids": [r["experiment_id"] for r in rows]}) if rows else []
-    return [shapes.experiment(r, [t for t in tags if t["experiment_id"] == r["experiment_id"]]) for r in rows]
+    return [schemas.experiment(r, [t for t in tags if t["experiment_id"] == r["experiment_id"]]) for r in rows]

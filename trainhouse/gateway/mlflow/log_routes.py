@@ -10,9 +10,9 @@ from trainhouse.events.topics import TRACKED_METRICS, TRACKING
 from trainhouse.events.tracking import DatasetUsed, InputsLogged, ParametersLogged, TagsChanged
 from trainhouse.gateway.context import now_ms
 from trainhouse.gateway.mlflow import bodies
-from trainhouse.gateway.mlflow.desk import Desk, Row, Writing
 from trainhouse.gateway.mlflow.errors import MlflowRoute, invalid, missing
 from trainhouse.gateway.mlflow.points import records_of_request
+from trainhouse.gateway.mlflow.request_scope import Desk, Row, Writing
 
 router = APIRouter(prefix="/api/2.0/mlflow", route_class=MlflowRoute)
 Json = dict[str, Any]

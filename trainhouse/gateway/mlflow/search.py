@@ -9,10 +9,10 @@ import binascii
 from collections.abc import Sequence
 from typing import Any, Final
 
+from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.mlflow.errors import invalid
-from trainhouse.gateway.mlflow.filters import Condition, Entity, Ordering
-from trainhouse.gateway.mlflow.shapes import STATUS_SQL
-from trainhouse.gateway.roles import Principal
+from trainhouse.gateway.mlflow.filter_language import Condition, Entity, Ordering
+from trainhouse.gateway.mlflow.schemas import STATUS_SQL
 
 Bound = dict[str, object]
 RUN_COLUMNS: Final = (

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.asking import Where
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Here
+from trainhouse.gateway.queries.where_clauses import Where
 
 router = APIRouter(prefix="/v1", tags=["lineage"])
 

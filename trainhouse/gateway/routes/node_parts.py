@@ -8,13 +8,13 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.asking import Where
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth.authentication import Viewer
+from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.problems import not_found
-from trainhouse.gateway.redacting import redacted
-from trainhouse.gateway.roles import Principal
-from trainhouse.gateway.routes.nodes import Name
+from trainhouse.gateway.queries.redacting import redacted
+from trainhouse.gateway.queries.where_clauses import Where
+from trainhouse.gateway.routes.fleet_nodes import Name
 
 router = APIRouter(prefix="/v1/nodes", tags=["fleet"])
 

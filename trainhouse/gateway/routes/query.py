@@ -14,10 +14,10 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth.authentication import Viewer
+from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.context import Here
 from trainhouse.gateway.errors import Problem, SqlRefused
-from trainhouse.gateway.roles import Principal, Role
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.projections.endpoint.gate import Passed
 from trainhouse.projections.endpoint.row_counts import rows_of

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query
 
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.asking import Where
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth.authentication import Viewer
+from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.errors import Problem
-from trainhouse.gateway.roles import Principal
+from trainhouse.gateway.queries.where_clauses import Where
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 

@@ -1,0 +1,56 @@
+"""Which way leads to a Trainhouse, by settings.
+
+Holds: an explicit argument > the gateway, if it is known and no Kafka address is > Kafka. Nothing here connects.
+"""
+
+from pathlib import Path
+
+from trainhouse.client.backend_protocol import WayIn
+from trainhouse.client.client import TrainhouseClient
+from trainhouse.client.errors import BadSettings
+from trainhouse.client.settings import GatewaySettings
+from trainhouse.events.settings import KafkaSettings
+
+
+def connect(
+    *, gateway: str | None = None, token: str | None = None, kafka: str | None = None, config: str | Path | None = None
+) -> TrainhouseClient:
+    """A client by the way that is named (`gateway=URL`, `kafka=BOOTSTRAP`, or a settings file), else by environment and settings file.
+
+    The choice without arguments: the gateway of TRAINHOUSE_GATEWAY_URL, if no Kafka address is set; else Kafka. Does not connect.
+    A `config` counts for the whole process. Raises BadSettings.
+    """
+    import os
+
+    from trainhouse.events.settings import CONFIG_VARIABLE
+
+    if gateway is not None and kafka is not None:
+        raise BadSettings("name one way: gateway=URL, or kafka=BOOTSTRAP")
+    if config is not None:
+        if not Path(config).is_file():
+            raise BadSettings(f"{config} is no settings file")
+        os.environ[CONFIG_VARIABLE] = str(config)
+    return TrainhouseClient(way_of(gateway, token, kafka))
+
+
+def way_of(gateway: str | None = None, token: str | None = None, kafka: str | None = None) -> WayIn:
+    """The way itself. Raises BadSettings."""
+    address, brokers = GatewaySettings(), KafkaSettings() if kafka is None else KafkaSettings(bootstrap=kafka)
+    named = gateway or (address.url if kafka is None else "")
+    if by_gateway(gateway, named, "bootstrap" in brokers.model_fields_set):
+        from trainhouse.client.gateway.backend import ByGateway
+
+        return ByGateway(named, token if token is not None else address.token)
+    from trainhouse.client.kafka.wiring import by_kafka
+
+    return by_kafka(brokers)
+
+
+def known() -> tuple[str, bool]:
+    """The gateway's address ("" for none), and whether an address of Kafka is set, by environment and settings file."""
+    return GatewaySettings().url, "bootstrap" in KafkaSettings().model_fields_set
+
+
+def by_gateway(explicit: str | None, url: str, kafka_known: bool) -> bool:
+    """Whether the way leads by the gateway. Pure."""
+    return explicit is not None or (bool(url) and not kafka_known)

@@ -1,0 +1,1 @@
+"""Debugging of running ranks: stacks, commands, dumps of the flight recorder, permissions."""

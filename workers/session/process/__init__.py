@@ -1,0 +1,1 @@
+"""The rank's process: liveness, requests of the agent, exit, random generators."""

@@ -1,0 +1,1 @@
+"""Steps of training: boundaries, schedule, progress, step times."""
