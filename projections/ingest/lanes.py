@@ -83,8 +83,8 @@ DECISIONS: dict[str, tuple[RowsFunction, ...]] = {
     topics.DECISIONS: (decisions.rows, placements.rows, jobs.history, jobs.ended, lineage.rows, devices.rows, specs.rows)
 }
 
-# Every table whose rows a lane makes by its schema: all that lanes write to but the seconds of metrics (second_rollup.py). Those in APPENDED
-# are counted after a replay; the others collapse repeats by their key.
+# Every table whose rows a lane makes by its schema: all that lanes write to but the seconds of metrics (second_rollup.py). Those in
+# APPENDED are counted after a replay; the others collapse repeats by their key.
 TABLES = (
     "jobs_rows",
     "statuses_rows",

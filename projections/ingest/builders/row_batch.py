@@ -1,7 +1,7 @@
 """The rows of one batch, ready to insert, and how a builder makes them.
 
 Holds: a builder is a pure function of (records, marks): a replay of the same records with the same marks gives the same tables. Those of
-heartbeats and of what ranks tell depend on the nodes' keys besides: their tables collapse repeats by key, or are counted (replay_repair.py).
+heartbeats and of what ranks tell depend on the nodes' keys besides: their tables collapse repeats by key or are counted (replay_repair.py).
 """
 
 from __future__ import annotations
