@@ -6,11 +6,12 @@ job = connect().submit(command=["python", "train.py"], gang=2)
 print(job.wait().state, job.metrics("loss").to_pandas())
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainhouse.client.backend_choice import way_of
 from trainhouse.client.backend_protocol import Happening, Line, Submitted, WayIn
 from trainhouse.client.client import TrainhouseClient, spec_of
-from trainhouse.client.connect import connect
 from trainhouse.client.errors import (
     BadSettings,
     ClientError,
@@ -55,6 +56,27 @@ __all__ = [
     "connect",
     "spec_of",
 ]
+
+
+def connect(
+    *, gateway: str | None = None, token: str | None = None, kafka: str | None = None, config: str | Path | None = None
+) -> TrainhouseClient:
+    """A client by the way that is named (`gateway=URL`, `kafka=BOOTSTRAP`, or a settings file), else by environment and settings file.
+
+    The choice without arguments: the gateway of TRAINHOUSE_GATEWAY_URL, if no Kafka address is set; else Kafka. Does not connect.
+    A `config` counts for the whole process. Raises BadSettings.
+    """
+    import os
+
+    from trainhouse.events.settings import CONFIG_VARIABLE
+
+    if gateway is not None and kafka is not None:
+        raise BadSettings("name one way: gateway=URL, or kafka=BOOTSTRAP")
+    if config is not None:
+        if not Path(config).is_file():
+            raise BadSettings(f"{config} is no settings file")
+        os.environ[CONFIG_VARIABLE] = str(config)
+    return TrainhouseClient(way_of(gateway, token, kafka))
 
 
 def __getattr__(name: str) -> Any:

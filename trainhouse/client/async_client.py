@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import httpx
 
 from trainhouse.client.backend_protocol import Happening, Row, Submitted
-from trainhouse.client.client import TrainhouseClient, ended
+from trainhouse.client.client import TrainhouseClient
 from trainhouse.client.errors import NotReachable, UnknownJob
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.gateway import reads as flows
@@ -27,6 +27,7 @@ from trainhouse.client.gateway.exchange import Answer, Flow, NotFound, error_of
 from trainhouse.client.gateway.sse import EventParser
 from trainhouse.client.gateway.streaming import AGAIN_S, GIVE_UP_S, SILENCE_S, document
 from trainhouse.client.gateway.watch import told
+from trainhouse.client.job import ended
 from trainhouse.client.metrics_table import table_of
 from trainhouse.events import JobId, JobSpec, JobStatus
 from trainhouse.events.explained import JobExplained
@@ -49,7 +50,7 @@ class AsyncClient:
     @classmethod
     def connect(cls, **named: Any) -> "AsyncClient":
         """As `trainhouse.client.connect`. Does not connect."""
-        from trainhouse.client.connect import connect
+        from trainhouse.client import connect
 
         return cls(connect(**named))
 

@@ -16,11 +16,17 @@ if TYPE_CHECKING:
 
     from trainhouse.client.code_archive import PackedCode
     from trainhouse.client.filters import JobFilter
-    from trainhouse.client.kafka.status_feed import Position
     from trainhouse.client.sql import Table
 
 Row = dict[str, Any]
 BATCH_LINES = 5000
+
+
+@dataclass(frozen=True)
+class Position:
+    """Ends of the status topic's partitions at one moment: what comes later is news."""
+
+    ends: dict[int, int]
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class Submitted:
 
     job_id: JobId
     event_id: str
-    position: "Position | None"
+    position: Position | None
     spec_sha256: str | None = None
 
 

@@ -15,6 +15,7 @@ from trainhouse.client.backend_protocol import Happening, LineReader, Retuned, R
 from trainhouse.client.code_archive import MAX_CODE_BYTES, pack
 from trainhouse.client.errors import InvalidSpec, NeedsKafka
 from trainhouse.client.filters import JobFilter
+from trainhouse.client.job import Job, ended
 from trainhouse.client.names import default_name
 from trainhouse.events import CodeArchive, JobId, JobSpec, JobStatus, ReviewAction
 from trainhouse.events.explain import explain_validation
@@ -24,7 +25,6 @@ from trainhouse.events.sensitive import refusal
 if TYPE_CHECKING:
     import pyarrow
 
-    from trainhouse.client.job import Job
     from trainhouse.client.kafka.backend import ByKafka
     from trainhouse.client.kafka.pool_requests import Fleet
     from trainhouse.events.settings import KafkaSettings
@@ -55,9 +55,9 @@ class TrainhouseClient:
     @classmethod
     def from_settings(cls) -> "TrainhouseClient":
         """Reads environment and settings file. Does not connect. Raises BadSettings."""
-        from trainhouse.client.connect import connect
+        from trainhouse.client.backend_choice import way_of
 
-        return connect()
+        return cls(way_of())
 
     @property
     def sql(self) -> Sql:
@@ -205,11 +205,3 @@ def submitted_of(job: "Job | Submitted | str") -> Submitted:
     if isinstance(job, str):
         return Submitted(JobId.parse(job), "", None)
     return job if isinstance(job, Submitted) else job.submitted
-
-
-def ended(job_id: str, last: JobStatus | None, timeout_s: float | None) -> JobStatus:
-    """The last status if it is final. Raises TimeoutError, naming the state."""
-    if last is None or not last.state.final:
-        after = "" if timeout_s is None else f" after {timeout_s:.0f} s"
-        raise TimeoutError(f"job {job_id} is {last.state if last else 'without a status'}{after}")
-    return last

@@ -74,7 +74,7 @@ def use(given: Path | None) -> None:
 def need_kafka(command: str) -> None:
     """Raises CliError where settings name a gateway alone."""
     from trainhouse.cli.shared.exit_codes import CliError, Exit
-    from trainhouse.client.connect import by_gateway, known
+    from trainhouse.client.backend_choice import by_gateway, known
 
     url, kafka_known = known()
     if by_gateway(None, url, kafka_known):

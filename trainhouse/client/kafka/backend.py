@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trainhouse.client.backend_protocol import Happening, Retuned, Row, Sql, Submitted
+from trainhouse.client.backend_protocol import Happening, Position, Retuned, Row, Sql, Submitted
 from trainhouse.client.clock import now_ms
 from trainhouse.client.code_archive import PackedCode
 from trainhouse.client.errors import InvalidSpec, NotReachable, QueryFailed, RefusedChange, UnknownJob
@@ -21,7 +21,7 @@ from trainhouse.client.filters import JobFilter
 from trainhouse.client.kafka.freshness import reached
 from trainhouse.client.kafka.lines import LogReader
 from trainhouse.client.kafka.pool_requests import Fleet
-from trainhouse.client.kafka.status_feed import Position, StatusFeed, concerns, unreachable
+from trainhouse.client.kafka.status_feed import StatusFeed, concerns, unreachable
 from trainhouse.client.metrics_table import table_of
 from trainhouse.client.rows import (
     CURVE_QUERY,
@@ -249,7 +249,7 @@ class ByKafka:
 
     def pools_in_full(self, pool: str | None) -> list[Row]:
         """As their schedulers have them, from the journal."""
-        from trainhouse.client.pool_view import overview
+        from trainhouse.client.kafka.pool_state import overview
 
         known = self.fleet().pools()
         return overview(self.kafka, {name: p for name, p in known.items() if pool in (None, name)})

@@ -6,12 +6,12 @@ Never: commits offsets, or joins a consumer group.
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from trainhouse.client.backend_protocol import Position
 from trainhouse.client.errors import NotReachable
 from trainhouse.events import InvalidEvent, JobState, JobStatus, decode
 from trainhouse.events.errors import BusUnavailable
@@ -24,13 +24,6 @@ POLL_S = 0.2
 STALL_S = 30.0
 # Errors come back as exceptions; librdkafka need not print them as well.
 QUIET: dict[str, Any] = {"log_level": 0, **TO_END}
-
-
-@dataclass(frozen=True)
-class Position:
-    """Ends of the topic's partitions at one moment: what comes later is news."""
-
-    ends: dict[int, int]
 
 
 class StatusFeed:

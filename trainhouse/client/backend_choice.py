@@ -1,36 +1,11 @@
-"""Which way leads to a Trainhouse, by settings.
+"""The choice of a backend, Kafka or the gateway, by settings.
 
 Holds: an explicit argument > the gateway, if it is known and no Kafka address is > Kafka. Nothing here connects.
 """
 
-from pathlib import Path
-
 from trainhouse.client.backend_protocol import WayIn
-from trainhouse.client.client import TrainhouseClient
-from trainhouse.client.errors import BadSettings
 from trainhouse.client.settings import GatewaySettings
 from trainhouse.events.settings import KafkaSettings
-
-
-def connect(
-    *, gateway: str | None = None, token: str | None = None, kafka: str | None = None, config: str | Path | None = None
-) -> TrainhouseClient:
-    """A client by the way that is named (`gateway=URL`, `kafka=BOOTSTRAP`, or a settings file), else by environment and settings file.
-
-    The choice without arguments: the gateway of TRAINHOUSE_GATEWAY_URL, if no Kafka address is set; else Kafka. Does not connect.
-    A `config` counts for the whole process. Raises BadSettings.
-    """
-    import os
-
-    from trainhouse.events.settings import CONFIG_VARIABLE
-
-    if gateway is not None and kafka is not None:
-        raise BadSettings("name one way: gateway=URL, or kafka=BOOTSTRAP")
-    if config is not None:
-        if not Path(config).is_file():
-            raise BadSettings(f"{config} is no settings file")
-        os.environ[CONFIG_VARIABLE] = str(config)
-    return TrainhouseClient(way_of(gateway, token, kafka))
 
 
 def way_of(gateway: str | None = None, token: str | None = None, kafka: str | None = None) -> WayIn:
