@@ -181,10 +181,3 @@ QUERIES = (
         FROM allocations JOIN jobs USING (job_id) GROUP BY user, project ORDER BY device_seconds DESC""",
     ),
 )
-
-
-if __name__ == "__main__":
-    from trainhouse.cli.main import main
-
-    sys.argv.insert(1, "demo")
-    main()
