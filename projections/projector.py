@@ -32,7 +32,7 @@ from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.ingest.catchup import CatchUpLane, plan
 from trainhouse.projections.ingest.lane import Lane, Pace
 from trainhouse.projections.ingest.lane_threads import LaneThreads
-from trainhouse.projections.ingest.lanes import LANES, TABLES
+from trainhouse.projections.ingest.lanes import LANES
 from trainhouse.projections.ingest.node_keys import KafkaNodeKeys
 from trainhouse.projections.ingest.placements import LANE as DECISIONS_LANE
 from trainhouse.projections.ingest.placements import KafkaPlacements
@@ -45,6 +45,7 @@ from trainhouse.projections.shutdown import on_signal
 from trainhouse.projections.store.clickhouse import ClickHouse, connect_embedded, connect_server, embedded_options
 from trainhouse.projections.store.migrate import migrate
 from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.tables import TABLES
 
 log = structlog.get_logger(__name__)
 

@@ -24,7 +24,7 @@ from trainhouse.events.topics import DECISIONS
 from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.ingest.catchup import plan
 from trainhouse.projections.ingest.lane import Lane, Pace
-from trainhouse.projections.ingest.lanes import LANES, TABLES, LaneSpec
+from trainhouse.projections.ingest.lanes import LANES, LaneSpec
 from trainhouse.projections.ingest.node_keys import KafkaNodeKeys
 from trainhouse.projections.ingest.placements import LANE as DECISIONS_LANE
 from trainhouse.projections.ingest.placements import KafkaPlacements
@@ -36,6 +36,7 @@ from trainhouse.projections.store.clickhouse import ClickHouse, connect_embedded
 from trainhouse.projections.store.migrate import migrate
 from trainhouse.projections.store.schema import read_schemas
 from trainhouse.projections.store.table_hashes import TableHash, table_hashes
+from trainhouse.projections.store.tables import TABLES
 
 
 @dataclass(frozen=True)

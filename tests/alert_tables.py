@@ -21,11 +21,11 @@ from trainhouse.projections.alerts.query import Ask, asker
 from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
 from trainhouse.projections.endpoint.server import Desk, Endpoint
-from trainhouse.projections.ingest.lanes import TABLES
 from trainhouse.projections.record import Record
 from trainhouse.projections.settings import ClickHouseSettings
 from trainhouse.projections.store.clickhouse import ConnectClickHouse, embedded_options
 from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.tables import TABLES
 
 SQL_PASSWORD = "of-the-tests"  # pragma: allowlist secret
 MEMORY = 1024**3

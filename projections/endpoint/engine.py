@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, LifoQueue
@@ -21,7 +21,6 @@ from chdb.state.sqlitelike import Connection
 from trainhouse.projections.endpoint.allowed import CATALOGUE, Known, known
 from trainhouse.projections.endpoint.gate import Gate, Passed, check_format
 from trainhouse.projections.endpoint.gate_cache import Verdicts
-from trainhouse.projections.endpoint.native import header_block
 from trainhouse.projections.errors import QueryRefused
 
 TOO_MANY_QUERIES = 202
@@ -164,3 +163,32 @@ def _refused(error: Exception) -> QueryRefused:
     start = text.find("Code: ")
     code = _CODE.search(text)
     return QueryRefused(text[start:] if start > 0 else text, int(code[1]) if code else 1002)
+
+
+def header_block(columns: Sequence[tuple[str, str]]) -> bytes:
+    """A block of ClickHouse's Native format without rows, for these (name, type) columns; empty where there are no columns.
+
+    Byte for byte what a server sends for an empty result without a protocol version.
+    """
+    if not columns:
+        return b""
+    return (
+        _native_count(len(columns))
+        + _native_count(0)
+        + b"".join(_native_text(name) + _native_text(column_type) for name, column_type in columns)
+    )
+
+
+def _native_text(text: str) -> bytes:
+    raw = text.encode()
+    return _native_count(len(raw)) + raw
+
+
+def _native_count(number: int) -> bytes:
+    """LEB128, as the format wants lengths."""
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

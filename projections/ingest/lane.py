@@ -20,7 +20,6 @@ import structlog
 
 from trainhouse.projections.ingest.builders.row_batch import Builder, Built
 from trainhouse.projections.ingest.high_water import Marks
-from trainhouse.projections.ingest.lanes import APPENDED
 from trainhouse.projections.ingest.reader import Source
 from trainhouse.projections.process_metrics import LaneMeters
 from trainhouse.projections.record import Record
@@ -28,6 +27,7 @@ from trainhouse.projections.store import rollups
 from trainhouse.projections.store.clickhouse import ClickHouse
 from trainhouse.projections.store.positions import Batch, Positions, Range
 from trainhouse.projections.store.replay_repair import make_whole
+from trainhouse.projections.store.tables import APPENDED
 
 MAX_KEPT_RECORDS = 100
 log = structlog.get_logger(__name__)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from trainhouse.events import topics
 from trainhouse.projections.ingest.builders import second_rollup
 from trainhouse.projections.ingest.builders.decision_rows import JournalBuilder
-from trainhouse.projections.ingest.builders.event_builder import DEAD_LETTERS_TABLE, FactsBuilder
+from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.builders.heartbeat_rows import HeartbeatsBuilder
 from trainhouse.projections.ingest.builders.log_rows import LogsBuilder
 from trainhouse.projections.ingest.builders.rank_rows import OfRanksBuilder
@@ -25,10 +25,7 @@ from trainhouse.projections.ingest.node_keys import NodeKeys
 from trainhouse.projections.ingest.senders import Senders
 from trainhouse.projections.record import RowsFunction
 from trainhouse.projections.rows import (
-    alerts,
-    artifacts,
     attempts,
-    audit,
     beats,
     checkpoints,
     decisions,
@@ -39,34 +36,35 @@ from trainhouse.projections.rows import (
     minutes,
     node_keys,
     nodes,
+    one_to_one,
     placements,
     pools,
     projects,
     ranks,
-    services,
     specs,
     story,
     tracking,
     verdicts,
 )
+from trainhouse.projections.store.tables import APPENDED, DEAD_LETTERS_TABLE, TABLES
 
 FACTS: dict[str, tuple[RowsFunction, ...]] = {
     topics.STATUS: (jobs.rows, story.rows),
     topics.JOBS: (story.rows,),
     topics.ALLOCATIONS: (attempts.rows, ranks.rows, lineage.rows, tracking.rows, story.rows),
     topics.VERDICTS: (nodes.rows, pools.rows, verdicts.rows, story.rows),
-    topics.ALERTS: (alerts.rows,),
+    topics.ALERTS: (one_to_one.alerts,),
     topics.POOLS: (pools.rows,),
     topics.POLICIES: (pools.rows,),
     topics.PROJECTS: (projects.rows,),
     topics.RESERVATIONS: (pools.rows,),
     topics.EXPLANATIONS: (explanations.rows,),
-    topics.TRACKING: (tracking.rows, artifacts.rows, lineage.rows, story.rows),
-    topics.AUDIT: (audit.rows,),
-    topics.NODE_AUDIT: (audit.rows,),
+    topics.TRACKING: (tracking.rows, one_to_one.artifacts, lineage.rows, story.rows),
+    topics.AUDIT: (one_to_one.audit,),
+    topics.NODE_AUDIT: (one_to_one.audit,),
     topics.NODE_KEYS: (node_keys.rows,),
-    topics.SERVICES: (services.rows,),
-    topics.TOKENS: (audit.rows,),
+    topics.SERVICES: (one_to_one.service_measures,),
+    topics.TOKENS: (one_to_one.audit,),
     topics.DEAD_LETTERS: (),
 }
 # What ranks tell beside points and lines: read where a node of the job signed it (senders.py).
@@ -82,54 +80,6 @@ BEATS: dict[str, tuple[RowsFunction, ...]] = {topics.HEARTBEATS: (ranks.rows, no
 DECISIONS: dict[str, tuple[RowsFunction, ...]] = {
     topics.DECISIONS: (decisions.rows, placements.rows, jobs.history, jobs.ended, lineage.rows, devices.rows, specs.rows)
 }
-
-# Every table whose rows a lane makes by its schema: all that lanes write to but the seconds of metrics (second_rollup.py). Those in
-# APPENDED are counted after a replay; the others collapse repeats by their key.
-TABLES = (
-    "jobs_rows",
-    "statuses_rows",
-    "rejections_rows",
-    "attempt_facts",
-    "rank_facts",
-    "checkpoint_facts",
-    "node_facts",
-    "pools_rows",
-    "policies_rows",
-    "projects_rows",
-    "refused_changes_rows",
-    "node_restrictions_rows",
-    "reservations_rows",
-    "explanations_rows",
-    "verdicts_rows",
-    "alerts_rows",
-    "node_minutes_rows",
-    "attempt_minutes_rows",
-    "attempt_beats_rows",
-    "device_facts",
-    "device_minutes_rows",
-    "closed_devices_rows",
-    "decisions_rows",
-    placements.TABLE,
-    "lineage_rows",
-    "artifacts_rows",
-    "audit_rows",
-    "node_keys_rows",
-    "node_key_history_rows",
-    "tracked_runs_rows",
-    "tracked_changes_rows",
-    "parameters_rows",
-    "tags_rows",
-    "inputs_rows",
-    "job_environments_rows",
-    "job_specs_rows",
-    "experiments_rows",
-    "service_measures_rows",
-    "events_rows",
-    "step_metrics",
-    "logs",
-    DEAD_LETTERS_TABLE,
-)
-APPENDED = frozenset({"step_metrics", "logs"})
 
 
 @dataclass(frozen=True)

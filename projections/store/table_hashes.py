@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from trainhouse.projections.ingest.lanes import APPENDED
 from trainhouse.projections.store.clickhouse import ClickHouse
+from trainhouse.projections.store.tables import APPENDED
 
 # Where ingestion stands is no content.
 _LEFT_OUT = frozenset({"positions", "high_water", "schema_migrations", "lane_tables", "catch_ups"})

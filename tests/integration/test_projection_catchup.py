@@ -19,7 +19,7 @@ from trainhouse.projections.ingest.builders import second_rollup
 from trainhouse.projections.ingest.catchup import CatchUpLane, OnlyTables, plan
 from trainhouse.projections.ingest.lane import Lane, Pace
 from trainhouse.projections.ingest.lane_threads import LaneThreads
-from trainhouse.projections.ingest.lanes import LANES, TABLES
+from trainhouse.projections.ingest.lanes import LANES
 from trainhouse.projections.ingest.memory_source import MemoryHistory, MemoryLog, MemorySource
 from trainhouse.projections.ingest.node_keys import NodeKeys
 from trainhouse.projections.ingest.senders import senders_of
@@ -29,6 +29,7 @@ from trainhouse.projections.store.clickhouse import ClickHouse, ConnectClickHous
 from trainhouse.projections.store.migrate import migrate, migrations
 from trainhouse.projections.store.schema import read_schemas
 from trainhouse.projections.store.table_hashes import TableHash, differences, table_hashes
+from trainhouse.projections.store.tables import TABLES
 
 pytestmark = pytest.mark.stack
 

@@ -22,12 +22,12 @@ from trainhouse.projections.errors import BrokenMigration
 from trainhouse.projections.ingest import lane as lane_module
 from trainhouse.projections.ingest.high_water import Marks
 from trainhouse.projections.ingest.lane import Pace
-from trainhouse.projections.ingest.lanes import TABLES
 from trainhouse.projections.ingest.memory_source import MemoryLog
 from trainhouse.projections.store.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded
 from trainhouse.projections.store.migrate import Migration, migrate, migrations
 from trainhouse.projections.store.positions import Batch, Positions, Range, Standing
 from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.tables import TABLES
 
 pytestmark = pytest.mark.stack
 

@@ -39,9 +39,10 @@ from trainhouse.events.secretnames import SecretName
 from trainhouse.events.signing import SigningKey, signature_of
 from trainhouse.events.topics import AUDIT, CONTROL, NODE_AUDIT, NODE_KEYS, OPERATIONS
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
-from trainhouse.projections.ingest.lanes import FACTS, TABLES
+from trainhouse.projections.ingest.lanes import FACTS
 from trainhouse.projections.record import Record
 from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.tables import TABLES
 from trainhouse.workers.agent.accesses import REFUSALS_PER_MINUTE, WITHHELD, Asker, NodeAudit
 from trainhouse.workers.agent.core import AgentState, AttemptKey, LocalAttempt
 from trainhouse.workers.agent.core.agent_state import Running

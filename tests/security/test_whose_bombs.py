@@ -22,12 +22,12 @@ from trainhouse.events.kafka import consumer
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.exporter.followed_topics import ExporterBus
 from trainhouse.projections.ingest.lane import Lane, Pace
-from trainhouse.projections.ingest.lanes import TABLES
 from trainhouse.projections.ingest.node_keys import NodeKeys
 from trainhouse.projections.ingest.reader import KafkaSource
 from trainhouse.projections.ingest.senders import senders_of
 from trainhouse.projections.store.clickhouse import ClickHouse, ConnectClickHouse
 from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.tables import TABLES
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 BOMB = bytes(200 * MIB)

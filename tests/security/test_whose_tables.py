@@ -17,7 +17,6 @@ from trainhouse.events.codec import HEADERS
 from trainhouse.events.signing import SigningKey
 from trainhouse.projections.exporter.followed_topics import FOLLOWED
 from trainhouse.projections.exporter.reading import Reading
-from trainhouse.projections.ingest.lanes import TABLES
 from trainhouse.projections.ingest.memory_source import MemoryLog
 from trainhouse.projections.ingest.node_keys import NodeKeys
 from trainhouse.projections.ingest.senders import senders_of
@@ -25,6 +24,7 @@ from trainhouse.projections.record import Record
 from trainhouse.projections.store.clickhouse import ConnectClickHouse
 from trainhouse.projections.store.schema import read_schemas
 from trainhouse.projections.store.table_hashes import TableHash, table_hashes
+from trainhouse.projections.store.tables import TABLES
 
 NODES = "SELECT node_id, address FROM node_facts FINAL WHERE fact = 'registered' ORDER BY node_id"
 STOPS = "SELECT node_id, source_topic, source_offset FROM attempt_facts FINAL WHERE fact = 'stopped' ORDER BY node_id"

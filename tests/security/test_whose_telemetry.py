@@ -36,7 +36,7 @@ from trainhouse.projections.ingest.builders.heartbeat_rows import HeartbeatsBuil
 from trainhouse.projections.ingest.builders.report_rows import ReportsBuilder
 from trainhouse.projections.ingest.catchup import plan
 from trainhouse.projections.ingest.lane import Lane, Pace
-from trainhouse.projections.ingest.lanes import TABLES, TABLES_OF_RANKS
+from trainhouse.projections.ingest.lanes import TABLES_OF_RANKS
 from trainhouse.projections.ingest.memory_source import MemoryLog, MemorySource
 from trainhouse.projections.ingest.node_keys import NodeKeys
 from trainhouse.projections.ingest.placements import Attempt, Placements
@@ -47,6 +47,7 @@ from trainhouse.projections.store.migrate import migrate, migrations
 from trainhouse.projections.store.positions import Batch, Positions, Range
 from trainhouse.projections.store.schema import read_schemas
 from trainhouse.projections.store.table_hashes import TableHash, table_hashes
+from trainhouse.projections.store.tables import TABLES
 from trainhouse.workers.agent.ship.outbox import SIGNED
 
 AT_MS = 100

@@ -42,9 +42,10 @@ from trainhouse.projections.exporter.job_state import Kept, Seen
 from trainhouse.projections.exporter.openlineage_runs import as_event
 from trainhouse.projections.exporter.senders import as_readable
 from trainhouse.projections.exporter.translate import Told, tell
-from trainhouse.projections.ingest.builders.event_builder import DEAD_LETTERS_TABLE, FactsBuilder
+from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.lanes import BEATS, DECISIONS, FACTS, OF_RANKS, REPORTS
 from trainhouse.projections.record import Record
+from trainhouse.projections.store.tables import DEAD_LETTERS_TABLE
 from trainhouse.scheduler.core.batch import Limits, Proposer, pending
 from trainhouse.scheduler.core.detector.machine import DetectorMachine
 from trainhouse.scheduler.core.directory import DirectoryMachine

@@ -29,9 +29,9 @@ from trainhouse.events.pool import NodeRestricted
 from trainhouse.events.spec import Gang, JobSpec, Runtime
 from trainhouse.events.telemetry import StepMetrics
 from trainhouse.events.verdict import FailureBlamed
-from trainhouse.projections.ingest.lanes import TABLES
 from trainhouse.projections.record import Record
 from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.tables import TABLES
 
 MONDAY = 1_799_625_600_000
 WEEK_S = 7 * 86_400

@@ -7,9 +7,9 @@ import gzip
 import pytest
 
 from trainhouse.projections.endpoint.allowed import Known, allowed
+from trainhouse.projections.endpoint.engine import header_block
 from trainhouse.projections.endpoint.gate import Gate, check_format, spelling
 from trainhouse.projections.endpoint.gate_cache import Verdicts
-from trainhouse.projections.endpoint.native import header_block
 from trainhouse.projections.endpoint.request import MAX_QUERY_BYTES, read_query
 from trainhouse.projections.endpoint.tree import nodes
 from trainhouse.projections.endpoint.words import words

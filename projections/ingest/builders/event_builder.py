@@ -23,8 +23,8 @@ from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.record import Record, Row, RowsFunction
 from trainhouse.projections.rows.dead_letters import letter_row, unreadable_row
 from trainhouse.projections.store.schema import UNFIT, out_of_range, to_table
+from trainhouse.projections.store.tables import DEAD_LETTERS_TABLE
 
-DEAD_LETTERS_TABLE = "dead_letters_rows"
 log_ = structlog.get_logger(__name__)
 
 

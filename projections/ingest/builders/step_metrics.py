@@ -16,13 +16,13 @@ import pyarrow as pa
 from trainhouse.events.telemetry import StepMetrics
 from trainhouse.events.topics import METRICS
 from trainhouse.projections.ingest.builders import second_rollup
-from trainhouse.projections.ingest.builders.event_builder import DEAD_LETTERS_TABLE
 from trainhouse.projections.ingest.builders.json_columns import DAMAGE, Cut, Damaged, Runs, Sifter, first_new
 from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.ingest.senders import Senders
 from trainhouse.projections.record import MAX_TIME_MS, Record, Row
 from trainhouse.projections.rows.dead_letters import unreadable_row
 from trainhouse.projections.store.schema import to_table
+from trainhouse.projections.store.tables import DEAD_LETTERS_TABLE
 
 TABLE = "step_metrics"
 Array = npt.NDArray[Any]
