@@ -47,11 +47,11 @@ from trainhouse.workers.agent.accesses import REFUSALS_PER_MINUTE, WITHHELD, Ask
 from trainhouse.workers.agent.core import AgentState, AttemptKey, LocalAttempt
 from trainhouse.workers.agent.core.agent_state import Running
 from trainhouse.workers.agent.debug.permission import KnownKey, Permission
-from trainhouse.workers.agent.debug.rank_operations import REFUSED, Operations
 from trainhouse.workers.agent.errors import NotLaunchable
 from trainhouse.workers.agent.launch.launching import paths_of
 from trainhouse.workers.agent.launch.secretfiles import SecretFiles, runtime_folder
 from trainhouse.workers.agent.node.registration import new_identity
+from trainhouse.workers.agent.rank_operations import REFUSED, Operations
 from trainhouse.workers.agent.ship.outbox import SIGNED
 from trainhouse.workers.launcher.processes import write_process
 from trainhouse.workers.secretstore.records import SecretRecord

@@ -27,9 +27,9 @@ from trainhouse.events.signing import HEADER, InvalidKeyError, SigningKey, signa
 from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.core import AgentState
 from trainhouse.workers.agent.debug.permission import MAX_AGE_MS, KnownKey, Permission, read_keys
-from trainhouse.workers.agent.debug.rank_operations import REFUSED, Operations
 from trainhouse.workers.agent.errors import InvalidSetting
 from trainhouse.workers.agent.node.registration import new_identity
+from trainhouse.workers.agent.rank_operations import REFUSED, Operations
 
 NOW_MS = 1_700_000_000_000
 GATEWAY, OPERATOR, STRANGER = SigningKey.made(), SigningKey.made(), SigningKey.made()

@@ -19,7 +19,7 @@ from trainhouse.scheduler.core.fingerprint import differing_fields, fingerprint
 from trainhouse.workers.agent.core.agent_state import LocalAttempt, Running
 from trainhouse.workers.agent.launch.unsaved import UnsavedWatch
 from trainhouse.workers.launcher import AttemptPaths
-from trainhouse.workers.session.steps.step_schedule import interval_s
+from trainhouse.workers.session.step_schedule import interval_s
 from trainhouse.workers.session.steps.untracked import EVENT, SETUP_S
 
 DEAR = Measured(save_cost_s=1e5)

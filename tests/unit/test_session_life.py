@@ -15,8 +15,8 @@ from tests.unit.test_session_boundary import SavedInMemory, lines, session_of
 from tests.waiting import until
 from trainhouse.events import RankActivity
 from trainhouse.workers.session import InvalidUse
-from trainhouse.workers.session.process.liveness import Pulse
 from trainhouse.workers.session.steps.activity import Activity
+from trainhouse.workers.session.steps.liveness import Pulse
 from trainhouse.workers.session.steps.progress import Progress
 from trainhouse.workers.session.steps.steptimes import GROWTH, LEAST_MS, StepTimes
 from trainhouse.workers.spool import SpoolFull, SpoolWriter

@@ -11,7 +11,6 @@ from typing import Protocol
 from trainhouse.events import NodeAccess, NodeProbed, OperationReplied
 from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.core import AgentInput
-from trainhouse.workers.agent.debug.rank_operations import Operations
 from trainhouse.workers.agent.follower import Deaf, Located, Moved, OperationAsked
 from trainhouse.workers.agent.launch.attempt_dirs import StateFile
 from trainhouse.workers.agent.launch.cleanup import Cleaner
@@ -19,6 +18,7 @@ from trainhouse.workers.agent.launch.launching import RankStarter
 from trainhouse.workers.agent.node.notice_sources import NoticeWatch
 from trainhouse.workers.agent.node.registration import NodeFacts, Pulse
 from trainhouse.workers.agent.probe.prober import Prober
+from trainhouse.workers.agent.rank_operations import Operations
 from trainhouse.workers.agent.ship.outbox import Outbox
 from trainhouse.workers.agent.ship.own_states import OwnStatesTeller
 from trainhouse.workers.agent.ship.reports import Reports

@@ -30,7 +30,6 @@ from trainhouse.workers.agent.agent_metrics import AgentFigures
 from trainhouse.workers.agent.components import Inbox, Message, Parts
 from trainhouse.workers.agent.core import Noticed, ShutdownAsked
 from trainhouse.workers.agent.debug.permission import ListedKeys, Permission
-from trainhouse.workers.agent.debug.rank_operations import Operations
 from trainhouse.workers.agent.errors import InvalidSetting, NotLaunchable
 from trainhouse.workers.agent.follower import Follower
 from trainhouse.workers.agent.launch.attempt_dirs import FolderLock, StateFile
@@ -48,6 +47,7 @@ from trainhouse.workers.agent.node.metadata import MetadataService
 from trainhouse.workers.agent.node.notice_sources import NoticeFile, NoticeSource, NoticeWatch
 from trainhouse.workers.agent.node.registration import NodeFacts, Pulse, new_identity, read_boot_id, this_machine
 from trainhouse.workers.agent.probe.prober import ProbePlan, Prober
+from trainhouse.workers.agent.rank_operations import Operations
 from trainhouse.workers.agent.settings import NODE_KEY, AgentSettings, GatewayAddress
 from trainhouse.workers.agent.ship.outbox import Outbox
 from trainhouse.workers.agent.ship.own_states import OwnStatesTeller

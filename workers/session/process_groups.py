@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from trainhouse.workers.session.context import Context
-from trainhouse.workers.session.steps.step_schedule import Wishes
+from trainhouse.workers.session.step_schedule import Wishes
 
 DEFAULT_TIMEOUT_S = 600.0
 

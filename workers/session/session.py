@@ -43,11 +43,11 @@ from trainhouse.workers.session.logging.auto_logging import OwnLog
 from trainhouse.workers.session.logging.sink import Sink, open_sink
 from trainhouse.workers.session.process import randomness, recorder
 from trainhouse.workers.session.process.exit_guard import wait_until_let_go
-from trainhouse.workers.session.process.liveness import Pulse
 from trainhouse.workers.session.process_groups import DEFAULT_TIMEOUT_S, Gang
 from trainhouse.workers.session.saving.checkpoint_saver import Saver, open_saver
 from trainhouse.workers.session.saving.tracked_state import Stateful, Tracked
 from trainhouse.workers.session.steps.boundary import Boundary
+from trainhouse.workers.session.steps.liveness import Pulse
 from trainhouse.workers.session.steps.progress import Progress
 
 ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]

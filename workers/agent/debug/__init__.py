@@ -1,1 +1,1 @@
-"""Debugging of running ranks: stacks, commands, dumps of the flight recorder, permissions."""
+"""Debugging of running ranks: stacks, dumps of the flight recorder, permissions."""

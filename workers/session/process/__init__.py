@@ -1,1 +1,1 @@
-"""The rank's process: liveness, requests of the agent, exit, random generators."""
+"""The rank's process: background thread, exit, flight recorder, random generators."""

@@ -1,1 +1,1 @@
-"""Steps of training: boundaries, schedule, progress, step times."""
+"""Steps of training: boundaries, progress, step times, signs of life."""

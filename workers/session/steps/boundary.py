@@ -16,17 +16,18 @@ from typing import Any, NoReturn
 from trainhouse.checkpointing.interval import Measured
 from trainhouse.events import RankActivity
 from trainhouse.events.steady import steady_s
+from trainhouse.workers.session import step_schedule
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import EXIT_DIVERGED, EXIT_STOPPED, Stopped
 from trainhouse.workers.session.logging.sink import Sink
-from trainhouse.workers.session.process.agent_requests import RequestFile
 from trainhouse.workers.session.process_groups import Gang
 from trainhouse.workers.session.saving.checkpoint_saver import Saver
 from trainhouse.workers.session.saving.survivor_save import Survival
 from trainhouse.workers.session.saving.tracked_state import Tracked
-from trainhouse.workers.session.steps import divergence, step_schedule
+from trainhouse.workers.session.step_schedule import Wishes
+from trainhouse.workers.session.steps import divergence
+from trainhouse.workers.session.steps.agent_requests import RequestFile
 from trainhouse.workers.session.steps.progress import Progress
-from trainhouse.workers.session.steps.step_schedule import Wishes
 from trainhouse.workers.session.steps.untracked import Untracked
 from trainhouse.workers.session.steps.worktime import WorkTime
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from trainhouse.events.spec import CheckpointPolicy
-from trainhouse.workers.session.steps.step_schedule import save_by_step
+from trainhouse.workers.session.step_schedule import save_by_step
 
 EVENT: Final = "CheckpointSkipped"
 SETUP_S: Final = 600.0
