@@ -1,4 +1,4 @@
-"""What training code's session talks to: claim, save, restore, prune.
+"""Checkpointer: the session's access to checkpoints (claim, save, restore, prune).
 
 Holds: an attempt claims the chain before it chooses its restore point. A CheckpointCompleted event is told with the same fields
 whenever its commit is met again, so a crash between manifest and event loses nothing. Events are told on rank 0 only.

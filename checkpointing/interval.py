@@ -1,4 +1,4 @@
-"""How often to save. Pure: everything comes in as an argument, and the next state goes out.
+"""Interval between saves. Pure: everything comes in as an argument, and the next state goes out.
 
 Holds: the interval is the one that loses least time to saves and to repeated work together (Young 1974, in Daly's 2006 form),
 never outside the spec's bounds. What is not measured yet is the prior's guess.

@@ -1,4 +1,4 @@
-"""What saves and restores tell their caller.
+"""Results of saves and restores.
 
 Holds: frozen values, alike on every rank.
 """

@@ -1,4 +1,4 @@
-"""What a projection is given, and what it gives back: pure values.
+"""Input and output of a projection: records and rows. Pure values.
 
 Holds: a rows function is a pure function of (envelope, record); the same record always gives the same rows.
 """

@@ -1,4 +1,4 @@
-"""Where ClickHouse is, and how the projector ingests and serves it.
+"""Settings of ClickHouse, of ingestion and of the SQL endpoint.
 
 Holds: a client needs nothing but the URL; the projector's own group says whether the engine is embedded or a server.
 """

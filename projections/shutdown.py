@@ -1,4 +1,4 @@
-"""How a process of the projections is asked to end."""
+"""Shutdown signals of a process of the projections."""
 
 import _thread
 import signal

@@ -1,4 +1,4 @@
-"""What each rank has of its own at its last two step boundaries, as bytes: the files, and how they reach ranks on other machines.
+"""Per-rank states at the last two step boundaries, as bytes: the files, and how they reach ranks on other machines.
 
 A rank keeps them in two files (`session/own_state.py`). When its gang breaks, the agent of its machine puts those of all its ranks into one
 object of the store, from where the rank that saves for all takes them. A gang that trains costs nothing of that.

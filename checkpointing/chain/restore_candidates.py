@@ -1,4 +1,4 @@
-"""Which checkpoints a restore may choose from, best first.
+"""Checkpoints that a restore may choose from, best first.
 
 Holds: a job's own chain first, from the newest backwards, without what a claim passed over; then what `resume_from` names. A named
 commit or step, or the best one, stands alone: if it is damaged, nothing else of that job is taken in its place.

@@ -1,4 +1,4 @@
-"""What is kept, and how the rest goes.
+"""Retention: the choice of checkpoints to keep, and the removal of the rest.
 
 Holds: the newest checkpoint of a job is never given up. Pruning replaces a manifest by a tombstone, so the chain stays dense and
 fenced; bytes go later, by `sweep`: only chunks that no manifest names and that were older than the grace when the

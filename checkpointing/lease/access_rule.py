@@ -1,4 +1,4 @@
-"""What an attempt may do in the object store. Pure.
+"""Access rule of an attempt in the object store. Pure.
 
 Holds: an attempt writes below its own job's prefix alone, and there only what an attempt writes: entries of the commit chain, chunks, and
 what is of its own epoch. It reads its own job, and the checkpoints of the job that it resumes from if that is of the same project.

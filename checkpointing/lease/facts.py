@@ -1,4 +1,4 @@
-"""What a lease rests on, as it stands in the store: whose project a job is, and what its checkpoints name of the chunks of all jobs.
+"""Facts behind a lease, read from the store: the job's project, and the chunks of other jobs that its checkpoints name.
 
 Holds: `jobs/{job}/owner` is written once, before the job's first rank has leave, and no leave reaches it. Only checkpoints of epochs before
 that name shared chunks: what a rank writes later under an old epoch's number names nothing of another job.

@@ -1,4 +1,4 @@
-"""How the ranks share the writing of what they all hold. Pure.
+"""Distribution of replicated state over the ranks that write it. Pure.
 
 Holds: every item is written by exactly one of the ranks that have it; the answer depends on nothing but the arguments, whatever
 their order. Longest-processing-time rule (Graham 1969): the largest item first, to the least loaded rank; at most 4/3 of the best.

@@ -1,4 +1,4 @@
-"""What each rank writes and reads, on top of torch's own planners.
+"""Save and load planners of each rank, on top of torch's own.
 
 Holds: a plain tensor that all ranks hold (as under DDP) is cut into pieces of rows and the pieces are shared evenly by bytes;
 a sharded tensor (DTensor) is written as it is sharded. All ranks cut alike, since only shape, dtype and world size decide.

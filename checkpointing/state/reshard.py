@@ -1,4 +1,4 @@
-"""What becomes of the ranks' own states when a gang comes back with another number of ranks. Pure.
+"""Resharding of per-rank states when a gang restarts with another number of ranks. Pure.
 
 Holds: random generators go with their rank; a rank that there was not before gets ones derived from the job's seed, its rank and the step,
 the same on every try. A state that says it speaks of the whole gang (`"scope": "gang"`) goes to every rank as it is. Anything else is

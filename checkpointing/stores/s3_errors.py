@@ -1,4 +1,4 @@
-"""What an error of boto3 means: absent, taken, or worth another try.
+"""Classification of boto3's errors: absent, taken, or worth a retry.
 
 Holds: every error is put into exactly one of those, or is final.
 """

@@ -1,4 +1,4 @@
-"""One case of one rule: from when it began to hold until it is gone. Pure.
+"""A case of a rule, from its first match until it is resolved. Pure.
 
 Holds: a case fires once and resolves once; what was not looked at for a while has not been seen to hold all that time.
 """

@@ -1,4 +1,4 @@
-"""The topics of the alerts process: verdicts in, alerts out, and what was told already.
+"""Topics of the alerts process: verdicts in, alerts out, and the alerts already published.
 
 Holds: alerts go out in transactions of one name, so a process that was killed or replaced tells nothing after its successor has read
 what was told; verdicts are read back as far as any rule remembers them, so a restart misses none.

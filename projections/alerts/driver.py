@@ -1,4 +1,4 @@
-"""One look at the rules as of a moment: their queries, and what is over. Shared by the process and by tries on the past.
+"""Evaluation of the rules at a moment: queries and expiry. Shared by the process and by backtests.
 
 Holds: moments are on a grid (multiples of the rule's own `every_s`), so that a try on the past asks about the same ones.
 """

@@ -1,4 +1,4 @@
-"""All rules and what holds of them: rows and verdicts in, alerts out. Pure: no clock, no IO.
+"""Alert engine: rows and verdicts in, alerts out. Pure: no clock, no IO.
 
 Holds: the same rows and verdicts at the same moments give the same alerts, live or on the past; what the topic of alerts says was told
 already is not told again.

@@ -1,4 +1,4 @@
-"""Rules of alerts as data: what holds, for how long, and whom to tell.
+"""Alert rules as data: condition, duration, owner and severity.
 
 Holds: a rule asks of a moment that it is given, never of "now": so the same rule runs live and on the past. What is wrong with a rule is
 found when it is read, not when it is needed.

@@ -1,4 +1,4 @@
-"""What verdicts say of the cases of one rule, until they are lifted, ended, out of date, or their attempt is over. Pure.
+"""Cases of a rule from verdicts, until they are lifted or out of date, or their attempt is over. Pure.
 
 Holds: hearing the same verdicts again changes nothing; an end that is older than a verdict does not touch it.
 """

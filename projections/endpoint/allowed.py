@@ -1,4 +1,4 @@
-"""What a query may name: functions, table functions, formats, tables of the system, as `allowed.toml` lists them.
+"""Functions, table functions, formats and system tables that a query may name, as `allowed.toml` lists them.
 
 Holds: names are compared without case; what the engine knows and the list does not is refused.
 Never: asks an engine; what one knows is given.

@@ -1,4 +1,4 @@
-"""Which statements run: one that reads, and names only what is allowed. The first of two walls.
+"""Gate of SQL statements: passes one that reads and names only allowed things. The first of two walls.
 
 Why not by rules over the user's text: two programs that read one text differently leave a gap between them. So the engine's formatter
 spells the statement, and the engine's parser says what is in it; here is only judged. `spelling` and `parsing` are the two questions.

@@ -1,4 +1,4 @@
-"""The HTTP server: `/ping` for all, queries for whoever has a password, as clickhouse-connect, Grafana and curl speak to ClickHouse.
+"""HTTP server: `/ping` for all, queries for account holders, as clickhouse-connect, Grafana and curl speak to ClickHouse.
 
 Holds: the audit is told of every question, answered or refused. Queries run in a bounded number of threads, a bounded number of requests
 wait, the rest get 503 at once; an error carries ClickHouse's code in `X-ClickHouse-Exception-Code`.

@@ -1,4 +1,4 @@
-"""What is known of each job that has not ended: the fold of its events. Pure.
+"""State of each job that has not ended: the fold of its events. Pure.
 
 Holds: an event that was taken before changes nothing; an event of an older attempt is no news; at most MAX_JOBS are kept, the oldest go
 first.

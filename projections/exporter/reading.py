@@ -1,4 +1,4 @@
-"""Which events the records of the followed topics hold.
+"""Decoding of the records of the followed topics into events.
 
 Holds: what agents and intake say on control is taken from the scheduler's journal, which has what counted; a report whose signature was
 refused is in neither traces nor lineage. Completed checkpoints stand there too; of the topic of checkpoints only what an attempt began from

@@ -1,4 +1,4 @@
-"""The exporter's process: follows the topics, tells traces and lineage, remembers, commits.
+"""Exporter process: follows topics, exports traces and lineage, stores its state, commits.
 
 Holds: nothing is committed before every peer took it; a peer or broker that is away is said once, and the process waits for it.
 """

@@ -1,4 +1,4 @@
-"""What each event of a job tells others: spans and lineage, and what is known of the job after it. Pure.
+"""Folds one event into spans and lineage, and into the state of its job. Pure.
 
     submission ── intake ── wait ── decision ── launch (each node) ── first step
 

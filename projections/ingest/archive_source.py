@@ -1,4 +1,4 @@
-"""What a lane's topics no longer hold, from their archive: given first, then the topic goes on.
+"""Archived records of a lane's topics, read before the topic itself.
 
 Holds: the offsets of archive and topic meet, or ArchiveGap says why not; what expires on the brokers by itself has no archive, and begins
 where it begins.

@@ -1,4 +1,4 @@
-"""One lane of ingestion: read a batch, write its intent, insert its rows, store its marks, go on.
+"""Lane of ingestion: reads a batch, writes its intent, inserts its rows, stores its marks.
 
 Holds: after any crash at any point the tables hold each record's rows once: the batch with an intent but no done is replayed with
 the same bounds, the same marks and the same tokens; then appended tables are counted, and what does not add up is made anew.

@@ -1,4 +1,4 @@
-"""Which topics feed which projections, in which lane.
+"""Lanes: the topics of each, and the projections that they feed.
 
 Holds: a lane reads its topics in batches of its own, with positions of its own, so that a flood of metrics never delays a status.
 To add a projection: a migration, a rows function, a line here.

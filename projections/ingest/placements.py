@@ -1,4 +1,4 @@
-"""Which nodes each attempt was given, as far as the table of placements says.
+"""Nodes that each attempt was given, from the table of placements.
 
 Holds: what is asked for waits until the table has all that the scheduler's journal held when it was asked; an agent starts an attempt after
 the scheduler allocated it, so an attempt that is missing then was never allocated. Memory is bounded.

@@ -1,4 +1,4 @@
-"""How far the tables hold compacted topics: what lies beyond must stay there, however old it is.
+"""Offsets up to which the tables hold compacted topics: later records must stay, however old they are.
 
 Holds: read only; as long as a table catches up on history, nothing counts as held.
 """

@@ -1,4 +1,4 @@
-"""Whether what a rank tells was sent by a node that its attempt was given.
+"""Verification that a rank's record was sent by a node of its attempt.
 
 Every agent may write to the topics of points, lines, checkpoints and environments, so a record there counts by its signature: that of the
 node that it names, or of a node of its job where it names none, and by the scheduler's journal, which has the nodes of each attempt.

@@ -1,4 +1,4 @@
-"""From where on the projector needs the topics that are archived: what lies before may be trimmed once it is archived.
+"""First offsets of archived topics that the projector needs: earlier records may be trimmed once they are archived.
 
 Holds: read only. Tables that catch up, and a rebuild, need more than this: they read the archive.
 """

@@ -1,4 +1,4 @@
-"""What the report knows: figures of one period, and what follows from them. Pure.
+"""Model of the report: figures of one period, and derived figures. Pure.
 
 Holds: a figure for which there is no data is None, never 0; device time is in device-seconds.
 """

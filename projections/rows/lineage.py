@@ -1,4 +1,4 @@
-"""What came from what to `lineage_edges`: from jobs' specs, attempts, checkpoints, and what runs say they wrote.
+"""Lineage edges to `lineage_edges`: from jobs' specs, attempts, checkpoints, and outputs that runs log.
 
 Holds: an edge is named by its ends and its kind, so that several events may tell the same; the earliest time stays.
 """

@@ -1,4 +1,4 @@
-"""The port to ClickHouse for whoever writes: commands, Arrow inserts with a deduplication token, and small reads.
+"""Port to ClickHouse for writers: commands, Arrow inserts with a deduplication token, and small reads.
 
 Holds: one interface over clickhouse-connect for a server (HTTP) and for the embedded engine (`chdb`); an insert carries the settings
 that make a repeat with the same token insert nothing. One object serves one thread at a time.

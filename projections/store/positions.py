@@ -1,4 +1,4 @@
-"""Where a lane stands in its topics, kept in ClickHouse beside the rows themselves.
+"""Positions of a lane in its topics, kept in ClickHouse beside the rows themselves.
 
 Holds: an intent is written before a batch's rows and a done after them; a reader starts from the largest offset of a done batch
 and first replays the one batch, if any, that has an intent but no done. The done of a batch may travel with the next intent: the

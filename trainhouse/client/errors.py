@@ -1,4 +1,4 @@
-"""What can go wrong for a user of the client. A small tree: everything is a ClientError.
+"""Errors of the client: each is a ClientError.
 
 Holds: a message names the thing, the cause and the way out, and needs no traceback to be understood.
 """

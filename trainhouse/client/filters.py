@@ -1,4 +1,4 @@
-"""What a listing of jobs keeps.
+"""Filter of a listing of jobs.
 
 Holds: pure; the same filter means the same for rows in memory, for SQL and for the gateway.
 """

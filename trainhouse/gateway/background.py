@@ -1,4 +1,4 @@
-"""What runs beside the requests of a gateway: the follower of the bus, the poller of the projections, the audit.
+"""Background tasks of a gateway: the follower of the bus, the poller of the projections, the audit.
 
 Holds: each runs as long as the app does; a poller that ends by a fault is started again, the audit goes on, and the fault is told.
 """

@@ -1,4 +1,4 @@
-"""What requests share: the ports to the world behind the gateway, made once, found by each request.
+"""Context of requests: the ports to the servers behind the gateway, made once.
 
 Holds: nothing global; a request finds its gateway at its app; what is remembered between requests is bounded and only makes things quick.
 """

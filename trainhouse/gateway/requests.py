@@ -1,4 +1,4 @@
-"""What a write becomes: ids of events and jobs, and whether its spec is one that its sender may submit.
+"""Translation of a write: ids of events and jobs, and the check that its sender may submit its spec.
 
 Holds: pure. A repeated request with the same Idempotency-Key has the same ids, so that the bus's own rules make it one: the same event id
 is one event, and the same job id with another spec is refused.

@@ -1,4 +1,4 @@
-"""Where the gateway listens, whom it believes, and what one caller may cost it.
+"""Settings of the gateway: address, accepted keys, limits of a caller.
 
 Holds: explicit argument > environment (TRAINHOUSE_GATEWAY_…) > the file's section `gateway` > default; each bound is a setting.
 Never: a default that listens beyond loopback.

@@ -1,4 +1,4 @@
-"""What a node tells the audit: who asked for a command, for stacks or for secrets here, whether it was let, and how it ended.
+"""Audit of a node: commands, stacks and secrets that were asked for, the decision, and the end of each access.
 
 Holds: what is let in is told before it begins; refusals beyond REFUSALS_PER_MINUTE are counted, and told as one with the next that may be
 told, so that the counts add up. A command is told without the secrets that are known here and without what looks like one; where those

@@ -1,4 +1,4 @@
-"""Figures of a node agent for Prometheus, read off the agent when somebody looks.
+"""Metrics of a node agent for Prometheus, read off the agent at each scrape.
 
 Holds: the agent's loop does nothing for them; labels are the phases of an attempt.
 Never: a label with an attempt's or a job's name.

@@ -1,4 +1,4 @@
-"""What the agent's loop drives, and what reaches it through its inbox.
+"""Components that the agent's loop drives, and the inputs that reach it through its inbox.
 
 Holds: plain data; `main` makes it.
 """

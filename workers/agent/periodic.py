@@ -1,4 +1,4 @@
-"""When what comes again and again is due, by a clock that people and time services set.
+"""Periodic timers that survive wall-clock jumps.
 
 Holds: after any jump of the clock it comes within its time; otherwise an agent whose clock was an hour ahead would sleep for that hour.
 """

@@ -1,4 +1,4 @@
-"""Which layers of confinement this machine gives its agent: each is tried for real, in a child process.
+"""Layers of confinement that this machine offers: each is tried for real, in a child process.
 
 Holds: trying leaves nothing behind. What is not given has a reason in words.
 """

@@ -1,4 +1,4 @@
-"""What the processes of an attempt may see and use. Pure: data, and the order in which a view is built.
+"""Plan of an attempt's confinement: visible files and resources. Pure: data, and the order in which a view is built.
 
 Holds: a path that is not named is not there. Of two places the deeper one counts, so that a folder within a hidden one can be shown.
 """

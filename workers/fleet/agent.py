@@ -1,4 +1,4 @@
-"""One start of an emulated node's agent: the agent's own machine, with its actions carried out on an emulated node.
+"""Run of an emulated node's agent: the agent's own machine, with its actions carried out on an emulated node.
 
 Holds: inputs go through the machine one at a time, and the actions of one are done before the next; what it knows is on the node's disk
 after each. Once `end` was called it says and does nothing.

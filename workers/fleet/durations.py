@@ -1,4 +1,4 @@
-"""How long emulated jobs run: one length, a spread, or the lengths of a recorded trace.
+"""Run times of emulated jobs: one length, a spread, or the lengths of a recorded trace.
 
 Holds: a job's length follows from the seed and its id alone, so a restart of the job, or of the fleet, gives the same one.
 """

@@ -1,4 +1,4 @@
-"""Runs an emulated fleet over real brokers until it is told to stop: one thread, one reader, one producer of each kind.
+"""Runs an emulated fleet over real brokers until it is stopped: one thread, one reader, one producer of each kind.
 
 Holds: the loop sleeps only in the reader, never beyond what is due next. Memory is bounded by the fleet, not by the time that it runs.
 """

@@ -1,4 +1,4 @@
-"""What goes wrong in an emulated fleet, and when: rates by option, exact moments by script.
+"""Faults of an emulated fleet: rates by option, exact moments by script.
 
 Holds: node faults are `die` (the machine), `notice` (the machine, announced), `silent` (the network), `restart` (the agent), `device` (a
 rank of the node fails on its device), `hang` (a rank of the node is stopped, and its gang waits); `crash` (a rank) and `slow` (a start)

@@ -1,4 +1,4 @@
-"""All emulated nodes of one pool: who gets which command, what goes wrong when, and what is counted.
+"""Emulated nodes of one pool: dispatch of commands, faults, and counts.
 
 Holds: a command reaches every node on which it could change anything, and no command at or below the newest of its partition is taken; so
 each node is where it would be had it read the whole topic. One fault at a time for a node.

@@ -1,4 +1,4 @@
-"""What an emulated fleet tells while it runs and at its end.
+"""Summary of an emulated fleet, while it runs and at its end.
 
 Holds: rates are of the time since the line before; the summary is of the whole run.
 """

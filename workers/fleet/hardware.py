@@ -1,4 +1,4 @@
-"""What the emulated machines are: names, devices, topology.
+"""Hardware of the emulated machines: names, devices, topology.
 
 Holds: node `i` is the same machine in every run of the same plan; racks fill up in order, pods of racks likewise; NVLink spans one node.
 """

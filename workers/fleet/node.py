@@ -1,4 +1,4 @@
-"""One emulated machine: its power, its network, its agent, and the processes of its ranks.
+"""Emulated machine: its power, its network, its agent, and the processes of its ranks.
 
 Holds: ranks outlive their agent, not their machine; a command reaches the agent only while it reads; a machine that booted again has a
 new boot id and finds its old attempts' folders without their processes.

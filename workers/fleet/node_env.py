@@ -1,4 +1,4 @@
-"""What an emulated node needs of the fleet that it is part of.
+"""Environment of an emulated node: the parts of the fleet that it uses.
 
 Never: known to the agent, which sees its node alone.
 """

@@ -1,4 +1,4 @@
-"""What the ranks of an attempt do: how long they take to start, step and save, how long they run, how they end.
+"""Scripts of an attempt's ranks: times to start, step and save, run time, and end.
 
 Holds: what a job says of itself (labels `emulate.run_s` …, or variables `EMULATE_RUN_S` …) goes before a rule of the script, and that
 before the fleet's defaults; the same attempt gets the same script on every node.

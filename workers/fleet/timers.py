@@ -1,4 +1,4 @@
-"""What is due when: one heap for a whole fleet.
+"""Timers of a whole fleet, in one heap.
 
 Holds: things due at the same moment run in the order in which they were set; a cancelled one holds on to nothing, and when most are
 cancelled they are thrown out.

@@ -1,4 +1,4 @@
-"""One agent's way to the brokers, over the fleet's one producer; it can be cut off, as a network can.
+"""Uplink of one agent, over the fleet's one producer; it can be cut off, as a network can.
 
 Holds: while it is cut off, reports wait in order and heartbeats are lost, as they are for a real agent.
 Never: outlives its agent: what a dead agent had not sent is told again by the next one.

@@ -1,4 +1,4 @@
-"""When may a rank be forked from the warm process? Only when the result is what a cold start would have given.
+"""Eligibility of a rank for a fork from the warm process: only when the result equals a cold start's.
 
 Holds: pure; the answer is a reason in words, or "" for yes. Whatever an interpreter or a native library reads at its start cannot be
 changed after a fork, so a command that asks for it starts cold; so does one whose own modules hide one that is imported already.

@@ -1,4 +1,4 @@
-"""What the launcher promises to the node agent: the folders of an attempt, what is launched, and what comes back.
+"""Port of the launcher to the node agent: the folders of an attempt, launches, and their results.
 
 Holds: plain data and paths only; importing this module imports neither torch nor psutil. The folder layout is the contract between
 the agent, the keeper (the parent of an attempt's ranks on one node) and the session inside a rank.

@@ -1,4 +1,4 @@
-"""What goes wrong with secrets.
+"""Errors of secrets.
 
 Never: a value in a message.
 """

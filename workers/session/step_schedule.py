@@ -1,4 +1,4 @@
-"""When to save, stop or ask the other ranks: pure decisions from counts and clocks.
+"""Schedule of saves, stops and agreements between ranks: pure decisions from counts and clocks.
 
 Holds: what depends on a clock or a file of one rank is only a wish; it becomes a decision when all ranks have agreed on it (Wishes,
 joined by maximum). What depends on the step alone is the same on all ranks and needs no agreement.

@@ -1,4 +1,4 @@
-"""Builds rows of what ranks tell beside points and lines: checkpoints, and where they ran. What no node of the job sent makes none.
+"""Builds rows of ranks' events beside points and lines: checkpoints and environments; ignores records that no node of the job signed.
 
 Holds: rows depend on the nodes' keys too; all tables here collapse repeats by their key.
 """

@@ -1,4 +1,4 @@
-"""Builds rows of what was said on control, from the scheduler's journal: there each input stands whole, and what was refused is told apart.
+"""Builds rows of agents' reports from the scheduler's journal, which holds each input whole and marks the refused ones.
 
 Agents write to control, so a record there may be anybody's word; the journal has what the scheduler took as said by whom it names.
 Holds: an input of a record that counts is a record of control again, at its own offset, so the rows say where it was told; what the

@@ -1,4 +1,4 @@
-"""What the shell offers after Tab: ids of jobs, names of nodes and pools.
+"""Shell completion: ids of jobs, names of nodes and pools.
 
 Holds: an answer within a second or none at all; a fault is silent, since a shell that waits or complains is worse than one that offers
 nothing. Nothing of the platform is imported: that alone would take the time.

@@ -1,4 +1,4 @@
-"""How commands print: tables for people, one JSON object a line for programs.
+"""Output of commands: tables for people, one JSON object a line for programs.
 
 Holds: what a program reads goes to standard output alone; remarks for people go to standard error.
 """

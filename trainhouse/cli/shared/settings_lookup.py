@@ -1,4 +1,4 @@
-"""Which Trainhouse a command speaks to: the settings file of a data folder, or the environment.
+"""Lookup of the settings that a command uses: the settings file of a data folder, or the environment.
 
 Holds: --data-dir > TRAINHOUSE_CONFIG > TRAINHOUSE_DATA_DIR > the nearest `.trainhouse` from the current folder upward, as git
 looks for a repository. Where the environment names a gateway alone, that is it. Single settings in the environment go before the file.

@@ -1,4 +1,4 @@
-"""Whether an update is finished as far as a command needs it.
+"""Check that an update has finished, as far as a command needs it.
 
 Holds: what the version before does not know is refused before anything is sent, since that version may come back.
 """

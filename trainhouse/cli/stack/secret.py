@@ -1,4 +1,4 @@
-"""`secrets set|grant|revoke|list|remove|rotate-key|declare`: values that ranks of a project get, and nobody else sees.
+"""`secrets set|grant|revoke|list|remove|rotate-key|declare`: values for the ranks of a project alone.
 
 Holds: a value is read from standard input alone, and kept sealed in a file that only its owner reads; no command prints one. Each command
 is in the audit. What the

@@ -1,4 +1,4 @@
-"""What `trainhouse secrets` tells the audit: who changed or listed which secret on this machine, or was refused.
+"""Audit of `trainhouse secrets`: changes, listings and refusals on this machine.
 
 Holds: a change is on the disk here before it happens, in a file beside the secrets, and goes to the brokers when they can be reached: now,
 or with the next command. A change that cannot be told there is not made. At most MAX_KEPT_BYTES wait.

@@ -1,4 +1,4 @@
-"""What `top` shows, as plain data: jobs by the newest status, machines, pools, alerts; what is left after a filter, in which order.
+"""Data of `top`: jobs by the newest status, machines, pools, alerts; filtered and ordered.
 
 Holds: pure; an older status never replaces a newer one.
 """

@@ -1,4 +1,4 @@
-"""What a user asks of the gateway, as flows: requests in order, and what their answers are in the client's own types.
+"""Reads over the gateway, as flows: requests in order, and their answers in the client's own types.
 
 Holds: pure; an answer gives the same types as Kafka and the tables do. Times of the gateway are RFC 3339, the client's are milliseconds.
 """

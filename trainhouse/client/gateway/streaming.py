@@ -1,4 +1,4 @@
-"""Live streams of the gateway, read in a thread: what comes is taken by whoever follows, and a broken stream is taken up where it broke.
+"""Live streams of the gateway, read in a thread; a broken stream is resumed where it broke.
 
 Holds: the thread ends with its reader; the queue between them is bounded (the server buffers, or drops us and we take the stream up again).
 """

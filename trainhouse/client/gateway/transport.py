@@ -1,4 +1,4 @@
-"""What both gateway clients, the blocking one and the other, share of HTTP: addresses, limits, headers, errors.
+"""HTTP settings and errors that the blocking and the asynchronous gateway client share.
 
 Holds: certificates are checked, against the system's authorities and the one that TRAINHOUSE_GATEWAY_CA names; a redirect is not followed
 (it would carry the token elsewhere).

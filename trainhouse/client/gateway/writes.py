@@ -1,4 +1,4 @@
-"""What a user asks the gateway to do, as flows: submit, cancel, change, send code.
+"""Writes over the gateway, as flows: submit, cancel, change, send code.
 
 Holds: pure; a change is told as done only when its scheduler has it.
 """

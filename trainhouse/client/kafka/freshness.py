@@ -1,4 +1,4 @@
-"""Whether the tables hold what a topic holds: what a job told before it ended is to be in what is read after.
+"""Wait until the tables hold what a topic holds, so that a read after a job's end has all of its events.
 
 Holds: a wait is bounded; one that ends too early is a warning of Python's logging, and no error: old rows are there all the same.
 """

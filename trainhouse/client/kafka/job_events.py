@@ -1,4 +1,4 @@
-"""All that happened to one job, from Kafka itself: every event about it, once, in order.
+"""Event history of one job, from Kafka itself: every event about it, once, in order.
 
 Holds: an event that travelled over several topics (or twice over one) is told once.
 """

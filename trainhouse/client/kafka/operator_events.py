@@ -1,4 +1,4 @@
-"""One event of an operator's command, on a topic of its own.
+"""Sender of an operator's event, for commands that have a topic of their own.
 
 Holds: it is acked when the call returns; its key is the caller's: on a compacted topic a record replaces an older one of its key.
 """

@@ -1,4 +1,4 @@
-"""What became of a request: the topics that answer it, read from the moment before it was sent.
+"""Outcome of a request: the topics that answer it, read from the moment before it was sent.
 
 Holds: an answer that comes at any time after the reader was made is seen; reads committed records only.
 Never: sends; joins a consumer group.

@@ -1,4 +1,4 @@
-"""Whose an answer to an operation is: who may write one node's answers may write every node's, so signatures tell them apart.
+"""Authorship of an answer to an operation: the writer of one node's answers may write every node's, so signatures decide.
 
 Holds: an answer for a rank counts if it names the node that the rank runs on, and, where that node has a key, is signed with it. What is
 no answer, or nobody can read, is none.

@@ -1,4 +1,4 @@
-"""What kind of access each route is, for the audit.
+"""Kind of access of each route, for the audit.
 
 Holds: pure; a route that nothing here names has a class all the same: what reads by its method is a read, all else is a write. So a new
 route is audited before anybody thinks of it; what is public stands here by name.

@@ -1,4 +1,4 @@
-"""The audit of one gateway: each request is told of, whoever serves it and however it ends.
+"""Audit of one gateway: an event for each request, whatever serves it and however it ends.
 
 Holds: what changes something, and SQL, is told before it happens; reads are told when they ended, alike ones with a count; refusals too.
 With `audit = required` nothing happens that cannot be told: writes and SQL wait until the brokers have their event, reads need room to keep

@@ -1,4 +1,4 @@
-"""What an access was about, for the audit: every thing that a request names.
+"""Targets of an access, for the audit: every thing that a request names.
 
 Holds: pure; all parts of an address count, so that a new route's are told before anybody thinks of it; of a question (what follows "?")
 those parameters that name things, and of a body its members of these names. What is longer than an event's target is cut there, and whole

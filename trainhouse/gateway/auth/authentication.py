@@ -1,4 +1,4 @@
-"""Who sends a request: a bearer token, or the pages' session in its cookie.
+"""Authentication of requests: a bearer token, or the pages' session in its cookie.
 
 Holds: without a sound token or session there is no principal, and neither passes for the other; a cookie alone writes nothing: a page
 proves by a header of its own that no other site sent the request.

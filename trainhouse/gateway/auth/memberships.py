@@ -1,4 +1,4 @@
-"""What projects there are, as the bus has them: whom of a token's projects its holder is still a member of, and what those may take.
+"""Projects as the bus has them: current memberships of a token's holder, and the limits of each project.
 
 Holds: until it is known what was declared before, no token is narrowed, and none is let in; a membership that ended counts from the moment
 at which the bus tells it. Operators are not narrowed: they look after all projects. A token of all projects reads them all; it writes where

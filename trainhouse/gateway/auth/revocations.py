@@ -1,4 +1,4 @@
-"""Which tokens, sessions and login codes count no more.
+"""Revoked tokens, sessions and login codes.
 
 Holds: until it is known what was revoked before, no token can be checked, and none is let in; the first event that names an id is the
 one that ended it.

@@ -1,4 +1,4 @@
-"""Who asks, and what they may: roles, and the projects that they hold for.
+"""Principals and their rights: roles, and the projects that they hold for.
 
 Holds: pure; a role includes every lesser one; a project outside a principal's own does not exist for it.
 """

@@ -1,4 +1,4 @@
-"""Tokens: JWTs that say who somebody is, with which roles, for which projects.
+"""Tokens: JWTs with subject, roles and projects.
 
 Holds: HS256 and no other algorithm; every token has an id, so that it can be revoked; what a token says is bounded.
 Never: keeps tokens, or prints a key.

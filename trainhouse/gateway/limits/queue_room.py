@@ -1,4 +1,4 @@
-"""Whether a project has room to wait in a pool: asked before it submits, where it may have so many waiting jobs and no more.
+"""Limit of a project's waiting jobs in a pool, checked before it submits.
 
 Holds: what waits is read from the projections, at most once a second; while they do not answer, what was read last counts. A job that is
 there already is no new one: a request that is sent again is answered as before. The scheduler judges each job when it comes: what slips

@@ -1,4 +1,4 @@
-"""How often somebody, and a project, may ask: a bucket each, refilled by the minute; what is left stands in every answer's headers.
+"""Rate limits of callers and projects: a bucket each, refilled by the minute; the rest is in every answer's headers.
 
 Holds: a request beyond a limit is answered 429 with how long to wait, and takes nothing from any bucket; the number of buckets is bounded,
 the ones longest unused are forgotten. Counts what this process is asked: of several gateways each counts for itself.

@@ -1,4 +1,4 @@
-"""What a request's head must be before anything reads on: its host, its origin, its length, its size.
+"""Checks of a request's head before its body is read: host, origin, length, size.
 
 Holds: pure rules, and one ASGI layer around everything, pages, figures and files included. A name that this gateway does not know as its
 own is refused, so that a site cannot reach it through a name of its own (DNS rebinding); numbers cannot be rebound, so any address is

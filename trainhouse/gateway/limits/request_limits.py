@@ -1,4 +1,4 @@
-"""What a request may cost before its route sees it: bytes, and the time that its body takes to come.
+"""Limits of a request before its route: bytes, and the time that its body takes.
 
 Holds: a body that says that it is too large is refused unread; one that turns out to be is refused when it does; a sender that is too slow
 is told so. Every answer says to browsers that its type is what it says.

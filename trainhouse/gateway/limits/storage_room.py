@@ -1,4 +1,4 @@
-"""Whether a project has room left in the object store: asked before its files and code are taken, and before it submits.
+"""Limit of a project's space in the object store, checked before its files and code are taken, and before it submits.
 
 Holds: what it has is read from the projections, at most every few seconds; while they do not answer, what was read last counts. A running
 job's checkpoints are never refused: losing what it computed costs more than the space; its project is asked to make room before the next.

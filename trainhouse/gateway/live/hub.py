@@ -1,4 +1,4 @@
-"""Who watches what, and what waits for them.
+"""Hub of watchers: subscriptions, and the queue of each.
 
 Holds: a job's status that waits is only its newest one; other news wait in a bounded queue, and a watcher that falls behind is cut with a
 reason: it resumes by the last id that it got. A new watcher is told the statuses of the last seconds, since the projections, where it reads

@@ -1,4 +1,4 @@
-"""What travels on a stream: events of `text/event-stream`, and the place in a job's story that their ids name.
+"""Messages of a stream: events of `text/event-stream`, and the position in a job's history that their ids name.
 
 Holds: pure; an id is small, and going on behind it repeats no line and no point. An event of the story may come twice (by `event_id`).
 """

@@ -1,4 +1,4 @@
-"""One watcher's stream as bytes: where it stands, what it missed, what comes, and why it ends.
+"""Stream of one watcher as bytes: its position, missed events, new events, and the reason of its end.
 
 Holds: nothing between the place that it resumed from and now is left out; a beat tells that the connection lives; a token or a membership
 that ends, ends the stream: it is asked for at each part, so that nothing is sent of what waited by then.

@@ -1,4 +1,4 @@
-"""What a run logs: points, parameters, tags, inputs."""
+"""Logging routes of a run: points, parameters, tags, inputs."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What MLflow's API needs of the world beside the gateway's own ports: to know that projections have caught up, and to keep bytes.
+"""Ports of MLflow's API beside the gateway's own: a wait until the projections have caught up, and storage of bytes.
 
 Holds: made at the first request, from the settings that every process reads.
 """

@@ -1,4 +1,4 @@
-"""One request's view: who asks, what it may see, and how it writes.
+"""Scope of one request: its caller, the projects visible to it, and its writes.
 
 Holds: what belongs to another project is as if it were not there; nothing is written to what is deleted; a read sees all that was written
 before it, by any gateway.

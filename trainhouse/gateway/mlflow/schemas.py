@@ -1,4 +1,4 @@
-"""What the projections know of runs and experiments, in MLflow's words.
+"""Runs and experiments of the projections in MLflow's schema.
 
 Holds: pure. A run's status follows from its job's state: waiting is SCHEDULED, whatever holds devices runs, a refused job FAILED.
 """

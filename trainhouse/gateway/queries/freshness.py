@@ -1,4 +1,4 @@
-"""Whether the projections hold what the topics hold: what was told a moment ago is to be in an answer about it.
+"""Wait until the projections hold what the topics hold, so that an answer has every event sent before it was asked.
 
 Holds: a wait is bounded, and never blocks the loop.
 """

@@ -1,4 +1,4 @@
-"""Who the caller is; sessions for the pages, and the codes that make one.
+"""Identity of the caller; sessions for the pages, and the codes that make one.
 
 Holds: a session is made of a token that its holder types, or of a code that `trainhouse open` asked for with it; signing out ends it at
 every gateway.

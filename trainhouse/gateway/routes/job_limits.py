@@ -1,4 +1,4 @@
-"""What may change of a job, as its scheduler has it: priority and limits; and whether a request to change them was refused.
+"""Changeable terms of a job, as its scheduler has them (priority and limits), and refusals of changes.
 
 Holds: the newest of the scheduler's own decisions counts, else what the job was admitted with.
 """

@@ -1,4 +1,4 @@
-"""Where a thing came from and what came of it, both ways, over every kind of edge.
+"""Lineage of a thing, up and down, over every kind of edge.
 
 Holds: an edge of another project is as if it were not there.
 """

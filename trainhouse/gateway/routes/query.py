@@ -1,4 +1,4 @@
-"""Raw SQL, read-only: for whoever sees all projects.
+"""Raw SQL, read-only, for callers that see all projects.
 
 Holds: a statement that writes, or reaches outside the tables, is refused before it runs; what runs has limits of time, rows, bytes and
 memory, and connections that no other question uses. A statement cannot lift its limits.

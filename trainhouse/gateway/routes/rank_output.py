@@ -1,4 +1,4 @@
-"""What a job's ranks wrote: lines of their output, and the metrics that they logged.
+"""Output of a job's ranks: log lines and metrics.
 
 Holds: a page of lines reads downward whichever way one pages; every point of a metric can be had, page by page, as Arrow.
 """

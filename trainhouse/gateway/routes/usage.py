@@ -1,4 +1,4 @@
-"""What the fleet's time was used for, and what it cost: by hour, and by team, node, project or job."""
+"""Usage and cost of the fleet: by hour, and by team, node, project or job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent is to do.
+"""Actions of an agent.
 
 Holds: plain frozen data, to be carried out in order.
 """

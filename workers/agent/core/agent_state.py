@@ -1,4 +1,4 @@
-"""What an agent knows: the attempts on its node, each in one phase, and the fences that outlive them.
+"""State of an agent: the attempts on its node, each in one phase, and the fences that outlive them.
 
 Holds: values are frozen; a phase is one of a union, never a bundle of flags. Fences are bounded in number: a forgotten one is still
 covered by the order of commands.

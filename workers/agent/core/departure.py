@@ -1,4 +1,4 @@
-"""A node that goes away: the scheduler is told at once; attempts that nobody asks to leave are asked by the agent itself.
+"""Departure of a node: reports it to the scheduler at once, and asks attempts to leave where the scheduler does not.
 
 Holds: a notice counts once, and a later one only if the node goes earlier; one that is withdrawn leaves those of other sources standing.
 No attempt outlives the deadline. A session is asked to save and stop (its ranks agree with all others of their gang, wherever those are);

@@ -1,4 +1,4 @@
-"""What can happen to an agent.
+"""Inputs of an agent.
 
 Holds: plain frozen data; times are milliseconds since 1970.
 """

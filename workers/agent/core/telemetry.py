@@ -1,4 +1,4 @@
-"""What a rank wrote, as events: pure, with ids that a second reading gives again.
+"""Telemetry of a rank as events: pure, with ids that a second reading gives again.
 
 Holds: an event read twice from the same bytes has the same id. Values come from programs of users, so they are checked, never trusted.
 """

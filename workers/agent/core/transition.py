@@ -1,4 +1,4 @@
-"""One turn of the machine while it is being worked out: the state so far and the actions so far.
+"""Transition of the machine in progress: the state and the actions so far.
 
 Holds: lives within one call of `step`; nothing outside sees it.
 """

@@ -1,4 +1,4 @@
-"""Whether an agent obeys an operation: who signed it, for whom, how old it is, and whether it was obeyed before.
+"""Permission of an operation: signer, addressee, age, and a check against replays.
 
 Holds: where signatures are required, nothing is done that no known key signed; a signature counts once, and for minutes; none
 counts from before the agent's start, since what it obeyed before that is not remembered. A gateway's key

@@ -1,4 +1,4 @@
-"""What became of a launch that an earlier agent began.
+"""Adoption of a launch that an earlier agent began.
 
 Holds: a launch counts only if every rank had a process; of a launch that was cut off, nothing is left running.
 """

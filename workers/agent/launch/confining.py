@@ -1,4 +1,4 @@
-"""What confines an attempt on this node: from the node's settings, what the machine gives, and what the attempt needs.
+"""Confinement of an attempt on this node, from the node's settings, the machine's layers and the attempt's needs.
 
 Holds: a job sees the system, Python, the paths that the operator named, and its own attempt's folder. The agent's folders, and so other
 jobs', are never among them, also where they lie in a folder that is shown.

@@ -1,4 +1,4 @@
-"""What leave a node's ranks have to the object store, and the signatures for it: the part that knows the store's key.
+"""Grants and signatures for the object store: the part that knows the store's key.
 
 Holds: every answer rests on `lease.rule`; what it rests on is read from the store once per attempt. Signatures carry the store's time, so a
 wrong clock of this machine costs a warning.

@@ -1,4 +1,4 @@
-"""Where this node's ranks ask for leave to the object store: a Unix socket in each attempt's folder, served by one thread
+"""Unix socket in each attempt's folder where ranks ask for leases of the object store, served by one thread
 of the agent, and at most one more for each attempt.
 
 Holds: who reaches an attempt's socket has that attempt's rights, so the uid of each connection is compared with that of the attempt's code,

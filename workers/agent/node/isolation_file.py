@@ -1,4 +1,4 @@
-"""Whether jobs are isolated on this node, said where a person looks: the agent's log, and a file that `trainhouse up` and `ps` read.
+"""Report of this node's isolation: the agent's log, and a file that `trainhouse up` and `ps` read.
 
 Holds: said at every registration, logged once. Details are in the registration, for `trainhouse nodes NODE`.
 """

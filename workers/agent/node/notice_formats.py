@@ -1,4 +1,4 @@
-"""What notices look like: a person's file, and the metadata of three clouds. Pure.
+"""Formats of termination notices: a person's file, and the metadata of three clouds. Pure.
 
     60 the rack is moved                                   seconds from when the file was written, or an ISO time with its zone
     {"deadline_s": 60, "reason": "the rack is moved"}      or "deadline": "2026-01-31T12:00:00Z"

@@ -1,4 +1,4 @@
-"""Where an agent hears that its node goes away, behind one port: a file in its folder, a cloud's metadata service.
+"""Sources of termination notices, behind one port: a file in the agent's folder, a cloud's metadata service.
 
 Holds: each source is looked at in a thread of its own, so that none waits for another; what it says is told once, and told again as
 withdrawn when it says so no longer. A source that cannot be asked says nothing new.

@@ -1,4 +1,4 @@
-"""What a node tells of itself: registration and heartbeats.
+"""Registration and heartbeats of a node.
 
 Holds: a heartbeat costs no more than a few reads of memory; it is told again a second later, so none is ever kept or repeated.
 """

@@ -1,4 +1,4 @@
-"""What a self test tries on any node: its network, disk, memory and processors, the way to the object store, the clock.
+"""Checks of a self test on any node: network, disk, memory, processors, the way to the object store, the clock.
 
 Holds: each check says what it found, or raises Failed with what is wrong. Sizes are bounded: a healthy node takes some seconds for all.
 Never: leaves a file or an object behind.

@@ -1,4 +1,4 @@
-"""The process of a self test: reads a plan from standard input, tells each check by a line of JSON as it begins and as it ends.
+"""Process of a self test: reads a plan from standard input, writes a line of JSON at each check's begin and end.
 
 Holds: a check that fails does not keep the others from being tried.
 """

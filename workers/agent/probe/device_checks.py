@@ -1,4 +1,4 @@
-"""What a self test tries on an accelerator: exact products, memory that keeps what it was given, error counters that stand still.
+"""Checks of a self test on an accelerator: exact products, memory integrity, error counters that stand still.
 
 Holds: all numbers are whole and small enough to be exact in the precision that is tried, in any order of sums: a healthy device is never
 judged by rounding. Bounded: some seconds and 1 GiB a device.

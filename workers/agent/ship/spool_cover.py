@@ -1,4 +1,4 @@
-"""Covers a job's secrets in what its session tells: names of metrics, and every text of its events, by the forms that output is masked by.
+"""Masks a job's secrets in its session's records: names of metrics, and every text of its events, in the forms that output is masked by.
 
 Holds: a cut is covered before any of it is told; of a job without secrets nothing is looked at. Where an agent starts after the
 attempt's end, its values are resolved once more; where that fails, the attempt's numbers without names and events without texts are left.

@@ -1,4 +1,4 @@
-"""What a session logs by itself: its environment once, system metrics every few seconds; from a thread of its own.
+"""Automatic logging of a session: its environment once, system metrics every few seconds; from a thread of its own.
 
 Holds: the training thread only starts and stops it. Samples begin with the first step, so that a point never looks like one. It goes by
 the rank's spool like everything else; a spool that is full or gone ends it, and training goes on.

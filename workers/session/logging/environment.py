@@ -1,4 +1,4 @@
-"""What this attempt runs in: code, packages, versions, machine; captured once, by rank 0, beside training.
+"""Environment of this attempt: code, packages, versions, machine; captured once, by rank 0, beside training.
 
 Holds: nothing that is asked here takes longer than a bound; what cannot be known stays empty. The job's own spec knows the code best: a
 folder's git is asked only where the spec names none. Credentials in a remote's address are left out.

@@ -1,4 +1,4 @@
-"""Where points, progress and events go: the rank's spool, or nowhere when the script runs on its own.
+"""Sink of points, progress and events: the rank's spool, or a no-op when the script runs on its own.
 
 Holds: both take the same calls.
 """

@@ -1,4 +1,4 @@
-"""When this rank is told to end while it is stuck in a collective, it says which one: torch's flight recorder is dumped beside its logs.
+"""Dump of torch's flight recorder beside the rank's logs, when the rank is ended while it is stuck in a collective.
 
 A rank that waits in a collective runs no Python, so no handler of a signal runs either. But the kernel's signal reaches the C part of
 Python at once, which writes a byte to the wakeup descriptor; a small thread waits for that byte. A stopped process writes nothing.

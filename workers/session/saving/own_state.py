@@ -1,4 +1,4 @@
-"""What this rank has of its own (random generators, loader) at its last two step boundaries, in files that outlive the process.
+"""Per-rank state (random generators, loader) at the last two step boundaries, in files that outlive the process.
 
 Holds: a state is whole or not there (a checksum says so); writing one is a copy into the page cache, so it survives SIGKILL of the rank,
 not the loss of the machine. The other ranks of the gang need it when this one is gone (`workers/own_states.py`).

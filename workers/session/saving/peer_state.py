@@ -1,4 +1,4 @@
-"""What the other ranks of a broken gang have left: from their files on this machine, from the object store for those on others.
+"""State of the other ranks of a broken gang: from their files on this machine, from the object store for those on others.
 
 Each machine's agent puts there what its ranks have left when it hears that the gang is broken (`workers/own_states.py`); a machine that is
 gone puts nothing, and then nothing can be saved.

@@ -1,4 +1,4 @@
-"""Whether a rank of this gang could save for one that dies, and if not, why: the rule, before anything has happened.
+"""Rule that decides in advance whether a rank of this gang could save for one that dies, and the reason if not.
 
 What a survivor saves is the state at the last step boundary of all. It has that only if the program knows of a failed collective before the
 optimizer's step. With gloo and tensors in host memory it does: whoever waits for a collective gets its error there. With nccl the program

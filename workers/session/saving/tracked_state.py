@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a training program: model, optimizer, LR schedule (alike on all ranks), loader and random state (per rank).
+"""Tracked state of a training program: model, optimizer, LR schedule (alike on all ranks), loader and random state (per rank).
 
 Holds: tensors are named as in the model itself, without the name that DDP's wrapping would add.
 Never: talks to storage.

@@ -1,4 +1,4 @@
-"""What a rank is at, since when, and how long it has waited in all.
+"""Activity of a rank: its kind, its start, and the waiting time in all.
 
 Holds: what is known is one frozen value, replaced as a whole, so another thread that reads it never sees half of a change; totals count
 the wait that is still going on. One thread changes it.

@@ -1,4 +1,4 @@
-"""What happens between two steps: agree with the other ranks, save, stop, report.
+"""Step boundary: agreement with the other ranks, save, stop, report.
 
 Holds: all ranks agree at the same steps (the stride to the next agreement is itself agreed), so none waits for one that does not come.
 What the step alone decides needs no agreement. No state is saved whose loss diverged: before each save all ranks agree that none did.

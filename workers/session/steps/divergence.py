@@ -1,4 +1,4 @@
-"""Whether the logged loss still is one: a finite number of about its usual size. Pure.
+"""Divergence of the logged loss: not finite, or far beyond its usual size. Pure.
 
 Holds: the usual size is a running mean of |loss| over about the last WINDOW values, and an explosion is judged only after WARM_UP of them.
 What has diverged stays so.

@@ -1,4 +1,4 @@
-"""A rank's sign of life: a small thread that tells it once a second, also while the program is stuck in a collective, a loader or a save.
+"""Liveness of a rank: a small thread that writes a sign once a second, also while the program is stuck in a collective, a loader or a save.
 
 Holds: it starts after the fork that made the rank, and dies with the process, whatever state that is in. A stopped process has no pulse.
 Never: touches a tensor or a device (a device that hangs must not take the pulse with it), keeps the process alive, or raises.

@@ -1,4 +1,4 @@
-"""How far training is, what this rank is at and where its time goes: written to the spool as progress, before training as mere life.
+"""Progress of training, activity and time split of this rank: written to the spool as progress, before training as mere life.
 
 Holds: a report costs microseconds and reads no tensor; the clock comes in as an argument. The training thread changes what is known, and
 the pulse's thread only reads it.

@@ -1,4 +1,4 @@
-"""How long steps take: counts in buckets of equal ratio, so that a percentile of millions of steps costs a fixed, small memory.
+"""Step times: counts in buckets of equal ratio, so that a percentile of millions of steps costs a fixed, small memory.
 
 Holds: counts are exact, and a percentile is at most GROWTH too large. The first step of an attempt is often much longer than the others
 (compilation, caches): it counts as the longest so far, but for the percentile only while there is no other.

@@ -1,4 +1,4 @@
-"""What a step takes on this rank without waiting for other ranks: from the step's start to the end of the model's forward pass.
+"""Work time of a step without waits for other ranks: from the step's start to the end of the model's forward pass.
 
 A gang moves at the pace of its slowest rank, so step times are alike on all; its own work tells which rank that is. Backward passes and
 optimizers wait for the others in collectives, so they are left out; a wrapper's own work before its module's (DDP sends buffers there) too.
