@@ -26,7 +26,7 @@ from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
 from trainhouse.projections.endpoint.guests import GuestProcess
 from trainhouse.projections.endpoint.mirror import OF_THE_WRITER
-from trainhouse.projections.endpoint.server import Desk, Endpoint
+from trainhouse.projections.endpoint.server import Admission, Endpoint
 from trainhouse.projections.endpoint.sql_audit import SqlAudit
 from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.ingest.catchup import CatchUpLane, plan
@@ -157,16 +157,16 @@ def _endpoint(
     tighter = Limits(projector.guest_time_s, projector.guest_result_rows, projector.guest_result_bytes, projector.guest_memory_bytes)
     with contextlib.ExitStack() as stack:
 
-        def desk(connections: int, waiting: int, bounds: Limits) -> Desk:
+        def desk(connections: int, waiting: int, bounds: Limits) -> Admission:
             pool = ReadPool(projector.data_dir, options, bounds, connections)
             stack.callback(pool.close)
-            return Desk(pool, connections, waiting)
+            return Admission(pool, connections, waiting)
 
         own = desk(projector.query_connections, projector.query_waiting, limits)
         strangers = GuestProcess(projector.data_dir, writer.rows(OF_THE_WRITER), tighter, projector.guest_connections)
         strangers.start()
         stack.callback(strangers.close)
-        guests = Desk(strangers, projector.guest_connections, projector.guest_waiting)
+        guests = Admission(strangers, projector.guest_connections, projector.guest_waiting)
         way = AuditWay(kafka, projector.audit_waiting)
         stack.callback(way.close)
         audit = SqlAudit(way, required=projector.audit == "required")

@@ -17,7 +17,7 @@ from botocore.exceptions import ConnectionError
 
 from trainhouse.checkpointing.errors import ObjectStoreRefused, StaleEpoch
 from trainhouse.checkpointing.lease.access_rule import Ask
-from trainhouse.checkpointing.lease.wire import MAX_BATCH, MAX_LINE_BYTES, Answer, SessionKeys, connected
+from trainhouse.checkpointing.lease.wire import MAX_BATCH, MAX_LINE_BYTES, LeaseReply, SessionKeys, connected
 
 TIMEOUT_S = 20.0
 
@@ -31,7 +31,7 @@ class LeaseUnavailable(ConnectionError):
 class _Waiting:
     def __init__(self, ask: Ask) -> None:
         self.ask = ask
-        self.answer: Answer | Exception | None = None
+        self.answer: LeaseReply | Exception | None = None
 
 
 class LeaseClient:
@@ -63,7 +63,7 @@ class LeaseClient:
             told = self._exchange({"session": True})
         found = told.get("session")
         if isinstance(found, dict) and "kind" in found:
-            _signed(cast(Answer, found))
+            _signed(cast(LeaseReply, found))
         return cast(SessionKeys | None, found)
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class LeaseClient:
         )
 
 
-def _signed(answer: Answer) -> tuple[str, Mapping[str, str]]:
+def _signed(answer: LeaseReply) -> tuple[str, Mapping[str, str]]:
     if "url" in answer:
         return answer["url"], answer.get("headers", {})
     kind, why = answer.get("kind", "refused"), answer.get("why", "no reason given")

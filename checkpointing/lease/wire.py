@@ -21,7 +21,7 @@ _MAX_ADDRESS_BYTES = 107
 Kind = Literal["refused", "stale", "unavailable"]
 
 
-class Answer(TypedDict):
+class LeaseReply(TypedDict):
     """For one request: signed, or why not."""
 
     url: NotRequired[str]

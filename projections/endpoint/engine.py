@@ -58,7 +58,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryResult:
     """What a query gave: bytes in `format`, and the counts for X-ClickHouse-Summary."""
 
     body: bytes
@@ -80,7 +80,7 @@ class ReadPool:
         self._verdicts = Verdicts()
         self.gate = Gate(self._known())
 
-    def query(self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "", wait_s: float = 30.0) -> Answer:
+    def query(self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "", wait_s: float = 30.0) -> QueryResult:
         """Runs one read. Raises QueryRefused with ClickHouse's code, whatever goes wrong."""
         if database not in DATABASES:
             raise QueryRefused(f"database {database!r} does not exist; leave it out, or use default or system", UNKNOWN_DATABASE)
@@ -118,7 +118,7 @@ class ReadPool:
             except Empty:
                 return
 
-    def _run(self, connection: Connection, body: str, chosen: str, parameters: Mapping[str, str], database: str) -> Answer:
+    def _run(self, connection: Connection, body: str, chosen: str, parameters: Mapping[str, str], database: str) -> QueryResult:
         elsewhere = database not in ("", "default", "__default__")
         if elsewhere:
             connection.query(f"USE {database}", "TSV")
@@ -129,7 +129,7 @@ class ReadPool:
             # A server sends the columns of an empty result; the embedded engine sends nothing.
             described = json.loads(connection.query(body, "JSON", params=bound).bytes() or b"{}")
             data = header_block([(c["name"], c["type"]) for c in described.get("meta", [])])
-        answer = Answer(data, chosen, result.rows_read(), result.bytes_read(), result.elapsed())
+        answer = QueryResult(data, chosen, result.rows_read(), result.bytes_read(), result.elapsed())
         if elsewhere:
             connection.query("USE default", "TSV")
         return answer

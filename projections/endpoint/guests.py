@@ -25,7 +25,7 @@ from typing import Any
 
 import structlog
 
-from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, Answer, Limits
+from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, Limits, QueryResult
 from trainhouse.projections.endpoint.frames import FrameError, receive, send
 from trainhouse.projections.errors import QueryRefused
 
@@ -70,7 +70,9 @@ class GuestProcess:
         """Of the process that serves now."""
         return self._process.pid if self._process is not None else None
 
-    def query(self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "", wait_s: float = START_S) -> Answer:
+    def query(
+        self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "", wait_s: float = START_S
+    ) -> QueryResult:
         """Runs one read there. Raises QueryRefused with ClickHouse's code, whatever goes wrong."""
         if not self._ready.wait(wait_s):
             raise QueryRefused("the process for guests' SQL is starting; try again in a moment", TOO_MANY_QUERIES)
@@ -92,7 +94,7 @@ class GuestProcess:
             self._waiting.pop(number, None)
         if "refused" in header:
             raise QueryRefused(str(header["refused"]), int(header.get("code", 1002)))
-        return Answer(body, str(header["format"]), int(header["read_rows"]), int(header["read_bytes"]), float(header["elapsed_s"]))
+        return QueryResult(body, str(header["format"]), int(header["read_rows"]), int(header["read_bytes"]), float(header["elapsed_s"]))
 
     def close(self) -> None:
         """Ends it."""

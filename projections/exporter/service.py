@@ -25,7 +25,7 @@ from trainhouse.projections.exporter.reading import Reading
 from trainhouse.projections.exporter.reorder_buffer import Settling
 from trainhouse.projections.exporter.senders import Sender, Untaken, senders
 from trainhouse.projections.exporter.settings import ExporterSettings
-from trainhouse.projections.exporter.translate import Told, tell
+from trainhouse.projections.exporter.translate import Exported, tell
 from trainhouse.projections.ingest.node_keys import KafkaNodeKeys, NodeKeys
 from trainhouse.projections.shutdown import on_signal
 
@@ -69,7 +69,7 @@ class Exporter:
             place = (message.topic() or "", message.partition() or 0)
             seen_in = patiently(partial(self._reading.seen_in, message), self._stop, self._meters)
             self._settling.add(place, message.offset() or 0, seen_in)
-        told = Told()
+        told = Exported()
         for seen in self._settling.take(clock_ms()):
             tell(self._kept, seen, told)
         self._kept.forget_ended(clock_ms())

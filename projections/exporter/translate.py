@@ -34,14 +34,14 @@ START = "start"
 
 
 @dataclass
-class Told:
+class Exported:
     """What is to be told of some events."""
 
     spans: list[Span] = field(default_factory=list)
     runs: list[RunTold] = field(default_factory=list)
 
 
-def tell(kept: Kept, seen: Seen, told: Told) -> None:
+def tell(kept: Kept, seen: Seen, told: Exported) -> None:
     """Takes one event. Events of jobs whose beginning was not seen tell nothing."""
     event: Any = seen.envelope.event
     job_id = getattr(event, "job_id", None)
@@ -56,20 +56,20 @@ def tell(kept: Kept, seen: Seen, told: Told) -> None:
         kept.put(handle(job, seen, event, told))
 
 
-def _submitted(job: JobTraced, seen: Seen, event: JobSubmitted, told: Told) -> JobTraced:
+def _submitted(job: JobTraced, seen: Seen, event: JobSubmitted, told: Exported) -> JobTraced:
     first = begun(seen)
     if first is None or first.submission_id != job.submission_id or job.told:
         return job  # a repetition, or it came after what followed from it: the trace has its ids already
     return job.model_copy(update={"trace_id": first.trace_id, "parent_id": first.parent_id, "sampled": first.sampled})
 
 
-def _admitted(job: JobTraced, seen: Seen, event: JobAdmitted, told: Told) -> JobTraced:
+def _admitted(job: JobTraced, seen: Seen, event: JobAdmitted, told: Exported) -> JobTraced:
     if job.epoch or "intake" in job.told:
         return job
     return _span(job, told, "intake", "intake", job.submitted_ms, seen.at_ms, {}, waits_since_ms=seen.at_ms)
 
 
-def _allocated(job: JobTraced, seen: Seen, event: GangAllocated, told: Told) -> JobTraced:
+def _allocated(job: JobTraced, seen: Seen, event: GangAllocated, told: Exported) -> JobTraced:
     if int(event.epoch) <= job.epoch:
         return job
     if job.running:  # its end was not read yet, or never told: this attempt took its place
@@ -98,7 +98,7 @@ def _allocated(job: JobTraced, seen: Seen, event: GangAllocated, told: Told) -> 
     return job
 
 
-def _started(job: JobTraced, seen: Seen, event: AttemptStarted, told: Told) -> JobTraced:
+def _started(job: JobTraced, seen: Seen, event: AttemptStarted, told: Exported) -> JobTraced:
     node = str(event.node_id)
     if int(event.epoch) != job.epoch or node in job.started_ms or not _has(job, node):
         return job
@@ -112,7 +112,7 @@ def _has(job: JobTraced, node_id: str) -> bool:
     return not job.nodes or node_id in job.nodes
 
 
-def _restored(job: JobTraced, seen: Seen, event: CheckpointRestored, told: Told) -> JobTraced:
+def _restored(job: JobTraced, seen: Seen, event: CheckpointRestored, told: Exported) -> JobTraced:
     if int(event.epoch) != job.epoch or "restore" in job.told:
         return job
     # Of a job that an older version kept no nodes are known.
@@ -124,7 +124,7 @@ def _restored(job: JobTraced, seen: Seen, event: CheckpointRestored, told: Told)
     return _span(job, told, "restore", "restore", begin_ms, event.at_ms, attributes, restored_step=event.step)
 
 
-def _progressed(job: JobTraced, seen: Seen, event: ProgressReported, told: Told) -> JobTraced:
+def _progressed(job: JobTraced, seen: Seen, event: ProgressReported, told: Exported) -> JobTraced:
     if int(event.epoch) != job.epoch or START in job.told or event.step <= (job.restored_step or 0) or not _has(job, event.node_id):
         return job
     since_ms = max(job.started_ms.values(), default=job.published_ms)
@@ -133,26 +133,26 @@ def _progressed(job: JobTraced, seen: Seen, event: ProgressReported, told: Told)
     return _start(job, event.at_ms, "", told)
 
 
-def _saved(job: JobTraced, seen: Seen, event: CheckpointCompleted, told: Told) -> JobTraced:
+def _saved(job: JobTraced, seen: Seen, event: CheckpointCompleted, told: Exported) -> JobTraced:
     if int(event.epoch) == job.epoch:
         told.runs.append(_run(job, event.at_ms, Verb.RUNNING, outputs=(dataset_of(event.uri),)))
     return job
 
 
-def _artifact(job: JobTraced, seen: Seen, event: ArtifactLogged, told: Told) -> JobTraced:
+def _artifact(job: JobTraced, seen: Seen, event: ArtifactLogged, told: Exported) -> JobTraced:
     if job.running and not event.deleted:
         told.runs.append(_run(job, event.at_ms, Verb.RUNNING, outputs=(dataset_of(event.uri, event.sha256),)))
     return job
 
 
-def _inputs(job: JobTraced, seen: Seen, event: InputsLogged, told: Told) -> JobTraced:
+def _inputs(job: JobTraced, seen: Seen, event: InputsLogged, told: Exported) -> JobTraced:
     if job.running and event.datasets:
         datasets = tuple(dataset_of(d.source if "://" in d.source else f"dataset://{d.name}", d.digest) for d in event.datasets)
         told.runs.append(_run(job, event.at_ms, Verb.RUNNING, inputs=datasets))
     return job
 
 
-def _status(job: JobTraced, seen: Seen, event: JobStatus, told: Told) -> JobTraced:
+def _status(job: JobTraced, seen: Seen, event: JobStatus, told: Exported) -> JobTraced:
     if int(event.epoch) < job.epoch or (event.submission_id is not None and str(event.submission_id) != job.submission_id):
         return job
     if event.state is JobState.RUNNING and job.running_ms is None:
@@ -165,7 +165,7 @@ def _status(job: JobTraced, seen: Seen, event: JobStatus, told: Told) -> JobTrac
     return job.model_copy(update=update)
 
 
-def _ended(job: JobTraced, at_ms: int, verb: Verb, reason: str, told: Told) -> JobTraced:
+def _ended(job: JobTraced, at_ms: int, verb: Verb, reason: str, told: Exported) -> JobTraced:
     """The end of an attempt, or of a job that never had one."""
     if job.running:
         told.runs.append(_run(job, at_ms, verb, reason="" if verb is Verb.COMPLETE else reason))
@@ -176,13 +176,13 @@ def _ended(job: JobTraced, at_ms: int, verb: Verb, reason: str, told: Told) -> J
     return job.model_copy(update={"running": False})
 
 
-def _start(job: JobTraced, end_ms: int, error: str, told: Told) -> JobTraced:
+def _start(job: JobTraced, end_ms: int, error: str, told: Exported) -> JobTraced:
     name = "job start" if job.attempt == 0 else "job restart"
     return _span(job, told, START, name, job.begun_ms, end_ms, {}, error)
 
 
 def _span(
-    job: JobTraced, told: Told, part: str, name: str, start_ms: int, end_ms: int, more: Attributes, error: str = "", **update: Any
+    job: JobTraced, told: Exported, part: str, name: str, start_ms: int, end_ms: int, more: Attributes, error: str = "", **update: Any
 ) -> JobTraced:
     """Tells a part of an attempt once; the job after that."""
     after = job.model_copy(update={"told": (*job.told, part), **update})
@@ -221,7 +221,7 @@ _ENDS = {
     JobState.PREEMPTED: Verb.ABORT,
     JobState.NEEDS_REVIEW: Verb.ABORT,
 }
-_Handler = Callable[[JobTraced, Seen, Any, Told], JobTraced]
+_Handler = Callable[[JobTraced, Seen, Any, Exported], JobTraced]
 _HANDLERS: dict[type, _Handler] = {
     JobSubmitted: _submitted,
     JobAdmitted: _admitted,

@@ -23,7 +23,7 @@ from trainhouse.projections.ingest.lane import Lane, Pace
 from trainhouse.projections.ingest.topic_history import History, Place
 from trainhouse.projections.record import Record
 from trainhouse.projections.store.clickhouse import ClickHouse
-from trainhouse.projections.store.positions import Positions, Standing
+from trainhouse.projections.store.positions import LaneState, Positions
 
 MAX_REST_S = 1.0
 log = structlog.get_logger(__name__)
@@ -122,7 +122,7 @@ class CatchUpLane:
         self._lane.close()
 
 
-def _before(standing: Standing) -> dict[Place, int]:
+def _before(standing: LaneState) -> dict[Place, int]:
     """Up to where the lane has given rows; a batch that was cut will give the new tables theirs when it is replayed."""
     return {place: end for place, end in standing.needed_from.items() if end > 0}
 

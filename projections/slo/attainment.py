@@ -26,7 +26,7 @@ FIGURES = {
 
 
 @dataclass(frozen=True)
-class Standing:
+class Attainment:
     """How an objective stands. `figure`: as the target's says, in its unit. `burn_rates` by span in seconds."""
 
     target: Target
@@ -57,20 +57,20 @@ def question(target: Target) -> str:
     return f"SELECT {', '.join(parts)} FROM ({target.between(since, NOW)}) AS e"
 
 
-def standing(target: Target, ask: Ask, now_ms: int) -> Standing:
+def standing(target: Target, ask: Ask, now_ms: int) -> Attainment:
     """How the objective stood at a moment. Raises what `ask` raises."""
     (row,) = ask(question(target), {"now": moment(now_ms)})
     return standing_of(target, row)
 
 
-def standing_of(target: Target, row: Mapping[str, Any]) -> Standing:
+def standing_of(target: Target, row: Mapping[str, Any]) -> Attainment:
     """From the row of `question`."""
     rates = {span_s: Counted(int(row[f"good_{span_s}"]), int(row[f"total_{span_s}"])).burn_rate(target.objective) for span_s in SPANS_S}
     figure = row["figure"]
-    return Standing(target, Counted(int(row["good_all"]), int(row["total_all"])), None if figure is None else float(figure), rates)
+    return Attainment(target, Counted(int(row["good_all"]), int(row["total_all"])), None if figure is None else float(figure), rates)
 
 
-def as_row(standing: Standing) -> dict[str, Any]:
+def as_row(standing: Attainment) -> dict[str, Any]:
     """As JSON for programs."""
     target, counted = standing.target, standing.counted
     return {
@@ -93,7 +93,7 @@ def as_row(standing: Standing) -> dict[str, Any]:
     }
 
 
-def _both(standing: Standing, short_s: int, long_s: int) -> float | None:
+def _both(standing: Attainment, short_s: int, long_s: int) -> float | None:
     """The rate that both spans reach."""
     short, long = standing.burn_rates[short_s], standing.burn_rates[long_s]
     return None if short is None or long is None else min(short, long)

@@ -40,7 +40,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Standing:
+class LaneState:
     """What the database says of a lane: where to read on, the batch to replay, and the number of the next one."""
 
     next_offsets: dict[tuple[str, int], int]
@@ -62,7 +62,7 @@ class Positions:
         self._lane = lane
         self._undone: Batch | None = None
 
-    def load(self) -> Standing:
+    def load(self) -> LaneState:
         """Reads where the lane stands."""
         rows = self._clickhouse.rows(_LOAD, {"lane": self._lane})
         offsets: dict[tuple[str, int], int] = {}
@@ -73,7 +73,7 @@ class Positions:
             if number == newest and not done:
                 pending.append(Range(topic, int(partition), int(start), int(end)))
         batch = Batch(self._lane, newest, tuple(sorted(pending))) if pending else None
-        return Standing(offsets, batch, newest + 1)
+        return LaneState(offsets, batch, newest + 1)
 
     def begin(self, batch: Batch) -> None:
         """Writes the intent of a batch, and with it the done of the one before."""

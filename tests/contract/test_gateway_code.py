@@ -20,7 +20,7 @@ from tests.waiting import until
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.client.code_archive import PackedCode
-from trainhouse.client.gateway.exchange import Answer, Flow, Request
+from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, Request
 from trainhouse.client.gateway.writes import put_code
 from trainhouse.events import CodeArchive
 from trainhouse.gateway.app import make_app
@@ -85,7 +85,7 @@ def sent(client: httpx.Client, flow: Flow[CodeArchive]) -> CodeArchive:
         request: Request = next(flow)
         while True:
             answer = client.request(request.method, request.path, params=dict(request.params), content=request.content)
-            request = flow.send(Answer(answer.status_code, answer.content, {}))
+            request = flow.send(GatewayAnswer(answer.status_code, answer.content, {}))
     except StopIteration as end:
         found = end.value
         assert isinstance(found, CodeArchive)

@@ -25,7 +25,7 @@ from trainhouse.projections.ingest.lane import Pace
 from trainhouse.projections.ingest.memory_source import MemoryLog
 from trainhouse.projections.store.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded
 from trainhouse.projections.store.migrate import Migration, migrate, migrations
-from trainhouse.projections.store.positions import Batch, Positions, Range, Standing
+from trainhouse.projections.store.positions import Batch, LaneState, Positions, Range
 from trainhouse.projections.store.schema import read_schemas
 from trainhouse.projections.store.tables import TABLES
 
@@ -57,9 +57,9 @@ def test_without_the_intent_a_cut_batch_is_doubled(clickhouse: ConnectClickHouse
         drain("metrics", Killing(clickhouse, 2, how), log, 2)
     load = Positions.load
 
-    def forgetful(self: Positions) -> Standing:
+    def forgetful(self: Positions) -> LaneState:
         found = load(self)
-        return Standing({}, None, found.next_number)
+        return LaneState({}, None, found.next_number)
 
     monkeypatch.setattr(Positions, "load", forgetful)
     drain("metrics", clickhouse, log, 4)

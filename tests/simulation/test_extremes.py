@@ -41,7 +41,7 @@ from trainhouse.events.traced import JobTraced
 from trainhouse.projections.exporter.job_state import Kept, Seen
 from trainhouse.projections.exporter.openlineage_runs import as_event
 from trainhouse.projections.exporter.senders import as_readable
-from trainhouse.projections.exporter.translate import Told, tell
+from trainhouse.projections.exporter.translate import Exported, tell
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.lanes import BEATS, DECISIONS, FACTS, OF_RANKS, REPORTS
 from trainhouse.projections.record import Record
@@ -241,7 +241,7 @@ def test_an_agent_passes_on_or_passes_over_whatever_a_rank_writes(data: st.DataO
 @FEW
 @given(st.lists(records([*dict.fromkeys(event for topic in EXPORTED for event in TOPIC_EVENTS[topic])]), min_size=1, max_size=8))
 def test_the_exporter_tells_others_of_anything_or_passes_over_it(values: list[bytes]) -> None:
-    kept, told = Kept(), Told()
+    kept, told = Kept(), Exported()
     events = []
     for value in (encode(envelope_of(admitted("j"), id="sub-1", source="s", now_ms=1)), *values):
         with suppress(InvalidEvent):

@@ -39,7 +39,7 @@ from trainhouse.client import (
 from trainhouse.client import job as job_module
 from trainhouse.client.async_client import AsyncClient
 from trainhouse.client.gateway.backend import ByGateway
-from trainhouse.client.gateway.exchange import Answer, Request, everything
+from trainhouse.client.gateway.exchange import GatewayAnswer, Request, everything
 from trainhouse.client.gateway.exchange import error_of as refusal
 from trainhouse.client.gateway.reads import flat, job_path, status, status_of
 from trainhouse.client.gateway.sse import EventParser
@@ -125,10 +125,10 @@ def test_a_gateway_that_is_away_is_said_in_a_sentence() -> None:
         client.status("j")
 
 
-def problem(number: int, detail: str, **more: object) -> Answer:
+def problem(number: int, detail: str, **more: object) -> GatewayAnswer:
     import json
 
-    return Answer(number, json.dumps({"status": number, "detail": detail, **more}).encode(), {})
+    return GatewayAnswer(number, json.dumps({"status": number, "detail": detail, **more}).encode(), {})
 
 
 def test_refusals_mean_the_same_as_over_kafka() -> None:
@@ -138,7 +138,7 @@ def test_refusals_mean_the_same_as_over_kafka() -> None:
     assert isinstance(refusal(problem(400, "Syntax error", code=62)), QueryFailed)
     assert isinstance(refusal(problem(409, "ended")), RefusedChange)
     assert isinstance(refusal(problem(503, "busy")), NotReachable)
-    assert "502" in str(refusal(Answer(502, b"<html>bad gateway</html>", {})))
+    assert "502" in str(refusal(GatewayAnswer(502, b"<html>bad gateway</html>", {})))
 
 
 def test_an_unknown_job_and_a_page_that_is_no_answer() -> None:
@@ -150,17 +150,17 @@ def test_an_unknown_job_and_a_page_that_is_no_answer() -> None:
     flow = status("j")
     next(flow)
     with pytest.raises(NotReachable, match="no JSON"):
-        flow.send(Answer(200, b"<html>", {}))
+        flow.send(GatewayAnswer(200, b"<html>", {}))
     assert job_path("j", "logs") == "/v1/training-jobs/j/logs"
 
 
 def test_a_listing_is_read_page_by_page() -> None:
     flow = everything("/v1/nodes", {"limit": 2})
     assert next(flow) == Request("GET", "/v1/nodes", {"limit": 2})
-    second = flow.send(Answer(200, b'{"items": [{"a": 1}], "next_cursor": "c"}', {}))
+    second = flow.send(GatewayAnswer(200, b'{"items": [{"a": 1}], "next_cursor": "c"}', {}))
     assert second.params["cursor"] == "c"
     with pytest.raises(StopIteration) as end:
-        flow.send(Answer(200, b'{"items": [{"a": 2}], "next_cursor": null}', {}))
+        flow.send(GatewayAnswer(200, b'{"items": [{"a": 2}], "next_cursor": null}', {}))
     assert end.value.value == [{"a": 1}, {"a": 2}]
 
 
@@ -184,7 +184,7 @@ def test_a_status_of_another_spec_means_that_what_was_sent_was_refused() -> None
         flow = told(theirs, job, "tok")
         assert next(flow) == Request("GET", "/v1/training-jobs/j/terms", {"event_id": "event-2", "after": "tok"})
         with pytest.raises(StopIteration) as end:
-            flow.send(Answer(200, orjson.dumps({"priority": 1, "limits": {}, "refused": refused}), {}))
+            flow.send(GatewayAnswer(200, orjson.dumps({"priority": 1, "limits": {}, "refused": refused}), {}))
         found = end.value.value
         assert (found and (found.state, found.reason, found.submission_id)) == (state and (state, refused, "event-2"))
 
@@ -196,7 +196,9 @@ class Recorded(AsyncClient):
         self.last = next(flow)
         with pytest.raises(StopIteration) as end:
             flow.send(
-                Answer(200, b'{"job_id": "j", "event_id": "e", "after": "tok", "state": "RUNNING", "status_seq": 1, "items": []}', {})
+                GatewayAnswer(
+                    200, b'{"job_id": "j", "event_id": "e", "after": "tok", "state": "RUNNING", "status_seq": 1, "items": []}', {}
+                )
             )
         return end.value.value
 
@@ -225,7 +227,7 @@ def answered(flow: Any, **of_path: Any) -> list[str]:
         end = request.path.rpartition("/")[2]
         asked.append(end)
         try:
-            request = flow.send(Answer(200, orjson.dumps(of_path[end]), {}))
+            request = flow.send(GatewayAnswer(200, orjson.dumps(of_path[end]), {}))
         except StopIteration:
             return asked
 

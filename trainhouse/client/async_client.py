@@ -23,7 +23,7 @@ from trainhouse.client.filters import JobFilter
 from trainhouse.client.gateway import reads as flows
 from trainhouse.client.gateway import transport, writes
 from trainhouse.client.gateway.backend import ByGateway
-from trainhouse.client.gateway.exchange import Answer, Flow, NotFound, error_of
+from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, NotFound, error_of
 from trainhouse.client.gateway.sse import EventParser
 from trainhouse.client.gateway.streaming import AGAIN_S, GIVE_UP_S, SILENCE_S, document
 from trainhouse.client.gateway.watch import told
@@ -193,7 +193,7 @@ class AsyncClient:
         path = flows.job_path(job.job_id, "stream")
         async with self._http.stream("GET", path, params=params, headers=headers, timeout=timeout) as response:
             if response.status_code != 200:
-                raise error_of(Answer(response.status_code, await response.aread(), {}))
+                raise error_of(GatewayAnswer(response.status_code, await response.aread(), {}))
             async for chunk in response.aiter_bytes():
                 events = list(parser.take(chunk))
                 for event in events:

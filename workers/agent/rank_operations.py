@@ -67,14 +67,14 @@ class Operations:
             return
         if refusal:
             for rank in asked:
-                Answer(request, attempt, rank, self._tell).end(f"refused by node {request.node_id}: {refusal}\n", exit_code=REFUSED)
+                OperationReply(request, attempt, rank, self._tell).end(f"refused by node {request.node_id}: {refusal}\n", exit_code=REFUSED)
             return
         if isinstance(request, DumpStacks):
             for rank in here:
-                answer = Answer(request, attempt, rank, self._tell, access)
+                answer = OperationReply(request, attempt, rank, self._tell, access)
                 self._run(answer, lambda answer=answer: self._stack(answer))  # type: ignore[misc]
             return
-        answer = Answer(request, attempt, request.rank, self._tell, access)
+        answer = OperationReply(request, attempt, request.rank, self._tell, access)
         if attempt is None or absent:
             answer.end(f"rank {request.rank} of job {request.job_id} does not run on this node now\n", exit_code=None)
         else:
@@ -103,7 +103,7 @@ class Operations:
     def close(self) -> None:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, answer: "Answer", work: Callable[[], None]) -> None:
+    def _run(self, answer: "OperationReply", work: Callable[[], None]) -> None:
         if self._waiting >= MAX_WAITING:
             answer.end(BUSY, exit_code=None, why=BUSY.strip())
             return
@@ -119,7 +119,7 @@ class Operations:
 
         self._workers.submit(guarded)
 
-    def _stack(self, answer: "Answer") -> None:
+    def _stack(self, answer: "OperationReply") -> None:
         assert answer.attempt is not None
         process = read_process(paths_of(self._starter.agent_dir, answer.attempt.key).rank(answer.rank).pid)
         if process is None:
@@ -128,7 +128,7 @@ class Operations:
         allocation = answer.attempt.allocation
         answer.end(shown_stack(process.pid, lambda: self._starter.secrets.known(allocation)), exit_code=None)
 
-    def _execute(self, request: ExecuteCommand, attempt: LocalAttempt, answer: "Answer") -> None:
+    def _execute(self, request: ExecuteCommand, attempt: LocalAttempt, answer: "OperationReply") -> None:
         allocation = attempt.allocation
         paths = paths_of(self._starter.agent_dir, key_of(allocation))
         secrets = self._starter.secrets.handed(allocation)
@@ -159,7 +159,7 @@ class Operations:
 
 
 @dataclass
-class Answer:
+class OperationReply:
     """The answer for one rank, part by part."""
 
     request: DumpStacks | ExecuteCommand

@@ -31,7 +31,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class GatewayAnswer:
     """One answer, whole."""
 
     status: int
@@ -46,10 +46,10 @@ class Answer:
             raise NotReachable("the answer is no JSON: does TRAINHOUSE_GATEWAY_URL name a gateway of Trainhouse?") from error
 
 
-Flow = Generator[Request, Answer, T]
+Flow = Generator[Request, GatewayAnswer, T]
 
 
-def ask(request: Request) -> Flow[Answer]:
+def ask(request: Request) -> Flow[GatewayAnswer]:
     """One request; its answer if it is a success. Raises the error that the answer tells of."""
     answer = yield request
     if answer.status >= 300:
@@ -73,7 +73,7 @@ class NotFound(ClientError):
     """404: what it is of, the caller knows."""
 
 
-def error_of(answer: Answer) -> ClientError:
+def error_of(answer: GatewayAnswer) -> ClientError:
     """What a refusal means to its reader."""
     text, about = detail(answer), document(answer)
     if isinstance(about.get("code"), int):
@@ -97,13 +97,13 @@ def query_error(error: ClientError) -> ClientError:
     return QueryFailed(str(error)) if isinstance(error, InvalidSpec) else error
 
 
-def detail(answer: Answer) -> str:
+def detail(answer: GatewayAnswer) -> str:
     """The sentence of a problem document (RFC 9457), or what stands in its place."""
     found = document(answer).get("detail")
     return found[:MAX_SHOWN_CHARS] if isinstance(found, str) else f"it answered {answer.status} without a reason"
 
 
-def document(answer: Answer) -> dict[str, Any]:
+def document(answer: GatewayAnswer) -> dict[str, Any]:
     """The answer's JSON object; empty where it is none."""
     try:
         found = orjson.loads(answer.content)

@@ -13,7 +13,7 @@ import orjson
 from trainhouse.client.backend_protocol import Happening, Row
 from trainhouse.client.errors import ClientError, UnknownJob
 from trainhouse.client.filters import JobFilter
-from trainhouse.client.gateway.exchange import Answer, Flow, NotFound, Request, ask, everything, query_error
+from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, NotFound, Request, ask, everything, query_error
 from trainhouse.client.rows import status_of_row
 from trainhouse.events import JobSpec, JobState, JobStatus
 from trainhouse.events.explained import JobExplained
@@ -29,7 +29,7 @@ def job_path(job_id: str, part: str = "") -> str:
     return f"{JOBS}/{quote(job_id, safe='')}" + (f"/{part}" if part else "")
 
 
-def of_job(job_id: str, request: Request) -> Flow[Answer]:
+def of_job(job_id: str, request: Request) -> Flow[GatewayAnswer]:
     """A request about one job. Raises UnknownJob."""
     try:
         return (yield from ask(request))

@@ -15,7 +15,7 @@ import orjson
 
 from trainhouse.client.errors import ClientError, NotReachable
 from trainhouse.client.gateway import transport
-from trainhouse.client.gateway.exchange import Answer, error_of
+from trainhouse.client.gateway.exchange import GatewayAnswer, error_of
 from trainhouse.client.gateway.sse import EventParser, ServerEvent
 
 POLL_S = 0.5
@@ -91,7 +91,7 @@ class Stream:
         with self._http.stream("GET", self.path, params=dict(self.params), headers=headers) as response:
             if response.status_code != 200:
                 response.read()
-                raise error_of(Answer(response.status_code, response.content, {}))
+                raise error_of(GatewayAnswer(response.status_code, response.content, {}))
             yield from response.iter_bytes()
 
     def _put(self, what: ServerEvent | ClientError) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from trainhouse.client.errors import BadSettings, NotReachable
-from trainhouse.client.gateway.exchange import Answer, Request
+from trainhouse.client.gateway.exchange import GatewayAnswer, Request
 from trainhouse.client.settings import GatewaySettings
 
 TIMEOUT = httpx.Timeout(60.0, connect=10.0)
@@ -55,10 +55,10 @@ def arguments(request: Request) -> dict[str, Any]:
     return {"method": request.method, "url": request.path, **more}
 
 
-def answered(response: httpx.Response) -> Answer:
+def answered(response: httpx.Response) -> GatewayAnswer:
     """An answer of httpx, read whole."""
     headers: Mapping[str, str] = {name.lower(): value for name, value in response.headers.items()}
-    return Answer(response.status_code, response.content, headers)
+    return GatewayAnswer(response.status_code, response.content, headers)
 
 
 def away(url: str, error: Exception) -> NotReachable:

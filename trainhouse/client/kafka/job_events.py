@@ -34,7 +34,7 @@ DEAD_LETTER = "trainhouse.dead-letter.v1"
 
 
 @dataclass(frozen=True)
-class Told:
+class JobEvent:
     """One event (or one dead letter) about the job. `at_ms` is its writer's time, or else the log's."""
 
     at_ms: int
@@ -45,10 +45,10 @@ class Told:
     raw: bytes
 
 
-def story(settings: KafkaSettings, job_id: str, since_ms: int | None = None) -> list[Told]:
+def story(settings: KafkaSettings, job_id: str, since_ms: int | None = None) -> list[JobEvent]:
     """Every event about a job, oldest first. `since_ms` bounds what is read. Blocks on the brokers."""
     begin = None if since_ms is None else since_ms - MARGIN_MS
-    told: dict[str, Told] = {}
+    told: dict[str, JobEvent] = {}
     for message in scan(settings, TOPICS, job_id.encode(), begin):
         found = _read(message, job_id)
         if found is not None:
@@ -81,7 +81,7 @@ def happenings(settings: KafkaSettings, job_id: str, kind: str | None, since_ms:
     return [h for h in told if (kind is None or kind in h.type) and (since_ms or 0) <= h.at_ms and (until_ms is None or h.at_ms < until_ms)]
 
 
-def _happening(told: Told) -> Happening:
+def _happening(told: JobEvent) -> Happening:
     place = (told.topic, told.partition, told.offset)
     if isinstance(told.what, Envelope):
         node, epoch = getattr(told.what.event, "node_id", None) or "", getattr(told.what.event, "epoch", None)
@@ -103,7 +103,7 @@ def summary_of(event: Event) -> str:
     return summarize(event)
 
 
-def _read(message: Message, job_id: str) -> Told | None:
+def _read(message: Message, job_id: str) -> JobEvent | None:
     value = message.value() or b""
     place = (message.topic() or "", message.partition() or 0, message.offset() or 0)
     if message.topic() == DEAD_LETTERS:
@@ -111,17 +111,17 @@ def _read(message: Message, job_id: str) -> Told | None:
             letter = DeadLetter.of_headers(headers_of(message))
         except (KeyError, ValueError):
             return None  # somebody wrote it by hand
-        return Told(message.timestamp()[1], *place, letter, value) if letter.job_id == job_id else None
+        return JobEvent(message.timestamp()[1], *place, letter, value) if letter.job_id == job_id else None
     try:
         envelope = decode(value, headers_of(message))
     except InvalidEvent:
         return None  # it is a dead letter by now, and told as one
     if getattr(envelope.event, "job_id", None) != job_id:
         return None
-    return Told(envelope.time_ms or message.timestamp()[1], *place, envelope, value)
+    return JobEvent(envelope.time_ms or message.timestamp()[1], *place, envelope, value)
 
 
-def _identity(told: Told) -> str:
+def _identity(told: JobEvent) -> str:
     if isinstance(told.what, Envelope):
         return f"{told.what.type} {told.what.id}"
     return told.what.key.decode()

@@ -18,7 +18,7 @@ from trainhouse.gateway.context import now_ms
 from trainhouse.gateway.limits.spooling import spooled
 from trainhouse.gateway.mlflow import schemas
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, invalid, missing
-from trainhouse.gateway.mlflow.request_scope import Desk, Reading, Row, Writing
+from trainhouse.gateway.mlflow.request_scope import Reading, RequestScope, Row, Writing
 
 if TYPE_CHECKING:
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
@@ -131,10 +131,10 @@ def _own(objects: "S3ObjectStore", job_id: str, row: Row) -> bool:
     return bool(row["uri"] == objects.uri(f"artifacts/{job_id}/{row['sha256']}"))
 
 
-async def _files(desk: Desk, run: Row, under: str) -> list[Json]:
+async def _files(desk: RequestScope, run: Row, under: str) -> list[Json]:
     return schemas.files_at(under, ((f["path"], f["size_bytes"]) for f in await _known(desk, run["job_id"])))
 
 
-async def _known(desk: Desk, run_id: str) -> list[Row]:
+async def _known(desk: RequestScope, run_id: str) -> list[Row]:
     sql = f"SELECT {_COLUMNS} FROM artifacts WHERE job_id = {{id:String}} ORDER BY path LIMIT {MAX_LISTED}"
     return await desk.reader.rows(sql, {"id": run_id})

@@ -26,7 +26,7 @@ MAX_KNOWN = 10_000
 Row = dict[str, Any]
 
 
-class Desk:
+class RequestScope:
     """What routes use. Every method but those of rights waits for a server."""
 
     def __init__(self, principal: Principal, gateway: Gateway, ports: Ports) -> None:
@@ -113,13 +113,13 @@ def ports_of(request: Request) -> Ports:
     return cast(Ports, state.mlflow)
 
 
-def _reader(principal: Viewer, here: Here, ports: Annotated[Ports, Depends(ports_of)]) -> Desk:
-    return Desk(principal, here, ports)
+def _reader(principal: Viewer, here: Here, ports: Annotated[Ports, Depends(ports_of)]) -> RequestScope:
+    return RequestScope(principal, here, ports)
 
 
-def _writer(principal: Submitter, here: Here, ports: Annotated[Ports, Depends(ports_of)]) -> Desk:
-    return Desk(principal.writing(), here, ports)
+def _writer(principal: Submitter, here: Here, ports: Annotated[Ports, Depends(ports_of)]) -> RequestScope:
+    return RequestScope(principal.writing(), here, ports)
 
 
-Reading = Annotated[Desk, Depends(_reader)]
-Writing = Annotated[Desk, Depends(_writer)]
+Reading = Annotated[RequestScope, Depends(_reader)]
+Writing = Annotated[RequestScope, Depends(_writer)]

@@ -12,7 +12,7 @@ from trainhouse.gateway.context import now_ms
 from trainhouse.gateway.mlflow import bodies, schemas
 from trainhouse.gateway.mlflow.errors import MlflowRoute, invalid
 from trainhouse.gateway.mlflow.filter_language import RUNS, parse_filter, parse_orders
-from trainhouse.gateway.mlflow.request_scope import Desk, Reading, Row, Writing
+from trainhouse.gateway.mlflow.request_scope import Reading, RequestScope, Row, Writing
 from trainhouse.gateway.mlflow.search import paged, read_token, runs_query, token_of
 
 router = APIRouter(prefix="/api/2.0/mlflow", route_class=MlflowRoute)
@@ -93,7 +93,7 @@ async def restore(body: bodies.OfRun, desk: Writing) -> Json:
     return await _mark(desk, body.run_id, deleted=False)
 
 
-async def _mark(desk: Desk, run_id: str, deleted: bool) -> Json:
+async def _mark(desk: RequestScope, run_id: str, deleted: bool) -> Json:
     row = await desk.run(run_id)
     if row["source"] == "scheduled":
         raise invalid(f"{run_id} is a job that Trainhouse scheduled; jobs stay (`trainhouse cancel` ends one)")
@@ -141,7 +141,7 @@ async def history(
     return answer | ({"next_page_token": token_of(begin + max_results)} if len(rows) > max_results else {})
 
 
-async def whole(desk: Desk, rows: list[Row]) -> list[Json]:
+async def whole(desk: RequestScope, rows: list[Row]) -> list[Json]:
     """Runs with all that MLflow shows of them, in four questions however many they are."""
     if not rows:
         return []

@@ -32,7 +32,7 @@ _SETTINGS = {"default_format": "JSONCompact", "output_format_json_quote_64bit_in
 
 
 @dataclass(frozen=True)
-class Answer:
+class SqlAnswer:
     """An answer in a form of ClickHouse: its media type and its bytes."""
 
     kind: str
@@ -91,7 +91,7 @@ class SqlReader:
             self._gate = Gate(known(await self._plain(CATALOGUE, {})))
         return self._gate
 
-    async def ask(self, sql: str, values: Mapping[str, object], settings: Mapping[str, str], most_bytes: int) -> Answer:
+    async def ask(self, sql: str, values: Mapping[str, object], settings: Mapping[str, str], most_bytes: int) -> SqlAnswer:
         """Somebody else's question, as a guest, under `settings`. Raises SqlRefused, also for an answer of more than `most_bytes`."""
         async with self._stream(sent(sql, values), self._where() | dict(settings)) as response:
             content = bytearray()
@@ -102,7 +102,7 @@ class SqlReader:
             if response.status_code != 200:
                 code = response.headers.get("X-ClickHouse-Exception-Code")
                 raise refusal(content.decode("utf-8", "replace"), code, response.status_code)
-            return Answer(response.headers.get("Content-Type", "text/plain"), bytes(content))
+            return SqlAnswer(response.headers.get("Content-Type", "text/plain"), bytes(content))
 
     @asynccontextmanager
     async def _stream(self, asked: Sent, settings: Mapping[str, str]) -> AsyncIterator[httpx.Response]:

@@ -27,7 +27,7 @@ from trainhouse.checkpointing.lease.access_rule import Ask, Lease, Operation, jo
 from trainhouse.checkpointing.lease.facts import owned, resumable, shared_chunks_of
 from trainhouse.checkpointing.lease.policy import policy_of
 from trainhouse.checkpointing.lease.signing import Signer, base_url
-from trainhouse.checkpointing.lease.wire import Answer, SessionKeys
+from trainhouse.checkpointing.lease.wire import LeaseReply, SessionKeys
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
@@ -85,7 +85,7 @@ class LeaseDesk:
             return False
         return all(_known(tenant, tenant.lease, ask) for ask in asks)
 
-    def answer(self, tenant: Tenant, asks: list[Ask]) -> list[Answer]:
+    def answer(self, tenant: Tenant, asks: list[Ask]) -> list[LeaseReply]:
         """One answer for each, in order. May block on the store, for LOOK_DEADLINE_S at most."""
         with tenant.lock:
             try:
@@ -96,8 +96,8 @@ class LeaseDesk:
                     tenant.lease = Lease(tenant.job_id, tenant.epoch)
             except Exception as error:
                 return [_failed(error)] * len(asks)
-            answers: list[Answer] = []
-            away: Answer | None = None  # then each further ask would wait for the store as long again
+            answers: list[LeaseReply] = []
+            away: LeaseReply | None = None  # then each further ask would wait for the store as long again
             for ask in asks:
                 known = _known(tenant, tenant.lease, ask)
                 answers.append(self._answer(tenant, ask) if known or away is None else away)
@@ -105,7 +105,7 @@ class LeaseDesk:
                     away = answers[-1]
             return answers
 
-    def session(self, tenant: Tenant) -> SessionKeys | Answer | None:
+    def session(self, tenant: Tenant) -> SessionKeys | LeaseReply | None:
         """Keys that end by themselves and allow the same; None where the store gives none. Blocks on the store."""
         role = self._settings.sts_role_arn
         if role is None or self._no_sts:
@@ -126,7 +126,7 @@ class LeaseDesk:
             code, message = told.get("Code"), told.get("Message", "")
             none_at_all = code in NO_STS or any(known in message for known in NO_STS_MESSAGES)
             if not none_at_all and code not in NO_SUCH_POLICY:
-                return Answer(kind="unavailable", why=f"the store gives no keys just now: {why(error)}")
+                return LeaseReply(kind="unavailable", why=f"the store gives no keys just now: {why(error)}")
             log.warning("the store gives no keys for ranks: each of their requests is signed instead", role=role, error=why(error))
             self._no_sts = self._no_sts or none_at_all
             return None
@@ -134,9 +134,9 @@ class LeaseDesk:
             log.warning("what the store answered is not STS's: each of this attempt's requests is signed instead", role=role)
             return None
         except (BotoCoreError, HTTPError) as error:
-            return Answer(kind="unavailable", why=f"the store's STS does not answer: {why(error)}")
+            return LeaseReply(kind="unavailable", why=f"the store's STS does not answer: {why(error)}")
 
-    def _answer(self, tenant: Tenant, ask: Ask) -> Answer:
+    def _answer(self, tenant: Tenant, ask: Ask) -> LeaseReply:
         assert tenant.lease is not None
         try:
             if tenant.resume_from and job_in(ask.key) == self._wanted(tenant):
@@ -150,9 +150,9 @@ class LeaseDesk:
             tenant.refused += 1
             if tenant.refused & (tenant.refused - 1) == 0:  # the 1st, 2nd, 4th … : a rank cannot fill the log
                 log.warning("a rank asked for what it has no right to", reason=reason, times=tenant.refused)
-            return Answer(kind="refused", why=reason)
+            return LeaseReply(kind="refused", why=reason)
         signed = self._signer.sign(ask)
-        return Answer(url=signed.url, headers=signed.headers)
+        return LeaseReply(url=signed.url, headers=signed.headers)
 
     def _wanted(self, tenant: Tenant) -> str:
         """The job that it wants to resume from. Raises InvalidState."""
@@ -275,9 +275,9 @@ def _known(tenant: Tenant, lease: Lease, ask: Ask) -> bool:
     return not tenant.resume_from or lease.resumes is not None or job_in(ask.key) in (None, tenant.job_id)
 
 
-def _failed(error: Exception) -> Answer:
+def _failed(error: Exception) -> LeaseReply:
     known = isinstance(error, CheckpointError)
-    return Answer(
+    return LeaseReply(
         kind="refused" if known and not isinstance(error, RetryableError) else "unavailable",
         why=str(error) if known else f"leave to the store: {type(error).__name__}: {error}",
     )

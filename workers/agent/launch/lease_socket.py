@@ -24,7 +24,7 @@ import orjson
 import structlog
 
 from trainhouse.checkpointing.lease.access_rule import Ask
-from trainhouse.checkpointing.lease.wire import MAX_BATCH, MAX_LINE_BYTES, Answer
+from trainhouse.checkpointing.lease.wire import MAX_BATCH, MAX_LINE_BYTES, LeaseReply
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.events import GangAllocated
 from trainhouse.workers.agent.core import AttemptKey
@@ -145,13 +145,13 @@ class StoreLeases:
                 return {"answers": self._desk.answer(tenant, asks)}
             return {"answers": await asyncio.to_thread(self._desk.answer, tenant, asks)}
 
-    def _replaced(self, opened: _Open) -> Answer | None:
+    def _replaced(self, opened: _Open) -> LeaseReply | None:
         job_id, epoch = opened.tenant.job_id, opened.tenant.epoch
         with self._lock:
             newest = max((key.epoch for key in self._open if key.job_id == job_id), default=epoch)
         if newest <= epoch:
             return None
-        return Answer(kind="stale", why=f"epoch {newest} of job {job_id} runs here; this attempt, of epoch {epoch}, must end")
+        return LeaseReply(kind="stale", why=f"epoch {newest} of job {job_id} runs here; this attempt, of epoch {epoch}, must end")
 
 
 def _listening(paths: AttemptPaths) -> socket.socket:
