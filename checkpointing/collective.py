@@ -24,7 +24,7 @@ class Ranks:
 
     @property
     def alone(self) -> bool:
-        """Whether there is no process group at all."""
+        """True if there is no process group at all."""
         return not (dist.is_available() and dist.is_initialized())
 
     @property

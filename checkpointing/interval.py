@@ -22,7 +22,7 @@ class IntervalBounds:
 
 @dataclass(frozen=True)
 class Measured:
-    """What saving costs and how often attempts fail, so far. `prior_mtbf_s` counts as one failure seen in that time."""
+    """Measured cost of saves and rate of failures so far. `prior_mtbf_s` counts as one failure seen in that time."""
 
     save_cost_s: float = 1.0
     saves: int = 0

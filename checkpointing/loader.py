@@ -35,7 +35,7 @@ class Loader:
         self._seed = seed
 
     def verify(self, manifest: Manifest) -> list[Damaged]:
-        """What is wrong with its chunks; each rank reads its share. Nothing of the live state changes."""
+        """Returns the faults of its chunks; each rank reads its share. Nothing of the live state changes."""
         distinct = sorted({c.sha256: c for c in manifest.chunks}.values(), key=lambda c: c.sha256)
         mine = distinct[self._ranks.rank :: self._ranks.world_size]
         return [problem for found in self._ranks.all(lambda: self._chunks.verify(mine, prefix_of(manifest))) for problem in found]

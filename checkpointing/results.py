@@ -33,7 +33,7 @@ class DamagedCheckpoint:
 
 @dataclass(frozen=True)
 class RestoreReport:
-    """What training begins from. `restored` is the commit, None for a fresh start; `job_id` is the one whose checkpoint it is."""
+    """Starting point of training. `restored` is the commit, None for a fresh start; `job_id` is the one whose checkpoint it is."""
 
     restored: int | None
     step: int

@@ -26,7 +26,7 @@ from trainhouse.checkpointing.state.state_tree import TakenApart, pack, take_apa
 
 @dataclass(frozen=True)
 class About:
-    """What a checkpoint is of."""
+    """Description of a checkpoint: step, spec, time, metrics."""
 
     step: int
     spec_hash: str
@@ -47,7 +47,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class _Receipt:
-    """What one rank says when its chunks are in the store."""
+    """Receipt of one rank, sent when its chunks are in the store."""
 
     sent: list[Sent]
     own_spans: tuple[LocalSpan, ...]
@@ -157,7 +157,7 @@ class Saver:
 
 
 def _first_failure(error: CheckpointException) -> CheckpointError:
-    """What torch gathered from the ranks, as one error of ours."""
+    """Returns the failures that torch gathered from the ranks, as one error of ours."""
     rank, (cause, _) = next(iter(error.failures.items()))
     if isinstance(cause, CheckpointError):
         return cause

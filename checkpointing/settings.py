@@ -12,7 +12,7 @@ from trainhouse.events.settings import TomlSection
 
 
 class StoreSettings(TomlSection):
-    """How to reach an S3 store. `endpoint` None means Amazon's own."""
+    """Access to an S3 store. `endpoint` None means Amazon's own."""
 
     section = "s3"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_S3_", extra="ignore")

@@ -57,7 +57,7 @@ class LaneMeters:
 
 
 class LaneLag(Collector):
-    """How far each lane is behind its topics, asked when somebody looks."""
+    """Lag of each lane behind its topics, computed at each scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lanes: dict[str, Lag] = {}

@@ -136,7 +136,7 @@ def _warm_up() -> None:
 
 
 def door_of(projector: ProjectorSettings, clickhouse: ClickHouseSettings) -> Door:
-    """Who may ask the embedded engine. Raises ProjectionError where no password is set."""
+    """Returns the access control of the embedded engine. Raises ProjectionError where no password is set."""
     if not clickhouse.password:
         raise ProjectionError(
             "the SQL endpoint needs a password: set TRAINHOUSE_CLICKHOUSE_PASSWORD (and _USER), for the projector and all who ask it; "

@@ -41,7 +41,7 @@ from trainhouse.projections.store.tables import TABLES
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What a rebuild did: records read, the time that it took, and the tables' hashes."""
+    """Result of a rebuild: records read, the time that it took, and the tables' hashes."""
 
     records: int
     elapsed_s: float

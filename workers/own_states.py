@@ -32,14 +32,14 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Left:
-    """What one rank has left: its states as they are in its files, and whether it is gone, so that nothing newer will come."""
+    """Remains of one rank: its states as they are in its files, and whether it is gone, so that nothing newer will come."""
 
     rank: int
     gone: bool
     states: tuple[bytes, ...]
 
     def at(self, step: int) -> bytes | None:
-        """What it kept when `step` steps were finished; None if that is not there whole."""
+        """Returns the state kept when `step` steps were finished; None if it is not there whole."""
         found = (content_of(raw, step) for raw in self.states)
         return next((content for content in found if content is not None), None)
 
@@ -67,7 +67,7 @@ def content_of(raw: bytes, step: int) -> bytes | None:
 
 
 def read_left(rank: int, folder: Path) -> Left:
-    """What is in the folder of a rank on this machine."""
+    """Reads the folder of a rank on this machine."""
     gone = RankPaths(folder).exit.exists()  # first: of a rank that is gone the files do not change any more
     return Left(rank, gone, tuple(_bytes_of(RankPaths(folder).own / name) for name in NAMES))
 

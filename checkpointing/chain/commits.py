@@ -71,7 +71,7 @@ def not_passed_over(entries: Iterable[tuple[int, AnyEntry | Damaged]]) -> Iterat
 
 @dataclass(frozen=True)
 class Writer:
-    """Who appends: one process of one attempt. `writer` is unique to the process."""
+    """Appender of commits: one process of one attempt. `writer` is unique to the process."""
 
     job_id: JobId
     epoch: Epoch
@@ -89,7 +89,7 @@ class CommitChain:
 
     @property
     def claimed(self) -> bool:
-        """Whether this writer may append."""
+        """True if this writer may append."""
         return self._next is not None
 
     def claim(self, now: float, restore_at_most: int | None = None) -> int:
@@ -182,7 +182,7 @@ class CommitChain:
 
 
 def tombstone(manifest: Manifest) -> Pruned:
-    """What stays of a pruned checkpoint."""
+    """Returns the entry that replaces a pruned checkpoint."""
     return Pruned(
         job_id=manifest.job_id,
         commit=manifest.commit,

@@ -55,7 +55,7 @@ class TensorRecord(_Model):
 
 
 class Entry(_Model):
-    """What all entries say: whose they are, and the fence."""
+    """Common fields of all entries: owner and fence."""
 
     format: int = FORMAT
     job_id: JobId
@@ -96,7 +96,7 @@ class Manifest(Entry):
 
     @property
     def has_own_chunks(self) -> bool:
-        """Whether its chunks lie with its job."""
+        """True if its chunks lie with its job."""
         return self.kind == "checkpoint/2"
 
     @property

@@ -16,7 +16,7 @@ from trainhouse.events.resume import ResumeFrom, parse_resume_from
 
 
 def resume_from_of(text: str) -> ResumeFrom:
-    """What `resume_from` names. Raises InvalidState that says what to write."""
+    """Returns the checkpoint that `resume_from` names. Raises InvalidState that says what to write."""
     try:
         return parse_resume_from(text)
     except ValueError as error:

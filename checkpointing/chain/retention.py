@@ -42,7 +42,7 @@ class PruneResult:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep removed, and the manifests whose content was damaged (they protect nothing, as nothing can be restored of them)."""
+    """Result of a sweep: removed objects, and damaged manifests (they protect nothing, as nothing can be restored of them)."""
 
     chunks: int = 0
     bytes_freed: int = 0

@@ -27,7 +27,7 @@ MAX_PARTS = 10_000
 
 
 class Operation(StrEnum):
-    """What can be asked for."""
+    """Kinds of requests to the store."""
 
     GET = "get"
     HEAD = "head"
@@ -80,7 +80,7 @@ _TYPES = {"operation": str, "key": str, "start_after": str, "span": list, "if_ab
 
 @dataclass(frozen=True)
 class Lease:
-    """What the rule rests on. `resumes`: the job to begin from, once it is known to be of the same project. `shared_chunks`: hashes of
+    """Facts behind the rule. `resumes`: the job to begin from, once it is known to be of the same project. `shared_chunks`: hashes of
     chunks from when all jobs' lay together, that checkpoints of these two jobs name."""
 
     job_id: str
@@ -114,7 +114,7 @@ def shared_chunk(key: str) -> str | None:
 
 
 def job_in(key: str) -> str | None:
-    """Whose a key is; None if it is under no job's prefix."""
+    """Returns the job that a key belongs to; None if it is under no job's prefix."""
     found = re.match(rf"jobs/{_JOB}/", key)
     return found["job"] if found else None
 
@@ -126,7 +126,7 @@ def epoch_in(key: str) -> int:
 
 
 def _fits(ask: Ask) -> bool:
-    """Whether it says nothing that an operation of its kind does not know."""
+    """Returns whether it says nothing that an operation of its kind does not know."""
     return (
         (ask.span is None or ask.operation is Operation.GET)
         and (not ask.if_absent or ask.operation is Operation.PUT)

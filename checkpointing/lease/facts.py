@@ -29,7 +29,7 @@ def owner_key(job_id: str) -> str:
 
 
 def owner_of(objects: ObjectStore, job_id: str) -> Owner | None:
-    """Whose a job is, None if nothing says so. Blocks. Raises ObjectStoreUnavailable, ObjectStoreRefused."""
+    """Returns the project of a job, None if nothing says so. Blocks. Raises ObjectStoreUnavailable, ObjectStoreRefused."""
     content = get_or_none(objects, owner_key(job_id))
     if content is None:
         return None

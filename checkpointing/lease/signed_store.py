@@ -115,7 +115,7 @@ def _renewed(leave: LeaseClient, first: SessionKeys) -> RefreshableCredentials:
 
 
 def _ask(request: Any, operation_name: str, base: str) -> Ask:
-    """What botocore is about to send, in our words. Raises ObjectStoreRefused for what no leave can be had for."""
+    """Translates the request that botocore is about to send. Raises ObjectStoreRefused for a request that no lease covers."""
     operation = _OPERATIONS.get(operation_name)
     if operation is None:
         raise ObjectStoreRefused(f"{operation_name}: ranks have no leave for it; give the job keys of its own as secrets")

@@ -35,7 +35,7 @@ def split_rows(shape: Sequence[int], item_bytes: int, ranks: int) -> list[tuple[
 
 
 def share(holders: Mapping[K, Sequence[int]], size_bytes: Mapping[K, int], order: Mapping[K, Hashable]) -> dict[K, int]:
-    """Which rank writes each item. `holders`: the ranks that have it; `order`: a sortable name that breaks ties."""
+    """Assigns each item to the rank that writes it. `holders`: the ranks that have it; `order`: a sortable name that breaks ties."""
     load: dict[int, int] = {}
     written_by: dict[K, int] = {}
     everywhere = _Heap()

@@ -42,7 +42,7 @@ class LocalSpan:
 
 @dataclass
 class Share:
-    """What one rank staged: bodies of chunks, large things alone, small ones packed together."""
+    """Staged data of one rank: bodies of chunks, large things alone, small ones packed together."""
 
     rank: int
     bodies: list[bytes] = field(default_factory=list)

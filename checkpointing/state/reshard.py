@@ -19,7 +19,7 @@ SCOPE, GANG = "scope", "gang"
 
 
 def check(own: Mapping[str, Any], first: Mapping[str, Any], rank: int) -> None:
-    """Whether what old rank `rank` saved for itself carries over; `first` is what old rank 0 saved. Raises InvalidState, naming it."""
+    """Checks that what old rank `rank` saved for itself carries over; `first` is what old rank 0 saved. Raises InvalidState, naming it."""
     if sorted(own) != sorted(first):
         raise InvalidState(f"rank {rank} saved {sorted(own)} of its own and rank 0 {sorted(first)}: ranks with different parts")
     for name, value in own.items():

@@ -37,7 +37,7 @@ def derived(seed: int, rank: int, step: int) -> dict[str, Any]:
 
 
 def is_state(value: object) -> bool:
-    """Whether it is what `capture` gives."""
+    """Returns whether it is what `capture` gives."""
     return isinstance(value, Mapping) and value.keys() - {"device"} == {"python", "numpy", "torch", "cuda"}
 
 
@@ -62,5 +62,5 @@ def _numpy_values(state: Any) -> tuple[str, torch.Tensor, int, int, float]:
 
 
 def _uses_cuda() -> bool:
-    """Whether this process has begun to use devices: asking one for its state would begin it."""
+    """Returns whether this process has begun to use devices: asking one for its state would begin it."""
     return bool(torch.cuda.is_available() and torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

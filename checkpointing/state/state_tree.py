@@ -80,7 +80,7 @@ def pack(value: Any, name: str) -> bytes:
 
 
 def unpack(content: bytes) -> Any:
-    """What `pack` took. Runs no code of the content's."""
+    """Restores the object that `pack` took apart. Runs no code of the content's."""
     with _numpy_allowed():
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
 

@@ -15,7 +15,7 @@ Body = bytes | bytearray | memoryview
 
 @dataclass(frozen=True)
 class ObjectStat:
-    """What the store says of one object. Both times are by the store's clock, in seconds since 1970."""
+    """Metadata of one object. Both times are by the store's clock, in seconds since 1970."""
 
     key: str
     size_bytes: int
@@ -33,7 +33,7 @@ class ObjectStore(Protocol):
 
     @property
     def address(self) -> str:
-        """Which store this is, for messages: endpoint and bucket."""
+        """Address of the store, for messages: endpoint and bucket."""
         ...
 
     def uri(self, key: str) -> str:
@@ -45,7 +45,7 @@ class ObjectStore(Protocol):
         ...
 
     def put_if_absent(self, key: str, body: Body) -> bool:
-        """Whether this content is now under the key. False: another content is, and stays. Two writers of equal contents both get True."""
+        """Returns whether this content is now under the key; another one stays. Two writers of equal contents both get True."""
         ...
 
     def get(self, key: str) -> bytes:
@@ -70,7 +70,7 @@ class ObjectStore(Protocol):
 
 
 def exists(objects: ObjectStore, key: str) -> bool:
-    """Whether there is an object under the key."""
+    """Returns whether there is an object under the key."""
     return objects.stat(key) is not None
 
 

@@ -135,7 +135,7 @@ class S3ObjectStore:
         return settled
 
     def _settle(self, s3: "S3Client", key: str, content: bytes) -> bool | None:
-        """Whether our content is there (also by an earlier try whose answer was lost); None: nothing is there yet."""
+        """Returns whether our content is there (also by an earlier try whose answer was lost); None: nothing is there yet."""
         try:
             return s3.get_object(Bucket=self._bucket, Key=key)["Body"].read() == content
         except ClientError as error:

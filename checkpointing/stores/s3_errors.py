@@ -13,7 +13,7 @@ _BUSY = {"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "T
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether the same call may succeed a little later."""
+    """Returns whether the same call may succeed a little later."""
     if isinstance(error, TRANSPORT):
         return True
     if not isinstance(error, ClientError):

@@ -17,7 +17,7 @@ class ObjectArchive:
         self._given = objects
 
     def put_if_absent(self, key: str, body: bytes) -> bool:
-        """Whether this content is now under the key."""
+        """Returns whether this content is now under the key."""
         return self._objects.put_if_absent(key, body)
 
     def get(self, key: str) -> bytes | None:

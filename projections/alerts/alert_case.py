@@ -18,7 +18,7 @@ MAX_CASES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What holds of one case now: `labels` in the rule's order. `since_ms` None: since now."""
+    """Current findings of one case: `labels` in the rule's order. `since_ms` None: since now."""
 
     labels: tuple[tuple[str, str], ...]
     summary: str
@@ -28,7 +28,7 @@ class Found:
 
     @property
     def key(self) -> str:
-        """What the case is about; names it for ever."""
+        """Key of the case; names it for ever."""
         key = " ".join(f"{name}={value}" for name, value in self.labels)
         return key if len(key) <= MAX_KEY_CHARS else f"{key[: MAX_KEY_CHARS - 17]}#{_digest(key)}"
 
@@ -113,7 +113,7 @@ def _holds(rule: RuleBase, case: Case | None, found: Found, at_ms: int) -> tuple
 
 
 def _end(rule: RuleBase, case: Open, at_ms: int) -> int | None:
-    """When a case that does not hold now is over; None: not yet."""
+    """Returns the end of a case that does not hold now; None: not yet over."""
     gone_ms = case.gone_ms if case.gone_ms is not None else at_ms
     return at_ms if at_ms - gone_ms >= rule.resolve_after_s * 1000 else None
 

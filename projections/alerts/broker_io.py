@@ -70,7 +70,7 @@ class AlertsBus:
         self._tell(ALERTS, [(event.rule, envelope_of(event, id=event_id(event), source=SOURCE, now_ms=now_ms)) for event in events])
 
     def tell_measured(self, event: ServiceMeasured) -> None:
-        """How well a service answered; raises BusUnavailable."""
+        """Publishes the measured latency of a service; raises BusUnavailable."""
         about = f"{event.service}:{event.source}:{event.at_ms}"
         self._tell(SERVICES, [(event.service, envelope_of(event, id=about, source=SOURCE, now_ms=event.at_ms))])
 

@@ -40,7 +40,7 @@ def answer(rule: SqlRule, ask: Ask, at_ms: int) -> list[dict[str, Any]]:
 
 
 def attempts_over(ask: Ask, attempts: set[Attempt], at_ms: int) -> Mapping[Attempt, int]:
-    """Which of these attempts are over by then, and since when. Blocks. Raises EndpointAway or RuleFailed."""
+    """Returns those of the attempts that are over by then, each with its end. Blocks. Raises EndpointAway or RuleFailed."""
     jobs = sorted({job for job, _ in attempts})
     found: dict[Attempt, int] = {}
     for start in range(0, len(jobs), JOBS_AT_ONCE):

@@ -30,7 +30,7 @@ class Engine:
 
     @property
     def open(self) -> list[AlertFired]:
-        """What fired and has not resolved."""
+        """Alerts that fired and have not resolved."""
         return [case.fired for cases in self._cases.values() for case in cases.values() if isinstance(case, Open)]
 
     @property
@@ -40,7 +40,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether time alone can change what verdicts say."""
+        """True if time alone can change what verdicts say."""
         return any(heard.cases or self._cases[name] for name, heard in self._heard.items())
 
     @property
@@ -49,7 +49,7 @@ class Engine:
         return sum(heard.left_out for heard in self._heard.values())
 
     def restore(self, events: Iterable[AlertEvent]) -> None:
-        """What the topic says, in its order: before anything else."""
+        """Restores the alerts of the topic, in its order; called before anything else."""
         for event in events:
             at = (event.rule, event.key)
             cases = self._cases.get(event.rule)
@@ -96,7 +96,7 @@ class Engine:
             heard.hear(row)
 
     def tick(self, at_ms: int, over: Mapping[Attempt, int]) -> list[AlertEvent]:
-        """What follows from the verdicts so far, as of a moment. `over`: which of `attempts` are, and since when."""
+        """Evaluates the verdicts so far, as of a moment. `over`: which of `attempts` are, and since when."""
         events: list[AlertEvent] = []
         for name, heard in self._heard.items():
             found, ended_ms = heard.found(at_ms, over)

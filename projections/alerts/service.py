@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 
 
 class Bus(Protocol):
-    """What this needs of the brokers."""
+    """Port to the brokers."""
 
     def verdicts(self, wait_s: float) -> list[dict[str, Any]]:
         """The next verdicts."""
@@ -78,7 +78,7 @@ class Alerting:
         self._left_out_told = False
 
     def turn(self, now_ms: int, wait_s: float = WAIT_S) -> None:
-        """What is due. Blocks up to `wait_s` for verdicts, and on ClickHouse. Raises BusUnavailable; then call it again."""
+        """Runs what is due. Blocks up to `wait_s` for verdicts, and on ClickHouse. Raises BusUnavailable; then call it again."""
         self._tell(now_ms)
         for row in self._bus.verdicts(wait_s):
             self._meters.verdicts.inc()

@@ -46,7 +46,7 @@ class Heard:
 
     @property
     def cases(self) -> int:
-        """How many hold."""
+        """Number of cases that hold."""
         return len(self._cases)
 
     def settle(self, key: str, at_ms: int) -> None:
@@ -74,7 +74,7 @@ class Heard:
             self._end(at_ms, lambda case: case.attempt == (row["job_id"], row["epoch"]))
 
     def found(self, at_ms: int, over: Mapping[Attempt, int]) -> tuple[dict[str, Found], dict[str, int]]:
-        """What holds at this moment, and when the rest ended. `over`: attempts that are, and when."""
+        """Returns the cases that hold at this moment, and the ends of the rest. `over`: attempts that are, and when."""
         for key, case in list(self._cases.items()):
             end_ms = case.seen_ms + round(self._rule.resolve_after_s * 1000)
             if case.attempt is not None and self._rule.verdict != BLAMED and case.attempt in over:
@@ -107,7 +107,7 @@ class Heard:
         self.settle(key, at_ms)
 
     def _forget(self, at_ms: int) -> None:
-        """What ended longer ago than any verdict is read back is of no use."""
+        """Drops cases that ended longer ago than any verdict is read back."""
         horizon_ms = at_ms - round(self._rule.resolve_after_s * 1000) - 1
         for key in [key for key, ended_ms in self._settled.items() if ended_ms < horizon_ms]:
             del self._settled[key]
@@ -138,7 +138,7 @@ class _Text(str):
 
 
 def _agree(case: Row, row: Row, names: tuple[str, ...]) -> bool:
-    """Whether both say the same as far as both have a name, and have one in common."""
+    """Returns whether both say the same as far as both have a name, and have one in common."""
     both = [(text_of(case.get(n)), text_of(row.get(n))) for n in names]
     told = [(a, b) for a, b in both if a and b]
     return bool(told) and all(a == b for a, b in told)

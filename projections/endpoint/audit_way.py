@@ -37,7 +37,7 @@ class AuditWay:
 
     @property
     def full(self) -> bool:
-        """Whether the next one would be lost."""
+        """True if the next one would be lost."""
         return self._waiting >= self._most_waiting
 
     def offer(self, event: Event) -> bool:

@@ -32,7 +32,7 @@ DATABASES = frozenset({"", "default", "__default__", "system", "information_sche
 
 @dataclass(frozen=True)
 class Limits:
-    """What one query may cost. A query beyond a limit fails with ClickHouse's own error for it."""
+    """Limits of one query. A query beyond a limit fails with ClickHouse's own error for it."""
 
     time_s: float
     result_rows: int
@@ -59,7 +59,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class QueryResult:
-    """What a query gave: bytes in `format`, and the counts for X-ClickHouse-Summary."""
+    """Result of a query: bytes in `format`, and the counts for X-ClickHouse-Summary."""
 
     body: bytes
     format: str

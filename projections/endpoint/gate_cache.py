@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _Newest(Generic[T]):
-    """What was asked for lately, by text and database."""
+    """Recent queries, by text and database."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -50,7 +50,7 @@ class Verdicts:
         self.shapes = KeptShapes(most)
 
     def get(self, text: str, database: str) -> Passed | None:
-        """What passed, None where it is not kept."""
+        """Returns the statement that passed, None where it is not cached."""
         return self._texts.get(text, database)
 
     def keep(self, text: str, database: str, passed: Passed) -> None:
@@ -65,7 +65,7 @@ class KeptShapes:
         self._shapes: _Newest[bool] = _Newest(most)
 
     def has(self, shape: str, database: str) -> bool:
-        """Whether it passed."""
+        """Returns whether it passed."""
         return self._shapes.get(shape, database) is not None
 
     def keep(self, shape: str, database: str) -> None:

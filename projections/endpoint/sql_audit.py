@@ -40,7 +40,7 @@ class Way(Protocol):
 
     @property
     def full(self) -> bool:
-        """Whether the next one would be lost."""
+        """True if the next one would be lost."""
 
     def turn(self) -> None:
         """Sends on what waits."""
@@ -80,7 +80,7 @@ class _Kind:
 
 @dataclass(frozen=True)
 class Ended:
-    """What came of a question."""
+    """Outcome of a query."""
 
     status: int
     rows: int | None = None

@@ -29,12 +29,12 @@ class Seen:
 
     @property
     def time_ms(self) -> int:
-        """When it happened: by its writer, else by its record."""
+        """Time of the event: by its writer, else by its record."""
         return self.envelope.time_ms if self.envelope.time_ms is not None else self.at_ms
 
 
 def begun(seen: Seen) -> JobTraced | None:
-    """What a first event of a job makes known; None for other events."""
+    """Returns the state that a first event of a job gives; None for other events."""
     event = seen.envelope.event
     if not isinstance(event, JobSubmitted | JobAdmitted):
         return None
@@ -84,6 +84,6 @@ class Kept:
             self.drop(key)
 
     def take_changed(self) -> dict[str, JobTraced | None]:
-        """What is to be written down: jobs as they are now, None for those that are forgotten."""
+        """Returns the changes to write: jobs as they are now, None for those that are forgotten."""
         changed, self.changed = self.changed, {}
         return changed

@@ -26,7 +26,7 @@ MAX_REASON_CHARS = 8192
 
 
 class Verb(StrEnum):
-    """What became of a run."""
+    """Outcome of a run."""
 
     START = "START"
     RUNNING = "RUNNING"

@@ -53,7 +53,7 @@ class Sender(Protocol):
 
 
 class Refusals:
-    """What a peer refuses for good: counted, and said once for each kind of answer until the peer takes something."""
+    """Permanent refusals of a peer: counted, and logged once for each kind of answer until the peer accepts something."""
 
     def __init__(self, peer: str, address: str, refused: Counter) -> None:
         self._peer = peer

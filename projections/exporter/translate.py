@@ -35,7 +35,7 @@ START = "start"
 
 @dataclass
 class Exported:
-    """What is to be told of some events."""
+    """Spans and lineage of some events, for export."""
 
     spans: list[Span] = field(default_factory=list)
     runs: list[RunTold] = field(default_factory=list)
@@ -108,7 +108,7 @@ def _started(job: JobTraced, seen: Seen, event: AttemptStarted, told: Exported) 
 
 
 def _has(job: JobTraced, node_id: str) -> bool:
-    """Whether the attempt was given the node. Of a job that an older version kept none is known."""
+    """Returns whether the attempt was given the node. Of a job that an older version kept none is known."""
     return not job.nodes or node_id in job.nodes
 
 

@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class CatchUp:
-    """What is missing: tables of a lane, and the offsets up to which they lack it. `name` is that of its own lane."""
+    """Missing history: tables of a lane, and the offsets up to which they lack it. `name` is that of its own lane."""
 
     lane: str
     name: str
@@ -58,7 +58,7 @@ class OnlyTables:
 
 
 def plan(clickhouse: ClickHouse, lane: str, tables: Iterable[str]) -> list[CatchUp]:
-    """What must catch up before all `tables` of a lane have its history. Before the lane starts. Blocks; safe to interrupt."""
+    """Returns the catch-ups after which all `tables` of a lane have its history. Before the lane starts. Blocks; safe to interrupt."""
     whole = whole_tables(clickhouse, lane)
     standing = Positions(clickhouse, lane).load()
     if not standing.next_offsets:

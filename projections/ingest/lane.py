@@ -35,13 +35,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a batch may gather. A slow insert makes the next batch gather longer, so that parts stay few under load."""
+    """Gathering time of a batch. A slow insert makes the next batch gather longer, so that parts stay few under load."""
 
     linger_s: float
     max_linger_s: float
 
     def after(self, cycle_s: float) -> float:
-        """How long to gather after a cycle that took `cycle_s`."""
+        """Returns the gathering time after a cycle that took `cycle_s`."""
         return min(self.max_linger_s, max(self.linger_s, 2 * cycle_s))
 
 
@@ -138,7 +138,7 @@ class Lane:
         self._clickhouse.close()
 
     def _keep_back(self, records: Sequence[Record], now_s: float) -> bool:
-        """Whether nothing is to be written now: nothing came, or only what makes no row, and what is kept is neither old nor much."""
+        """Returns whether nothing is to be written: nothing came, or only what makes no row, and what is kept is neither old nor much."""
         if self._kept and now_s - self._kept_since_s >= self._quiet_s:
             return False
         if not records:
@@ -156,7 +156,7 @@ class Lane:
         return True
 
     def _with_kept(self, records: Sequence[Record]) -> list[Record]:
-        """What was kept back and what came after it; nothing is kept any more."""
+        """Returns the records kept back and those that came after them; nothing is kept any more."""
         kept, self._kept, self._kept_marks = self._kept, [], {}
         return [*kept, *records] if kept else list(records)
 

@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class NodeKeys:
-    """What is known of nodes' keys. `required`: a node that has none must sign all the same."""
+    """Known keys of nodes. `required`: a node that has none must sign all the same."""
 
     def __init__(self, required: bool = False) -> None:
         self.required = required

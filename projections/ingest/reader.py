@@ -47,7 +47,7 @@ class Source(Protocol):
         """The next records; empty when none came for a while. Blocks up to `linger_s` after the first."""
 
     def read(self, ranges: Iterable[Range]) -> list[Record]:
-        """What the ranges hold now. Blocks on the brokers."""
+        """Returns the current content of the ranges. Blocks on the brokers."""
 
     def close(self) -> None:
         """Leaves."""
@@ -115,7 +115,7 @@ class KafkaSource:
         self._consumer.close()
 
     def lag_records(self, next_offsets: Mapping[tuple[str, int], int]) -> int:
-        """How far the topics' ends, as heard at the last look, are beyond these offsets. From any thread; asks nobody."""
+        """Returns the distance of the topics' ends, as last seen, from these offsets. From any thread; sends no request."""
         return sum(max(0, high - max(low, next_offsets.get(place, 0))) for place, (low, high) in list(self._heard.items()))
 
     def _hear_ends(self) -> None:

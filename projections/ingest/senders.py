@@ -62,7 +62,7 @@ class Senders:
 
     @property
     def required(self) -> bool:
-        """Whether nodes must sign what they say."""
+        """True if nodes must sign what they say."""
         return self._keys.required
 
     def known_attempts(self, attempts: Collection[Attempt], stop: Event) -> bool:
@@ -70,7 +70,7 @@ class Senders:
         return self._placements.known(attempts, stop)
 
     def has(self, attempt: Attempt, node_id: str) -> bool:
-        """Whether the attempt was given the node, as far as `known_attempts` found."""
+        """Returns whether the attempt was given the node, as far as `known_attempts` found."""
         return node_id in self._placements.nodes(attempt)
 
     def refusals(self, claims: Sequence[Claim]) -> list[str]:
@@ -84,7 +84,7 @@ class Senders:
         return [why for part in self._threads.map(lambda part: [self._refusal(c) for c in part], parts) for why in part]
 
     def _has_a_nodes_key(self, claim: Claim) -> bool:
-        """Whether its key is one of the node's that it names, or of any; without one it is refused, whatever attempts there are."""
+        """Returns whether its key is one of the node's that it names, or of any; without one it is refused, whatever attempts there are."""
         signature, at_ms = signature_of(claim.record.headers), claim.record.timestamp_ms
         if signature is None:
             return False

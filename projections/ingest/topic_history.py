@@ -27,7 +27,7 @@ class History(Source, Protocol):
 
     @property
     def finished(self) -> bool:
-        """Whether all up to the ends has been given."""
+        """True if all up to the ends has been given."""
 
 
 class KafkaHistory(KafkaSource):

@@ -99,7 +99,7 @@ class Health:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing at all is known of the period."""
+        """True if nothing at all is known of the period."""
         return not (self.device_s or self.failures or self.unjudged or self.saves or self.nodes or self.alerts)
 
 

@@ -27,7 +27,7 @@ FIGURES = {
 
 @dataclass(frozen=True)
 class Attainment:
-    """How an objective stands. `figure`: as the target's says, in its unit. `burn_rates` by span in seconds."""
+    """Attainment of an objective. `figure`: as the target's says, in its unit. `burn_rates` by span in seconds."""
 
     target: Target
     counted: Counted
@@ -36,7 +36,7 @@ class Attainment:
 
     @property
     def met(self) -> bool | None:
-        """Whether the share is met, and the figure too; None: nothing was counted."""
+        """True if the share is met, and the figure too; None: nothing was counted."""
         share = self.counted.share
         if share is None:
             return None
@@ -58,7 +58,7 @@ def question(target: Target) -> str:
 
 
 def standing(target: Target, ask: Ask, now_ms: int) -> Attainment:
-    """How the objective stood at a moment. Raises what `ask` raises."""
+    """Returns the attainment of an objective at a moment. Raises the errors of `ask`."""
     (row,) = ask(question(target), {"now": moment(now_ms)})
     return standing_of(target, row)
 

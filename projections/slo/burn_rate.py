@@ -44,7 +44,7 @@ def in_words(span_s: int) -> str:
 
 @dataclass(frozen=True)
 class Counted:
-    """What was good of how much."""
+    """Good events out of all."""
 
     good: int
     total: int
@@ -55,10 +55,10 @@ class Counted:
         return self.good / self.total if self.total else None
 
     def burn_rate(self, objective: float) -> float | None:
-        """How many times as fast as allowed the budget is used."""
+        """Returns the burn of the budget as a multiple of the allowed rate."""
         return None if not self.total else (1 - self.good / self.total) / (1 - objective)
 
     def budget_left(self, objective: float) -> float | None:
-        """What is left of the budget of this span: 1 is all, 0 none, below 0 overspent."""
+        """Returns the rest of the budget of this span: 1 is all, 0 none, below 0 overspent."""
         rate = self.burn_rate(objective)
         return None if rate is None else 1 - rate

@@ -25,7 +25,7 @@ EXACT_INSERT = {"insert_deduplicate": "1", "deduplicate_blocks_in_dependent_mate
 
 
 class ClickHouse(Protocol):
-    """What ingestion needs of ClickHouse. Every call blocks and raises ClickHouseFailed."""
+    """Port to ClickHouse for ingestion. Every call blocks and raises ClickHouseFailed."""
 
     def command(self, sql: str) -> None:
         """Runs a statement without result (DDL and the like)."""

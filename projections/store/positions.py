@@ -41,7 +41,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class LaneState:
-    """What the database says of a lane: where to read on, the batch to replay, and the number of the next one."""
+    """Stored state of a lane: positions to read from, the batch to replay, and the number of the next one."""
 
     next_offsets: dict[tuple[str, int], int]
     pending: Batch | None

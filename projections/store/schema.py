@@ -76,7 +76,7 @@ def to_table(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
 
 
 def out_of_range(value: Any, kind: pa.DataType) -> bool:
-    """Whether a value of a column is, or has in it, a whole number that the column cannot hold: any program may tell any number."""
+    """Returns whether a value of a column is, or has in it, a whole number that the column cannot hold: any program may tell any number."""
     if pa.types.is_map(kind):
         keys, values = kind.key_type, kind.item_type
         return any(out_of_range(k, keys) or out_of_range(v, values) for k, v in dict(value or {}).items())

@@ -27,5 +27,5 @@ def known() -> tuple[str, bool]:
 
 
 def by_gateway(explicit: str | None, url: str, kafka_known: bool) -> bool:
-    """Whether the way leads by the gateway. Pure."""
+    """Returns whether the way leads by the gateway. Pure."""
     return explicit is not None or (bool(url) and not kafka_known)

@@ -70,7 +70,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Retuned:
-    """What may change of a job, as it is after a change."""
+    """Changeable terms of a job, as they are after a change."""
 
     priority: int
     limits: Limits
@@ -111,7 +111,7 @@ class WayIn(Protocol):
 
     @property
     def user(self) -> str:
-        """Who submits where a spec does not say. Does not block."""
+        """Submitting user where a spec does not name one. Does not block."""
         ...
 
     def submit(self, spec: JobSpec, job_id: JobId | None, event_id: str | None) -> Submitted:
@@ -159,7 +159,7 @@ class WayIn(Protocol):
         ...
 
     def spec(self, job_id: str) -> JobSpec | None:
-        """What a job was submitted with; None where nobody submitted it. The gateway tells no values of `env`."""
+        """Returns the submitted spec of a job; None where none was submitted. The gateway omits values of `env`."""
         ...
 
     def events(self, job_id: str, kind: str | None, since_ms: int | None, until_ms: int | None) -> list[Happening]:

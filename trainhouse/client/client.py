@@ -145,7 +145,7 @@ class TrainhouseClient:
         return self.way.jobs(keep or JobFilter(), limit)
 
     def spec(self, job_id: str) -> JobSpec | None:
-        """What a job was submitted with. Blocks."""
+        """Returns the submitted spec of a job. Blocks."""
         return self.way.spec(job_id)
 
     def events(self, job_id: str, *, kind: str | None = None, since_ms: int | None = None, until_ms: int | None = None) -> list[Happening]:
@@ -201,7 +201,7 @@ class TrainhouseClient:
 
 
 def submitted_of(job: "Job | Submitted | str") -> Submitted:
-    """What to follow, of whatever names a job."""
+    """Returns the submission to follow, for anything that names a job."""
     if isinstance(job, str):
         return Submitted(JobId.parse(job), "", None)
     return job if isinstance(job, Submitted) else job.submitted

@@ -41,12 +41,12 @@ class PackedCode:
 
     @property
     def dirty(self) -> bool:
-        """Whether the folder differs from its commit."""
+        """True if the folder differs from its commit."""
         return bool(self.git_diff)
 
     @property
     def diff_sha256(self) -> str:
-        """What `git_diff` is stored under; empty where there is none."""
+        """Hash under which `git_diff` is stored; empty where there is none."""
         return hashlib.sha256(self.git_diff).hexdigest() if self.git_diff else ""
 
     def stored(self, uri: str, diff_uri: str | None) -> CodeArchive:
@@ -117,7 +117,7 @@ def _refuse_large(folder: Path, paths: list[str], limit_bytes: int) -> None:
 
 
 def _status(path: Path) -> os.stat_result:
-    """What a listed path is now. Raises CodeUnreadable when it went away meanwhile."""
+    """Returns the current state of a listed path. Raises CodeUnreadable when it went away meanwhile."""
     try:
         return os.lstat(path)
     except OSError as error:

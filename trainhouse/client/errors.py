@@ -49,7 +49,7 @@ class JournalBroken(ClientError):
 
 
 class NeedsKafka(ClientError):
-    """What was asked for cannot go by the gateway; the message names the way out."""
+    """The request cannot go by the gateway; the message names the way out."""
 
 
 class Denied(ClientError):

@@ -103,7 +103,7 @@ def make_app(gateway: Gateway) -> FastAPI:
 
 
 def _heads(settings: GatewaySettings) -> dict[str, Any]:
-    """What every request meets first."""
+    """Returns the options of the checks that every request meets first."""
     names = names_of(settings.hosts, settings.host, settings.url)
     return {"names": names, "limits": Limits(settings.header_bytes, settings.header_fields), "https": settings.secure}
 
@@ -122,7 +122,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _own(app: FastAPI, settings: GatewaySettings, figures: Figures) -> None:
-    """What the process tells of itself."""
+    """Adds the routes about the process itself."""
 
     async def health() -> Response:
         """Answers while the process serves; what is behind it is asked for by requests themselves."""

@@ -51,7 +51,7 @@ def own_spec(spec: JobSpec, principal: Principal) -> JobSpec:
 
 
 def requested_by(principal: Principal) -> RequestedBy:
-    """Who asks, as the gateway vouches for it."""
+    """Returns the requester, as the gateway vouches for it."""
     return RequestedBy(name=principal.sub, via=AskedVia.GATEWAY, role=principal.role.name.lower())
 
 

@@ -57,7 +57,7 @@ def main(settings: GatewaySettings, kafka: KafkaSettings, clickhouse: ClickHouse
 
 
 def server_config(settings: GatewaySettings, kafka: KafkaSettings, clickhouse: ClickHouseSettings, log_level: str) -> uvicorn.Config:
-    """How the server listens."""
+    """Returns the server's configuration."""
     return uvicorn.Config(
         make_app(gateway_of_settings(settings, kafka, clickhouse)),
         host=settings.host,

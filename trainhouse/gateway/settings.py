@@ -95,7 +95,7 @@ class GatewaySettings(TomlSection):
 
     @property
     def secure(self) -> bool:
-        """Whether browsers reach it by https."""
+        """True if browsers reach it by https."""
         return self.https or self.tls_cert is not None
 
     def signing_key(self) -> bytes:

@@ -29,7 +29,7 @@ class Figures:
 
 
 class Looked(Protocol):
-    """Who has figures."""
+    """Source of the metrics."""
 
     def figures(self) -> Figures:
         """Raises RuntimeError when it changed while it was read."""

@@ -29,7 +29,7 @@ Inbox = queue.SimpleQueue[Message]
 
 
 class Listener(Protocol):
-    """What brings commands in; see `follower`."""
+    """Source of commands; see `follower`."""
 
     def start(self) -> None: ...
     def close(self) -> None: ...
@@ -37,7 +37,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """What the loop drives."""
+    """Components that the loop drives."""
 
     inbox: Inbox
     listener: Listener

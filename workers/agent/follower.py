@@ -155,7 +155,7 @@ class Follower:
         return found
 
     def _to_end(self, reader: Consumer, topic: str, partition: int) -> Iterator[Message]:
-        """What is new of a partition, to its end as of now. Tries until the brokers answer, or it is told to stop."""
+        """Reads a partition to its end as of now. Tries until the brokers answer, or it is stopped."""
         while not self._stop.is_set():
             reached: dict[int, int] = {}
             try:

@@ -189,7 +189,7 @@ def device_source(settings: AgentSettings) -> DeviceSource:
 
 
 def permission_of(settings: AgentSettings) -> Permission:
-    """Whose operations count. Raises InvalidSetting. Says so where everybody's do who may write to the topic."""
+    """Returns the check of operations' signers. Raises InvalidSetting. Warns where every writer of the topic is trusted."""
     keys = {} if settings.operations_keys is None else ListedKeys(settings.operations_keys)
     if not settings.require_signed:
         log.warning("operations need no signature here: whoever may write to their topic runs commands in jobs; see require_signed")
@@ -197,7 +197,7 @@ def permission_of(settings: AgentSettings) -> Permission:
 
 
 def confiner_of(settings: AgentSettings, store: StoreSettings, devices: DeviceSource, memory_bytes: int) -> Confiner:
-    """What confines this node's jobs."""
+    """Returns the confinement of this node's jobs."""
     assert settings.secrets_dir is not None, "give resolved settings"
     shown = (*settings.job_paths, *((str(store.ca_file),) if store.ca_file is not None else ()))
     hidden = Hidden(settings.dir, settings.secrets_dir)
@@ -214,13 +214,13 @@ def notice_sources(settings: AgentSettings) -> list[NoticeSource]:
 
 
 def probe_plan(settings: AgentSettings, store: StoreSettings, devices: DeviceSource) -> ProbePlan:
-    """What a self test tries here; a store only where somebody named one."""
+    """Returns the plan of a self test here; a store only where one is configured."""
     ids = tuple(str(d.device_id) for d in devices.devices()) if devices.accelerators else ()
     return ProbePlan(str(settings.node_id), str(settings.dir), settings.address, ids, bool(store.model_fields_set))
 
 
 def node_side(settings: AgentSettings, store: StoreSettings, accelerators: bool) -> NodeSide:
-    """What this node adds to every rank's environment."""
+    """Returns the node's additions to every rank's environment."""
     environ = node_environment(os.environ, start_time_environment(os.environ))
     return NodeSide(environ, store_environment(store), accelerators, settings.spool_limit_bytes, GatewayAddress().url)
 

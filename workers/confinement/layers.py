@@ -47,7 +47,7 @@ class Layers:
 
     @property
     def complete(self) -> bool:
-        """Whether a job can neither see nor touch what is not its own."""
+        """True if a job can neither see nor touch what is not its own."""
         return self.on(NAMESPACES) and self.on(SECCOMP) and self.on(LANDLOCK) and (self.on(UID) or os.geteuid() != 0)
 
     @property

@@ -29,7 +29,7 @@ Heard = tuple[Event, Order | None]
 
 
 class Commands:
-    """What the scheduler says to the pool's nodes, verdicts on them, what people ask of them, and where the pool is."""
+    """Reader of commands to the pool's nodes, verdicts on them, operations, and the pool's partition."""
 
     def __init__(self, settings: KafkaSettings, pool: str) -> None:
         self._settings = settings
@@ -47,7 +47,7 @@ class Commands:
         self._said_s = float("-inf")
 
     def take(self, timeout_s: float) -> list[Heard]:
-        """What has come; waits up to `timeout_s` for the first."""
+        """Returns new records; waits up to `timeout_s` for the first."""
         if self._to != self.partition:
             return self._moved()
         first = self._reader.poll(timeout_s)  # returns with the first record at once; `consume` would wait for a whole batch

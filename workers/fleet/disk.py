@@ -50,7 +50,7 @@ class Disk:
     unsent: deque[Unsent] = field(default_factory=lambda: deque(maxlen=MAX_UNSENT))
 
     def keep(self, state: AgentState) -> None:
-        """What the agent knows is safe from its death."""
+        """Stores the agent's state beyond its death."""
         self.fences, self.order, self.control = state.fences, state.order, state.control
 
     def state(self, identity: Identity) -> AgentState:

@@ -54,7 +54,7 @@ class FleetSettings(TomlSection):
 
 @dataclass(frozen=True)
 class Options:
-    """How long to run. `for_s` None: until told to stop, or until the load is over where `until_done`."""
+    """Run time of an emulation. `for_s` None: until it is stopped, or until the load is over where `until_done`."""
 
     for_s: float | None = None
     until_done: bool = False
@@ -158,7 +158,7 @@ class Shell:
 
 @contextlib.contextmanager
 def _told_to_stop() -> Iterator[Callable[[], bool]]:
-    """Whether SIGINT or SIGTERM came. A second SIGINT ends the process at once."""
+    """Returns whether SIGINT or SIGTERM came. A second SIGINT ends the process at once."""
     told: list[int] = []
 
     def hear(number: int, _: object) -> None:

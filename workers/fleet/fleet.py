@@ -42,7 +42,7 @@ from trainhouse.workers.fleet.uplink import Uplink
 
 @dataclass(frozen=True)
 class Plan:
-    """What fleet to be. `faults`: at exact moments, their `at_ms` counted from the start."""
+    """Plan of a fleet. `faults`: at exact moments, their `at_ms` counted from the start."""
 
     hardware: Hardware
     scripts: Scripts
@@ -65,7 +65,7 @@ class Struck:
 
 @dataclass
 class Tally:
-    """What happened so far."""
+    """Counts so far."""
 
     allocated: int = 0
     faults: dict[str, int] = field(default_factory=dict)
@@ -162,7 +162,7 @@ class Fleet:
                 node.agent.shut_down(grace_ms, now_ms)
 
     def empty(self) -> bool:
-        """Whether no agent has an attempt left."""
+        """Returns whether no agent has an attempt left."""
         return not any(n.agent.state.attempts for n in self._by_index if n.agent is not None)
 
     def up(self) -> int:

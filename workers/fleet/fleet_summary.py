@@ -50,7 +50,7 @@ class Watch:
         self.registered_s: float | None = None
 
     def line(self) -> str:
-        """How things are."""
+        """Returns the current counts as one line."""
         fleet, now_s, cpu_s = self._fleet, time.monotonic(), time.process_time()
         passed_s = max(1e-9, now_s - self._last_s)
         counts = (fleet.gangs.whole, self.records)
@@ -67,7 +67,7 @@ class Watch:
         return text
 
     def summary(self) -> Summary:
-        """How it was."""
+        """Returns the summary of the run."""
         fleet, load = self._fleet, self._load
         ran_s = max(1e-9, time.monotonic() - self._began_s)
         waits = sorted(load.waits_ms) if load is not None else []

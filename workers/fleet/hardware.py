@@ -45,7 +45,7 @@ class Hardware:
         return labels
 
     def facts(self, index: int) -> NodeFacts:
-        """What the node tells of itself when it registers."""
+        """Returns the facts of the node's registration."""
         return NodeFacts(
             address=f"10.{index >> 16 & 255}.{index >> 8 & 255}.{index & 255}",
             ports=tuple(range(FIRST_PORT, FIRST_PORT + self.gpus_per_node)),

@@ -22,7 +22,7 @@ MAX_A_TURN = 200
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many ranks jobs have, and how often: `ranks:weight,…`."""
+    """Sizes of jobs in ranks, with their weights: `ranks:weight,…`."""
 
     ranks: tuple[int, ...]
     weights: tuple[float, ...]
@@ -96,11 +96,11 @@ class Load:
 
     @property
     def over(self) -> bool:
-        """Whether every job was submitted and has had its first devices."""
+        """True if every job was submitted and has had its first devices."""
         return self.sent == self.plan.count and not self._open
 
     def next_ms(self) -> float | None:
-        """When the next job is due, in the clock of `pump`; None when all are sent."""
+        """Returns the time of the next job, in the clock of `pump`; None when all are sent."""
         if self.began_ms is None or self.sent >= self.plan.count:
             return None
         return self.began_ms + self.sent * 1000 / self.plan.per_s

@@ -58,7 +58,7 @@ class EmulatedNode:
 
     @property
     def troubled(self) -> bool:
-        """Whether something is wrong with it now."""
+        """True if something is wrong with it now."""
         return self.agent is None or self.cut or self.going
 
     def jobs(self) -> set[str]:

@@ -32,7 +32,7 @@ class Uplink:
         self.ship()
 
     def hold(self) -> None:
-        """What is reported waits from now on."""
+        """Holds reports back from now on."""
         self._reports.hold()
 
     def open(self, partition: int) -> None:

@@ -15,7 +15,7 @@ APPLIED_AFTER_FORK = ("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER")
 
 @dataclass(frozen=True)
 class Interpreter:
-    """What makes two interpreters the same: the program, the environment (a venv's prefix) and the torch in it."""
+    """Identity of an interpreter: the program, the environment (a venv's prefix) and the torch in it."""
 
     program: str
     prefix: str
@@ -24,7 +24,7 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class WarmFacts:
-    """What the warm process is, with which environment it began, and the top-level modules that it holds."""
+    """Facts of the warm process: its interpreter, its initial environment, and the top-level modules that it holds."""
 
     interpreter: Interpreter
     env: Mapping[str, str]
@@ -33,7 +33,7 @@ class WarmFacts:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a rank's command asks for; `interpreter` None: it is no python. `local_modules`: in its script's folder or PYTHONPATH."""
+    """Requirements of a rank's command; `interpreter` None: it is no python. `local_modules`: in its script's folder or PYTHONPATH."""
 
     command: Sequence[str]
     env: Mapping[str, str]

@@ -13,4 +13,4 @@ class SecretError(Exception):
 
 
 class SealError(SecretError):
-    """What is kept cannot be opened: another key, or it was changed."""
+    """A sealed value cannot be opened: another key, or it was changed."""

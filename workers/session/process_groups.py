@@ -45,7 +45,7 @@ class Gang:
         return Wishes.of(numbers.tolist())
 
     def told_by(self, rank: int, numbers: Sequence[float]) -> list[float]:
-        """What this rank has in `numbers`, on all ranks. Blocks until all have called it."""
+        """Gathers this rank's `numbers` on all ranks. Blocks until all have called it."""
         told = torch.tensor(numbers, dtype=torch.float64)
         if self._control is not None:
             dist.broadcast(told, src=rank, group=self._control)

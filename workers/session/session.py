@@ -212,7 +212,7 @@ class Session:
         return self._step if self._progress.training else None
 
     def _on_uncaught(self, otherwise: ExceptHook) -> ExceptHook:
-        """What happens with an exception that nobody caught: it is told as ever, and then what can be saved is."""
+        """Handles an uncaught exception: it is printed as ever, and then what can be saved is."""
 
         def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
             mine = not self._closed and os.getpid() == self._pid
@@ -270,5 +270,5 @@ class Session:
 
     @property
     def step(self) -> int:
-        """How many steps are finished."""
+        """Number of finished steps."""
         return self._step

@@ -29,7 +29,7 @@ def interval_s(policy: CheckpointPolicy, measured: Measured) -> float:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What one rank wants and knows at a step boundary; what all get is the maximum of each of its numbers.
+    """Wishes and knowledge of one rank at a step boundary; all get the maximum of each of its numbers.
 
     `stride`: steps until the next agreement. `proved`: it has seen a sound loss since the newest checkpoint; `doubted`: the first one since
     was none. `diverged`: the rank whose loss diverged, the first of them. `work_ms`: what a step takes on this rank by itself; the fastest

@@ -24,7 +24,7 @@ from trainhouse.projections.record import Record, RowsFunction
 
 
 class Counting:
-    """Which journal records count, from the marks of a lane on: of each partition the seq that counted last. One batch long."""
+    """Selection of journal records that count, from the marks of a lane on: of each partition the seq that counted last. One batch long."""
 
     def __init__(self, marks: Mapping[str, int]) -> None:
         self.marks = dict(marks)
@@ -37,7 +37,7 @@ class Counting:
         return sorted(partitions | {_ahead(p) for p in partitions})
 
     def counts(self, record: Record, seq: int) -> bool:
-        """Whether a record counts, and if so moves its partition's mark."""
+        """Returns whether a record counts, and if so moves its partition's mark."""
         stream = _stream(record)
         folded, ahead = self.marks.get(stream, 0), self.marks.get(_ahead(stream), 0)
         if seq <= folded:

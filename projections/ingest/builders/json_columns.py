@@ -100,7 +100,7 @@ class Sifter:
         return self._senders.known([_claim(cut) for cut in self._cuts if cut.record.topic == self._judged], stop)
 
     def sifted(self, records: Sequence[Record]) -> tuple[list[Cut], list[Row]]:
-        """What counts, and dead letters for the rest. Blocks; raises BusUnavailable."""
+        """Returns the records that count, and dead letters for the rest. Blocks; raises BusUnavailable."""
         self._parse(records)
         if self._counted is None:
             claims = [_claim(cut) for cut in self._cuts if cut.record.topic == self._judged]

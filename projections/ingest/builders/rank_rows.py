@@ -53,7 +53,7 @@ class OfRanksBuilder(FactsBuilder):
 
 
 def _claims(records: Sequence[Record]) -> list[Claim]:
-    """What the records claim; of those that cannot be read nothing, since they make no row."""
+    """Returns the claims of the records; none for those that cannot be read, since they make no row."""
     found = []
     for record in records:
         if record.value is None:

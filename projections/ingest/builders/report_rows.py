@@ -95,7 +95,7 @@ def readable_inputs(head: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _is_whole(item: Mapping[str, Any]) -> bool:
-    """Whether the node and the attempt of a report can be read; this program may not know an older or newer input at all."""
+    """Returns whether the node and the attempt of a report can be read; this program may not know an older or newer input at all."""
     try:
         _node_of(item)
     except (KeyError, TypeError, AttributeError, InvalidEvent):

@@ -132,7 +132,7 @@ class _Columns:
 
 
 def tables_of(name: str, table: pa.Table | None, letters: list[Row], schema: pa.Schema) -> dict[str, pa.Table]:
-    """What to insert: the rows, and the dead letters if there are any."""
+    """Returns the tables to insert: the rows, and the dead letters if there are any."""
     tables = {} if table is None or not table.num_rows else {name: table}
     if letters:
         tables[DEAD_LETTERS_TABLE] = to_table([r.values for r in letters], schema)

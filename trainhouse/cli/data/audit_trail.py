@@ -113,7 +113,7 @@ def _span(from_: str | None, to: str | None) -> tuple[int, int] | None:
 
 
 def _words(found: "Sequence[tuple[str, int, Part]]", span: tuple[int, int]) -> "Iterator[str]":
-    """What a person must know of parts: those without a record of the time, and objects that could not be looked at."""
+    """Yields the problems of parts: those without a record of the time, and objects that could not be read."""
     for topic, partition, part in found:
         if part.proved is None:
             has = "nothing yet" if part.first_ms is None else f"records from {_time(part.first_ms)} to {_time(part.last_ms or 0)}"
@@ -159,7 +159,7 @@ def _proofs(noted: dict[Place, list[str]], span: tuple[int, int] | None) -> "lis
 
 
 def _seals(given: list[str]) -> dict[Place, list[str]]:
-    """What was noted, by topic and partition. Raises CliError."""
+    """Returns the recorded seals, by topic and partition. Raises CliError."""
     from trainhouse.events.topics import AUDIT
 
     found: dict[Place, list[str]] = {}

@@ -151,7 +151,7 @@ def _ask(
 
 
 def lines_of(told: "NodeRestricted", leaving: list[dict[str, Any]]) -> list[str]:
-    """What a person reads of a restriction that counts."""
+    """Returns the lines about a restriction that counts, for a person."""
     from trainhouse.cli.shared.output import clock
 
     state = "is open again" if told.restriction == "NONE" else f"is {told.restriction}"

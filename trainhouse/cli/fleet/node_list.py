@@ -93,12 +93,12 @@ def _isolations(client: "TrainhouseClient") -> dict[str, str] | None:
 
 
 def isolations(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """How nodes isolate jobs, by node; one that is not there does not, or does not say. Pure."""
+    """Returns the isolation of jobs by node; one that is absent does not isolate, or does not report it. Pure."""
     return {row["node_id"]: WHOLE if row["complete"] else IN_PART for row in rows}
 
 
 def not_isolated(rows: Iterable[Mapping[str, Any]], isolation: Mapping[str, str]) -> str:
-    """How many of the nodes that are not lost run jobs without whole isolation, and the first of them; empty where none does. Pure."""
+    """Returns the number of live nodes that run jobs without whole isolation, and the first of them; empty where none does. Pure."""
     here = [str(row["node_id"]) for row in rows if row["state"] != "LOST"]
     found = [node for node in here if isolation.get(node) != WHOLE]
     if not found:
@@ -131,7 +131,7 @@ def one(node: str, since: str, limit: int, json: bool, now_ms: int) -> None:
 def keeper(
     now_ms: int, *, pool: str | None, state: list[str] | None, since: str | None, until: str | None
 ) -> Callable[[Mapping[str, Any]], bool]:
-    """What keeps a row of a node. Raises CliError for a filter that says nothing."""
+    """Returns a filter of rows of nodes. Raises CliError for a filter that says nothing."""
     from trainhouse.cli.shared.filters import parse_time
 
     states = [s.upper() for each in state or () for s in each.split(",")]

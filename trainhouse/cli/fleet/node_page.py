@@ -98,7 +98,7 @@ def show(page: Row, now_ms: int) -> None:
 
 
 def head(page: Row, now_ms: int) -> list[tuple[str, str]]:
-    """What stands above the tables, as (name, text). Pure."""
+    """Returns the head above the tables, as (name, text). Pure."""
     from trainhouse.cli.shared.output import clock, duration
 
     blamed = sum(f["category"] in ("NODE", "DEVICE") for f in page["failures"])
@@ -118,7 +118,7 @@ def head(page: Row, now_ms: int) -> list[tuple[str, str]]:
 
 
 def isolation(layers: list[Row]) -> str:
-    """How jobs are confined there, layer by layer, and why some are missing. Pure."""
+    """Describes the confinement of jobs there, layer by layer, and why some are missing. Pure."""
     if not layers:
         return "none: its agent confines no job, or does not say so"
     there = [row["layer"] for row in layers if row["is_on"]]
@@ -129,7 +129,7 @@ def isolation(layers: list[Row]) -> str:
 
 
 def closed(page: Row, now_ms: int) -> str:
-    """Whether and why nothing new comes to the node, since when, and the way out. Pure."""
+    """Describes why the node takes no new gangs, since when, and the way out. Pure."""
     from trainhouse.cli.shared.output import clock, duration
 
     if page["restriction"] == "NONE":

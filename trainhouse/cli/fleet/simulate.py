@@ -180,7 +180,7 @@ def bars(names: Iterable[str], jobs: int) -> "Iterator[Progress | None]":
 
 
 def _tell_refused(policy: str, reasons: list[str]) -> None:
-    """How many jobs can never run, and why."""
+    """Prints the number of jobs that can never run, and why."""
     from collections import Counter
 
     from trainhouse.cli.shared import output

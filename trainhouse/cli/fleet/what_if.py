@@ -128,7 +128,7 @@ def row(change: "Change") -> tuple[str, ...]:
 
 
 def sentence(honesty: "Honesty") -> str:
-    """How far to trust the simulator, from the policy that really ruled."""
+    """Describes the trust that the simulator deserves, from the policy that really ruled."""
     if not honesty.jobs:
         return "How near the simulation is to what happened cannot be said: no job that was submitted in that time has ended."
     return (

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What a command's exit status says. `trainhouse submit --wait` and `status --watch` end with the job's own."""
+    """Exit statuses of commands. `trainhouse submit --wait` and `status --watch` end with the job's own."""
 
     OK = 0
     FAILED = 1

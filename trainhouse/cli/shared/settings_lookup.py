@@ -40,7 +40,7 @@ def find_config(given: Path | None, environment: Mapping[str, str], here: Path) 
 
 
 def only_gateway(given: Path | None, environment: Mapping[str, str]) -> bool:
-    """Whether the environment names a gateway and nothing else: then no folder near is looked for."""
+    """Returns whether the environment names a gateway and nothing else: then no folder near is looked for."""
     others = (CONFIG_VARIABLE, DATA_DIR_VARIABLE)
     if given is not None or not environment.get(GATEWAY_VARIABLE) or any(environment.get(name) for name in others):
         return False

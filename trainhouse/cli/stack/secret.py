@@ -246,7 +246,7 @@ def told_name(text: str, teller: Teller) -> SecretName:
 
 
 def told(work: Callable[[], T]) -> T:
-    """What it gives; what goes wrong with a secret becomes a CliError."""
+    """Returns the result of the call; an error of a secret becomes a CliError."""
     from trainhouse.workers.secretstore.errors import SecretError
 
     try:

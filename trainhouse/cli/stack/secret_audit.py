@@ -47,7 +47,7 @@ class Teller:
         self.about: dict[str, Any] = {}
 
     def named(self, target: str, project: str, text: str = "") -> None:
-        """Which secret it is about."""
+        """Sets the secret that it is about."""
         self.about = {"target": target[:256], "project": project[:128], "text": text[:65_536]}
 
     def granted(self) -> None:
@@ -119,7 +119,7 @@ def audited(action: str) -> Iterator[Teller]:
 
 
 def user() -> str:
-    """Who runs this, by the name of the uid."""
+    """Returns the name of the uid that runs this."""
     import pwd
 
     try:
@@ -138,7 +138,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _is_cut(kept: Any, size: int) -> bool:
-    """Whether the last line has no end."""
+    """Returns whether the last line has no end."""
     kept.seek(max(0, size - 1))
     return kept.read(1) not in (b"", b"\n")
 

@@ -176,7 +176,7 @@ def _claims(token: str) -> dict[str, Any]:
 
 
 def _listed() -> list[dict[str, Any]]:
-    """What the topic of tokens holds: one row a token. Blocks on the brokers."""
+    """Returns the content of the topic of tokens: one row a token. Blocks on the brokers."""
     from trainhouse.events import TokenIssued, TokenRevoked, decode
     from trainhouse.events.kafka import TO_END, consumer, headers_of, read_to_end
     from trainhouse.events.settings import KafkaSettings
@@ -218,7 +218,7 @@ def _send(event: "Event") -> None:
 
 
 def seconds_of(text: str) -> int:
-    """How long a token counts, of what was typed. Raises CliError."""
+    """Returns the validity of a token in seconds, as it was typed. Raises CliError."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     if len(text) < 2 or text[-1] not in units or not text[:-1].isdecimal() or int(text[:-1]) < 1:
         raise CliError(f"--expires {text!r}: write a number and s, m, h or d, as 30d; or {FOR_EVER}", Exit.USAGE)

@@ -37,7 +37,7 @@ class Feed:
         self._stopped.set()
 
     def changed(self) -> bool:
-        """Whether anything came since the last call."""
+        """Returns whether anything came since the last call."""
         found = self._dirty.is_set()
         self._dirty.clear()
         return found

@@ -91,7 +91,7 @@ class ByGateway:
             return end.value  # type: ignore[no-any-return]
 
     def after(self, job_id: str) -> str | None:
-        """What makes a read of this job wait for what was written here last; None where nothing was. Does not block."""
+        """Returns the token that makes a read of this job wait for the last write here; None where there was none. Does not block."""
         return self._after.get(job_id)
 
     def remember(self, written: writes.Written) -> None:

@@ -74,7 +74,7 @@ class NotFound(ClientError):
 
 
 def error_of(answer: GatewayAnswer) -> ClientError:
-    """What a refusal means to its reader."""
+    """Returns the error that a refusal means to its reader."""
     text, about = detail(answer), document(answer)
     if isinstance(about.get("code"), int):
         return QueryFailed(text)  # ClickHouse's own code

@@ -65,7 +65,7 @@ def all_statuses() -> Flow[list[JobStatus]]:
 
 
 def spec(job_id: str, after: str | None = None) -> Flow[JobSpec | None]:
-    """What a job was submitted with: its first submission is the one that counts."""
+    """Returns the submitted spec of a job: its first submission is the one that counts."""
     try:
         found = yield from of_job_listing(job_id, "events", after, type="job.submitted", limit=PAGE)
     except UnknownJob:

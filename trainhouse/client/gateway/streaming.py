@@ -86,7 +86,7 @@ class Stream:
             failures += 1
 
     def _once(self, last_id: str) -> Iterator[bytes]:
-        """What one connection brings, until it ends. Raises what an answer that is no stream tells of."""
+        """Yields the events of one connection, until it ends. Raises the error of an answer that is no stream."""
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
         with self._http.stream("GET", self.path, params=dict(self.params), headers=headers) as response:
             if response.status_code != 200:

@@ -33,7 +33,7 @@ def settings(url: str, token: str) -> dict[str, Any]:
 
 
 def _trusted(scheme: str) -> ssl.SSLContext | bool:
-    """Whose certificates are believed. Raises BadSettings."""
+    """Returns the trusted certificates. Raises BadSettings."""
     ca = GatewaySettings().ca
     if scheme != "https" or ca is None:
         return True

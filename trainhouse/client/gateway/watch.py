@@ -72,7 +72,7 @@ class Watch:
 
 
 def told(status: JobStatus, job: Submitted, after: str | None) -> Flow[JobStatus | None]:
-    """What a status under a job's id tells its sender: itself; or, of another spec, that what was sent was refused; None: not yet known."""
+    """Returns the status that answers a submission: the job's own; or, of another spec, its rejection; None: not yet known."""
     if job.spec_sha256 is None or status.spec_sha256 in ("", job.spec_sha256):
         return status
     refused = (yield from terms(job.job_id, job.event_id, after)).refused

@@ -22,7 +22,7 @@ BINARY = {"Content-Type": "application/octet-stream"}
 
 @dataclass(frozen=True)
 class Written:
-    """What the gateway put on the bus. `after` makes later reads wait for it."""
+    """Accepted write of the gateway. `after` makes later reads wait for it."""
 
     job_id: str
     event_id: str
@@ -30,7 +30,7 @@ class Written:
     spec_sha256: str = ""
 
     def submitted(self) -> Submitted:
-        """What to follow, where it is a submission."""
+        """Returns the submission to follow, where the write is one."""
         return Submitted(JobId.parse(self.job_id), self.event_id, None, self.spec_sha256)
 
 
@@ -61,7 +61,7 @@ def cancel(job_id: str, reason: str, after: str | None) -> Flow[Written]:
 
 @dataclass(frozen=True)
 class Terms:
-    """What may change of a job, as it is. `refused`: why the event that was asked about was refused."""
+    """Changeable terms of a job, as they are. `refused`: why the event that was asked about was refused."""
 
     now: Retuned
     refused: str | None

@@ -297,7 +297,7 @@ class ByKafka:
             return {name: status for name, status in newest.items() if keys[name] not in feed.gone}
 
     def _row(self, job_id: str) -> Row | None:
-        """What the tables say of a job; None where they are away or know nothing of it."""
+        """Returns the job's row in the tables; None where they are away or have none."""
         try:
             rows = self.sql.table(job_query(job_id)).dicts()
         except (NotReachable, QueryFailed):

@@ -95,7 +95,7 @@ def _happening(told: JobEvent) -> Happening:
 
 
 def summary_of(event: Event) -> str:
-    """What one event says, in one line."""
+    """Summarizes one event in a line."""
     from trainhouse.projections.rows.summary import summarize
 
     if isinstance(event, JobStatus):

@@ -67,7 +67,7 @@ def execute(
 
 
 def operator() -> RequestedBy:
-    """Who asks, as far as this machine knows."""
+    """Returns the operator, as far as this machine knows."""
     return RequestedBy(name=getpass.getuser(), via=AskedVia.OPERATOR)
 
 

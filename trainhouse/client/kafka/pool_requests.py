@@ -91,7 +91,7 @@ class Fleet:
             return outcomes.first(answer, timeout_s, f"project {name}")
 
     def partitions(self) -> int:
-        """How many partitions control has: pools may be given any of them. Blocks."""
+        """Returns the number of partitions of control: pools may be given any of them. Blocks."""
         reader = consumer(self.kafka, **QUIET)
         try:
             return len(reader.list_topics(CONTROL, timeout=METADATA_TIMEOUT_S).topics[CONTROL].partitions)
@@ -189,7 +189,7 @@ def refusal(event_id: str, message: Message) -> str | None:
 
 
 def decided(message: Message, event_id: str) -> tuple[Event, ...] | None:
-    """What the record of the scheduler's journal that handled this event decided; None of other records."""
+    """Returns the decisions of the journal record that handled this event; None of other records."""
     value = message.value() or b""
     if message.topic() != DECISIONS or event_id.encode() not in value:
         return None
@@ -210,7 +210,7 @@ def _refuses(decision: Event, event_id: str) -> bool:
 def outcome_of(
     decisions: Sequence[Event] | None, event_id: str, kind: type[E], mine: Callable[[E], bool], *, told_elsewhere: bool
 ) -> tuple[E | None] | None:
-    """What the decisions of the record that handled a request say of it; None: nothing yet, it is told on its own topic.
+    """Returns the outcome in the decisions of the record that handled a request; None: not there, it is reported on its own topic.
 
     (None,): nothing came of it, all is so already.
     """

@@ -37,7 +37,7 @@ class Answers:
         return event if isinstance(event, OperationReplied) and event.request_id == self.request_id else None
 
     def counts(self, event: OperationReplied, value: bytes, headers: Headers) -> bool:
-        """Whether the node that the rank runs on said it."""
+        """Returns whether the node that the rank runs on said it."""
         if self.nodes.get(event.rank) != event.node_id:
             return False
         known = self.keys.get(event.node_id)

@@ -99,7 +99,7 @@ class StatusFeed:
 
 
 def concerns(key: str, status: JobStatus, job_id: str, event_id: str | None, spec_sha256: str | None = None) -> bool:
-    """Whether a status tells how a submission goes: the job's own, or the rejection of this very event.
+    """Returns whether a status tells how a submission goes: the job's own, or the rejection of this very event.
 
     With `spec_sha256` the job's own counts only if it has that spec: another job of this id is not what was submitted.
     """

@@ -37,13 +37,13 @@ class AuditLog:
 
     @property
     def waiting(self) -> int:
-        """How many the brokers do not have yet."""
+        """Number of events that the brokers do not have yet."""
         with self._lock:
             return self._under_way + len(self._failed)
 
     @property
     def full(self) -> bool:
-        """Whether the next one would be lost."""
+        """True if the next one would be lost."""
         return self.waiting >= self._most_waiting
 
     def offer(self, event: Event) -> None:

@@ -34,7 +34,7 @@ State = dict[str, Any]
 
 
 class Auditor:
-    """What requests tell; `turn` is to be called about each second."""
+    """Recorder of requests for the audit; `turn` is to be called about each second."""
 
     def __init__(self, settings: GatewaySettings, bus: Bus) -> None:
         self._required = settings.audit == "required"

@@ -18,7 +18,7 @@ MAX_KINDS = 10_000
 
 @dataclass(frozen=True)
 class Grant:
-    """What tells accesses apart."""
+    """Kind of a granted access."""
 
     access: str
     action: str = ""
@@ -33,14 +33,14 @@ class Grant:
 
 
 class GrantBook:
-    """What was let in and is not told yet. `per_minute`: at most so many events a minute. A kind that goes on stays known."""
+    """Granted accesses that are not published yet. `per_minute`: at most so many events a minute. A kind that goes on stays known."""
 
     def __init__(self, per_minute: int) -> None:
         self._counts: Counts[Grant, None] = Counts(per_minute, MAX_KINDS, stays=True)
 
     @property
     def full(self) -> bool:
-        """Whether one of a new kind would be counted together with others."""
+        """True if one of a new kind would be counted together with others."""
         return self._counts.full
 
     def note(self, grant: Grant, size_bytes: int, now_ms: int) -> AccessGranted | None:

@@ -16,7 +16,7 @@ MAX_KINDS = 1000
 
 @dataclass(frozen=True)
 class Refusal:
-    """What tells refusals apart."""
+    """Kind of a refusal."""
 
     status: int
     action: str = ""
@@ -32,7 +32,7 @@ class _First:
 
 
 class RefusalBook:
-    """What was refused and is not told yet. `per_minute`: at most so many events a minute."""
+    """Refusals that are not published yet. `per_minute`: at most so many events a minute."""
 
     def __init__(self, per_minute: int) -> None:
         self._counts: Counts[Refusal, _First] = Counts(per_minute, MAX_KINDS, stays=False)

@@ -21,7 +21,7 @@ NAMING_MANY = frozenset({"experiment_ids", "run_ids"})
 
 
 def names_in(body: object) -> tuple[str, ...]:
-    """What the body of a request names, in its order, once each."""
+    """Returns the names in the body of a request, in its order, once each."""
     if not isinstance(body, dict):
         return ()
     found: list[object] = []

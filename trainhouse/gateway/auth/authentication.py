@@ -48,7 +48,7 @@ def principal_of(request: Request) -> Principal:
 
 
 def _shown(request: Request, keys: Keys) -> Principal:
-    """Whom the request itself names. Raises Problem."""
+    """Returns the principal that the request itself names. Raises Problem."""
     header = request.headers.get("authorization", "")
     try:
         if header:

@@ -28,7 +28,7 @@ class Keys:
 
     @property
     def newest(self) -> bytes:
-        """What signs."""
+        """Key that signs."""
         return self.all[0]
 
     @cached_property
@@ -37,7 +37,7 @@ class Keys:
         return frozenset(map(id_of, self.all))
 
     def read(self, read: Callable[[bytes], T]) -> T:
-        """What the key that made it reads. Raises what `read` raises, UnknownKeyError where none of them made it."""
+        """Reads with the key that signed. Raises the errors of `read`, UnknownKeyError where no key fits."""
         for key in self.all[:-1]:
             try:
                 return read(key)

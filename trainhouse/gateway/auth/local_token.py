@@ -13,7 +13,7 @@ from trainhouse.private_files import write_private
 
 
 def ensure(path: Path, key: bytes, now_s: int) -> tuple[Principal, bool]:
-    """Whose token the file holds, and whether it was made now. Blocks on the disk."""
+    """Returns the token in the file, and whether it was made now. Blocks on the disk."""
     try:
         return tokens.read(key, path.read_text().strip()), False
     except (OSError, BadToken):

@@ -41,7 +41,7 @@ def issue(key: bytes, session: Session, address: str, now_s: int, lasts_s: int) 
 
 
 def read(key: bytes, text: str, address: str, now_s: int) -> LoginCode:
-    """What a code says. Raises BadToken."""
+    """Reads a code. Raises BadToken."""
     found = sealed.unseal(key, PURPOSE, text, LoginCode, now_s)
     if found.place != place_of(address):
         raise BadToken("the login code was asked for from another address than this one")
@@ -49,7 +49,7 @@ def read(key: bytes, text: str, address: str, now_s: int) -> LoginCode:
 
 
 def place_of(address: str) -> str:
-    """What two addresses have in common that are the same machine's."""
+    """Returns the common part of addresses that are the same machine's."""
     try:
         return LOOPBACK if ipaddress.ip_address(address).is_loopback else address
     except ValueError:

@@ -46,12 +46,12 @@ class ProjectBook:
         return self._applied.get(name)
 
     def rule(self, name: str) -> Project | None:
-        """What holds for a project, declared or not; None: nothing does."""
+        """Returns the rule of a project, declared or not; None: there is none."""
         found = rule_of(self._applied, name)
         return found.project if found else None
 
     def maintains(self, principal: Principal, name: str) -> bool:
-        """Whether somebody may say who is a member of a project, and what its jobs are for."""
+        """Returns whether somebody may say who is a member of a project, and what its jobs are for."""
         if principal.may(Role.OPERATOR):
             return True
         found = self._applied.get(name)
@@ -105,7 +105,7 @@ class ProjectBook:
         return role is not None and role.submits
 
     def _role(self, name: str, sub: str) -> MemberRole | None:
-        """What somebody is in a project by its members; the greatest where it has no list of them."""
+        """Returns the role of a principal in a project by its members; the greatest where it has no list of them."""
         rule = self.rule(name)
         if rule is None or rule.members is None:
             return MemberRole.MAINTAINER

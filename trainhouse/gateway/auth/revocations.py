@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Revocations:
-    """What is revoked, by id, with the event that did it. `known`: whether all of before are in."""
+    """Revoked ids, each with its event. `known`: whether all earlier ones are in."""
 
     known: bool = False
     ids: dict[str, str] = field(default_factory=dict)

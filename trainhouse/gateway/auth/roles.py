@@ -10,7 +10,7 @@ ALL_PROJECTS = "*"
 
 
 class Role(IntEnum):
-    """What a principal may do. `viewer` reads; `submitter` writes jobs; `operator` changes the fleet; `admin` does all."""
+    """Roles of a principal. `viewer` reads; `submitter` writes jobs; `operator` changes the fleet; `admin` does all."""
 
     VIEWER = 1
     SUBMITTER = 2
@@ -54,28 +54,28 @@ class Principal:
 
     @property
     def everywhere(self) -> bool:
-        """Whether it may see all projects."""
+        """True if it may see all projects."""
         return ALL_PROJECTS in self.projects
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """What a revocation may name to end it."""
+        """Ids by which a revocation may name it."""
         return tuple(one for one in (self.token_id, self.session_id) if one)
 
     def may(self, role: Role) -> bool:
-        """Whether it has a role, or a greater one."""
+        """Returns whether it has a role, or a greater one."""
         return self.role >= role
 
     def sees(self, project: str) -> bool:
-        """Whether what belongs to a project exists for it."""
+        """Returns whether what belongs to a project exists for it."""
         return project in self.projects or (self.everywhere and project not in self.hidden)
 
     def may_write(self, project: str) -> bool:
-        """Whether it may submit and change jobs of a project, and write to its runs."""
+        """Returns whether it may submit and change jobs of a project, and write to its runs."""
         return self.may(Role.SUBMITTER) and self.sees(project) and not self.only_reads(project)
 
     def only_reads(self, project: str) -> bool:
-        """Whether its membership lets it read what belongs to a project, and no more."""
+        """Returns whether its membership lets it read what belongs to a project, and no more."""
         return project in self.read_only or (self.writes_in is not None and project not in self.writes_in)
 
     def writing(self) -> "Principal":

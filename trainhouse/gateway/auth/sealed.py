@@ -22,7 +22,7 @@ MAX_BYTES = 64 * 1024
 
 
 class Sealed(BaseModel):
-    """What such a text says at least: until when it counts, in seconds since 1970."""
+    """Least content of a sealed text: until when it counts, in seconds since 1970."""
 
     until_s: int
 
@@ -33,7 +33,7 @@ def seal(key: bytes, purpose: str, content: Sealed) -> str:
 
 
 def unseal(key: bytes, purpose: str, text: str, form: type[M], now_s: int) -> M:
-    """What a text says. Raises BadToken, UnknownKeyError where another key made it."""
+    """Opens a sealed text. Raises BadToken, UnknownKeyError where another key made it."""
     try:
         if len(text) > MAX_CHARS:
             raise ValueError("too long")

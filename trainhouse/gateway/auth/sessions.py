@@ -57,7 +57,7 @@ def cookie_of(key: bytes, session: Session) -> str:
 
 
 def read(key: bytes, cookie: str, now_s: int) -> Principal:
-    """Whose session it is. Raises BadToken, UnknownKeyError where another key made it."""
+    """Reads a session. Raises BadToken, UnknownKeyError where another key made it."""
     principal = principal_of(sealed.unseal(key, PURPOSE, cookie, Session, now_s))
     return principal if principal.key_id else replace(principal, key_id=id_of(key))
 

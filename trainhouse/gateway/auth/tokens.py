@@ -25,7 +25,7 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"
 
 
 class Claims(BaseModel):
-    """What a token holds. `exp` is in seconds since 1970; none means that only a revocation ends it."""
+    """Claims of a token. `exp` is in seconds since 1970; none means that only a revocation ends it."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -53,7 +53,7 @@ def issue(
 
 
 def read(key: bytes, token: str) -> Principal:
-    """Who a token speaks for. Raises BadToken with a reason that helps its holder and nobody else.
+    """Returns the principal of a token. Raises BadToken with a reason that helps its holder and no attacker.
 
     UnknownKeyError: another key made it.
     """

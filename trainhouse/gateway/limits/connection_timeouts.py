@@ -43,7 +43,7 @@ class PatientProtocol(H11Protocol):
             self._late = None
 
     def _between(self) -> bool:
-        """Whether no request is being served. `cycle` is None until a request's head is whole, whatever its type says."""
+        """Returns whether no request is being served. `cycle` is None until a request's head is whole, whatever its type says."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
 

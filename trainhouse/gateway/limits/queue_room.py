@@ -26,7 +26,7 @@ _JOB = "SELECT job_id FROM job_status WHERE job_id = {job_id:String} AND project
 
 @dataclass
 class Queued:
-    """How many jobs of each project wait in each pool, as it was read last."""
+    """Waiting jobs of each project in each pool, as they were read last."""
 
     reader: SqlReader
     book: ProjectBook
@@ -52,7 +52,7 @@ class Queued:
             )
 
     async def _is_there(self, project: str, job_id: str) -> bool:
-        """Whether the project has this job; another's jobs are not told of."""
+        """Returns whether the project has this job; another's jobs are not told of."""
         try:
             return await self.reader.one(_JOB, {"job_id": job_id, "project": project}) is not None
         except (SqlUnavailable, SqlRefused):

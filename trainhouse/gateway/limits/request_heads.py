@@ -91,7 +91,7 @@ def host_name(host: bytes) -> str | None:
 
 
 def known(name: str, names: frozenset[str]) -> bool:
-    """Whether a name is this gateway's own."""
+    """Returns whether a name is this gateway's own."""
     return ANY in names or name in names or name == "localhost" or name.endswith(".localhost") or _is_address(name)
 
 

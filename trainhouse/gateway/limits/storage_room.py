@@ -25,7 +25,7 @@ _SQL = "SELECT project, total_bytes FROM project_storage"
 
 @dataclass
 class Storage:
-    """What each project has, as it was read last."""
+    """Storage of each project, as it was read last."""
 
     reader: SqlReader
     book: ProjectBook

@@ -69,7 +69,7 @@ class Watcher:
         self._woken.set()
 
     async def wait(self, timeout_s: float) -> bool:
-        """Whether there is something to take or to look at, at the latest after `timeout_s`."""
+        """Returns whether there is something to take or to look at, at the latest after `timeout_s`."""
         if not (self._statuses or self._news or self.cut):
             self._woken.clear()
             try:
@@ -110,7 +110,7 @@ class Hub:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for another watcher."""
+        """True if there is no room for another watcher."""
         return len(self) >= self._limit
 
     def join(self, job_id: str | None, kinds: frozenset[str]) -> Watcher:

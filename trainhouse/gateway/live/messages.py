@@ -20,7 +20,7 @@ _PLACE = re.compile(r"s(-?\d{1,18})\.m(-?\d{1,18})\.l(-?\d{1,18})\.e(\d{1,18})")
 
 @dataclass(frozen=True)
 class Place:
-    """How much of a job was sent: its newest status, the offsets of its metrics and lines, the time of its newest event."""
+    """Position in a job's stream: its newest status, the offsets of its metrics and lines, the time of its newest event."""
 
     status_seq: int = -1
     metrics: int = -1

@@ -40,7 +40,7 @@ class JobStream:
     place: Place = field(default_factory=Place)
 
     async def parts(self, resumed: Place | None) -> AsyncIterator[bytes]:
-        """What is sent, in order, until its principal's rights end."""
+        """Yields the stream's parts, in order, until its principal's rights end."""
         sent = resumed
         async with aclosing(self._parts(resumed)) as parts:
             async for part in parts:
@@ -114,7 +114,7 @@ class JobStream:
         return Place(-1, found["metrics"], found["lines"], time.time_ns() // 1_000_000)
 
     async def _missed(self) -> AsyncIterator[bytes]:
-        """What came between the place and now; what is told live as well is known by its place."""
+        """Yields the events between the position and now; one that is also sent live is recognized by its position."""
         for kind in TABLES:
             while kind in self.watcher.kinds:
                 rows = await self._behind(kind)
@@ -157,7 +157,7 @@ class FleetStream:
     missed: list[Row]
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """What is sent, until its principal's rights end."""
+        """Yields the stream's parts, until its principal's rights end."""
         async with aclosing(self._parts()) as parts:
             async for part in parts:
                 if self.ended(self.principal):

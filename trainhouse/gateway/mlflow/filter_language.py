@@ -18,7 +18,7 @@ Value = str | float | tuple[str, ...] | None
 
 
 class Entity(StrEnum):
-    """What a comparison is about."""
+    """Entity of a comparison."""
 
     METRIC = "metrics"
     PARAMETER = "params"
@@ -48,7 +48,7 @@ class Ordering:
 
 @dataclass(frozen=True)
 class Language:
-    """Which attributes there are, by the names that people write; True: a number."""
+    """Attributes by the names that people write; True: a number."""
 
     attributes: Mapping[str, tuple[str, bool]]
     entities: frozenset[Entity]

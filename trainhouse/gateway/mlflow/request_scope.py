@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 
 class RequestScope:
-    """What routes use. Every method but those of rights waits for a server."""
+    """Scope of one request, for the routes. Every method but those of rights waits for a server."""
 
     def __init__(self, principal: Principal, gateway: Gateway, ports: Ports) -> None:
         self.principal = principal

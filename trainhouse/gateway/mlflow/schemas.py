@@ -114,7 +114,7 @@ def experiment(row: Row, tags: Iterable[Row] = ()) -> Json:
 
 
 def files_at(root: str, paths: Iterable[tuple[str, int]]) -> list[Json]:
-    """What lies directly under a folder of artifacts, from all paths with their sizes in bytes: files, and folders once."""
+    """Lists a folder of artifacts, from all paths with their sizes in bytes: files, and folders once."""
     prefix = f"{root.strip('/')}/" if root.strip("/") else ""
     files: dict[str, Json] = {}
     for path, size_bytes in paths:

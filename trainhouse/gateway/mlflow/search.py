@@ -107,7 +107,7 @@ def paged(sql: str, query: Query, limit: int, token: str | None) -> tuple[str, B
 
 
 def read_token(token: str | None) -> int:
-    """How many rows a page token passes over. Raises MlflowError."""
+    """Returns the number of rows that a page token passes over. Raises MlflowError."""
     if not token:
         return 0
     try:

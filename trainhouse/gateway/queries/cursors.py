@@ -37,5 +37,5 @@ def decode(cursor: str, *types: type) -> list[Key]:
 
 
 def bad_cursor() -> Problem:
-    """What a caller hears of a cursor that no answer held."""
+    """Returns the problem of a cursor that no answer held."""
     return Problem(400, "Bad cursor", "this cursor is none of this listing: leave it out to begin anew, or take next_cursor from an answer")

@@ -25,7 +25,7 @@ LOOK_S = 0.03
 
 
 class Freshness:
-    """Whether the projections hold what the topics held when a read began, whichever gateway wrote it."""
+    """Check that the projections hold what the topics held when a read began, whichever gateway wrote it."""
 
     def __init__(self, settings: KafkaSettings, reader: SqlReader, wait_s: float) -> None:
         self._settings = settings

@@ -36,7 +36,7 @@ SELECT count() > 0 AS there FROM events_rows WHERE job_id = {job_id:String} AND 
 
 
 class Written(BaseModel):
-    """What was written: an event about a job; `spec_sha256` where it is a submission. `partition` and `offset` are those of its topic."""
+    """Written event about a job; `spec_sha256` where it is a submission. `partition` and `offset` are those of its topic."""
 
     job_id: str
     event_id: str
@@ -51,7 +51,7 @@ def token_of(written: Written, key: bytes) -> str:
 
 
 def read(token: str, key: bytes) -> Written:
-    """What a token says. Raises Problem 400, UnknownKeyError where another key made it."""
+    """Reads a token. Raises Problem 400, UnknownKeyError where another key made it."""
     try:
         return Written.model_validate(jwt.decode(token, _own_key(key), algorithms=[ALGORITHM]))
     except jwt.InvalidSignatureError as error:
@@ -61,7 +61,7 @@ def read(token: str, key: bytes) -> Written:
 
 
 def read_by(keys: Keys, token: str) -> Written:
-    """What a token says that one of the keys made. Raises Problem 400."""
+    """Reads a token that one of the keys made. Raises Problem 400."""
     try:
         return keys.read(lambda key: read(token, key))
     except UnknownKeyError as error:

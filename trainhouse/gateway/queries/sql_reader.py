@@ -130,7 +130,7 @@ class SqlReader:
 
 
 def sent(sql: str, values: Mapping[str, object]) -> Sent:
-    """What travels: the query alone as the body; with values as a form of ClickHouse's, since a URL has no room for thousands of names.
+    """Returns body and parameters: the query alone as the body; with values a form, since a URL has no room for thousands of names.
 
     A server's http_max_field_value_size (128 KiB unless set) bounds each of a form's fields.
     """
@@ -162,5 +162,5 @@ def _time(value: Any) -> Any:
 
 
 def _converter(kind: str) -> Any:
-    """What JSON of ClickHouse lacks: a time is text without a zone there."""
+    """Returns the conversion of a type that ClickHouse's JSON lacks: a time is text without a zone there."""
     return _time if "DateTime" in kind and not kind.startswith(("Array", "Map", "Tuple")) else None

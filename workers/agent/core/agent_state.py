@@ -26,7 +26,7 @@ class AttemptKey:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this agent is: its node, this boot of it, this start of the agent."""
+    """Identity of this agent: its node, this boot of it, this start of the agent."""
 
     node_id: str
     boot_id: str
@@ -110,7 +110,7 @@ class LocalAttempt:
 
     @property
     def has_processes(self) -> bool:
-        """Whether a process of it may be alive, so that nothing newer may start over it."""
+        """True if a process of it may be alive, so that nothing newer may start over it."""
         return isinstance(self.phase, Launching | Running | Stopping | Sweeping)
 
     @property

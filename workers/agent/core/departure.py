@@ -52,7 +52,7 @@ def shutdown_asked(turn: Turn, grace_ms: int) -> None:
 
 
 def see_off(turn: Turn) -> None:
-    """What is due by now for each attempt on a node that goes away."""
+    """Carries out the due actions for each attempt on a node that goes away."""
     notice = turn.state.notice
     if notice is None:
         return
@@ -70,7 +70,7 @@ def see_off(turn: Turn) -> None:
 
 
 def notice_reports(state: AgentState) -> list[Report]:
-    """What the scheduler is told after each registration: it forgets a notice with the incarnation that had it."""
+    """Returns the reports after each registration: the scheduler forgets a notice with the incarnation that had it."""
     me, notice = state.identity, state.notice
     if notice is None:
         return []
@@ -90,7 +90,7 @@ def notice_reports(state: AgentState) -> list[Report]:
 
 
 def next_due_ms(state: AgentState, now_ms: int) -> int | None:
-    """When the machine wants a Tick for a grace that is over or a notice; None: for neither."""
+    """Returns the next time that the machine needs a Tick, for a grace that is over or a notice; None: for neither."""
     due = [a.phase.kill_at_ms - (a.phase.grace_ms or 0) for a in state.attempts.values() if isinstance(a.phase, Stopping)]
     if state.notice is not None and state.attempts:
         due += [at_ms for at_ms in (state.notice.ask_ms, state.notice.stop_ms) if at_ms > now_ms]

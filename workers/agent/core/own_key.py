@@ -13,7 +13,7 @@ from trainhouse.events import NodeKeyed
 
 @dataclass(slots=True)
 class OwnKey:
-    """What is known of this agent's key. `public_key` is empty where the agent does not sign."""
+    """State of this agent's key. `public_key` is empty where the agent does not sign."""
 
     node_id: str
     pool: str

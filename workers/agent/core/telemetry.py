@@ -45,7 +45,7 @@ MAX_EVENT_ID_CHARS = 512
 
 @dataclass(frozen=True, slots=True)
 class RankIdentity:
-    """Whose files they are."""
+    """Identity of the files' rank."""
 
     job_id: JobId
     attempt: AttemptNumber

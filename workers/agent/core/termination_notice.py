@@ -23,7 +23,7 @@ class Notice:
 
     @property
     def left_ms(self) -> int:
-        """How much time there was when it was heard."""
+        """Time that was left when the notice was read."""
         return max(0, self.deadline_ms - self.at_ms)
 
     @property
@@ -33,12 +33,12 @@ class Notice:
 
     @property
     def stop_ms(self) -> int:
-        """When whoever is still here gets a SIGTERM."""
+        """Time of the SIGTERM for attempts that are still here."""
         return self.at_ms + self.left_ms - min(TERM_BEFORE_MS, self.left_ms // TERM_SHARE)
 
     @property
     def kill_ms(self) -> int:
-        """When nobody may be here any more."""
+        """Time by which no attempt may be here."""
         return self.at_ms + self.left_ms - min(KILL_BEFORE_MS, self.left_ms // KILL_SHARE)
 
     def __str__(self) -> str:

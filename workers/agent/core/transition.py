@@ -160,6 +160,6 @@ class Turn:
 
 
 def _collide(one: LocalAttempt, other: LocalAttempt) -> bool:
-    """Whether two attempts have a device in common that they do not both have only a share of."""
+    """Returns whether two attempts have a device in common that they do not both have only a share of."""
     both_share = one.allocation.spec.shares_device and other.allocation.spec.shares_device
     return not both_share and not set(one.placement.devices).isdisjoint(other.placement.devices)

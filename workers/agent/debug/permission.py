@@ -72,7 +72,7 @@ class ListedKeys(Mapping[str, KnownKey]):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Whether an operation is done, and for whom. `who`: empty where nothing could be believed; `why`: what that rests on."""
+    """Decision about an operation. `who`: empty where nothing could be believed; `why`: the evidence."""
 
     refusal: str = ""
     who: str = ""
@@ -89,7 +89,7 @@ class Permission:
     _seen: OrderedDict[str, int] = field(default_factory=OrderedDict)
 
     def judged(self, envelope: Envelope, value: bytes, signature: Signature | None, now_ms: int) -> Judged:
-        """What the agent makes of a request, for the audit too."""
+        """Judges a request, for the audit too."""
         refusal = self.refusal(envelope, value, signature, now_ms)
         asked = getattr(envelope.event, "requested_by", None)
         claimed = asked.name if asked is not None else ""

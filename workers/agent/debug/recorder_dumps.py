@@ -42,7 +42,7 @@ class _PlainValues(pickle.Unpickler):
 
 
 def prefix_in(rank_folder: str) -> str:
-    """What TORCH_FR_DUMP_TEMP_FILE is to be for a rank."""
+    """Returns the value of TORCH_FR_DUMP_TEMP_FILE for a rank."""
     return f"{rank_folder}/{ports.RECORDER}"
 
 

@@ -143,7 +143,7 @@ def _py_spy(pid: int, deadline_s: float, most_bytes: int) -> tuple[str, str]:
 
 
 def _read(process: subprocess.Popen[bytes], deadline_s: float, most_bytes: int) -> tuple[bytes, bool]:
-    """What a process writes up to `deadline_s` and `most_bytes`; and whether it wrote no more."""
+    """Reads a process's output up to `deadline_s` and `most_bytes`; and whether it wrote no more."""
     assert process.stdout is not None
     fd, raw, whole = process.stdout.fileno(), bytearray(), False
     while not whole and len(raw) < most_bytes and readable(fd, deadline_s - time.monotonic()):
@@ -161,7 +161,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _kernel_side(pid: int) -> str:
-    """What any user may know of where a process hangs: state and kernel function of each thread."""
+    """Returns the public facts about a hanging process: state and kernel function of each thread."""
     lines = []
     for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
         try:

@@ -13,7 +13,7 @@ LOOK_AGAIN_S = 0.05
 
 
 def launch_was_whole(found: FoundAttempt, node_id: str, boot_id: str) -> bool:
-    """Whether every rank on the node got a process. Waits up to PATIENCE_S for a keeper that is still at it, then ends it. Blocks."""
+    """Returns whether every rank on the node got a process. Waits up to PATIENCE_S for a busy keeper, then ends it. Blocks."""
     placement = found.allocation.on_node(node_id)
     if placement is None:
         return False

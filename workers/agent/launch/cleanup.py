@@ -20,7 +20,7 @@ class Cleaner:
     keep_bytes: int
 
     def clean(self) -> int:
-        """How many folders went. Blocks on the disk."""
+        """Removes old folders and returns their number. Blocks on the disk."""
         done = [f.paths.folder for f in found_attempts(self.agent_dir) if f.finished and f.shipped]
         done.sort(key=lambda folder: (folder / FINISHED).stat().st_mtime, reverse=True)
         total, removed = 0, 0
@@ -37,7 +37,7 @@ class Cleaner:
 
 
 def disk_bytes(folder: Path) -> int:
-    """What a folder takes on the disk; holes in files cost nothing."""
+    """Returns the bytes that a folder takes on the disk; holes in files cost nothing."""
     total = 0
     for base, _, files in os.walk(folder):
         for name in files:

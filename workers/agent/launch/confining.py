@@ -57,7 +57,7 @@ class Confiner:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def layers(self) -> Layers | None:
-        """What this machine gives; None where nothing is wanted. Blocks the first time."""
+        """Returns the layers of this machine; None where nothing is wanted. Blocks the first time."""
         if self.mode == NONE:
             return None
         with self._lock:
@@ -115,7 +115,7 @@ class Confiner:
         return [p for p in shown if not _lies_in(p, (*hidden, *written)) and not any(_holds(p, h) for h in hidden)]
 
     def declared(self) -> list[Place]:
-        """What the operator shows."""
+        """Returns the paths that the operator shows."""
         found = []
         for text in self.paths:
             path, _, how = text.partition(":")
@@ -146,7 +146,7 @@ class Confiner:
 
 
 def _lies_in(path: str, folders: Sequence[str]) -> bool:
-    """Whether it does as it is named, or where it really is."""
+    """Returns whether it does as it is named, or where it really is."""
     return any(_within(p, f) for p in (os.path.abspath(path), os.path.realpath(path)) for f in folders)
 
 

@@ -29,7 +29,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 @dataclass(frozen=True)
 class NodeSide:
-    """What the node adds: its own environment, where the store is (without its keys), and whether its devices are accelerators."""
+    """Additions of the node: its own environment, where the store is (without its keys), and whether its devices are accelerators."""
 
     environ: Mapping[str, str]
     store: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -48,7 +48,7 @@ class RankFolders:
 
 
 def node_environment(environ: Mapping[str, str], start_time: Mapping[str, str]) -> dict[str, str]:
-    """What of the agent's own environment a rank gets: where things are, never who the agent is."""
+    """Returns the part of the agent's own environment that a rank gets: where things are, never who the agent is."""
     passed = {k: v for k, v in environ.items() if k in PASSED_ON or k.startswith(PASSED_ON_PREFIXES)}
     return {**start_time, **passed}
 
@@ -134,7 +134,7 @@ def _trainhouse(allocation: GangAllocated, folders: RankFolders, node: NodeSide)
 
 
 def command_of(spec: JobSpec, rank: int) -> tuple[str, ...]:
-    """What a rank runs: its role's own command, or the job's; hyperparameters filled in."""
+    """Returns a rank's command: its role's own, or the job's; hyperparameters filled in."""
     role, _ = spec.role_of(rank)
     own = role.command if role is not None else None
     return filled_command(own or spec.runtime.command, spec.hyperparameters)

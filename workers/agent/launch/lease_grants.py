@@ -80,7 +80,7 @@ class LeaseDesk:
         self._no_sts = False
 
     def ready(self, tenant: Tenant, asks: list[Ask]) -> bool:
-        """Whether `answer` would return at once."""
+        """Returns whether `answer` would return at once."""
         if tenant.lease is None or self._clock.due():
             return False
         return all(_known(tenant, tenant.lease, ask) for ask in asks)
@@ -160,7 +160,7 @@ class LeaseDesk:
         return str(resume_from_of(tenant.resume_from).job_id)
 
     def _learn_resumes(self, tenant: Tenant) -> None:
-        """Whom it resumes from, if that is of its project; looked up once. Raises CheckpointError."""
+        """Looks up the job that it resumes from, once, if that is of its project. Raises CheckpointError."""
         assert tenant.lease is not None
         if tenant.lease.resumes is not None or not tenant.resume_from:
             return
@@ -178,7 +178,7 @@ class LeaseDesk:
         tenant.lease = replace(tenant.lease, resumes=wanted)
 
     def _learn_shared(self, tenant: Tenant) -> None:
-        """Which shared chunks its checkpoints name. Raises CheckpointError."""
+        """Looks up the shared chunks that its checkpoints name. Raises CheckpointError."""
         assert tenant.lease is not None
         if tenant.resume_from:
             try:
@@ -234,7 +234,7 @@ class StoreClock:
         return self._wall_s() if seen is None else seen.store_s + self._steady_s() - seen.steady_s
 
     def due(self) -> bool:
-        """Whether it should be looked at again: after a while, and when this machine's clock was set or the machine slept."""
+        """Returns whether it should be looked at again: after a while, and when this machine's clock was set or the machine slept."""
         seen = self._seen
         if seen is None:
             return True

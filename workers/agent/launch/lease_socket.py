@@ -55,7 +55,7 @@ class _Open:
     filled_at_s: float = field(default_factory=time.monotonic)
 
     def wait_s(self, asks: int) -> float:
-        """How long these requests must wait so that the attempt keeps to its rate."""
+        """Returns the wait that keeps the attempt to its rate."""
         now = time.monotonic()
         self.left = min(BURST, self.left + (now - self.filled_at_s) * ASKS_A_SECOND) - asks
         self.filled_at_s = now

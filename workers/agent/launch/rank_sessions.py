@@ -14,7 +14,7 @@ from trainhouse.workers.launcher import AttemptPaths
 
 
 def has_session(paths: AttemptPaths, ranks: Iterable[int]) -> bool:
-    """Whether any of the ranks has a session by now. One `stat` a rank."""
+    """Returns whether any of the ranks has a session by now. One `stat` a rank."""
     return any(paths.rank(rank).spool.exists() for rank in ranks)
 
 

@@ -23,7 +23,7 @@ LAST_WORDS_BYTES = 6_000
 
 
 class RankWatch:
-    """What is not on disk: since when a process has been missed, or a sweep has been going on."""
+    """Watch of the ranks. Keeps only what is not on disk: since when a process has been missed, or a sweep has been going on."""
 
     def __init__(self) -> None:
         self._missed: dict[tuple[AttemptKey, int], int] = {}
@@ -31,7 +31,7 @@ class RankWatch:
         self._sweeping: dict[AttemptKey, tuple[int, int]] = {}
 
     def gone(self, key: AttemptKey, paths: AttemptPaths, rank: int, now_ms: int, phase: Phase = Running()) -> RankGone | None:
-        """How a rank ended, once it has. One `stat` while it runs."""
+        """Returns the end of a rank, once it has ended. One `stat` while it runs."""
         of_rank = paths.rank(rank)
         if of_rank.exit.exists():
             found = read_exit(of_rank)
@@ -53,7 +53,7 @@ class RankWatch:
         return self._told(key, rank, RankGone(key, rank, None, None, text, now_ms))
 
     def swept(self, key: AttemptKey, paths: AttemptPaths, now_ms: int) -> bool:
-        """Whether no process of the attempt is left; hastens it when that takes long."""
+        """Returns whether no process of the attempt is left; hastens it when that takes long."""
         began_ms, look_at_ms = self._sweeping.get(key, (now_ms, now_ms))
         if not due(look_at_ms, now_ms, LOOK_FOR_LEFTOVERS_MS):
             return False
@@ -76,7 +76,7 @@ class RankWatch:
 
 
 def killed_by_agent(record: ExitRecord, phase: Phase) -> bool:
-    """Whether the SIGKILL that ended a rank is the agent's own: memory that ran out is no guess then."""
+    """Returns whether the SIGKILL that ended a rank is the agent's own: memory that ran out is no guess then."""
     killed_at_ms = phase.killed_at_ms if isinstance(phase, Stopping) else None
     return record.signal == signal.SIGKILL and not record.note and killed_at_ms is not None and record.at_ms >= killed_at_ms
 

@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class AttemptSecrets:
-    """What the ranks of one attempt get: values by variable, and the folder with the newest of them; empty without secrets."""
+    """Secrets of one attempt's ranks: values by variable, and the folder with the newest of them; empty without secrets."""
 
     values: dict[str, str] = field(default_factory=dict, repr=False)
     folder: Path | None = None
@@ -85,7 +85,7 @@ class SecretFiles:
         return {variable_of(name): self._value(project, name, resolved) for name in dict.fromkeys(wanted)}
 
     def handed(self, allocation: GangAllocated) -> AttemptSecrets:
-        """What the ranks of a running attempt have now. Raises NotLaunchable where that is not there."""
+        """Returns the current secrets of a running attempt's ranks. Raises NotLaunchable where they are not there."""
         if not allocation.spec.secrets:
             return AttemptSecrets()
         folder = self.folder_of(allocation.job_id, int(allocation.epoch))

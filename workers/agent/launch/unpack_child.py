@@ -173,7 +173,7 @@ def _inside(path: tuple[str, ...], member: tarfile.TarInfo) -> str:
 
 
 def _make_way(name: str, folder: int) -> None:
-    """What is there under the name goes, as later members of an archive replace earlier ones; a folder stays."""
+    """Removes an entry of that name, as later members of an archive replace earlier ones; a folder stays."""
     try:
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:

@@ -9,17 +9,17 @@ from trainhouse.events import Device, DeviceHealth, DeviceId
 
 
 class DeviceSource(Protocol):
-    """What a node computes on."""
+    """Port to the node's devices."""
 
     @property
     def accelerators(self) -> bool:
-        """Whether ranks get CUDA_VISIBLE_DEVICES and nccl."""
+        """True if ranks get CUDA_VISIBLE_DEVICES and nccl."""
 
     def devices(self) -> tuple[Device, ...]:
         """All devices, by index. The same at every call."""
 
     def health(self) -> tuple[DeviceHealth, ...]:
-        """What the driver says of each by now; does not block for long."""
+        """Returns the driver's current state of each device; does not block for long."""
 
     def nodes(self, device_id: str) -> tuple[str, ...]:
         """The files under /dev that who uses the device needs, those for all devices included."""

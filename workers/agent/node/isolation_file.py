@@ -56,7 +56,7 @@ def lacking(node_id: str, isolation: NodeIsolation) -> str:
 
 
 def told_in(folder: Path) -> str:
-    """What the agent of this folder said last; empty where jobs are isolated whole, or it did not say."""
+    """Reads the last report of the agent of this folder; empty where jobs are isolated whole, or there is none."""
     try:
         found = orjson.loads(text_or_empty(folder / FILE))
     except orjson.JSONDecodeError:

@@ -38,10 +38,10 @@ class NoticeSource(Protocol):
 
     @property
     def interval_s(self) -> float:
-        """How often to look."""
+        """Interval between looks."""
 
     def look(self) -> Said | None:
-        """What it says now. May block for some seconds. Raises SourceAway."""
+        """Reads the source. May block for some seconds. Raises SourceAway."""
 
 
 class NoticeFile:

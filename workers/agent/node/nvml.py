@@ -56,7 +56,7 @@ class NvmlDevices:
         return self._devices
 
     def health(self) -> tuple[DeviceHealth, ...]:
-        """What the driver says by now: some ms a device."""
+        """Returns the driver's current state: some ms a device."""
         return tuple(self._health(i) for i in range(len(self._handles)))
 
     def nodes(self, device_id: str) -> tuple[str, ...]:

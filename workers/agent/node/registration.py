@@ -39,7 +39,7 @@ def read_boot_id() -> str:
 
 
 def this_machine() -> tuple[float, int]:
-    """How many processors this machine has, and how many bytes of memory."""
+    """Returns the number of processors of this machine, and its bytes of memory."""
     return float(psutil.cpu_count() or 0), int(psutil.virtual_memory().total)
 
 
@@ -55,7 +55,7 @@ def again(identity: Identity) -> Identity:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What does not change while the agent lives."""
+    """Facts that do not change while the agent lives."""
 
     address: str
     ports: tuple[int, ...]

@@ -34,7 +34,7 @@ class Failed(Exception):
 
 
 def network(address: str, size: int = NETWORK_BYTES) -> str:
-    """What is sent to the address at which other nodes reach this one comes back whole. Blocks."""
+    """Checks that bytes sent to the address at which other nodes reach this one come back whole. Blocks."""
     family = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0][0]
     sent, received = os.urandom(size), bytearray()
     with socket.socket(family, socket.SOCK_STREAM) as listener:
@@ -60,7 +60,7 @@ def _send(to: tuple[str, int], content: bytes) -> None:
 
 
 def disk(folder: str, size: int = DISK_BYTES) -> str:
-    """What is written and synced is read back from the disk itself, as far as the system lets go of its own copy. Blocks."""
+    """Checks that synced bytes are read back from the disk itself, as far as the system drops its own copy. Blocks."""
     path, content = Path(folder) / f".probe-{uuid.uuid4().hex}", os.urandom(size)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

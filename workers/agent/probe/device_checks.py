@@ -60,13 +60,13 @@ def device_memory(device: torch.device, size: int) -> None:
 
 
 def health_of(device_id: str) -> DeviceHealth | None:
-    """What the driver says of the device; None where it says nothing."""
+    """Returns the driver's state of the device; None where it has none."""
     found = discover()
     return next((h for h in found.health() if h.device_id == device_id), None) if found is not None else None
 
 
 def errors_between(before: DeviceHealth | None, after: DeviceHealth | None) -> str:
-    """What the counters of memory errors say, for the end of a sentence. Raises Failed if one has risen."""
+    """Describes the counters of memory errors, for the end of a sentence. Raises Failed if one has risen."""
     told = []
     for name in ("ecc_uncorrected", "ecc_corrected"):
         old, new = getattr(before, name, None), getattr(after, name, None)

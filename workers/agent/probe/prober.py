@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class ProbePlan:
-    """What to try. `devices`: accelerators, in the order of their index. `store`: whether this node was told where it is.
+    """Plan of a self test. `devices`: accelerators, in the order of their index. `store`: whether this node has its address.
 
     `devices_only`: the node is in use, but for these; without accelerators, what its slots are made of.
     """
@@ -42,7 +42,7 @@ class ProbePlan:
     devices_only: bool = False
 
     def of(self, devices: Sequence[str]) -> "ProbePlan":
-        """What to try of it if these devices alone are asked for; none: all of it."""
+        """Narrows the plan to these devices; none: all of it."""
         return replace(self, devices=tuple(d for d in self.devices if d in devices), devices_only=True) if devices else self
 
 
@@ -117,7 +117,7 @@ def how_it_ended(code: int, error: str) -> str:
 
 
 def checks_of(output: str, ended: str) -> tuple[ProbeCheck, ...]:
-    """What the test told, line by line; a check that began and told nothing, or an end before the last one, has failed. Pure."""
+    """Parses the test's output, line by line; a check that began and has no result, or an end before the last one, has failed. Pure."""
     checks: list[ProbeCheck] = []
     begun, done = "start", False
     for line in output.splitlines():
@@ -139,7 +139,7 @@ def checks_of(output: str, ended: str) -> tuple[ProbeCheck, ...]:
 
 
 def _told_so_far(process: "subprocess.Popen[str]") -> str:
-    """What a killed test told. One that is stuck in its driver does not end by that: it is left behind."""
+    """Returns the output of a killed test. One that is stuck in its driver does not end by that: it is left behind."""
     try:
         return process.communicate(timeout=KILLED_S)[0]
     except subprocess.TimeoutExpired as stuck:

@@ -82,15 +82,15 @@ class Outbox:
 
     @property
     def taken(self) -> int:
-        """How many records it has taken so far."""
+        """Number of records taken so far."""
         return self._numbers
 
     def room(self) -> bool:
-        """Whether telemetry may be offered."""
+        """Returns whether telemetry may be offered."""
         return self.bytes < self._max_bytes
 
     def holds(self, topic: str) -> bool:
-        """Whether a record of the topic is not acked yet. Looks at every record that is not: for rare moments."""
+        """Returns whether a record of the topic is not acked yet. Looks at every record that is not: for rare moments."""
         return any(record.topic == topic for record in self._pending.values())
 
     def offer(self, topic: str, envelope: Envelope, *, key: str, partition: int = -1, on_ack: Callable[[], None] | None = None) -> None:
@@ -179,6 +179,6 @@ class Outbox:
 
 
 def _hopeless(record: _Pending, error: KafkaError) -> bool:
-    """Whether the record is never taken: one that its topic has room for was in a batch with another that did not fit or was not valid, or
+    """True if the record is never taken: one that its topic has room for was in a batch with another that did not fit or was not valid, or
     its topic is set wrong by now."""
     return error.code() in HOPELESS and len(record.value) > MOST_BYTES.get(record.topic, 0)

@@ -88,7 +88,7 @@ class RankShipper:
         self._session_told = False
 
     def positions(self) -> dict[str, int]:
-        """How far the brokers hold each file."""
+        """Returns the offset of each file up to which the brokers hold it."""
         return {"spool": self.spool.acked, **{s: t.acked for s, t in self.outputs.items()}}
 
     def free_shipped(self) -> None:
@@ -99,7 +99,7 @@ class RankShipper:
         return sum(max(0, t.size - t.acked) for t in (self.spool, *self.outputs.values()))
 
     def shipped(self) -> bool:
-        """Whether the brokers hold all of it. Meaningful once nobody writes any more."""
+        """Returns whether the brokers hold all of it. Meaningful once nobody writes any more."""
         tails = (self.spool, *self.outputs.values())
         return all(t.look() == 0 and t.acked == t.sent for t in tails) and self._untold is None and not self._told_beside
 
@@ -254,7 +254,7 @@ class RankShipper:
 
 
 def cut_made_progress(tail: FileTail, new_before: int) -> bool:
-    """Whether a pump took anything: otherwise a last partial line would make a loop busy."""
+    """Returns whether a pump took anything: otherwise a last partial line would make a loop busy."""
     return tail.look() < new_before
 
 

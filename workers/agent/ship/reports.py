@@ -46,7 +46,7 @@ class Reports:
         self.partition: int | None = None
 
     def hold(self) -> None:
-        """What is reported waits from now on; a registration that waits for its heartbeat is given up."""
+        """Holds reports back from now on; a registration that waits for its heartbeat is given up."""
         self.partition = None
         self._registrations += 1
 

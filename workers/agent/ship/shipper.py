@@ -145,7 +145,7 @@ class Shipper:
         return done
 
     def following(self) -> bool:
-        """Whether there is any attempt to ship."""
+        """Returns whether there is any attempt to ship."""
         return bool(self._attempts)
 
     def progress(self, key: AttemptKey, rank: int) -> RankProgress:

@@ -49,7 +49,7 @@ class SpoolCover:
         secrets.kept.add(self._key, secrets.known(allocation) or ())
 
     def ready(self) -> bool:
-        """Whether the values are known, or known to be lost; begins to find them. Call it where there is something to ship."""
+        """Returns whether the values are known, or known to be lost; begins to find them. Call it where there is something to ship."""
         values = self._secrets.kept.of(self._key)
         if values is None and self._asking is None:
             found = self._secrets.known(self._allocation)

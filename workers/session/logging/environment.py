@@ -54,12 +54,12 @@ def environment_id(packages: Mapping[str, str], python: str) -> str:
 
 
 def of_archive(code: CodeArchive) -> dict[str, Any]:
-    """What the submission said of its code."""
+    """Returns the submission's record of its code."""
     return {"git_commit": (code.git_commit or "")[:64], "git_dirty": code.git_dirty, "git_diff_uri": (code.git_diff_uri or "")[:2048]}
 
 
 def of_folder(git: Git) -> dict[str, Any]:
-    """What git says of a folder; nothing where it is in no repository."""
+    """Returns git's state of a folder; nothing where it is in no repository."""
     commit = git("rev-parse", "HEAD")
     if not commit:
         return {}

@@ -121,5 +121,5 @@ def interval_of(environ: Mapping[str, str], default_s: float) -> float:
 
 
 def environment_wanted(environ: Mapping[str, str]) -> bool:
-    """Whether the environment is captured: TRAINHOUSE_CAPTURE_ENVIRONMENT=0 turns it off."""
+    """Returns whether the environment is captured: TRAINHOUSE_CAPTURE_ENVIRONMENT=0 turns it off."""
     return environ.get("TRAINHOUSE_CAPTURE_ENVIRONMENT", "1") not in ("0", "false", "no")

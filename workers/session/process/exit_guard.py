@@ -39,7 +39,7 @@ def wait_until_let_go(name: str = GLOO_WORKERS, timeout_s: float = TIMEOUT_S) ->
 
 
 def _asleep(name: str) -> dict[str, str] | None:
-    """How often each thread of this name was scheduled so far; None when one of them is not asleep."""
+    """Returns the number of times that each thread of this name was scheduled; None when one of them is not asleep."""
     found: dict[str, str] = {}
     for task in sorted(TASKS.iterdir()) if TASKS.is_dir() else ():
         try:

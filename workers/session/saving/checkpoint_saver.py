@@ -119,7 +119,7 @@ class CommitSaver:
         return True
 
     def _tidy(self, elsewhere: Elsewhere) -> None:
-        """What cannot be removed costs a little space, not the training: ranks may have no right to remove anything."""
+        """Removes older remains; a failure costs a little space, not the training: ranks may have no right to remove anything."""
         self._tidies = False
         try:
             elsewhere.forget_older()

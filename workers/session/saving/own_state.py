@@ -44,7 +44,7 @@ class OwnStates:
 
 
 def own_of(left: Left, step: int) -> dict[str, Any] | None:
-    """What a rank kept when `step` steps were finished; None if it is not there whole."""
+    """Returns the state that a rank kept when `step` steps were finished; None if it is not there whole."""
     content = left.at(step)
     if content is None:
         return None

@@ -29,7 +29,7 @@ THREADS = 8
 
 @dataclass(frozen=True)
 class Missing:
-    """What stands in the way; `final`: and will."""
+    """An obstacle to the save; `final`: one that stays."""
 
     why: str
     final: bool = False
@@ -44,11 +44,11 @@ class Elsewhere:
         self._epoch = epoch
 
     def chosen(self, rank: int, step: int) -> bool:
-        """Whether this rank is the one that saves `step` for all: the first that asks is."""
+        """Returns whether this rank is the one that saves `step` for all: the first that asks is."""
         return self._objects.put_if_absent(saver_key(self._job_id, self._epoch, step), f"rank {rank}, process {os.getpid()}".encode())
 
     def left(self) -> list[Left]:
-        """What the ranks of all machines have left, as far as it is there."""
+        """Returns the remains of the ranks of all machines, as far as they are there."""
         keys = [found.key for found in self._objects.list(nodes_prefix(self._job_id, self._epoch))]
         bodies = in_threads(lambda key: get_or_none(self._objects, key), keys, THREADS)
         return [left for body in bodies if body is not None for left in unpacked(body)]
@@ -72,7 +72,7 @@ class Others:
 
     @property
     def reachable(self) -> bool:
-        """Whether what all of them leave could be had at all."""
+        """True if what all of them leave could be had at all."""
         return self._elsewhere is not None or self._all_here
 
     @property
@@ -84,7 +84,7 @@ class Others:
         return RankPaths(next((folder for folder in self._folders if folder.is_dir()), self._folders[self._rank])).own
 
     def chosen(self, step: int) -> bool:
-        """Whether this rank is the one that saves `step` for all. Blocks on the store for other machines. Raises CheckpointError."""
+        """Returns whether this rank saves `step` for all. Blocks on the store for other machines. Raises CheckpointError."""
         try:
             os.close(os.open(self._shared() / f"saves-{step}-for-all", os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:

@@ -59,7 +59,7 @@ class Survival:
 
     @property
     def possible(self) -> bool:
-        """Whether this rank holds the whole state, and has kept what the others would need of it at the last boundary."""
+        """True if this rank holds the whole state, and has kept what the others would need of it at the last boundary."""
         return self._step >= 0
 
     def track(self, tracked: Tracked) -> None:
@@ -151,7 +151,7 @@ class Survival:
         return ""
 
     def _versions(self) -> list[int]:
-        """How often each tensor of the model was written to, as torch counts it."""
+        """Returns the number of writes to each tensor of the model, as torch counts them."""
         model = self._tracked.model
         return [t._version for t in (*model.parameters(), *model.buffers())] if model is not None else []
 
@@ -163,7 +163,7 @@ class Survival:
 
 
 def lost_a_peer(error: BaseException) -> bool:
-    """Whether an exception is a collective's word that another rank is gone."""
+    """Returns whether an exception is a collective's word that another rank is gone."""
     seen: BaseException | None = error
     for _ in range(10):
         if seen is None:

@@ -44,13 +44,13 @@ class Tracked:
         return any(part is not None for part in (self.model, self.optimizer, self.schedule, self.loader))
 
     def shared(self) -> dict[str, Any]:
-        """What is alike on all ranks (or sharded over them), as objects that give and take their state."""
+        """Returns the state that is alike on all ranks (or sharded over them), as objects that give and take their state."""
         model = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
         parts = {"model": model, "optimizer": self.optimizer, "schedule": self.schedule}
         return {name: part for name, part in parts.items() if part is not None}
 
     def of_this_rank(self) -> dict[str, Any]:
-        """What every rank has of its own, as values."""
+        """Returns the state that each rank has of its own, as values."""
         state: dict[str, Any] = {"randomness": rng.capture()}
         if self.loader is not None:
             state["loader"] = self.loader.state_dict()

@@ -21,7 +21,7 @@ class Request:
     deadline_steady_s: float | None = None
 
     def wants_save(self, now_ms: int, now_s: float) -> bool:
-        """Whether its deadline is ahead: by the steady clock, or by the wall clock where an agent of before wrote it."""
+        """Returns whether its deadline is ahead: by the steady clock, or by the wall clock where an agent of before wrote it."""
         if self.deadline_steady_s is not None:
             return now_s < self.deadline_steady_s
         return self.deadline_ms is None or now_ms < self.deadline_ms
@@ -59,7 +59,7 @@ class RequestFile:
         return Request(raw["id"], raw.get("reason", ""), raw.get("deadline_ms"), then_stop, raw.get("deadline_steady_s"))
 
     def answered(self) -> None:
-        """What was asked so far is done."""
+        """Marks the requests so far as done."""
         if self._open is not None:
             self._answered.add(self._open.id)
         self._open = None

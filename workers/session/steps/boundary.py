@@ -67,7 +67,7 @@ class Boundary:
         self._survival = Survival(context.rank, context.rank_folders, saver.save_for_all, saver.elsewhere)
 
     def track(self, tracked: Tracked) -> None:
-        """What is saved from now on."""
+        """Sets the state that is saved from now on."""
         self.tracked = tracked
         if tracked:
             self.untracked.tracks()
@@ -189,7 +189,7 @@ class Boundary:
         return step >= self._next_agreement or (alone and self._watch is not None and self._watch.diverged)
 
     def _known(self) -> Wishes:
-        """What this rank tells the others whenever they agree."""
+        """Returns this rank's part of each agreement."""
         diverged = self._watch is not None and self._watch.diverged
         return Wishes(
             proved=self._proved,
@@ -217,7 +217,7 @@ class Boundary:
         return agreed
 
     def _heed(self, agreed: Wishes, step: int) -> None:
-        """What all ranks know of each other now."""
+        """Applies the ranks' agreement."""
         self._agreed_at = step
         self._progress.fastest_work_time_ms = agreed.work_ms
         if agreed.proved and not agreed.doubted:

@@ -47,7 +47,7 @@ def watch_for(policy: Divergence | None) -> LossWatch | None:
 
 
 def told(rank: int, step: int, loss: float, usual: float | None, good_commit: int | None) -> str:
-    """What happened, for a person."""
+    """Describes the divergence, for a person."""
     against = "" if usual is None or not math.isfinite(loss) else f", where about {usual:.4g} is usual"
     kept = "no checkpoint is known to be good" if good_commit is None else f"the last good checkpoint is commit {good_commit}"
     return (

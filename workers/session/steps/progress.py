@@ -50,7 +50,7 @@ class Progress:
 
     @property
     def training(self) -> bool:
-        """Whether steps have begun."""
+        """True if steps have begun."""
         return self._began
 
     def await_step(self, now: float) -> None:
@@ -124,7 +124,7 @@ class Progress:
         return {name: value for name, value in told.items() if value is not None}
 
     def measured(self) -> dict[str, float]:
-        """What stands in a checkpoint's manifest: the newest loss, if it is a finite number."""
+        """Returns the metrics for a checkpoint's manifest: the newest loss, if it is a finite number."""
         loss = self._newest("loss")
         return {} if loss is None or not math.isfinite(loss) else {LOSS: loss}
 

@@ -53,6 +53,6 @@ class Untracked:
         print(f"trainhouse: {REASON}", file=sys.stderr, flush=True)
 
     def _due_at_s(self) -> float:
-        """When the first checkpoint is due by the clock."""
+        """Returns the time at which the first checkpoint is due by the clock."""
         longest_s = self._policy.longest_s
         return self.opened_s + max(longest_s, SETUP_S) if self.began_s is None else self.began_s + longest_s

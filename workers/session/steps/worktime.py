@@ -46,7 +46,7 @@ class StreamClock:
     """The time of the device's current stream."""
 
     def mark(self) -> torch.cuda.Event | None:
-        """When the stream comes to this point; None while the stream is being captured."""
+        """Records an event for when the stream comes to this point; None while the stream is being captured."""
         if torch.cuda.is_current_stream_capturing():
             return None
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
