@@ -1,4 +1,4 @@
-"""What training code's session talks to: claim, save, restore, prune.
+"""Checkpointer: the session's access to checkpoints (claim, save, restore, prune).
 
 Holds: an attempt claims the chain before it chooses its restore point. A CheckpointCompleted event is told with the same fields
 whenever its commit is met again, so a crash between manifest and event loses nothing. Events are told on rank 0 only.
@@ -13,17 +13,17 @@ from typing import Any
 
 import torch.distributed as dist
 
-from trainhouse.checkpointing.candidates import Candidates, resume_from_of
-from trainhouse.checkpointing.chunks import GRACE_S, ChunkStore
-from trainhouse.checkpointing.commits import CommitChain, Writer, commit_key
+from trainhouse.checkpointing.chain.chunks import GRACE_S, ChunkStore
+from trainhouse.checkpointing.chain.commits import CommitChain, Writer, commit_key
+from trainhouse.checkpointing.chain.manifest import Manifest
+from trainhouse.checkpointing.chain.restore_candidates import Candidates, resume_from_of
+from trainhouse.checkpointing.chain.retention import Pruner, PruneResult, RetentionPolicy
+from trainhouse.checkpointing.collective import Alone, Ranks
 from trainhouse.checkpointing.errors import CheckpointError, Damaged
 from trainhouse.checkpointing.loader import Loader, PerRankConsumer
-from trainhouse.checkpointing.manifest import Manifest
-from trainhouse.checkpointing.objects import ObjectStore
-from trainhouse.checkpointing.reports import DamagedCheckpoint, RestoreReport, SavedCheckpoint
-from trainhouse.checkpointing.retention import Pruner, PruneResult, RetentionPolicy
+from trainhouse.checkpointing.results import DamagedCheckpoint, RestoreReport, SavedCheckpoint
 from trainhouse.checkpointing.saver import About, Saver, Staged
-from trainhouse.checkpointing.together import Alone, Ranks
+from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events.ids import AttemptNumber, Epoch, JobId
 from trainhouse.events.resume import ResumeFrom
 

@@ -1,4 +1,4 @@
-"""What can go wrong with checkpoints: everything is a CheckpointError.
+"""Errors of checkpointing: each is a CheckpointError.
 
 Holds: `RetryableError` may pass by itself, the others will not; every error survives pickling, since ranks tell each other theirs.
 """

@@ -1,4 +1,4 @@
-"""How often to save. Pure: everything comes in as an argument, and the next state goes out.
+"""Interval between saves. Pure: everything comes in as an argument, and the next state goes out.
 
 Holds: the interval is the one that loses least time to saves and to repeated work together (Young 1974, in Daly's 2006 form),
 never outside the spec's bounds. What is not measured yet is the prior's guess.
@@ -22,7 +22,7 @@ class IntervalBounds:
 
 @dataclass(frozen=True)
 class Measured:
-    """What saving costs and how often attempts fail, so far. `prior_mtbf_s` counts as one failure seen in that time."""
+    """Measured cost of saves and rate of failures so far. `prior_mtbf_s` counts as one failure seen in that time."""
 
     save_cost_s: float = 1.0
     saves: int = 0

@@ -14,14 +14,14 @@ from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.stateful import Stateful
 
-from trainhouse.checkpointing import resize
-from trainhouse.checkpointing.chunks import ChunkStore, prefix_of
+from trainhouse.checkpointing.chain.chunks import ChunkStore, prefix_of
+from trainhouse.checkpointing.chain.manifest import Manifest, Span
+from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import CheckpointError, Damaged, InvalidState
-from trainhouse.checkpointing.manifest import Manifest, Span
-from trainhouse.checkpointing.planners import StrictLoadPlanner
-from trainhouse.checkpointing.storage import VerifyingReader, dtype_named
-from trainhouse.checkpointing.structure import put_together, take_apart, tensor_names, unpack, values_of
-from trainhouse.checkpointing.together import Ranks
+from trainhouse.checkpointing.state import reshard
+from trainhouse.checkpointing.state.dcp_storage import VerifyingReader, dtype_named
+from trainhouse.checkpointing.state.planners import StrictLoadPlanner
+from trainhouse.checkpointing.state.state_tree import put_together, take_apart, tensor_names, unpack, values_of
 
 PerRankConsumer = Callable[[dict[str, Any]], None]
 
@@ -35,7 +35,7 @@ class Loader:
         self._seed = seed
 
     def verify(self, manifest: Manifest) -> list[Damaged]:
-        """What is wrong with its chunks; each rank reads its share. Nothing of the live state changes."""
+        """Returns the faults of its chunks; each rank reads its share. Nothing of the live state changes."""
         distinct = sorted({c.sha256: c for c in manifest.chunks}.values(), key=lambda c: c.sha256)
         mine = distinct[self._ranks.rank :: self._ranks.world_size]
         return [problem for found in self._ranks.all(lambda: self._chunks.verify(mine, prefix_of(manifest))) for problem in found]
@@ -71,14 +71,14 @@ class Loader:
         for old in sorted({0, *range(rank, manifest.world_size, now)}):
             own = first if old == 0 else self._read(manifest, manifest.ranks[old])
             try:
-                resize.check(own, first, old)
+                reshard.check(own, first, old)
             except InvalidState as error:
                 raise InvalidState(
                     f"the checkpoint of step {manifest.step} of {manifest.job_id} was saved by {manifest.world_size} ranks, this gang has "
                     f"{now}: {error}; or ask for a gang of {manifest.world_size}"
                 ) from error
             mine = own if old == rank else mine
-        return resize.carried(first, mine, self._seed, rank, manifest.step)
+        return reshard.carried(first, mine, self._seed, rank, manifest.step)
 
     def _read(self, manifest: Manifest, span: Span) -> dict[str, Any]:
         body = self._chunks.fetch(manifest.chunks[span.chunk], prefix_of(manifest))

@@ -14,19 +14,19 @@ from typing import Any
 from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 
-from trainhouse.checkpointing.chunks import ChunkStore, Sent
-from trainhouse.checkpointing.commits import CommitChain, Writer
+from trainhouse.checkpointing.chain.chunks import ChunkStore, Sent
+from trainhouse.checkpointing.chain.commits import CommitChain, Writer
+from trainhouse.checkpointing.chain.manifest import Chunk, Manifest, Piece, Span, TensorRecord
+from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import CheckpointError, InvalidState, SaveFailed
-from trainhouse.checkpointing.manifest import Chunk, Manifest, Piece, Span, TensorRecord
-from trainhouse.checkpointing.planners import BalancedSavePlanner
-from trainhouse.checkpointing.storage import LocalSpan, PlannedTensor, Share, StagingWriter
-from trainhouse.checkpointing.structure import TakenApart, pack, take_apart, values_of
-from trainhouse.checkpointing.together import Ranks
+from trainhouse.checkpointing.state.dcp_storage import LocalSpan, PlannedTensor, Share, StagingWriter
+from trainhouse.checkpointing.state.planners import BalancedSavePlanner
+from trainhouse.checkpointing.state.state_tree import TakenApart, pack, take_apart, values_of
 
 
 @dataclass(frozen=True)
 class About:
-    """What a checkpoint is of."""
+    """Description of a checkpoint: step, spec, time, metrics."""
 
     step: int
     spec_hash: str
@@ -47,7 +47,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class _Receipt:
-    """What one rank says when its chunks are in the store."""
+    """Receipt of one rank, sent when its chunks are in the store."""
 
     sent: list[Sent]
     own_spans: tuple[LocalSpan, ...]
@@ -157,7 +157,7 @@ class Saver:
 
 
 def _first_failure(error: CheckpointException) -> CheckpointError:
-    """What torch gathered from the ranks, as one error of ours."""
+    """Returns the failures that torch gathered from the ranks, as one error of ours."""
     rank, (cause, _) = next(iter(error.failures.items()))
     if isinstance(cause, CheckpointError):
         return cause

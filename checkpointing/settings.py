@@ -1,4 +1,4 @@
-"""Where the object store is and how patient to be with it. Environment `TRAINHOUSE_S3_*`, section `[s3]` of the file.
+"""Settings of the object store: address, credentials, timeouts. Environment `TRAINHOUSE_S3_*`, section `[s3]` of the file.
 
 Holds: without keys, boto3's own chain of credentials applies (roles, profiles); the secret is never shown by repr.
 """
@@ -12,7 +12,7 @@ from trainhouse.events.settings import TomlSection
 
 
 class StoreSettings(TomlSection):
-    """How to reach an S3 store. `endpoint` None means Amazon's own."""
+    """Access to an S3 store. `endpoint` None means Amazon's own."""
 
     section = "s3"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_S3_", extra="ignore")

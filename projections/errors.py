@@ -1,4 +1,4 @@
-"""What can go wrong in the projections. A small tree: everything is a ProjectionError.
+"""Errors of the projections: each is a ProjectionError.
 
 Holds: every message names the table, query or topic, the cause, and the way out.
 """

@@ -1,4 +1,4 @@
-"""What comes of topics that are read: records, and the brokers' word that something is wrong with a topic.
+"""Messages of a consumer: records, and errors of the brokers about a topic.
 
 Holds: what passes by itself (a broker that is away, a partition's end) is no trouble; of what does not, a person hears the topic and the
 way out.

@@ -19,30 +19,31 @@ from trainhouse.events.metering import new_registry, serve
 from trainhouse.events.repair_log import emptied_records_patiently
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import DECISIONS
-from trainhouse.projections.catchup import CatchUpLane, plan
-from trainhouse.projections.clickhouse import ClickHouse, connect_embedded, connect_server, embedded_options
-from trainhouse.projections.ending import on_signal
 from trainhouse.projections.endpoint.audit_way import AuditWay
 from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
 from trainhouse.projections.endpoint.guests import GuestProcess
 from trainhouse.projections.endpoint.mirror import OF_THE_WRITER
-from trainhouse.projections.endpoint.server import Desk, Endpoint
+from trainhouse.projections.endpoint.server import Admission, Endpoint
 from trainhouse.projections.endpoint.sql_audit import SqlAudit
 from trainhouse.projections.errors import ProjectionError
-from trainhouse.projections.history import KafkaHistory
-from trainhouse.projections.lane import Lane, Pace
-from trainhouse.projections.meters import LaneLag, LaneMeters, QueryMeters
-from trainhouse.projections.migrate import migrate
-from trainhouse.projections.node_keys import KafkaNodeKeys
-from trainhouse.projections.placements import LANE as DECISIONS_LANE
-from trainhouse.projections.placements import KafkaPlacements
-from trainhouse.projections.reader import PROJECTOR_GROUP, KafkaSource
-from trainhouse.projections.registry import LANES, TABLES
-from trainhouse.projections.schema import read_schemas
-from trainhouse.projections.senders import Senders
+from trainhouse.projections.ingest.catchup import CatchUpLane, plan
+from trainhouse.projections.ingest.lane import Lane, Pace
+from trainhouse.projections.ingest.lane_threads import LaneThreads
+from trainhouse.projections.ingest.lanes import LANES
+from trainhouse.projections.ingest.node_keys import KafkaNodeKeys
+from trainhouse.projections.ingest.placements import LANE as DECISIONS_LANE
+from trainhouse.projections.ingest.placements import KafkaPlacements
+from trainhouse.projections.ingest.reader import PROJECTOR_GROUP, KafkaSource
+from trainhouse.projections.ingest.senders import Senders
+from trainhouse.projections.ingest.topic_history import KafkaHistory
+from trainhouse.projections.process_metrics import LaneLag, LaneMeters, QueryMeters
 from trainhouse.projections.settings import ClickHouseSettings, ProjectorSettings
-from trainhouse.projections.threads import LaneThreads
+from trainhouse.projections.shutdown import on_signal
+from trainhouse.projections.store.clickhouse import ClickHouse, connect_embedded, connect_server, embedded_options
+from trainhouse.projections.store.migrate import migrate
+from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.tables import TABLES
 
 log = structlog.get_logger(__name__)
 
@@ -127,7 +128,7 @@ def run(
 
 
 def door_of(projector: ProjectorSettings, clickhouse: ClickHouseSettings) -> Door:
-    """Who may ask the embedded engine. Raises ProjectionError where no password is set."""
+    """Returns the access control of the embedded engine. Raises ProjectionError where no password is set."""
     if not clickhouse.password:
         raise ProjectionError(
             "the SQL endpoint needs a password: set TRAINHOUSE_CLICKHOUSE_PASSWORD (and _USER), for the projector and all who ask it; "
@@ -148,16 +149,16 @@ def _endpoint(
     tighter = Limits(projector.guest_time_s, projector.guest_result_rows, projector.guest_result_bytes, projector.guest_memory_bytes)
     with contextlib.ExitStack() as stack:
 
-        def desk(connections: int, waiting: int, bounds: Limits) -> Desk:
+        def desk(connections: int, waiting: int, bounds: Limits) -> Admission:
             pool = ReadPool(projector.data_dir, options, bounds, connections)
             stack.callback(pool.close)
-            return Desk(pool, connections, waiting)
+            return Admission(pool, connections, waiting)
 
         own = desk(projector.query_connections, projector.query_waiting, limits)
         strangers = GuestProcess(projector.data_dir, writer.rows(OF_THE_WRITER), tighter, projector.guest_connections)
         strangers.start()
         stack.callback(strangers.close)
-        guests = Desk(strangers, projector.guest_connections, projector.guest_waiting)
+        guests = Admission(strangers, projector.guest_connections, projector.guest_waiting)
         way = AuditWay(kafka, projector.audit_waiting)
         stack.callback(way.close)
         audit = SqlAudit(way, required=projector.audit == "required")

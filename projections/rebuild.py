@@ -21,26 +21,27 @@ from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.repair_log import emptied_records
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import DECISIONS
-from trainhouse.projections.catchup import plan
-from trainhouse.projections.clickhouse import ClickHouse, connect_embedded
 from trainhouse.projections.errors import ProjectionError
-from trainhouse.projections.hashes import TableHash, table_hashes
-from trainhouse.projections.history import History, KafkaHistory, Place, ends_of
-from trainhouse.projections.lane import Lane, Pace
-from trainhouse.projections.migrate import migrate
-from trainhouse.projections.node_keys import KafkaNodeKeys
-from trainhouse.projections.placements import LANE as DECISIONS_LANE
-from trainhouse.projections.placements import KafkaPlacements
-from trainhouse.projections.reader import PROJECTOR_GROUP, KafkaSource
-from trainhouse.projections.registry import LANES, TABLES, LaneSpec
-from trainhouse.projections.schema import read_schemas
-from trainhouse.projections.senders import Senders
+from trainhouse.projections.ingest.catchup import plan
+from trainhouse.projections.ingest.lane import Lane, Pace
+from trainhouse.projections.ingest.lanes import LANES, LaneSpec
+from trainhouse.projections.ingest.node_keys import KafkaNodeKeys
+from trainhouse.projections.ingest.placements import LANE as DECISIONS_LANE
+from trainhouse.projections.ingest.placements import KafkaPlacements
+from trainhouse.projections.ingest.reader import PROJECTOR_GROUP, KafkaSource
+from trainhouse.projections.ingest.senders import Senders
+from trainhouse.projections.ingest.topic_history import History, KafkaHistory, Place, ends_of
 from trainhouse.projections.settings import ProjectorSettings
+from trainhouse.projections.store.clickhouse import ClickHouse, connect_embedded
+from trainhouse.projections.store.migrate import migrate
+from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.table_hashes import TableHash, table_hashes
+from trainhouse.projections.store.tables import TABLES
 
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What a rebuild did: records read, the time that it took, and the tables' hashes."""
+    """Result of a rebuild: records read, the time that it took, and the tables' hashes."""
 
     records: int
     elapsed_s: float

@@ -1,4 +1,4 @@
-"""What a projection is given, and what it gives back: pure values.
+"""Input and output of a projection: records and rows. Pure values.
 
 Holds: a rows function is a pure function of (envelope, record); the same record always gives the same rows.
 """
@@ -54,10 +54,10 @@ def optional_ms(time_ms: int | None) -> int | None:
 
 
 def event_ms(envelope: Envelope, record: Record) -> int:
-    """When the event happened: its own time, else its record's."""
+    """Returns the time of the event: its own, else its record's."""
     return clamp_ms(envelope.time_ms if envelope.time_ms is not None else record.timestamp_ms)
 
 
 def copy_version(record: Record) -> int:
-    """Which copy of a repeated event stays: the one on its home topic, and there the first. Larger wins."""
+    """Ranks the copies of a repeated event: the one on its home topic stays, and there the first. Larger wins."""
     return (_HOME.get(record.topic, 0) + 1) * _OFFSETS - record.offset

@@ -1,4 +1,4 @@
-"""Where ClickHouse is, and how the projector ingests and serves it.
+"""Settings of ClickHouse, of ingestion and of the SQL endpoint.
 
 Holds: a client needs nothing but the URL; the projector's own group says whether the engine is embedded or a server.
 """
@@ -23,7 +23,7 @@ def sql_headers(user: str, password: str) -> dict[str, str]:
 
 
 class ClickHouseSettings(TomlSection):
-    """How clients reach ClickHouse's HTTP interface: the projector's own, or a server's."""
+    """Access to ClickHouse's HTTP interface: the projector's own, or a server's."""
 
     section = "clickhouse"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_CLICKHOUSE_", extra="ignore")
@@ -56,12 +56,12 @@ class ClickHouseSettings(TomlSection):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What an HTTP request of `user` carries."""
+        """Headers of an HTTP request of `user`."""
         return sql_headers(self.user, self.password)
 
     @property
     def guest_headers(self) -> dict[str, str]:
-        """What an HTTP request of a guest carries."""
+        """Headers of an HTTP request of a guest."""
         return sql_headers(self.guest_user, self.guest_password) if self.guest_user else self.headers
 
 

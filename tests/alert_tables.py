@@ -17,15 +17,15 @@ from trainhouse.events.envelope import envelope_of
 from trainhouse.events.journal import JournalRecord
 from trainhouse.events.node import NodeHeartbeat
 from trainhouse.events.telemetry import StepMetrics
-from trainhouse.projections.alerts.asking import Ask, asker
-from trainhouse.projections.clickhouse import ConnectClickHouse, embedded_options
+from trainhouse.projections.alerts.query import Ask, asker
 from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
-from trainhouse.projections.endpoint.server import Desk, Endpoint
+from trainhouse.projections.endpoint.server import Admission, Endpoint
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import TABLES
-from trainhouse.projections.schema import read_schemas
 from trainhouse.projections.settings import ClickHouseSettings
+from trainhouse.projections.store.clickhouse import ConnectClickHouse, embedded_options
+from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.tables import TABLES
 
 SQL_PASSWORD = "of-the-tests"  # pragma: allowlist secret
 MEMORY = 1024**3
@@ -74,7 +74,7 @@ def tables_in(folder: Path) -> Iterator[Tables]:
         healthy = threading.Event()
         healthy.set()
         pool = ReadPool(folder, embedded_options(MEMORY, 2), Limits(30.0, 200_000, 64 * 1024**2, 512 * 1024**2), 3)
-        with Endpoint(Desk(pool, 3, 16), "127.0.0.1", 0, healthy, Door([Account("trainhouse", SQL_PASSWORD)])) as served:
+        with Endpoint(Admission(pool, 3, 16), "127.0.0.1", 0, healthy, Door([Account("trainhouse", SQL_PASSWORD)])) as served:
             yield Tables(clickhouse, f"http://trainhouse:{SQL_PASSWORD}@127.0.0.1:{served.port}")
         pool.close()
     finally:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from trainhouse.projections.migrate import migrations
-from trainhouse.projections.registry import TABLES
-from trainhouse.projections.schema import arrow_type
+from trainhouse.projections.store.migrate import migrations
+from trainhouse.projections.store.schema import arrow_type
+from trainhouse.projections.store.tables import TABLES
 
 CREATE = re.compile(r"^CREATE TABLE IF NOT EXISTS (\w+) ?\((.*)\) ENGINE", re.DOTALL)
 ALTER = re.compile(r"^ALTER TABLE (\w+) (ADD COLUMN .*)$", re.DOTALL)

@@ -17,13 +17,13 @@ from starlette.testclient import TestClient
 
 from tests.alert_tables import Tables, tables_in
 from trainhouse.events import Event, JobStatus, JobSubmitted, LogLines, StepMetrics, topics
-from trainhouse.gateway import tokens
 from trainhouse.gateway.app import make_app
+from trainhouse.gateway.auth import tokens
+from trainhouse.gateway.auth.keyring import Keyring
 from trainhouse.gateway.bus import Sent
 from trainhouse.gateway.context import Gateway
-from trainhouse.gateway.keyring import Keyring
 from trainhouse.gateway.live.hub import Hub
-from trainhouse.gateway.reader import SqlReader
+from trainhouse.gateway.queries.sql_reader import SqlReader
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.projections.settings import ClickHouseSettings
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from tests import warm_cli
 from trainhouse.client import TrainhouseClient
-from trainhouse.client.by_kafka import ByKafka
-from trainhouse.client.code import PackedCode
+from trainhouse.client.code_archive import PackedCode
+from trainhouse.client.kafka.backend import ByKafka
 from trainhouse.client.sql import SqlEndpoint
 from trainhouse.deploy.local.layout import StackPorts, read_toml
 from trainhouse.deploy.local.stack import PartRow, down, ps, up

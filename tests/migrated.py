@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
-from trainhouse.projections import migrate as migrator
-from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded
-from trainhouse.projections.migrate import migrate, migrations
+from trainhouse.projections.store import migrate as migrator
+from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_embedded
+from trainhouse.projections.store.migrate import migrate, migrations
 
 # Beside pytest's own cache: processes of one checkout share it, and git ignores it.
 TEMPLATES = Path(__file__).parent.parent / ".pytest_cache" / "migrated"

@@ -24,17 +24,18 @@ from trainhouse.events.envelope import envelope_of
 from trainhouse.events.job import LastCheckpoint
 from trainhouse.events.journal import JournaledInput, JournalRecord
 from trainhouse.events.telemetry import LogLines, StepMetrics
-from trainhouse.projections.built import Builder
-from trainhouse.projections.clickhouse import EXACT_INSERT, ClickHouse, ConnectClickHouse
-from trainhouse.projections.facts import FactsBuilder
-from trainhouse.projections.hashes import TableHash, differences
-from trainhouse.projections.lane import Lane, Pace
-from trainhouse.projections.memory import MemoryLog, MemorySource
-from trainhouse.projections.node_keys import NodeKeys
+from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
+from trainhouse.projections.ingest.builders.row_batch import Builder
+from trainhouse.projections.ingest.lane import Lane, Pace
+from trainhouse.projections.ingest.lanes import LANES, REPORTS, LaneSpec
+from trainhouse.projections.ingest.memory_source import MemoryLog, MemorySource
+from trainhouse.projections.ingest.node_keys import NodeKeys
+from trainhouse.projections.ingest.senders import senders_of
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import LANES, REPORTS, TABLES, LaneSpec
-from trainhouse.projections.schema import read_schemas
-from trainhouse.projections.senders import senders_of
+from trainhouse.projections.store.clickhouse import EXACT_INSERT, ClickHouse, ConnectClickHouse
+from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.table_hashes import TableHash, differences
+from trainhouse.projections.store.tables import TABLES
 
 NOW = 1_800_000_000_000
 CURVES: Mapping[str, Callable[[int], float]] = {"loss": lambda step: 1 / (step + 1), "lr": lambda step: 0.1}

@@ -33,7 +33,7 @@ from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.grants import PRINCIPALS
 from trainhouse.events.keyfiles import public_keys, read_key
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.workers.agent.permission import read_keys
+from trainhouse.workers.agent.debug.permission import read_keys
 
 PORTS = StackPorts.from_base(30_000)
 CHOICES = Choices(PORTS.numbers, 2)

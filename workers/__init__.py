@@ -1,4 +1,4 @@
-"""What runs on nodes: the agent, the launcher, the session that training code uses, example programs.
+"""Programs of a node: the agent, the launcher, the session that training code uses, example programs.
 
 Holds: `from trainhouse.workers import Session` works; importing anything below here without the session imports no torch.
 """

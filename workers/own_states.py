@@ -1,4 +1,4 @@
-"""What each rank has of its own at its last two step boundaries, as bytes: the files, and how they reach ranks on other machines.
+"""Per-rank states at the last two step boundaries, as bytes: the files, and how they reach ranks on other machines.
 
 A rank keeps them in two files (`session/own_state.py`). When its gang breaks, the agent of its machine puts those of all its ranks into one
 object of the store, from where the rank that saves for all takes them. A gang that trains costs nothing of that.
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import orjson
 
-from trainhouse.checkpointing.chunks import GRACE_S
+from trainhouse.checkpointing.chain.chunks import GRACE_S
 from trainhouse.checkpointing.errors import Damaged
-from trainhouse.checkpointing.objects import ObjectStore
+from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.workers.launcher.ports import RankPaths
 from trainhouse.workers.untrusted import read_plain
 
@@ -32,14 +32,14 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Left:
-    """What one rank has left: its states as they are in its files, and whether it is gone, so that nothing newer will come."""
+    """Remains of one rank: its states as they are in its files, and whether it is gone, so that nothing newer will come."""
 
     rank: int
     gone: bool
     states: tuple[bytes, ...]
 
     def at(self, step: int) -> bytes | None:
-        """What it kept when `step` steps were finished; None if that is not there whole."""
+        """Returns the state kept when `step` steps were finished; None if it is not there whole."""
         found = (content_of(raw, step) for raw in self.states)
         return next((content for content in found if content is not None), None)
 
@@ -67,7 +67,7 @@ def content_of(raw: bytes, step: int) -> bytes | None:
 
 
 def read_left(rank: int, folder: Path) -> Left:
-    """What is in the folder of a rank on this machine."""
+    """Reads the folder of a rank on this machine."""
     gone = RankPaths(folder).exit.exists()  # first: of a rank that is gone the files do not change any more
     return Left(rank, gone, tuple(_bytes_of(RankPaths(folder).own / name) for name in NAMES))
 

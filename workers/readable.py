@@ -1,4 +1,4 @@
-"""Whether a file descriptor can be read from, whatever its number: `select.select` knows those below 1,024 alone."""
+"""Readability of a file descriptor, whatever its number: `select.select` knows those below 1,024 alone."""
 
 import math
 import select

@@ -103,7 +103,7 @@ class SpoolWriter:
             self._size = os.fstat(self._fd).st_size
 
     def _size_at_limit(self) -> int:
-        """How large the file may become by now: what the agent has shipped it gives back as holes, which take no space."""
+        """Returns the size that the file may grow to by now: shipped parts are given back as holes, which take no space."""
         stat = os.fstat(self._fd)
         return stat.st_size + self._limit - min(stat.st_size, stat.st_blocks * 512)
 

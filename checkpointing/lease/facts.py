@@ -1,4 +1,4 @@
-"""What a lease rests on, as it stands in the store: whose project a job is, and what its checkpoints name of the chunks of all jobs.
+"""Facts behind a lease, read from the store: the job's project, and the chunks of other jobs that its checkpoints name.
 
 Holds: `jobs/{job}/owner` is written once, before the job's first rank has leave, and no leave reaches it. Only checkpoints of epochs before
 that name shared chunks: what a rank writes later under an old epoch's number names nothing of another job.
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import orjson
 
-from trainhouse.checkpointing.commits import entries_newest_first, head
+from trainhouse.checkpointing.chain.commits import entries_newest_first, head
+from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.errors import Damaged, ObjectStoreRefused
-from trainhouse.checkpointing.manifest import Manifest
-from trainhouse.checkpointing.objects import ObjectStore, get_or_none
+from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_none
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def owner_key(job_id: str) -> str:
 
 
 def owner_of(objects: ObjectStore, job_id: str) -> Owner | None:
-    """Whose a job is, None if nothing says so. Blocks. Raises ObjectStoreUnavailable, ObjectStoreRefused."""
+    """Returns the project of a job, None if nothing says so. Blocks. Raises ObjectStoreUnavailable, ObjectStoreRefused."""
     content = get_or_none(objects, owner_key(job_id))
     if content is None:
         return None

@@ -6,7 +6,7 @@ with its keys, and what is of another epoch of the same job may be removed.
 
 from typing import Any
 
-from trainhouse.checkpointing.lease.rule import Lease
+from trainhouse.checkpointing.lease.access_rule import Lease
 
 
 def policy_of(lease: Lease, bucket: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from botocore.auth import S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import ReadOnlyCredentials
 
-from trainhouse.checkpointing.lease.rule import Ask, Operation
+from trainhouse.checkpointing.lease.access_rule import Ask, Operation
 from trainhouse.checkpointing.settings import StoreSettings
 
 SIGNED_FOR_S = 180

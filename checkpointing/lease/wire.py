@@ -1,4 +1,4 @@
-"""What a rank and its node's agent say to each other about the store: one line of JSON each way, over the attempt's Unix socket.
+"""Protocol between a rank and its node's agent about the store: a JSON line each way, over the attempt's Unix socket.
 
     {"asks": [{"operation": "get", "key": "jobs/j/commits/0000000000"}, ...]}   ->   {"answers": [{"url": ..., "headers": {}}, ...]}
     {"session": true}   ->   {"session": {"access_key": ..., ...}} or {"session": null} where requests are signed one by one
@@ -21,7 +21,7 @@ _MAX_ADDRESS_BYTES = 107
 Kind = Literal["refused", "stale", "unavailable"]
 
 
-class Answer(TypedDict):
+class LeaseReply(TypedDict):
     """For one request: signed, or why not."""
 
     url: NotRequired[str]

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from trainhouse.projections.slo.asking import FIGURES
+from trainhouse.projections.slo.attainment import FIGURES
 from trainhouse.projections.slo.targets import Target, shipped
 
 HERE = Path(__file__).parent

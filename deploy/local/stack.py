@@ -29,7 +29,7 @@ from trainhouse.deploy.local.runtime import remove_runtime_dir
 from trainhouse.deploy.local.server import die_with_parent, tail
 from trainhouse.deploy.local.startup import Startup
 from trainhouse.private_files import write_private
-from trainhouse.workers.agent.isolation_told import told_in
+from trainhouse.workers.agent.node.isolation_file import told_in
 
 DEFAULT_SLOTS = 2
 MIN_FREE_BYTES = 2 * 1024**3

@@ -11,11 +11,11 @@ from itertools import islice
 from typing import Any
 
 from trainhouse.events.alert import AlertEvent, AlertFired
-from trainhouse.projections.alerts.asking import Ask, moment
 from trainhouse.projections.alerts.driver import answer, attempts_over
 from trainhouse.projections.alerts.engine import Engine
-from trainhouse.projections.alerts.heard import Attempt
+from trainhouse.projections.alerts.query import Ask, moment
 from trainhouse.projections.alerts.rules import Rule, SqlRule, VerdictRule
+from trainhouse.projections.alerts.verdict_cases import Attempt
 
 AT_ONCE = 2
 CHUNK = 64
@@ -42,7 +42,7 @@ class Occurrence:
 def backtest(
     rule: Rule, ask: Ask, since_ms: int, until_ms: int, step_ms: int | None = None, progress: Progress | None = None
 ) -> list[Occurrence]:
-    """What the rule would have said within [since, until), oldest first. Blocks. Raises EndpointAway or RuleFailed."""
+    """Returns the rule's alerts within [since, until), oldest first. Blocks. Raises EndpointAway or RuleFailed."""
     say = progress or (lambda _: None)
     if isinstance(rule, SqlRule):
         events = _by_sql(rule, ask, since_ms, until_ms, step_ms or rule.every_s * 1000, say)

@@ -1,4 +1,4 @@
-"""One look at the rules as of a moment: their queries, and what is over. Shared by the process and by tries on the past.
+"""Evaluation of the rules at a moment: queries and expiry. Shared by the process and by backtests.
 
 Holds: moments are on a grid (multiples of the rule's own `every_s`), so that a try on the past asks about the same ones.
 """
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainhouse.events.alert import AlertEvent
-from trainhouse.projections.alerts.asking import Ask, moment, texts
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.errors import RuleFailed
-from trainhouse.projections.alerts.heard import Attempt
+from trainhouse.projections.alerts.query import Ask, moment, texts
 from trainhouse.projections.alerts.rules import SqlRule
+from trainhouse.projections.alerts.verdict_cases import Attempt
 
 JOBS_AT_ONCE = 500
 _OVER = """
@@ -40,7 +40,7 @@ def answer(rule: SqlRule, ask: Ask, at_ms: int) -> list[dict[str, Any]]:
 
 
 def attempts_over(ask: Ask, attempts: set[Attempt], at_ms: int) -> Mapping[Attempt, int]:
-    """Which of these attempts are over by then, and since when. Blocks. Raises EndpointAway or RuleFailed."""
+    """Returns those of the attempts that are over by then, each with its end. Blocks. Raises EndpointAway or RuleFailed."""
     jobs = sorted({job for job, _ in attempts})
     found: dict[Attempt, int] = {}
     for start in range(0, len(jobs), JOBS_AT_ONCE):

@@ -1,4 +1,4 @@
-"""All rules and what holds of them: rows and verdicts in, alerts out. Pure: no clock, no IO.
+"""Alert engine: rows and verdicts in, alerts out. Pure: no clock, no IO.
 
 Holds: the same rows and verdicts at the same moments give the same alerts, live or on the past; what the topic of alerts says was told
 already is not told again.
@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainhouse.events.alert import AlertEvent, AlertFired, AlertResolved
+from trainhouse.projections.alerts.alert_case import Case, Found, Open, Pending, judge, resolved
 from trainhouse.projections.alerts.errors import RuleFailed
-from trainhouse.projections.alerts.heard import Attempt, Heard, fill
 from trainhouse.projections.alerts.rules import Rule, SqlRule, VerdictRule, text_of
-from trainhouse.projections.alerts.standing import Case, Found, Open, Pending, judge, resolved
+from trainhouse.projections.alerts.verdict_cases import Attempt, Heard, fill
 
 BLIND_TURNS = 2.5
 """A rule that was not looked at for longer than so many of its turns has not been seen to hold in between."""
@@ -30,7 +30,7 @@ class Engine:
 
     @property
     def open(self) -> list[AlertFired]:
-        """What fired and has not resolved."""
+        """Alerts that fired and have not resolved."""
         return [case.fired for cases in self._cases.values() for case in cases.values() if isinstance(case, Open)]
 
     @property
@@ -40,7 +40,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether time alone can change what verdicts say."""
+        """True if time alone can change what verdicts say."""
         return any(heard.cases or self._cases[name] for name, heard in self._heard.items())
 
     @property
@@ -49,7 +49,7 @@ class Engine:
         return sum(heard.left_out for heard in self._heard.values())
 
     def restore(self, events: Iterable[AlertEvent]) -> None:
-        """What the topic says, in its order: before anything else."""
+        """Restores the alerts of the topic, in its order; called before anything else."""
         for event in events:
             at = (event.rule, event.key)
             cases = self._cases.get(event.rule)
@@ -96,7 +96,7 @@ class Engine:
             heard.hear(row)
 
     def tick(self, at_ms: int, over: Mapping[Attempt, int]) -> list[AlertEvent]:
-        """What follows from the verdicts so far, as of a moment. `over`: which of `attempts` are, and since when."""
+        """Evaluates the verdicts so far, as of a moment. `over`: which of `attempts` are, and since when."""
         events: list[AlertEvent] = []
         for name, heard in self._heard.items():
             found, ended_ms = heard.found(at_ms, over)

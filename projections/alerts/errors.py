@@ -1,4 +1,4 @@
-"""What can go wrong with alerts.
+"""Errors of alerts.
 
 Holds: every message names the thing, the cause and the way out.
 """

@@ -1,4 +1,4 @@
-"""How well ClickHouse answers whoever watches: the times of the rules' own questions, put together once a minute. Pure.
+"""Latency of ClickHouse as the rules' own queries see it, summed up once a minute. Pure.
 
 Holds: a question that was not answered counts as failed, once, however often it is tried; the newest MOST answers of a span are kept.
 """

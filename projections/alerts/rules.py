@@ -1,4 +1,4 @@
-"""Rules of alerts as data: what holds, for how long, and whom to tell.
+"""Alert rules as data: condition, duration, owner and severity.
 
 Holds: a rule asks of a moment that it is given, never of "now": so the same rule runs live and on the past. What is wrong with a rule is
 found when it is read, not when it is needed.
@@ -36,7 +36,7 @@ class When(StrEnum):
 
 
 class RuleBase(Model):
-    """What all rules have. `labels` name the columns that tell cases apart; `summary` is for a person, with {label}, {value}, {limit}.
+    """Common fields of all rules. `labels` name the columns that tell cases apart; `summary`: for people, with {label}, {value}, {limit}.
 
     It must hold for `for_s` before it fires, and be gone (or not be heard again) for `resolve_after_s` before it resolves.
     """
@@ -95,11 +95,11 @@ class SqlRule(RuleBase):
 
     @property
     def values(self) -> dict[str, str]:
-        """What the places stand for, but for the moment."""
+        """Values of the placeholders, except the moment."""
         return {name: str(value) for name, value in self.parameters.items()} | {"limit": repr(self.limit)}
 
     def is_bad(self, value: float) -> bool:
-        """Whether a value is on the wrong side; NaN never is."""
+        """Returns whether a value is on the wrong side; NaN never is."""
         return value > self.limit if self.when is When.ABOVE else value < self.limit
 
 
@@ -137,7 +137,7 @@ Rule = SqlRule | VerdictRule
 
 
 def matches(row: dict[str, Any], verdict: str, where: dict[str, tuple[str, ...]]) -> bool:
-    """Whether a row of `verdicts` is of this type and has one of the values of each column."""
+    """Returns whether a row of `verdicts` is of this type and has one of the values of each column."""
     return bool(row["type"] == verdict) and all(text_of(row.get(column)) in wanted for column, wanted in where.items())
 
 

@@ -1,4 +1,4 @@
-"""Where alerts go, and which rules there are beside the shipped ones."""
+"""Settings of alerts: destinations, and rules beside the shipped ones."""
 
 from pathlib import Path
 

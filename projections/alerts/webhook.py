@@ -19,7 +19,7 @@ from trainhouse.events.kafka import consumer, partitions_of, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALERTS
 from trainhouse.projections.alerts.settings import AlertsSettings
-from trainhouse.projections.refusing import FOR_GOOD
+from trainhouse.projections.http_status import FOR_GOOD
 
 GROUP = "trainhouse-alerts-webhook"
 FIRST_WAIT_S, MAX_WAIT_S = 0.5, 30.0

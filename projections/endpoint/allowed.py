@@ -1,4 +1,4 @@
-"""What a query may name: functions, table functions, formats, tables of the system, as `allowed.toml` lists them.
+"""Functions, table functions, formats and system tables that a query may name, as `allowed.toml` lists them.
 
 Holds: names are compared without case; what the engine knows and the list does not is refused.
 Never: asks an engine; what one knows is given.
@@ -27,7 +27,7 @@ class Allowed:
     system_tables: frozenset[str]
 
     def function(self, name: str) -> bool:
-        """Whether a call of this function may run: it is listed, or it is a listed aggregate with suffixes of aggregates."""
+        """Returns whether a call of this function may run: it is listed, or it is a listed aggregate with suffixes of aggregates."""
         lower = name.lower()
         return lower in self.functions or self._aggregate(lower)
 
@@ -39,7 +39,7 @@ class Allowed:
 
 @dataclass(frozen=True)
 class Known:
-    """What the engine knows and a query may not name: functions (also by a bare name: `arrayMap(file, …)` calls it), table functions,
+    """Names of the engine that a query may not use: functions (also by a bare name: `arrayMap(file, …)` calls it), table functions,
     system tables. `views`: its views, which may be called with bound values."""
 
     functions: frozenset[str]

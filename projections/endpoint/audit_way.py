@@ -1,4 +1,4 @@
-"""The SQL port's audit on its way to Kafka: kept until the brokers have it, up to a bound; what goes beyond is counted and told.
+"""Sender of the SQL port's audit to Kafka: a bounded queue until the brokers acknowledge; events beyond the bound are counted as lost.
 
 Never: waits, but at its end, and there CLOSE_S at most.
 """
@@ -37,7 +37,7 @@ class AuditWay:
 
     @property
     def full(self) -> bool:
-        """Whether the next one would be lost."""
+        """True if the next one would be lost."""
         return self._waiting >= self._most_waiting
 
     def offer(self, event: Event) -> bool:

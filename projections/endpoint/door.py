@@ -1,4 +1,4 @@
-"""Who may ask in SQL: accounts with passwords, hosts by name, no pages of other origins. As ClickHouse's HTTP interface takes them.
+"""Access to the SQL port: accounts with passwords, hosts by name, no pages of other origins. As ClickHouse's HTTP interface takes them.
 
 Holds: passwords are compared in constant time, also those of accounts that do not exist; a password is in no message.
 Never: lets anyone in without a password.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, LifoQueue
@@ -20,8 +20,7 @@ from chdb.state.sqlitelike import Connection
 
 from trainhouse.projections.endpoint.allowed import CATALOGUE, Known, known
 from trainhouse.projections.endpoint.gate import Gate, Passed, check_format
-from trainhouse.projections.endpoint.native import header_block
-from trainhouse.projections.endpoint.verdicts import Verdicts
+from trainhouse.projections.endpoint.gate_cache import Verdicts
 from trainhouse.projections.errors import QueryRefused
 
 TOO_MANY_QUERIES = 202
@@ -33,7 +32,7 @@ DATABASES = frozenset({"", "default", "__default__", "system", "information_sche
 
 @dataclass(frozen=True)
 class Limits:
-    """What one query may cost. A query beyond a limit fails with ClickHouse's own error for it."""
+    """Limits of one query. A query beyond a limit fails with ClickHouse's own error for it."""
 
     time_s: float
     result_rows: int
@@ -59,8 +58,8 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a query gave: bytes in `format`, and the counts for X-ClickHouse-Summary."""
+class QueryResult:
+    """Result of a query: bytes in `format`, and the counts for X-ClickHouse-Summary."""
 
     body: bytes
     format: str
@@ -81,7 +80,7 @@ class ReadPool:
         self._verdicts = Verdicts()
         self.gate = Gate(self._known())
 
-    def query(self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "", wait_s: float = 30.0) -> Answer:
+    def query(self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "", wait_s: float = 30.0) -> QueryResult:
         """Runs one read. Raises QueryRefused with ClickHouse's code, whatever goes wrong."""
         if database not in DATABASES:
             raise QueryRefused(f"database {database!r} does not exist; leave it out, or use default or system", UNKNOWN_DATABASE)
@@ -119,7 +118,7 @@ class ReadPool:
             except Empty:
                 return
 
-    def _run(self, connection: Connection, body: str, chosen: str, parameters: Mapping[str, str], database: str) -> Answer:
+    def _run(self, connection: Connection, body: str, chosen: str, parameters: Mapping[str, str], database: str) -> QueryResult:
         elsewhere = database not in ("", "default", "__default__")
         if elsewhere:
             connection.query(f"USE {database}", "TSV")
@@ -130,7 +129,7 @@ class ReadPool:
             # A server sends the columns of an empty result; the embedded engine sends nothing.
             described = json.loads(connection.query(body, "JSON", params=bound).bytes() or b"{}")
             data = header_block([(c["name"], c["type"]) for c in described.get("meta", [])])
-        answer = Answer(data, chosen, result.rows_read(), result.bytes_read(), result.elapsed())
+        answer = QueryResult(data, chosen, result.rows_read(), result.bytes_read(), result.elapsed())
         if elsewhere:
             connection.query("USE default", "TSV")
         return answer
@@ -164,3 +163,32 @@ def _refused(error: Exception) -> QueryRefused:
     start = text.find("Code: ")
     code = _CODE.search(text)
     return QueryRefused(text[start:] if start > 0 else text, int(code[1]) if code else 1002)
+
+
+def header_block(columns: Sequence[tuple[str, str]]) -> bytes:
+    """A block of ClickHouse's Native format without rows, for these (name, type) columns; empty where there are no columns.
+
+    Byte for byte what a server sends for an empty result without a protocol version.
+    """
+    if not columns:
+        return b""
+    return (
+        _native_count(len(columns))
+        + _native_count(0)
+        + b"".join(_native_text(name) + _native_text(column_type) for name, column_type in columns)
+    )
+
+
+def _native_text(text: str) -> bytes:
+    raw = text.encode()
+    return _native_count(len(raw)) + raw
+
+
+def _native_count(number: int) -> bytes:
+    """LEB128, as the format wants lengths."""
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

@@ -1,4 +1,4 @@
-"""Which statements run: one that reads, and names only what is allowed. The first of two walls.
+"""Gate of SQL statements: passes one that reads and names only allowed things. The first of two walls.
 
 Why not by rules over the user's text: two programs that read one text differently leave a gap between them. So the engine's formatter
 spells the statement, and the engine's parser says what is in it; here is only judged. `spelling` and `parsing` are the two questions.
@@ -62,7 +62,7 @@ class Shapes(Protocol):
     """The shapes of statements that passed lately, by database."""
 
     def has(self, shape: str, database: str) -> bool:
-        """Whether it passed."""
+        """Returns whether it passed."""
 
     def keep(self, shape: str, database: str) -> None:
         """It passed."""
@@ -239,7 +239,7 @@ def _plain_structure(literal: str) -> bool:
 
 
 def _hidden_calls(found: tuple[Word, ...], everywhere: bool) -> None:
-    """What the tree does not show: the whole of a SHOW, and what APPLY is given."""
+    """Returns calls that the tree does not show: the whole of a SHOW, and the arguments of APPLY."""
     for at, word in enumerate(found):
         if word.kind == "word" and word.text == "APPLY" and at + 1 < len(found):
             if found[at + 1].text != "(":

@@ -28,8 +28,8 @@ from trainhouse.projections.errors import ProjectionError, QueryRefused
 
 # What loads the engine or its clients is imported after the walls are up: an import may start threads, and those would stay free.
 if TYPE_CHECKING:
-    from trainhouse.projections.clickhouse import ConnectClickHouse
     from trainhouse.projections.endpoint.engine import ReadPool
+    from trainhouse.projections.store.clickhouse import ConnectClickHouse
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/etc/localtime", "/etc/ld.so.cache", "/dev/urandom", "/dev/null", "/sys/fs/cgroup", "/sys/devices")
 _OF_THE_MACHINE = ("/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/uptime", "/proc/loadavg", "/proc/sys", "/proc/cgroups")
@@ -45,8 +45,8 @@ def main() -> int:
     asked, _ = receive(link, 0)
     scratch, data = Path(asked["scratch"]), Path(asked["data"])
     confined = confine(scratch, data)
-    from trainhouse.projections.clickhouse import connect_embedded, embedded_options
     from trainhouse.projections.endpoint.engine import Limits, ReadPool
+    from trainhouse.projections.store.clickhouse import connect_embedded, embedded_options
 
     options = embedded_options(asked["memory_bytes"], 1)
     writer = connect_embedded(scratch / "engine", asked["memory_bytes"], 1)

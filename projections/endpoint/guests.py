@@ -26,7 +26,7 @@ from typing import Any
 
 import structlog
 
-from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, Answer, Limits
+from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, Limits, QueryResult
 from trainhouse.projections.endpoint.frames import FrameError, receive, send
 from trainhouse.projections.errors import QueryRefused
 
@@ -77,7 +77,9 @@ class GuestProcess:
         """Of the process that serves now, or did last."""
         return self._process.pid if self._process is not None else None
 
-    def query(self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "", wait_s: float = START_S) -> Answer:
+    def query(
+        self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "", wait_s: float = START_S
+    ) -> QueryResult:
         """Runs one read there. Raises QueryRefused with ClickHouse's code, whatever goes wrong."""
         number, told = next(self._numbers), Future[Told]()
         asked = {"id": number, "format": default_format, "values": dict(parameters), "database": database}
@@ -101,7 +103,7 @@ class GuestProcess:
             self._waiting.pop(number, None)
         if "refused" in header:
             raise QueryRefused(str(header["refused"]), int(header.get("code", 1002)))
-        return Answer(body, str(header["format"]), int(header["read_rows"]), int(header["read_bytes"]), float(header["elapsed_s"]))
+        return QueryResult(body, str(header["format"]), int(header["read_rows"]), int(header["read_bytes"]), float(header["elapsed_s"]))
 
     def close(self) -> None:
         """Ends it."""

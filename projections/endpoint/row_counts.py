@@ -1,4 +1,4 @@
-"""How many rows an answer in SQL has, by its form, for the audit.
+"""Row count of a SQL answer, by its format, for the audit.
 
 Holds: pure; None where its form does not say.
 """

@@ -1,4 +1,4 @@
-"""The HTTP server: `/ping` for all, queries for whoever has a password, as clickhouse-connect, Grafana and curl speak to ClickHouse.
+"""HTTP server: `/ping` for all, queries for account holders, as clickhouse-connect, Grafana and curl speak to ClickHouse.
 
 Holds: the audit is told of every question, answered or refused. Queries run in a bounded number of threads, a bounded number of requests
 wait, the rest get 503 at once; an error carries ClickHouse's code in `X-ClickHouse-Exception-Code`.
@@ -22,12 +22,12 @@ from aiohttp import web
 
 from trainhouse.events.audit_texts import whole_characters
 from trainhouse.projections.endpoint.door import AUTHENTICATION_FAILED, Account, Door
-from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, Answer
+from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, QueryResult
 from trainhouse.projections.endpoint.request import GUEST_HEADER, MAX_QUERY_BYTES, Query, pack, read_query
 from trainhouse.projections.endpoint.row_counts import rows_of
 from trainhouse.projections.endpoint.sql_audit import Ended, Nowhere, SqlAudit
 from trainhouse.projections.errors import ProjectionError, QueryRefused
-from trainhouse.projections.meters import QueryMeters
+from trainhouse.projections.process_metrics import QueryMeters
 
 log = structlog.get_logger(__name__)
 
@@ -67,11 +67,11 @@ START_TIMEOUT_S = 30.0
 class Pool(Protocol):
     """Runs queries, in this process or in another."""
 
-    def query(self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "") -> Answer:
+    def query(self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "") -> QueryResult:
         """Runs one read. Blocks. Raises QueryRefused."""
 
 
-class Desk:
+class Admission:
     """Connections that serve some of the requests: so many at once, so many that wait."""
 
     def __init__(self, pool: Pool, threads: int, waiting: int) -> None:
@@ -89,13 +89,13 @@ class Endpoint:
 
     def __init__(
         self,
-        own: Desk,
+        own: Admission,
         host: str,
         port: int,
         healthy: threading.Event,
         door: Door,
         meters: QueryMeters | None = None,
-        guests: Desk | None = None,
+        guests: Admission | None = None,
         audit: SqlAudit | None = None,
     ) -> None:
         self._audit = audit or SqlAudit(Nowhere())
@@ -212,7 +212,7 @@ class Endpoint:
         self._audit.refused(answer.status, user, request.remote or "", str(refused))
         return answer
 
-    def _desk(self, account: Account, request: web.Request) -> Desk:
+    def _desk(self, account: Account, request: web.Request) -> Admission:
         return self._guests if account.guest or request.headers.get(GUEST_HEADER) else self._own
 
     def _running(self) -> int:
@@ -250,7 +250,7 @@ def _form(fields: object) -> dict[str, str]:
     return {k: v for k, v in items if isinstance(v, str)}
 
 
-def _headers(query_id: str, answer: Answer) -> dict[str, str]:
+def _headers(query_id: str, answer: QueryResult) -> dict[str, str]:
     summary = {
         "read_rows": str(answer.read_rows),
         "read_bytes": str(answer.read_bytes),

@@ -1,4 +1,4 @@
-"""What the SQL port tells the audit: which account asked what, and what came of it.
+"""Audit of the SQL port: account, query and outcome.
 
 Holds: a guest's question is told before it runs and when it ended. So is the first of a statement that other accounts ask (services ask the
 same ones all the time); what repeats it within WINDOW_MS is counted, and the counts add up. Questions that fail are told each by itself, up
@@ -40,7 +40,7 @@ class Way(Protocol):
 
     @property
     def full(self) -> bool:
-        """Whether the next one would be lost."""
+        """True if the next one would be lost."""
 
     def turn(self) -> None:
         """Sends on what waits."""
@@ -80,7 +80,7 @@ class _Kind:
 
 @dataclass(frozen=True)
 class Ended:
-    """What came of a question."""
+    """Outcome of a query."""
 
     status: int
     rows: int | None = None

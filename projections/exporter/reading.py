@@ -1,4 +1,4 @@
-"""Which events the records of the followed topics hold.
+"""Decoding of the records of the followed topics into events.
 
 Holds: what agents and intake say on control is taken from the scheduler's journal, which has what counted; a report whose signature was
 refused is in neither traces nor lineage. Completed checkpoints stand there too; of the topic of checkpoints only what an attempt began from
@@ -19,9 +19,9 @@ from trainhouse.events.kafka import headers_of
 from trainhouse.events.repair import is_emptied
 from trainhouse.events.signing import signature_of
 from trainhouse.events.topics import CHECKPOINTS, DECISIONS
-from trainhouse.projections.exporter.keeping import Seen
-from trainhouse.projections.node_keys import NodeKeys
-from trainhouse.projections.reports import input_bytes, readable_inputs
+from trainhouse.projections.exporter.job_state import Seen
+from trainhouse.projections.ingest.builders.report_rows import input_bytes, readable_inputs
+from trainhouse.projections.ingest.node_keys import NodeKeys
 
 
 class Reading:

@@ -22,13 +22,13 @@ from opentelemetry.trace.status import Status, StatusCode
 from prometheus_client import Counter
 
 from trainhouse.projections.errors import ProjectionError
-from trainhouse.projections.exporter.lineage import RunTold, as_event
-from trainhouse.projections.exporter.meters import ExporterMeters
+from trainhouse.projections.exporter.export_metrics import ExporterMeters
+from trainhouse.projections.exporter.openlineage_runs import RunTold, as_event
 from trainhouse.projections.exporter.settings import ExporterSettings
 from trainhouse.projections.exporter.spans import Span
-from trainhouse.projections.exporter.telling import Told
+from trainhouse.projections.exporter.translate import Exported
+from trainhouse.projections.http_status import FOR_GOOD
 from trainhouse.projections.record import clamp_ms
-from trainhouse.projections.refusing import FOR_GOOD
 
 SPANS_A_REQUEST = 512
 NS_A_MS = 1_000_000
@@ -45,7 +45,7 @@ class Untaken(ProjectionError):
 class Sender(Protocol):
     """One peer."""
 
-    def send(self, told: Told) -> None:
+    def send(self, told: Exported) -> None:
         """Blocks until all that is meant for it is taken, and no longer in `told`. Raises Untaken; then the rest may be sent again."""
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class Sender(Protocol):
 
 
 class Refusals:
-    """What a peer refuses for good: counted, and said once for each kind of answer until the peer takes something."""
+    """Permanent refusals of a peer: counted, and logged once for each kind of answer until the peer accepts something."""
 
     def __init__(self, peer: str, address: str, refused: Counter) -> None:
         self._peer = peer
@@ -97,7 +97,7 @@ class Traces:
         self._spans = meters.spans
         self._refusals = Refusals("traces", self._address, meters.refused)
 
-    def send(self, told: Told) -> None:
+    def send(self, told: Exported) -> None:
         in_pieces(told.spans, SPANS_A_REQUEST, self._send)
 
     def _send(self, spans: list[Span]) -> None:
@@ -135,7 +135,7 @@ class Lineage:
         self._runs = meters.runs
         self._refusals = Refusals("lineage", self._transport.url, meters.refused)
 
-    def send(self, told: Told) -> None:
+    def send(self, told: Exported) -> None:
         in_pieces(told.runs, 1, self._send)
 
     def _send(self, runs: list[RunTold]) -> None:

@@ -1,4 +1,4 @@
-"""Whom the exporter tells.
+"""Settings of the exporter: collectors and lineage services.
 
 Holds: without an address it tells nobody and refuses to run.
 """

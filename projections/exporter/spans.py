@@ -29,7 +29,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Parent:
-    """What a traceparent says (W3C Trace Context)."""
+    """Parent span in a traceparent (W3C Trace Context)."""
 
     trace_id: str
     span_id: str

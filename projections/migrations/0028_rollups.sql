@@ -1,12 +1,12 @@
 -- Metrics by second, minute and hour, and the last value of each: what pages and comparisons read instead of every point.
 --
--- Seconds are made of the points by the projector, batch by batch (projections/seconds.py: a tenth of what a view over points costs); minutes,
+-- Seconds are made of the points by the projector, batch by batch (projections/ingest/builders/second_rollup.py: a tenth of what a view over points costs); minutes,
 -- hours and last values are fed by materialized views of the level below, so the work falls with each one. A bucket is the rank's own time,
 -- cut; it keeps the least and the largest value, so that a curve made of buckets keeps its extremes, and the steps
 -- that it spans. `last` is the largest (epoch, step, time, value) of its points, packed into one number, 32 + 64 + 64 + 64 bits from the
 -- top: the same in whatever order blocks came, and several times as fast as the largest of tuples. The views unpack it.
 -- Sums and counts are not what a repeat leaves alone: after a replay the buckets that the batch touched are made anew from the points
--- (projections/rollups.py). What is no finite number counts in `points`, not in `finite` and `sum_value`; NaN is no extreme.
+-- (projections/store/rollups.py). What is no finite number counts in `points`, not in `finite` and `sum_value`; NaN is no extreme.
 --
 -- Engines: AggregatingMergeTree adds up what several inserts give one bucket. Ordered as the points are, so that one curve is one range.
 -- DoubleDelta for times that grow evenly; Gorilla suits floats of neighbours that are alike; the rest is small after T64 and ZSTD.

@@ -1,4 +1,4 @@
-"""What each figure of the report means: its formula, and the table that it comes from. Printed at its foot."""
+"""Definitions of the report's figures: formula and source table of each. Printed at its foot."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Where allocated device time went, as SQL: every moment of every device that a gang held belongs to one cause.
+"""Allocated device time by cause, as SQL: every moment of every device that a gang held belongs to one cause.
 
 Why not by the view gpu_seconds: the ledger counts whole hours up to the clock's now, and an attempt that runs up to there; a report cuts
 anywhere, at its own now, and counts such an attempt up to its last step. The ledger also has each wait where it was, and tells hangs and

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from trainhouse.projections.report import words
 from trainhouse.projections.report.definitions import CAUSE_WORDS, DEFINITIONS, Definition
 from trainhouse.projections.report.model import WASTE, Compared, Health, Recovery, Row
-from trainhouse.projections.report.summary import sentences
+from trainhouse.projections.report.sentences import sentences
 
 
 @dataclass(frozen=True)

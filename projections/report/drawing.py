@@ -1,4 +1,4 @@
-"""What the report's plots share: matplotlib without a display, and its SVG made fit for a page that may be dark.
+"""Shared parts of the report's plots: matplotlib without a display, and SVG fit for a dark page.
 
 Holds: the same figures give the same bytes; an SVG names no font, colour of text or ground of its own where the page has one.
 Never: uses pyplot (it keeps global state) or reads markup in names from the data.

@@ -1,4 +1,4 @@
-"""What the report knows: figures of one period, and what follows from them. Pure.
+"""Model of the report: figures of one period, and derived figures. Pure.
 
 Holds: a figure for which there is no data is None, never 0; device time is in device-seconds.
 """
@@ -99,7 +99,7 @@ class Health:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing at all is known of the period."""
+        """True if nothing at all is known of the period."""
         return not (self.device_s or self.failures or self.unjudged or self.saves or self.nodes or self.alerts)
 
 

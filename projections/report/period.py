@@ -40,15 +40,15 @@ class Period:
 
     @property
     def piece_ms(self) -> int:
-        """How long each piece is; the last one may reach beyond the end by less than a millisecond a piece."""
+        """Length of each piece; the last one may reach beyond the end by less than a millisecond a piece."""
         return -(-self.length_ms // self.pieces)
 
     def label(self, piece: int) -> str:
-        """When a piece begins, UTC."""
+        """Formats the begin of a piece, UTC."""
         began = datetime.fromtimestamp((self.since_ms + piece * self.piece_ms) / 1000, UTC)
         return began.strftime("%a %d" if self.piece_ms >= DAY_MS * 0.9 else "%H:%M")
 
     @property
     def noun(self) -> str:
-        """What a person calls it."""
+        """Name of a period, for people."""
         return "week" if abs(self.length_ms - 7 * DAY_MS) < HOUR_MS else "day" if abs(self.length_ms - DAY_MS) < HOUR_MS else "period"

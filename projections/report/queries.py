@@ -1,4 +1,4 @@
-"""What the report asks, as SQL with bound values: one function a question, each for one Period.
+"""Queries of the report, as SQL with bound values: one function a query, each for one Period.
 
 Holds: times are clipped to the period; every answer is bounded and in a stated order; `piece` counts a period's pieces from 0.
 Never: asks anything (`gather` does).
@@ -49,7 +49,7 @@ def failures(period: Period) -> Question:
 
 
 def failures_by_rule(period: Period) -> Question:
-    """What decided, most often first: rule, category, failures, jobs, the newest summary."""
+    """Returns failures by deciding rule, most often first: rule, category, failures, jobs, the newest summary."""
     return bind(
         period,
         "SELECT rule, category, count() AS failures, uniqExact(job_id) AS jobs, argMax(summary, failed_at) AS newest "
@@ -58,7 +58,7 @@ def failures_by_rule(period: Period) -> Question:
 
 
 def failures_by_team(period: Period) -> Question:
-    """Whose attempts failed: team, failures, jobs, those that are known to be the job's own fault."""
+    """Returns failures by team: team, failures, jobs, those that are known to be the job's own fault."""
     return bind(
         period,
         "SELECT team, count() AS failures, uniqExact(job_id) AS jobs, countIf(mine OR category = 'USER_CODE') AS own "

@@ -38,7 +38,7 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
 
 
 def _since_step(rank: RankHeartbeat, activity: RankActivity) -> float:
-    """How long, in s, the rank has been at this now, as far as after its newest step: the totals of a beat are those of its pulse."""
+    """Returns the time, in s, of the rank's activity since its newest step: the totals of a beat are those of its pulse."""
     if rank.activity is not activity or rank.pulse_at_ms is None or rank.activity_since_ms is None:
         return 0.0
     return max(0, rank.pulse_at_ms - max(rank.activity_since_ms, rank.step_at_ms or 0)) / 1000

@@ -1,4 +1,4 @@
-"""What could not be read to `dead_letters`: intake's dead-letter topic, and what the projector meets itself.
+"""Unreadable records to `dead_letters`: intake's dead-letter topic, and the projector's own.
 
 Holds: (topic, partition, offset) of the bytes names one; intake's report wins over the projector's own.
 """

@@ -73,7 +73,7 @@ def _hardware(device: Device) -> dict[str, Any]:
 
 
 def _holders(event: NodeHeartbeat) -> dict[DeviceId, Holder]:
-    """Whose rank each device has."""
+    """Returns the job and rank that hold each device."""
     return {
         rank.device_id: {"job_id": str(attempt.job_id), "epoch": int(attempt.epoch), "rank": rank.rank}
         for attempt in event.attempts

@@ -1,4 +1,4 @@
-"""What came from what to `lineage_edges`: from jobs' specs, attempts, checkpoints, and what runs say they wrote.
+"""Lineage edges to `lineage_edges`: from jobs' specs, attempts, checkpoints, and outputs that runs log.
 
 Holds: an edge is named by its ends and its kind, so that several events may tell the same; the earliest time stays.
 """
@@ -68,7 +68,7 @@ def environment_hash(spec: JobSpec) -> str:
 
 
 def _given(job_id: str, spec: JobSpec, at: int) -> Iterator[Row]:
-    """What a job was given to run with."""
+    """Yields the inputs of a job's spec."""
     to = job_of(job_id)
     if spec.code is not None:
         yield edge(f"code:{spec.code.sha256}", to, "code", at, job_id, spec.project)
@@ -80,7 +80,7 @@ def _given(job_id: str, spec: JobSpec, at: int) -> Iterator[Row]:
 
 
 def _told(event: ArtifactLogged | InputsLogged | EnvironmentCaptured) -> Iterator[Row]:
-    """What a run says of itself."""
+    """Yields the lineage that a run logs itself."""
     job_id, at = str(event.job_id), clamp_ms(event.at_ms)
     match event:
         case ArtifactLogged():

@@ -38,7 +38,7 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
 
 
 def first_of_slot(event: NodeHeartbeat) -> bool:
-    """Whether this heartbeat is the one that is taken of those in its slot."""
+    """Returns whether this heartbeat is the one that is taken of those in its slot."""
     return clamp_ms(event.at_ms) % SLOT_MS < event.interval_s * 1000
 
 

@@ -7,7 +7,7 @@ and the long one has enough events to prove it.
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainhouse.projections.slo.burning import PAIRS, Pair, in_words
+from trainhouse.projections.slo.burn_rate import PAIRS, Pair, in_words
 from trainhouse.projections.slo.targets import Target, shipped
 
 FILE = Path(__file__).parents[1] / "alerts" / "shipped" / "slo.yaml"

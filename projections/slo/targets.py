@@ -18,7 +18,7 @@ MAX_BYTES = 256 * 1024
 
 
 class Figure(StrEnum):
-    """Which figure of the values is shown beside the share."""
+    """Figure of the values that is shown beside the share."""
 
     MEAN = "mean"
     P50 = "p50"

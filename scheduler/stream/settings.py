@@ -44,7 +44,7 @@ class StreamSettings(TomlSection):
         None, description="Unix socket of Faust's web view, in a folder that its owner alone can reach into; without it there is none"
     )
     stores: str = Field(
-        "trainhouse.client.snapshots:journal_stores",
+        "trainhouse.client.kafka.snapshots:journal_stores",
         description="where Faust's command line takes the stores of snapshots and of the archive from, as MODULE:FUNCTION",
     )
 

@@ -20,7 +20,7 @@ from tests.bench.stack import BenchStack, bench_stack
 from trainhouse.events import GangAllocated, PoolCreated, decode
 from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end, watermarks
 from trainhouse.events.topics import ALLOCATIONS, POOLS
-from trainhouse.workers.fleet.load import MIXED, Load, LoadPlan, Sizes
+from trainhouse.workers.fleet.job_load import MIXED, Load, LoadPlan, Sizes
 
 NODES, GPUS = 1250, 8
 JOBS = int(os.environ.get("TRAINHOUSE_BENCH_FLEET_JOBS", "750"))

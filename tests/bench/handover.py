@@ -17,9 +17,9 @@ from typing import Any
 from tests.bench import report
 from tests.bench.peers import environment
 from tests.bench.stack import bench_stack
-from trainhouse.workers.session import environment as environment_of
-from trainhouse.workers.session.own_log import EVERY_S
-from trainhouse.workers.session.system import SystemMetrics
+from trainhouse.workers.session.logging import environment as environment_of
+from trainhouse.workers.session.logging.auto_logging import EVERY_S
+from trainhouse.workers.session.logging.system_metrics import SystemMetrics
 
 POINTS = 10_000
 SCRIPTS = Path(__file__).parent / "scripts"

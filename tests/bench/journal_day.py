@@ -20,7 +20,7 @@ from trainhouse.scheduler.core.gate import Written
 from trainhouse.scheduler.core.journal import fold_bytes
 from trainhouse.scheduler.stream.live_statuses import LiveJobStatuses
 from trainhouse.scheduler.stream.publishing import LIVE_STATUSES
-from trainhouse.workers.agent.rank_shipper import PROGRESS_INTERVAL_MS
+from trainhouse.workers.agent.ship.rank_shipper import PROGRESS_INTERVAL_MS
 
 SPAN_S, DAY_S = 180, 86_400
 JOBS_A_DAY = 5_000

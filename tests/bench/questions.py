@@ -14,8 +14,8 @@ from typing import Any
 from tests.bench import report
 from tests.bench.peers import environment
 from tests.bench.questions_fill import HOUR_MS, JOBS, LONG_JOB, NODES, T0, WEEK_MS, fill
-from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded
-from trainhouse.projections.migrate import migrate
+from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_embedded
+from trainhouse.projections.store.migrate import migrate
 
 TIMES = 50
 BARE_TIMES = 10

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from trainhouse.projections.clickhouse import ConnectClickHouse
-from trainhouse.projections.schema import read_schemas, to_table
+from trainhouse.projections.store.clickhouse import ConnectClickHouse
+from trainhouse.projections.store.schema import read_schemas, to_table
 
 T0 = 1_790_000_000_000 // 3_600_000 * 3_600_000
 """The fleet's week begins; ms since 1970."""

@@ -17,11 +17,11 @@ from tests.spooled import points
 from trainhouse.events import NodeKeyed, StepMetrics, encode, envelope_of, topics
 from trainhouse.events.codec import HEADERS
 from trainhouse.events.signing import SigningKey
-from trainhouse.projections.metrics import MetricsBuilder
-from trainhouse.projections.node_keys import NodeKeys
-from trainhouse.projections.placements import Attempt, Placements
+from trainhouse.projections.ingest.builders.step_metrics import MetricsBuilder
+from trainhouse.projections.ingest.node_keys import NodeKeys
+from trainhouse.projections.ingest.placements import Attempt, Placements
+from trainhouse.projections.ingest.senders import Senders
 from trainhouse.projections.record import Record
-from trainhouse.projections.senders import Senders
 
 NODES, RECORDS, TIMES = 64, 4_000, 5
 SIZES = (500, 1)

@@ -15,10 +15,10 @@ from pathlib import Path
 import chdb
 
 from tests.bench import report
-from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded
 from trainhouse.projections.endpoint.engine import Limits
 from trainhouse.projections.endpoint.guests import GuestProcess
 from trainhouse.projections.endpoint.mirror import OF_THE_WRITER
+from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_embedded
 
 ROWS, TIMES, WARM = 100_000, 300, 20
 LIMIT_MS = 3.0

@@ -10,7 +10,7 @@ import uvicorn
 
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.gateway.app import make_app
-from trainhouse.gateway.main import gateway_of_settings
+from trainhouse.gateway.serve import gateway_of_settings
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.projections.settings import ClickHouseSettings
 

@@ -14,8 +14,8 @@ from playwright.sync_api import BrowserContext, Page, expect
 from tests.browser.conftest import Watched, sign_in
 from tests.browser.story import JOB, SPEC
 from tests.browser.world import World
-from trainhouse.cli.open import login_address
-from trainhouse.client.story import spec_of_job
+from trainhouse.cli.stack.open import login_address
+from trainhouse.client.kafka.job_events import spec_of_job
 from trainhouse.deploy.local.kafka import KafkaServer
 from trainhouse.events.admin import create_topics
 from trainhouse.events.settings import KafkaSettings

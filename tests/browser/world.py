@@ -22,7 +22,7 @@ from tests.browser.crowd import Size, fill
 from tests.browser.story import Story
 from trainhouse.deploy.local.ports import free_port
 from trainhouse.deploy.local.server import die_with_parent
-from trainhouse.gateway import tokens
+from trainhouse.gateway.auth import tokens
 
 KEY = "k" * 40
 START_S = 90.0

@@ -18,7 +18,7 @@ from tests.chaos.jobs import COMPANIONS, MUST_END, Asked, JobKind, spec_of
 from tests.chaos.sizes import Sizes
 from tests.chaos.stack import ChaosStack
 from trainhouse.events import JobStatus, LogLines, topics
-from trainhouse.projections.registry import BEATS, FACTS, OF_RANKS, REPORTS
+from trainhouse.projections.ingest.lanes import BEATS, FACTS, OF_RANKS, REPORTS
 
 WEIGHTS = re.compile(r"weights sha256 ([0-9a-f]{64})")
 Points = dict[tuple[str, int, int, str], int]

@@ -13,7 +13,7 @@ import orjson
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from tests.extremes import SOURCE
-from trainhouse.checkpointing.objects import ObjectStore
+from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events import DeadLetter, Envelope, InvalidEvent, decode, topics
 from trainhouse.events.kafka import TO_END, consumer, headers_of, read_to_end
 from trainhouse.events.settings import KafkaSettings

@@ -21,9 +21,9 @@ from pathlib import Path
 import chdb
 
 from tests.chaos.sql_grammar import Grammar, Targets
-from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded, embedded_options
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
 from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_embedded, embedded_options
 
 MEMORY = 1024**3
 LIMITS = Limits(time_s=3.0, result_rows=100_000, result_bytes=16 * 1024**2, memory_bytes=256 * 1024**2)

@@ -15,8 +15,8 @@ from tests.chaos.outsiders import Outsiders
 from tests.chaos.passage import Passage
 from tests.chaos.proxy import Proxy
 from tests.live_stack import LiveStack
-from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.errors import StackError
 from trainhouse.deploy.local.layout import StackFolder, read_toml
 from trainhouse.events import CancelJob, Event, InvalidEvent, JobSpec, JobStatus, JobSubmitted, UncordonNode, decode, envelope_of, topics

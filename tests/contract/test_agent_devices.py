@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from trainhouse.workers.agent.devices import CpuSlots, DeviceSource
-from trainhouse.workers.agent.nvml import NvmlDevices, device_type, discover
+from trainhouse.workers.agent.node.devices import CpuSlots, DeviceSource
+from trainhouse.workers.agent.node.nvml import NvmlDevices, device_type, discover
 
 
 class FakeNvml:

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 
 from tests.archive_fakes import MemoryPartition
 from tests.waiting import until
-from trainhouse.checkpointing.memory import MemoryObjectStore
-from trainhouse.checkpointing.topic_archive import ObjectArchive
+from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
+from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
 from trainhouse.events import topics
 from trainhouse.events.admin import topic_id
 from trainhouse.events.archive.errors import ArchiveDamaged, ArchiveGap
@@ -27,11 +27,11 @@ from trainhouse.events.archive.writing import archive_partition
 from trainhouse.events.errors import BusUnavailable, RecordsGone
 from trainhouse.events.kafka import producer_config, watermarks
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.projections import archived
-from trainhouse.projections import reader as reader_of_lanes
-from trainhouse.projections.history import KafkaHistory
-from trainhouse.projections.positions import Range
-from trainhouse.projections.reader import KafkaSource
+from trainhouse.projections.ingest import archive_source as archived
+from trainhouse.projections.ingest import reader as reader_of_lanes
+from trainhouse.projections.ingest.reader import KafkaSource
+from trainhouse.projections.ingest.topic_history import KafkaHistory
+from trainhouse.projections.store.positions import Range
 
 HEADERS = [("content-type", b"text/plain"), ("none", None)]
 

@@ -22,11 +22,11 @@ import pytest
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
 
-from trainhouse.projections.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded, embedded_options
 from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
-from trainhouse.projections.endpoint.server import Desk, Endpoint
+from trainhouse.projections.endpoint.server import Admission, Endpoint
 from trainhouse.projections.errors import ClickHouseFailed
+from trainhouse.projections.store.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded, embedded_options
 
 MEMORY = 1024**3
 DOOR = Door([Account("people", "p-word"), Account("guest", "g-word", guest=True)])
@@ -69,7 +69,7 @@ def endpoint(folder: Path, embedded: ConnectClickHouse) -> Iterator[Endpoint]:
     guests = ReadPool(folder, embedded_options(MEMORY, 2), replace(limits, result_rows=1000), 1)
     healthy = threading.Event()
     healthy.set()
-    with Endpoint(Desk(pool, 3, 8), "127.0.0.1", 0, healthy, DOOR, guests=Desk(guests, 1, 0)) as served:
+    with Endpoint(Admission(pool, 3, 8), "127.0.0.1", 0, healthy, DOOR, guests=Admission(guests, 1, 0)) as served:
         yield served
     for each in (pool, guests):
         each.close()

@@ -30,10 +30,11 @@ from trainhouse.events.alert import AlertFired, Severity
 from trainhouse.events.checkpoint import CheckpointCompleted
 from trainhouse.events.envelope import rfc3339
 from trainhouse.events.pool import NodeRestricted, Restriction
-from trainhouse.gateway import after, cursors, requests
-from trainhouse.gateway.auth import COOKIE, PAGE_HEADER
+from trainhouse.gateway import requests
+from trainhouse.gateway.auth.authentication import COOKIE, PAGE_HEADER
 from trainhouse.gateway.errors import SqlUnavailable
-from trainhouse.gateway.routes import output
+from trainhouse.gateway.queries import cursors, read_your_writes
+from trainhouse.gateway.routes import rank_output
 
 JOBS = "/v1/training-jobs"
 OWN, OTHERS = "own-1", "others-1"
@@ -337,7 +338,7 @@ def test_names_and_filters_are_values(world: World, text: str) -> None:
 
 
 def test_points_page_by_their_order_and_those_alike_stay_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "POINTS", 4)
+    monkeypatch.setattr(rank_output, "POINTS", 4)
     world.submit("pointed-1", "vision")
     for start, steps in enumerate([range(10), range(2, 4), range(3, 4), range(8, 12)]):
         world.points("pointed-1", steps, start * 1000)
@@ -435,7 +436,7 @@ def test_reading_after_a_write_waits_for_it_and_says_when_it_cannot(world: World
     threading.Timer(0.3, world.submit, (told["job_id"], "vision")).start()
     assert world.client.get(path, headers=world.token()).json()["job_id"] == told["job_id"]
     problem(world.client.get(f"{JOBS}?after=forged", headers=world.token()), 400)
-    forged = after.token_of(after.Written(job_id=OTHERS, event_id="e", partition=0, offset=0), b"x" * 32)
+    forged = read_your_writes.token_of(read_your_writes.Written(job_id=OTHERS, event_id="e", partition=0, offset=0), b"x" * 32)
     problem(world.client.get(f"{JOBS}?after={forged}", headers=world.token()), 400)
 
 

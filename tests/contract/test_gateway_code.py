@@ -17,18 +17,18 @@ import uvicorn
 
 from tests.gateway_world import KEY, ListBus
 from tests.waiting import until
-from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.client.asking import Answer, Flow, Request
-from trainhouse.client.code import PackedCode
-from trainhouse.client.gateway_writes import put_code
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+from trainhouse.client.code_archive import PackedCode
+from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, Request
+from trainhouse.client.gateway.writes import put_code
 from trainhouse.events import CodeArchive
-from trainhouse.gateway import tokens
 from trainhouse.gateway.app import make_app
+from trainhouse.gateway.auth import tokens
+from trainhouse.gateway.auth.keyring import Keyring
 from trainhouse.gateway.context import Gateway
-from trainhouse.gateway.keyring import Keyring
 from trainhouse.gateway.live.hub import Hub
-from trainhouse.gateway.reader import SqlReader
+from trainhouse.gateway.queries.sql_reader import SqlReader
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.projections.settings import ClickHouseSettings
 
@@ -85,7 +85,7 @@ def sent(client: httpx.Client, flow: Flow[CodeArchive]) -> CodeArchive:
         request: Request = next(flow)
         while True:
             answer = client.request(request.method, request.path, params=dict(request.params), content=request.content)
-            request = flow.send(Answer(answer.status_code, answer.content, {}))
+            request = flow.send(GatewayAnswer(answer.status_code, answer.content, {}))
     except StopIteration as end:
         found = end.value
         assert isinstance(found, CodeArchive)

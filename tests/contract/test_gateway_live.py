@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tests.gateway_world import World
+from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.live.hub import KINDS, Hub
 from trainhouse.gateway.live.messages import Place
 from trainhouse.gateway.live.poller import Poller
 from trainhouse.gateway.live.stream import JobStream
-from trainhouse.gateway.reader import SqlReader
-from trainhouse.gateway.roles import Principal, Role
+from trainhouse.gateway.queries.sql_reader import SqlReader
 from trainhouse.projections.settings import ClickHouseSettings
 
 JOB = "live-1"

@@ -19,15 +19,15 @@ import pytest
 
 from tests.sts_store import STS_ROLE
 from trainhouse.checkpointing.errors import ObjectMissing, ObjectStoreRefused, ObjectStoreUnavailable
-from trainhouse.checkpointing.lease.store import open_store
-from trainhouse.checkpointing.memory import MemoryObjectStore
-from trainhouse.checkpointing.objects import ObjectStore, exists, get_or_none
-from trainhouse.checkpointing.s3 import S3ObjectStore
+from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
+from trainhouse.checkpointing.stores.object_store import ObjectStore, exists, get_or_none
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.ports import free_port
 from trainhouse.events import GangAllocated
-from trainhouse.workers.agent import lease_desk
-from trainhouse.workers.agent.leases import StoreLeases
+from trainhouse.workers.agent.launch import lease_grants
+from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.launcher import AttemptPaths
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ def under_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, 
         yield UnderTest(S3ObjectStore(there), lambda: S3ObjectStore(settings_of(server)), lambda n: setattr(proxy, "to_lose", n))
     else:
         # What an attempt may do is tested elsewhere: here it may do everything.
-        monkeypatch.setattr(lease_desk, "refusal", lambda lease, ask: None)
-        monkeypatch.setattr(lease_desk, "policy_of", lambda lease, bucket: ALL)
+        monkeypatch.setattr(lease_grants, "refusal", lambda lease, ask: None)
+        monkeypatch.setattr(lease_grants, "policy_of", lambda lease, bucket: ALL)
         role = STS_ROLE if request.param == "keys that end" else None
         leases = StoreLeases(there.model_copy(update={"sts_role_arn": role}))
         paths = AttemptPaths.of(tmp_path, "contract", 1)
@@ -271,7 +271,7 @@ def test_the_secret_is_not_shown(object_store_endpoint: StoreServer) -> None:
 
 FORKS = """
 import os, sys
-from trainhouse.checkpointing.s3 import S3ObjectStore
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
 store = S3ObjectStore(StoreSettings())
 store.put(sys.argv[1] + "parent", b"parent")

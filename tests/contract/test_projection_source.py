@@ -14,11 +14,11 @@ from tests.waiting import until
 from trainhouse.events.kafka import producer_config
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.errors import BrokenPosition
-from trainhouse.projections.history import History, KafkaHistory
-from trainhouse.projections.memory import MemoryHistory, MemoryLog, MemorySource
-from trainhouse.projections.positions import Range
-from trainhouse.projections.reader import KafkaSource, Source
+from trainhouse.projections.ingest.memory_source import MemoryHistory, MemoryLog, MemorySource
+from trainhouse.projections.ingest.reader import KafkaSource, Source
+from trainhouse.projections.ingest.topic_history import History, KafkaHistory
 from trainhouse.projections.record import Record
+from trainhouse.projections.store.positions import Range
 
 
 @dataclass

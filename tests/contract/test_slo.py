@@ -24,9 +24,9 @@ from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.spec import JobSpec, Runtime
 from trainhouse.events.telemetry import LogLines
 from trainhouse.projections.alerts.driver import answer
-from trainhouse.projections.alerts.load import shipped as shipped_rules
+from trainhouse.projections.alerts.rule_files import shipped as shipped_rules
 from trainhouse.projections.alerts.rules import SqlRule
-from trainhouse.projections.slo.asking import Standing, standing
+from trainhouse.projections.slo.attainment import Attainment, standing
 from trainhouse.projections.slo.rules import FILE, text_of
 from trainhouse.projections.slo.targets import shipped
 
@@ -46,7 +46,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
         yield made
 
 
-def stands(tables: Tables, name: str, at_ms: int = 0) -> Standing:
+def stands(tables: Tables, name: str, at_ms: int = 0) -> Attainment:
     return standing(TARGETS[name], tables.ask, at_ms or time.time_ns() // 1_000_000)
 
 

@@ -20,13 +20,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from trainhouse.checkpointing import rng
 from trainhouse.checkpointing.checkpointer import Checkpointer
 from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailable
-from trainhouse.checkpointing.objects import Body
-from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.workers.session.leaving import wait_until_let_go
+from trainhouse.checkpointing.state import rng
+from trainhouse.checkpointing.stores.object_store import Body
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+from trainhouse.workers.session.process.exit_guard import wait_until_let_go
 
 
 class WatchedStore(S3ObjectStore):
@@ -155,7 +155,7 @@ def stale(job: str, folder: Path) -> dict[str, Any]:
     rank.save()
     if rank.rank == 0:
         # The newer attempt: another process would do the same puts.
-        from trainhouse.checkpointing.commits import CommitChain, Writer
+        from trainhouse.checkpointing.chain.commits import CommitChain, Writer
         from trainhouse.events.ids import AttemptNumber, Epoch, JobId
 
         CommitChain(WatchedStore(), Writer(JobId(job), Epoch(2), AttemptNumber(1), "newer")).claim(5.0)

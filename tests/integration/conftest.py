@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.namespace import Namespace
     from trainhouse.deploy.local.store import StoreServer
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.projections.clickhouse import ConnectClickHouse
+    from trainhouse.projections.store.clickhouse import ConnectClickHouse
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from trainhouse.workers.launcher import (
     read_exit,
     start_time_environment,
 )
-from trainhouse.workers.session import leaving
+from trainhouse.workers.session.process import exit_guard
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ print("rank", dist.get_rank(), "of", dist.get_world_size(), "weight", model.modu
 dist.destroy_process_group()
 """
 # A plain end of the interpreter aborts a rank whose gloo worker is late, once in many times and under any launcher.
-TRAIN += f"import runpy; runpy.run_path({leaving.__file__!r})['wait_until_let_go']()\n"
+TRAIN += f"import runpy; runpy.run_path({exit_guard.__file__!r})['wait_until_let_go']()\n"
 
 
 class Attempt:

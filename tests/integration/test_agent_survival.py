@@ -26,7 +26,7 @@ from trainhouse.events.admin import create_topics
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.telemetry import FileRange
 from trainhouse.events.topics import VERDICTS
-from trainhouse.workers.agent.folders import FINISHED
+from trainhouse.workers.agent.launch.attempt_dirs import FINISHED
 
 pytestmark = pytest.mark.stack
 

@@ -23,7 +23,7 @@ from trainhouse.events.telemetry import LogLines
 from trainhouse.events.tracking import ArtifactLogged
 from trainhouse.projections.alerts.driver import answer, on_grid
 from trainhouse.projections.alerts.engine import Engine
-from trainhouse.projections.alerts.load import shipped
+from trainhouse.projections.alerts.rule_files import shipped
 from trainhouse.projections.alerts.rules import SqlRule
 
 pytestmark = pytest.mark.stack

@@ -31,9 +31,9 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.verdict import VerdictLifted
 from trainhouse.projections.alerts.backtest import backtest
 from trainhouse.projections.alerts.engine import Engine
-from trainhouse.projections.alerts.load import shipped
+from trainhouse.projections.alerts.rule_files import shipped
 from trainhouse.projections.alerts.rules import Rule
-from trainhouse.projections.alerts.run import SETTLE_MS, Alerting
+from trainhouse.projections.alerts.service import SETTLE_MS, Alerting
 from trainhouse.projections.rows import verdicts
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]

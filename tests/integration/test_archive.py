@@ -25,8 +25,8 @@ from confluent_kafka import Producer
 from tests.integration.own_stack import SLOTS, OwnStack
 from tests.live_stack import LiveStack
 from tests.waiting import until
-from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.layout import read_toml
 from trainhouse.deploy.local.server import die_with_parent
 from trainhouse.events.archive.partition import PREFIX
@@ -35,7 +35,7 @@ from trainhouse.events.envelope import rfc3339
 from trainhouse.events.kafka import producer_config
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ADMISSION, CONTROL, DECISIONS, DIRECTORY
-from trainhouse.projections.registry import OF_DECISIONS
+from trainhouse.projections.ingest.lanes import OF_DECISIONS
 from trainhouse.scheduler.stream.replay_journal import snapshots_of
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]

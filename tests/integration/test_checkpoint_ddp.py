@@ -14,11 +14,11 @@ import pytest
 
 from tests.integration.launcher_support import Attempt
 from tests.waiting import until
-from trainhouse.checkpointing.chunks import chunk_key, chunks_prefix
-from trainhouse.checkpointing.commits import read_entry
-from trainhouse.checkpointing.manifest import Manifest
-from trainhouse.checkpointing.s3 import S3ObjectStore
+from trainhouse.checkpointing.chain.chunks import chunk_key, chunks_prefix
+from trainhouse.checkpointing.chain.commits import read_entry
+from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.workers.launcher import Launcher, attempt_alive, kill_tree
 
 if TYPE_CHECKING:

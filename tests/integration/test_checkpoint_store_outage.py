@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from trainhouse.checkpointing.checkpointer import Checkpointer
-from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.store import StoreServer
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from trainhouse.client import NoReply, NotReachable, SqlEndpoint, TrainhouseClient, UnknownJob, spec_of
-from trainhouse.client.by_kafka import ByKafka
 from trainhouse.client.clock import now_ms
-from trainhouse.client.code import PackedCode
-from trainhouse.client.operations import dump_stacks, execute
-from trainhouse.client.story import spec_of_job, story
+from trainhouse.client.code_archive import PackedCode
+from trainhouse.client.kafka.backend import ByKafka
+from trainhouse.client.kafka.job_events import spec_of_job, story
+from trainhouse.client.kafka.operations import dump_stacks, execute
 from trainhouse.events import (
     CodeArchive,
     Event,

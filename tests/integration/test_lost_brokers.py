@@ -20,7 +20,7 @@ from trainhouse.events.kafka import EventProducer, consumer, producer_config
 from trainhouse.events.outage import ProducerWatch
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import CONTROL
-from trainhouse.workers.agent.outbox import Outbox
+from trainhouse.workers.agent.ship.outbox import Outbox
 
 # So that they ask about topics while the broker is fenced.
 ASKING = {"topic.metadata.refresh.interval.ms": 200, "log_level": 0}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.migrated import connect_migrated, template_key
-from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded
-from trainhouse.projections.migrate import migrate, migrations
+from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_embedded
+from trainhouse.projections.store.migrate import migrate, migrations
 
 REPOSITORY = Path(__file__).parents[2]
 IN_A_PROCESS = """

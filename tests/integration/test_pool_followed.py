@@ -11,10 +11,10 @@ from trainhouse.events.admin import create_topics
 from trainhouse.events.kafka import EventProducer
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import ALLOCATIONS, POOLS
+from trainhouse.workers.agent.components import Inbox
 from trainhouse.workers.agent.core import Command
 from trainhouse.workers.agent.follower import Follower, Heard, Located, Moved
-from trainhouse.workers.agent.parts import Inbox
-from trainhouse.workers.fleet.wire import Commands
+from trainhouse.workers.fleet.broker_io import Commands
 
 pytestmark = pytest.mark.stack
 OLD, NEW, MANY = 1, 2, 700

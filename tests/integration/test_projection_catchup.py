@@ -14,21 +14,22 @@ from tests.projecting import NOW, Killed, Killing, append, engine_in, lines, met
 from trainhouse.events import topics
 from trainhouse.events.job import JobState, JobStatus
 from trainhouse.events.node import Device, DeviceHealth, NodeHeartbeat, NodeRegistered
-from trainhouse.projections import seconds
-from trainhouse.projections.catchup import CatchUpLane, OnlyTables, plan
-from trainhouse.projections.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded
 from trainhouse.projections.errors import ProjectionError
-from trainhouse.projections.hashes import TableHash, differences, table_hashes
-from trainhouse.projections.lane import Lane, Pace
-from trainhouse.projections.memory import MemoryHistory, MemoryLog, MemorySource
-from trainhouse.projections.migrate import migrate, migrations
-from trainhouse.projections.node_keys import NodeKeys
+from trainhouse.projections.ingest.builders import second_rollup
+from trainhouse.projections.ingest.catchup import CatchUpLane, OnlyTables, plan
+from trainhouse.projections.ingest.lane import Lane, Pace
+from trainhouse.projections.ingest.lane_threads import LaneThreads
+from trainhouse.projections.ingest.lanes import LANES
+from trainhouse.projections.ingest.memory_source import MemoryHistory, MemoryLog, MemorySource
+from trainhouse.projections.ingest.node_keys import NodeKeys
+from trainhouse.projections.ingest.senders import senders_of
 from trainhouse.projections.rebuild import fill_lane, swap
-from trainhouse.projections.registry import LANES, TABLES
-from trainhouse.projections.schema import read_schemas
-from trainhouse.projections.senders import senders_of
 from trainhouse.projections.settings import ProjectorSettings
-from trainhouse.projections.threads import LaneThreads
+from trainhouse.projections.store.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded
+from trainhouse.projections.store.migrate import migrate, migrations
+from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.table_hashes import TableHash, differences, table_hashes
+from trainhouse.projections.store.tables import TABLES
 
 pytestmark = pytest.mark.stack
 
@@ -198,7 +199,7 @@ def test_what_a_lane_never_wrote_before_catches_up_after_an_update(tmp_path: Pat
         clickhouse.command(f"INSERT INTO positions {columns} VALUES ('{lane}', 't', 0, 1, 0, 7, 1, 3)")
     migrate(clickhouse, known)
     for spec in LANES:
-        late = spec.tables - then - {seconds.TABLE}
+        late = spec.tables - then - {second_rollup.TABLE}
         found = plan(clickhouse, spec.name, spec.tables)
         if spec.name in ("decisions", "reports", "ranks"):  # lanes of later than those positions
             assert found == []

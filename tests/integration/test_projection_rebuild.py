@@ -24,8 +24,8 @@ from trainhouse.events.kafka import EventProducer
 from trainhouse.events.node import Device, DeviceHealth, NodeHeartbeat, NodeRegistered
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.telemetry import LogLines, StepMetrics
-from trainhouse.projections.clickhouse import connect_server
 from trainhouse.projections.settings import ClickHouseSettings
+from trainhouse.projections.store.clickhouse import connect_server
 
 pytestmark = pytest.mark.stack
 NOW = 1_800_000_000_000

@@ -11,10 +11,10 @@ import pytest
 from tests.projecting import Killed, Killing, append, drain, metrics
 from trainhouse.events import topics
 from trainhouse.events.telemetry import StepMetrics
-from trainhouse.projections import rollups
-from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded
-from trainhouse.projections.memory import MemoryLog
-from trainhouse.projections.migrate import Migration, migrate, migrations
+from trainhouse.projections.ingest.memory_source import MemoryLog
+from trainhouse.projections.store import rollups
+from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_embedded
+from trainhouse.projections.store.migrate import Migration, migrate, migrations
 
 pytestmark = pytest.mark.stack
 LEVELS = {"1s": 1000, "1m": 60_000, "1h": 3_600_000}

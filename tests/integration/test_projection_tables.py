@@ -20,14 +20,14 @@ from trainhouse.events.node import AttemptHeartbeat, Device, DeviceHealth, NodeH
 from trainhouse.events.pool import NodeRestricted, Restriction
 from trainhouse.events.spec import CodeArchive, JobSpec, Runtime
 from trainhouse.events.tracking import ArtifactLogged
-from trainhouse.projections.catchup import plan
-from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded
-from trainhouse.projections.hashes import table_hashes
-from trainhouse.projections.held import held_to
-from trainhouse.projections.memory import MemoryLog
-from trainhouse.projections.migrate import migrate, migrations
+from trainhouse.projections.ingest.catchup import plan
+from trainhouse.projections.ingest.memory_source import MemoryLog
+from trainhouse.projections.ingest.retained_from import held_to
 from trainhouse.projections.record import Record
 from trainhouse.projections.rows import devices
+from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_embedded
+from trainhouse.projections.store.migrate import migrate, migrations
+from trainhouse.projections.store.table_hashes import table_hashes
 
 pytestmark = pytest.mark.stack
 SPEC = JobSpec(project="vision", runtime=Runtime(command=("python", "t.py")), code=CodeArchive(uri="s3://b/c", sha256="a" * 64))

@@ -18,16 +18,16 @@ from trainhouse.events.checkpoint import CheckpointCompleted
 from trainhouse.events.codec import encode
 from trainhouse.events.envelope import envelope_of
 from trainhouse.events.job import JobState, JobStatus
-from trainhouse.projections import lane as lane_module
-from trainhouse.projections.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded
 from trainhouse.projections.errors import BrokenMigration
-from trainhouse.projections.lane import Pace
-from trainhouse.projections.marks import Marks
-from trainhouse.projections.memory import MemoryLog
-from trainhouse.projections.migrate import Migration, migrate, migrations
-from trainhouse.projections.positions import Batch, Positions, Range, Standing
-from trainhouse.projections.registry import TABLES
-from trainhouse.projections.schema import read_schemas
+from trainhouse.projections.ingest import lane as lane_module
+from trainhouse.projections.ingest.high_water import Marks
+from trainhouse.projections.ingest.lane import Pace
+from trainhouse.projections.ingest.memory_source import MemoryLog
+from trainhouse.projections.store.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded
+from trainhouse.projections.store.migrate import Migration, migrate, migrations
+from trainhouse.projections.store.positions import Batch, LaneState, Positions, Range
+from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.tables import TABLES
 
 pytestmark = pytest.mark.stack
 
@@ -57,9 +57,9 @@ def test_without_the_intent_a_cut_batch_is_doubled(clickhouse: ConnectClickHouse
         drain("metrics", Killing(clickhouse, 2, how), log, 2)
     load = Positions.load
 
-    def forgetful(self: Positions) -> Standing:
+    def forgetful(self: Positions) -> LaneState:
         found = load(self)
-        return Standing({}, None, found.next_number)
+        return LaneState({}, None, found.next_number)
 
     monkeypatch.setattr(Positions, "load", forgetful)
     drain("metrics", clickhouse, log, 4)

@@ -30,8 +30,8 @@ from trainhouse.events.job import JobState, JobStatus
 from trainhouse.events.kafka import EventProducer, producer_config
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.telemetry import LogLines, StepMetrics
-from trainhouse.projections.clickhouse import ConnectClickHouse, connect_server
 from trainhouse.projections.settings import ClickHouseSettings
+from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_server
 
 pytestmark = pytest.mark.stack
 

@@ -20,11 +20,11 @@ from trainhouse.events.node import NodeSuspected
 from trainhouse.events.service import ServiceMeasured
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.traced import JobTraced
-from trainhouse.projections.alerts import bus as alerts_bus
-from trainhouse.projections.alerts.bus import AlertsBus
+from trainhouse.projections.alerts import broker_io as alerts_bus
+from trainhouse.projections.alerts.broker_io import AlertsBus
 from trainhouse.projections.alerts.errors import CannotGoOn
-from trainhouse.projections.exporter import bus as exporter_bus
-from trainhouse.projections.exporter.bus import ExporterBus
+from trainhouse.projections.exporter import followed_topics as exporter_bus
+from trainhouse.projections.exporter.followed_topics import ExporterBus
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 TRACED = JobTraced(job_id="j", submission_id="s", trace_id="0" * 32, submitted_ms=1, waits_since_ms=1)

@@ -19,7 +19,7 @@ import pytest
 
 from tests.integration.own_stack import OwnStack
 from tests.waiting import until
-from trainhouse.client import http_way
+from trainhouse.client.gateway import transport
 from trainhouse.deploy.local import parts
 from trainhouse.deploy.local.layout import COUNT
 from trainhouse.deploy.local.ports import LOOPBACK, listening
@@ -157,7 +157,7 @@ def test_a_stack_with_tls_is_reached_by_https_alone(stack: OwnStack) -> None:
     url, token = exports["TRAINHOUSE_GATEWAY_URL"], exports["TRAINHOUSE_GATEWAY_TOKEN"]
     assert url.startswith("https://") and stack.parts()["gateway"]["addresses"] == [url]
     with httpx.Client(
-        **http_way.settings(url, token) | {"verify": ssl.create_default_context(cafile=exports["TRAINHOUSE_GATEWAY_CA"])}
+        **transport.settings(url, token) | {"verify": ssl.create_default_context(cafile=exports["TRAINHOUSE_GATEWAY_CA"])}
     ) as client:
         answer = client.get("/v1/training-jobs")
         assert answer.status_code == 200 and "fails" in [job["name"] for job in answer.json()["items"]]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
-from trainhouse.checkpointing.lease.store import LeasedObjectStore
-from trainhouse.checkpointing.s3 import S3ObjectStore
+from trainhouse.checkpointing.lease.signed_store import LeasedObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.events import GangAllocated
-from trainhouse.workers.agent.leases import StoreLeases
+from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.launcher import AttemptPaths
 
 if TYPE_CHECKING:

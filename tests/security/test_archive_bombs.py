@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from trainhouse.events import CodeArchive
-from trainhouse.workers.agent.code import CodeCache
 from trainhouse.workers.agent.errors import NotLaunchable
-from trainhouse.workers.agent.unpack_child import MAX_DEPTH, MEMORY_BYTES
-from trainhouse.workers.agent.unpacking import unpack
+from trainhouse.workers.agent.launch.code_fetch import CodeCache
+from trainhouse.workers.agent.launch.unpack_child import MAX_DEPTH, MEMORY_BYTES
+from trainhouse.workers.agent.launch.unpacking import unpack
 
 MIB = 1024 * 1024
 Bomb = Callable[[], bytes]
@@ -127,7 +127,7 @@ RUN = """
 import json, resource, sys, time
 from pathlib import Path
 from trainhouse.workers.agent.errors import NotLaunchable
-from trainhouse.workers.agent.unpacking import unpack
+from trainhouse.workers.agent.launch.unpacking import unpack
 folder = Path(sys.argv[2]); folder.mkdir()
 before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
 try:

@@ -13,7 +13,7 @@ from tests.gateway_world import NOW_MS, World, world_in
 from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, AuditLost, CancelJob, Event, ProjectApplied, RequestAccepted
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.topics import AUDIT
-from trainhouse.gateway.accesses import COUNTED, NAMED, PUBLIC, Access, class_of
+from trainhouse.gateway.audit.accesses import COUNTED, NAMED, PUBLIC, Access, class_of
 from trainhouse.gateway.bus import Sent
 
 JOBS = "/v1/training-jobs"
@@ -277,7 +277,7 @@ def cut_off(request: pytest.FixtureRequest, world: World) -> Iterator[tuple[str,
     from trainhouse.gateway.app import make_app
     from trainhouse.gateway.context import Gateway
     from trainhouse.gateway.live.hub import Hub
-    from trainhouse.gateway.reader import SqlReader
+    from trainhouse.gateway.queries.sql_reader import SqlReader
     from trainhouse.projections.settings import ClickHouseSettings
 
     settings = world.gateway.settings.model_copy(update={"audit": request.param, "audit_waiting": 20})

@@ -7,8 +7,8 @@ import gzip
 import pytest
 
 from tests.archive_fakes import MemoryPartition
-from trainhouse.checkpointing.memory import MemoryObjectStore
-from trainhouse.checkpointing.topic_archive import ObjectArchive
+from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
+from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
 from trainhouse.events.archive.chain import Proved, verify
 from trainhouse.events.archive.errors import ArchiveDamaged, ChainBroken
 from trainhouse.events.archive.part import Part, verify_part
@@ -241,8 +241,8 @@ def test_a_part_that_was_written_anew_is_found_by_the_topic(store: Store, log: M
 
 
 def test_the_command_says_what_it_could_not_prove() -> None:
-    from trainhouse.cli.audit import _span, _words
-    from trainhouse.cli.exits import CliError
+    from trainhouse.cli.data.audit_trail import _span, _words
+    from trainhouse.cli.shared.exit_codes import CliError
 
     span = _span("2026-05-01", "2026-06-01")
     assert span is not None and span[1] - span[0] == 31 * 86_400_000 and _span(None, None) is None
@@ -256,7 +256,7 @@ def test_the_command_says_what_it_could_not_prove() -> None:
 @pytest.mark.parametrize("at_ms", [-(2**62), 2**62, 253_402_300_800_000])
 def test_a_record_of_no_year_that_there_is_ends_no_proof(at_ms: int) -> None:
     """Whoever writes a record says its time, and brokers refuse only what is long in the future."""
-    from trainhouse.cli.audit import _row, _words
+    from trainhouse.cli.data.audit_trail import _row, _words
 
     proved = Proved(0, 1, 1, 1, GENESIS, 0, at_ms, at_ms)
     assert _row(AUDIT, 0, proved)["first"] == _row(AUDIT, 0, proved)["last"] == f"{at_ms} ms since 1970"

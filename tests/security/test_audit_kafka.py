@@ -26,11 +26,12 @@ from trainhouse.events import (
 )
 from trainhouse.events.dead_letter import DeadLetter
 from trainhouse.events.topics import AUDIT, CONTROL, DEAD_LETTERS, JOBS, STATUS
-from trainhouse.projections.clickhouse import ConnectClickHouse
-from trainhouse.projections.facts import FactsBuilder
+from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
+from trainhouse.projections.ingest.lanes import FACTS, REPORTS
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import FACTS, REPORTS, TABLES
-from trainhouse.projections.schema import read_schemas
+from trainhouse.projections.store.clickhouse import ConnectClickHouse
+from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.tables import TABLES
 
 NOW_MS = 1_700_000_000_000
 VISION = f"{JOBS}.vision"

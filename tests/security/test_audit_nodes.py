@@ -38,20 +38,21 @@ from trainhouse.events.node_audit import Outcome
 from trainhouse.events.secretnames import SecretName
 from trainhouse.events.signing import SigningKey, signature_of
 from trainhouse.events.topics import AUDIT, CONTROL, NODE_AUDIT, NODE_KEYS, OPERATIONS
-from trainhouse.projections.facts import FactsBuilder
+from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
+from trainhouse.projections.ingest.lanes import FACTS
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import FACTS, TABLES
-from trainhouse.projections.schema import read_schemas
+from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.tables import TABLES
 from trainhouse.workers.agent.accesses import REFUSALS_PER_MINUTE, WITHHELD, Asker, NodeAudit
 from trainhouse.workers.agent.core import AgentState, AttemptKey, LocalAttempt
-from trainhouse.workers.agent.core.state import Running
+from trainhouse.workers.agent.core.agent_state import Running
+from trainhouse.workers.agent.debug.permission import KnownKey, Permission
 from trainhouse.workers.agent.errors import NotLaunchable
-from trainhouse.workers.agent.launching import paths_of
-from trainhouse.workers.agent.node import new_identity
-from trainhouse.workers.agent.operations import REFUSED, Operations
-from trainhouse.workers.agent.outbox import SIGNED
-from trainhouse.workers.agent.permission import KnownKey, Permission
-from trainhouse.workers.agent.secretfiles import SecretFiles, runtime_folder
+from trainhouse.workers.agent.launch.launching import paths_of
+from trainhouse.workers.agent.launch.secretfiles import SecretFiles, runtime_folder
+from trainhouse.workers.agent.node.registration import new_identity
+from trainhouse.workers.agent.rank_operations import REFUSED, Operations
+from trainhouse.workers.agent.ship.outbox import SIGNED
 from trainhouse.workers.launcher.processes import write_process
 from trainhouse.workers.secretstore.records import SecretRecord
 from trainhouse.workers.secretstore.store import SecretStore

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from trainhouse.cli import secret as commands
-from trainhouse.cli import secret_audit
 from trainhouse.cli.main import build
-from trainhouse.cli.secret_audit import UNSENT
+from trainhouse.cli.stack import secret as commands
+from trainhouse.cli.stack import secret_audit
+from trainhouse.cli.stack.secret_audit import UNSENT
 from trainhouse.events import Envelope, GangAllocated, JobSpec, NodeAccess, NodePlacement, decode
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.node_audit import Outcome
 from trainhouse.events.secretnames import SecretName
 from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.errors import NotLaunchable
-from trainhouse.workers.agent.secretfiles import SecretFiles, runtime_folder
+from trainhouse.workers.agent.launch.secretfiles import SecretFiles, runtime_folder
 from trainhouse.workers.secretstore.records import SecretRecord
 from trainhouse.workers.secretstore.store import SecretStore
 

@@ -17,15 +17,15 @@ from trainhouse.events.counts import TOGETHER
 from trainhouse.events.grants import TOPIC, WRITE, allowed
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import AUDIT
-from trainhouse.projections.clickhouse import embedded_options
 from trainhouse.projections.endpoint import audit_way, sql_audit
 from trainhouse.projections.endpoint.audit_way import AuditWay
 from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool
 from trainhouse.projections.endpoint.request import Query
-from trainhouse.projections.endpoint.server import Desk, Endpoint
+from trainhouse.projections.endpoint.server import Admission, Endpoint
 from trainhouse.projections.endpoint.sql_audit import WINDOW_MS, Ended, SqlAudit
 from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.store.clickhouse import embedded_options
 
 MEMORY = 1024**3
 OWN, GUEST = Account("trainhouse", "own-pass-1"), Account("ana", "guest-pass-1", guest=True)
@@ -76,7 +76,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Port]:
     pool = ReadPool(folder, embedded_options(MEMORY, 2), Limits(30.0, 1000, 64 * 1024**2, 512 * 1024**2), 2)
     audit = SqlAudit(kept)
     try:
-        with Endpoint(Desk(pool, 2, 16), "127.0.0.1", 0, healthy, Door([OWN, GUEST]), audit=audit) as served:
+        with Endpoint(Admission(pool, 2, 16), "127.0.0.1", 0, healthy, Door([OWN, GUEST]), audit=audit) as served:
             yield Port(served.port, kept, audit)
     finally:
         pool.close()

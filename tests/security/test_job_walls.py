@@ -18,8 +18,8 @@ import pytest
 from tests.integration.confined_support import confinement_of
 from tests.integration.launcher_support import TRAIN, Attempt
 from tests.waiting import until
-from trainhouse.workers.agent.ranks import reason
-from trainhouse.workers.agent.stacks import dump_stack
+from trainhouse.workers.agent.debug.stacks import dump_stack
+from trainhouse.workers.agent.launch.rank_watch import reason
 from trainhouse.workers.confinement.cgroups import Limits
 from trainhouse.workers.confinement.layers import examine
 from trainhouse.workers.launcher import Launcher, attempt_alive

@@ -22,13 +22,13 @@ from tests.gateway_world import ListBus, World, world_in
 from tests.waiting import until
 from trainhouse.deploy.local import token_keys
 from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.gateway import tokens
 from trainhouse.gateway.app import make_app
+from trainhouse.gateway.auth import tokens
+from trainhouse.gateway.auth.keyring import Keyring
 from trainhouse.gateway.context import Gateway
-from trainhouse.gateway.keyring import Keyring
+from trainhouse.gateway.limits.connection_timeouts import PatientProtocol, listening
 from trainhouse.gateway.live.hub import Hub
-from trainhouse.gateway.patience import PatientProtocol, listening
-from trainhouse.gateway.reader import SqlReader
+from trainhouse.gateway.queries.sql_reader import SqlReader
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.projections.settings import ClickHouseSettings
 
@@ -191,17 +191,17 @@ async def signed_in(client: httpx.AsyncClient, headers: dict[str, str]) -> dict[
 
 
 def test_a_write_before_a_rotation_can_be_read_behind_it(folder: StackFolder, world: World) -> None:
-    from trainhouse.gateway import after
     from trainhouse.gateway.errors import Problem
+    from trainhouse.gateway.queries import read_your_writes
 
     keys = Keyring.of_settings(GatewaySettings(key_file=token_keys.token_key(folder), accepted_keys_file=token_keys.accepted_keys(folder)))
-    written = after.Written(job_id=JOB, event_id="e", partition=0, offset=1)
-    token = after.token_of(written, keys.now().newest)
+    written = read_your_writes.Written(job_id=JOB, event_id="e", partition=0, offset=1)
+    token = read_your_writes.token_of(written, keys.now().newest)
     token_keys.renew(folder)
-    assert after.read_by(keys.now(), token) == written
+    assert read_your_writes.read_by(keys.now(), token) == written
     token_keys.retire(folder)
     with pytest.raises(Problem, match="leave it out"):
-        after.read_by(keys.now(), token)
+        read_your_writes.read_by(keys.now(), token)
 
 
 @pytest.mark.parametrize("content", ["short", ""])

@@ -72,7 +72,7 @@ def test_a_removed_members_token_opens_nothing_from_the_moment_that_the_bus_tell
 
 
 def test_a_stream_of_a_member_who_was_removed_ends(world: World) -> None:
-    from trainhouse.gateway import tokens
+    from trainhouse.gateway.auth import tokens
 
     token = world.token("ana")["Authorization"].removeprefix("Bearer ")
     principal = world.gateway.projects.narrowed(tokens.read(KEY, token))

@@ -13,7 +13,7 @@ from trainhouse.events import GangAllocated, JobSpec, NodePlacement
 from trainhouse.events.secretnames import SecretName
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.errors import NotLaunchable
-from trainhouse.workers.agent.secretfiles import SecretFiles, runtime_folder
+from trainhouse.workers.agent.launch.secretfiles import SecretFiles, runtime_folder
 from trainhouse.workers.secretstore.errors import SecretError
 from trainhouse.workers.secretstore.records import SecretRecord
 from trainhouse.workers.secretstore.references import parse_reference

@@ -20,10 +20,10 @@ from tests.waiting import until
 from trainhouse.events import GangAllocated
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.errors import NotLaunchable
-from trainhouse.workers.agent.outbox import Outbox
-from trainhouse.workers.agent.secretfiles import SecretFiles, runtime_folder
-from trainhouse.workers.agent.shipper import Shipper
-from trainhouse.workers.agent.spool_cover import SpoolCovers
+from trainhouse.workers.agent.launch.secretfiles import SecretFiles, runtime_folder
+from trainhouse.workers.agent.ship.outbox import Outbox
+from trainhouse.workers.agent.ship.shipper import Shipper
+from trainhouse.workers.agent.ship.spool_cover import SpoolCovers
 from trainhouse.workers.launcher import AttemptPaths
 from trainhouse.workers.secretstore.records import SecretRecord
 from trainhouse.workers.secretstore.store import SecretStore

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from trainhouse.events import Envelope, JobAdmitted, JobSpec, JobSubmitted, envelope_of
 from trainhouse.events.codec import encode
-from trainhouse.projections.clickhouse import connect_embedded
-from trainhouse.projections.migrate import migrate, migrations
 from trainhouse.projections.record import Record
 from trainhouse.projections.rows import dead_letters, specs, story
+from trainhouse.projections.store.clickhouse import connect_embedded
+from trainhouse.projections.store.migrate import migrate, migrations
 
 VALUE = 'value "of" a\\variable}, 8471'
 SPEC = JobSpec.model_validate(

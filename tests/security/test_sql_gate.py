@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.sql_fuzz import LIMITS, MEMORY, Range, bare, fuzz, shooting_range
-from trainhouse.projections.clickhouse import embedded_options
 from trainhouse.projections.endpoint.engine import ReadPool, _text
-from trainhouse.projections.endpoint.verdicts import KeptShapes
+from trainhouse.projections.endpoint.gate_cache import KeptShapes
 from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.store.clickhouse import embedded_options
 
 # A structure as text, whose DEFAULT the engine folds as soon as it reads it: an enumeration whose name is the file's content.
 _FOLDED = "a DEFAULT CAST(1, concat('Enum8(''x', substring(file('{file}'),1,32), ''' = 1)'))".replace("'", "''")

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from trainhouse import landlock
-from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded
 from trainhouse.projections.endpoint.engine import Limits
 from trainhouse.projections.endpoint.frames import FrameError, receive, send
 from trainhouse.projections.endpoint.guests import GuestProcess
 from trainhouse.projections.endpoint.mirror import OF_THE_WRITER, mirror
 from trainhouse.projections.errors import QueryRefused
+from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_embedded
 
 LIMITS = Limits(time_s=20.0, result_rows=1000, result_bytes=1024**2, memory_bytes=256 * 1024**2)
 TABLE = "CREATE TABLE points (step UInt64, loss Float64) ENGINE = ReplacingMergeTree ORDER BY step"

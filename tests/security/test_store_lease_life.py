@@ -18,17 +18,17 @@ import torch
 from tests.security.store_lease_support import Attempt, allocation, fresh, plain, settings_of
 from tests.sts_store import STS_ROLE
 from tests.waiting import until
+from trainhouse.checkpointing.chain.chunks import SHARED_PREFIX, chunk_key, chunks_prefix
+from trainhouse.checkpointing.chain.commits import commit_key, read_entry
+from trainhouse.checkpointing.chain.manifest import Manifest, encode
 from trainhouse.checkpointing.checkpointer import Checkpointer
-from trainhouse.checkpointing.chunks import SHARED_PREFIX, chunk_key, chunks_prefix
-from trainhouse.checkpointing.commits import commit_key, read_entry
 from trainhouse.checkpointing.errors import ObjectStoreRefused, ObjectStoreUnavailable, StaleEpoch
 from trainhouse.checkpointing.lease.facts import owner_key, say_owner
-from trainhouse.checkpointing.manifest import Manifest, encode
-from trainhouse.checkpointing.objects import ObjectStore
-from trainhouse.workers.agent import lease_desk
-from trainhouse.workers.agent.environment import NodeSide, RankFolders, rank_environment
-from trainhouse.workers.agent.folders import key_of
-from trainhouse.workers.agent.leases import StoreLeases
+from trainhouse.checkpointing.stores.object_store import ObjectStore
+from trainhouse.workers.agent.launch import lease_grants
+from trainhouse.workers.agent.launch.attempt_dirs import key_of
+from trainhouse.workers.agent.launch.environment import NodeSide, RankFolders, rank_environment
+from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.agent.main import store_environment
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def test_a_clock_that_is_off_costs_a_warning_not_the_save(
 ) -> None:
     for off_s in (-600, 600):
         real = time.time
-        monkeypatch.setattr(lease_desk.time, "time", lambda real=real, off_s=off_s: real() + off_s)
+        monkeypatch.setattr(lease_grants.time, "time", lambda real=real, off_s=off_s: real() + off_s)
         leases = StoreLeases(settings_of(object_store_endpoint))
         told = allocation(fresh("clock"))
         attempt = Attempt.begun(object_store_endpoint, leases, tmp_path, told)

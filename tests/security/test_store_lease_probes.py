@@ -13,13 +13,13 @@ from urllib.parse import quote
 import pytest
 
 from tests.security.store_lease_support import Attempt, allocation, asked, fresh, plain, settings_of
-from trainhouse.checkpointing.chunks import SHARED_PREFIX, chunk_key, chunks_prefix
-from trainhouse.checkpointing.commits import commit_key
+from trainhouse.checkpointing.chain.chunks import SHARED_PREFIX, chunk_key, chunks_prefix
+from trainhouse.checkpointing.chain.commits import commit_key
 from trainhouse.checkpointing.errors import CheckpointError
-from trainhouse.checkpointing.lease.client import LeaseClient
+from trainhouse.checkpointing.lease.access_rule import Ask, Operation
 from trainhouse.checkpointing.lease.facts import owner_key
-from trainhouse.checkpointing.lease.rule import Ask, Operation
-from trainhouse.workers.agent.leases import StoreLeases
+from trainhouse.checkpointing.lease.lease_client import LeaseClient
+from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.own_states import node_key, saver_key
 
 if TYPE_CHECKING:

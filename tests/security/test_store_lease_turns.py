@@ -16,12 +16,12 @@ from botocore.exceptions import ClientError
 from tests.security.store_lease_support import allocation, fresh
 from tests.waiting import until
 from trainhouse.checkpointing.errors import ObjectMissing, ObjectStoreUnavailable
-from trainhouse.checkpointing.lease.rule import Ask, Operation
+from trainhouse.checkpointing.lease.access_rule import Ask, Operation
 from trainhouse.checkpointing.lease.wire import connected
-from trainhouse.checkpointing.objects import ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.workers.agent.lease_desk import LeaseDesk, Tenant
-from trainhouse.workers.agent.leases import StoreLeases
+from trainhouse.checkpointing.stores.object_store import ObjectStore
+from trainhouse.workers.agent.launch.lease_grants import LeaseDesk, Tenant
+from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.launcher import AttemptPaths
 
 SETTINGS = StoreSettings(endpoint="http://127.0.0.1:9", bucket="b", access_key="a", secret_key="s")  # pragma: allowlist secret

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.security.test_web_raw import serving
-from trainhouse.client import http_way
+from trainhouse.client.gateway import transport
 from trainhouse.deploy.local import client_config, readiness, stack, tls
 from trainhouse.deploy.local.layout import StackFolder, StackPorts
 from trainhouse.deploy.local.store import StoreKeys
@@ -43,9 +43,9 @@ def test_clients_take_the_authority_from_the_stacks_settings(folder: StackFolder
             url = f"https://{host}:{port}"
             monkeypatch.delenv("TRAINHOUSE_GATEWAY_CA", raising=False)
             with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-                httpx.Client(**http_way.settings(url, "t")).get("/healthz")
+                httpx.Client(**transport.settings(url, "t")).get("/healthz")
             monkeypatch.setenv("TRAINHOUSE_GATEWAY_CA", client_config.exports(folder)["TRAINHOUSE_GATEWAY_CA"])
-            assert httpx.Client(**http_way.settings(url, "t")).get("/healthz").status_code == 200
+            assert httpx.Client(**transport.settings(url, "t")).get("/healthz").status_code == 200
         assert readiness.answers(f"https://127.0.0.1:{port}/healthz", tls.context(folder))()
         assert not readiness.answers(f"https://127.0.0.1:{port}/healthz")()
     for path in (*tls.paths(folder), ca.parent / "ca.key"):

@@ -18,8 +18,8 @@ import uvicorn
 from tests.waiting import until
 from trainhouse.deploy.local.ports import free_port
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.gateway import patience
-from trainhouse.gateway.main import server_config
+from trainhouse.gateway.limits import connection_timeouts
+from trainhouse.gateway.serve import server_config
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.projections.settings import ClickHouseSettings
 
@@ -33,7 +33,7 @@ def serving(**settings: Any) -> Iterator[int]:
     chosen = GatewaySettings.model_validate({"key": KEY, "hosts": "train.example.org", "body_time_s": 5, **settings})
     away = KafkaSettings(bootstrap=f"127.0.0.1:{free_port()}"), ClickHouseSettings(url=f"http://127.0.0.1:{free_port()}")
     server = uvicorn.Server(server_config(chosen, *away, "critical"))
-    listener = patience.listening("127.0.0.1", 0)
+    listener = connection_timeouts.listening("127.0.0.1", 0)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     until(lambda: server.started)
@@ -121,7 +121,7 @@ def test_an_endless_head_is_cut(port: int) -> None:
 
 
 def test_slow_heads_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "HEAD_S", 1.0)
+    monkeypatch.setattr(connection_timeouts, "HEAD_S", 1.0)
     with serving() as port:
         slow = [socket.create_connection(("127.0.0.1", port), WAIT_S) for _ in range(200)]
         for connection in slow:

@@ -11,12 +11,12 @@ import pytest
 from tests.gateway_world import KEY, NOW_MS, World, world_in
 from trainhouse.events import AccessRefused, TokenRevoked, topics
 from trainhouse.events.tracking import ExperimentChanged
-from trainhouse.gateway import login_codes, sessions, tokens
-from trainhouse.gateway.auth import COOKIE, PAGE_HEADER
+from trainhouse.gateway.auth import login_codes, sessions, tokens
+from trainhouse.gateway.auth.authentication import COOKIE, PAGE_HEADER
+from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.context import Gateway
 from trainhouse.gateway.errors import Problem
 from trainhouse.gateway.live.hub import Hub
-from trainhouse.gateway.roles import Principal, Role
 
 PAGE = {PAGE_HEADER: "1"}
 
@@ -105,7 +105,7 @@ def test_signing_out_ends_the_session_also_for_who_kept_the_cookie(world: World)
 def test_signing_out_counts_also_for_who_has_asked_too_often(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     cookie = signed_in(world)
     with monkeypatch.context() as patched:
-        patched.setattr("trainhouse.gateway.auth.count", _too_many)
+        patched.setattr("trainhouse.gateway.auth.authentication.count", _too_many)
         assert world.client.delete("/v1/session").status_code == 403, "another site may have sent it"
         assert world.client.delete("/v1/session", headers=PAGE).status_code == 204
     world.client.cookies.clear()

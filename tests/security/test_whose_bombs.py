@@ -20,14 +20,14 @@ from trainhouse.events.archive.log import KafkaPartition, journal_reader
 from trainhouse.events.codec import encode
 from trainhouse.events.kafka import consumer
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.projections.clickhouse import ClickHouse, ConnectClickHouse
-from trainhouse.projections.exporter.bus import ExporterBus
-from trainhouse.projections.lane import Lane, Pace
-from trainhouse.projections.node_keys import NodeKeys
-from trainhouse.projections.reader import KafkaSource
-from trainhouse.projections.registry import TABLES
-from trainhouse.projections.schema import read_schemas
-from trainhouse.projections.senders import senders_of
+from trainhouse.projections.exporter.followed_topics import ExporterBus
+from trainhouse.projections.ingest.lane import Lane, Pace
+from trainhouse.projections.ingest.node_keys import NodeKeys
+from trainhouse.projections.ingest.reader import KafkaSource
+from trainhouse.projections.ingest.senders import senders_of
+from trainhouse.projections.store.clickhouse import ClickHouse, ConnectClickHouse
+from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.tables import TABLES
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 BOMB = bytes(200 * MIB)

@@ -19,11 +19,11 @@ from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import EventProducer
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.signing import SigningKey
-from trainhouse.projections.clickhouse import ConnectClickHouse
-from trainhouse.projections.hashes import TableHash, table_hashes
-from trainhouse.projections.memory import MemoryLog
-from trainhouse.projections.node_keys import KafkaNodeKeys, NodeKeys
+from trainhouse.projections.ingest.memory_source import MemoryLog
+from trainhouse.projections.ingest.node_keys import KafkaNodeKeys, NodeKeys
 from trainhouse.projections.record import Record
+from trainhouse.projections.store.clickhouse import ConnectClickHouse
+from trainhouse.projections.store.table_hashes import TableHash, table_hashes
 
 SHOWN = "SELECT node_id, incarnation FROM node_facts FINAL WHERE fact = 'beat' ORDER BY node_id"
 
@@ -145,7 +145,7 @@ def test_keys_are_followed_as_they_are_given(followed: tuple[KafkaNodeKeys, Call
 
 
 def test_without_brokers_a_start_fails_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainhouse.projections.node_keys._LOOK_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("trainhouse.projections.ingest.node_keys._LOOK_TIMEOUT_S", 0.5)
     keys = KafkaNodeKeys(KafkaSettings(bootstrap="127.0.0.1:1"))
     with pytest.raises(BusUnavailable, match=f"{topics.NODE_KEYS}-0"):
         keys.follow()

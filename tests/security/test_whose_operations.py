@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainhouse.client.replies import Answers, keys_of, nodes_of
+from trainhouse.client.kafka.replies import Answers, keys_of, nodes_of
 from trainhouse.events import (
     AskedVia,
     Envelope,
@@ -26,10 +26,10 @@ from trainhouse.events.keyfiles import kept_key, read_key
 from trainhouse.events.signing import HEADER, InvalidKeyError, SigningKey, signature_of
 from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.core import AgentState
+from trainhouse.workers.agent.debug.permission import MAX_AGE_MS, KnownKey, Permission, read_keys
 from trainhouse.workers.agent.errors import InvalidSetting
-from trainhouse.workers.agent.node import new_identity
-from trainhouse.workers.agent.operations import REFUSED, Operations
-from trainhouse.workers.agent.permission import MAX_AGE_MS, KnownKey, Permission, read_keys
+from trainhouse.workers.agent.node.registration import new_identity
+from trainhouse.workers.agent.rank_operations import REFUSED, Operations
 
 NOW_MS = 1_700_000_000_000
 GATEWAY, OPERATOR, STRANGER = SigningKey.made(), SigningKey.made(), SigningKey.made()

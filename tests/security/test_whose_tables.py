@@ -15,16 +15,16 @@ from tests.security.test_whose_telemetry import checkpoint
 from trainhouse.events import AttemptStopped, CheckpointCompleted, CheckpointRestored, Event, NodeRegistered, encode, envelope_of, topics
 from trainhouse.events.codec import HEADERS
 from trainhouse.events.signing import SigningKey
-from trainhouse.projections.clickhouse import ConnectClickHouse
-from trainhouse.projections.exporter.bus import FOLLOWED
+from trainhouse.projections.exporter.followed_topics import FOLLOWED
 from trainhouse.projections.exporter.reading import Reading
-from trainhouse.projections.hashes import TableHash, table_hashes
-from trainhouse.projections.memory import MemoryLog
-from trainhouse.projections.node_keys import NodeKeys
+from trainhouse.projections.ingest.memory_source import MemoryLog
+from trainhouse.projections.ingest.node_keys import NodeKeys
+from trainhouse.projections.ingest.senders import senders_of
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import TABLES
-from trainhouse.projections.schema import read_schemas
-from trainhouse.projections.senders import senders_of
+from trainhouse.projections.store.clickhouse import ConnectClickHouse
+from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.table_hashes import TableHash, table_hashes
+from trainhouse.projections.store.tables import TABLES
 
 NODES = "SELECT node_id, address FROM node_facts FINAL WHERE fact = 'registered' ORDER BY node_id"
 STOPS = "SELECT node_id, source_topic, source_offset FROM attempt_facts FINAL WHERE fact = 'stopped' ORDER BY node_id"

@@ -32,22 +32,23 @@ from trainhouse.events.grants import WRITE, allowed
 from trainhouse.events.journal import NO_HASH, JournaledInput, JournalRecord
 from trainhouse.events.signing import SigningKey
 from trainhouse.events.tracking import EnvironmentCaptured, TagsChanged
-from trainhouse.projections.catchup import plan
-from trainhouse.projections.clickhouse import ConnectClickHouse, connect_embedded
-from trainhouse.projections.hashes import TableHash, table_hashes
-from trainhouse.projections.heartbeats import HeartbeatsBuilder
-from trainhouse.projections.lane import Lane, Pace
-from trainhouse.projections.memory import MemoryLog, MemorySource
-from trainhouse.projections.migrate import migrate, migrations
-from trainhouse.projections.node_keys import NodeKeys
-from trainhouse.projections.placements import Attempt, Placements
-from trainhouse.projections.positions import Batch, Positions, Range
+from trainhouse.projections.ingest.builders.heartbeat_rows import HeartbeatsBuilder
+from trainhouse.projections.ingest.builders.report_rows import ReportsBuilder
+from trainhouse.projections.ingest.catchup import plan
+from trainhouse.projections.ingest.lane import Lane, Pace
+from trainhouse.projections.ingest.lanes import TABLES_OF_RANKS
+from trainhouse.projections.ingest.memory_source import MemoryLog, MemorySource
+from trainhouse.projections.ingest.node_keys import NodeKeys
+from trainhouse.projections.ingest.placements import Attempt, Placements
+from trainhouse.projections.ingest.senders import Claim, Senders
 from trainhouse.projections.record import Record, Row
-from trainhouse.projections.registry import TABLES, TABLES_OF_RANKS
-from trainhouse.projections.reports import ReportsBuilder
-from trainhouse.projections.schema import read_schemas
-from trainhouse.projections.senders import Claim, Senders
-from trainhouse.workers.agent.outbox import SIGNED
+from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_embedded
+from trainhouse.projections.store.migrate import migrate, migrations
+from trainhouse.projections.store.positions import Batch, Positions, Range
+from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.table_hashes import TableHash, table_hashes
+from trainhouse.projections.store.tables import TABLES
+from trainhouse.workers.agent.ship.outbox import SIGNED
 
 AT_MS = 100
 LANES = ("metrics", "logs", "ranks")

@@ -38,13 +38,14 @@ from trainhouse.events.errors import InvalidEvent
 from trainhouse.events.journal import InputRefused, JournalRecord, PlacementFrozen
 from trainhouse.events.topics import ADMISSION, ALLOCATIONS, CHECKPOINTS, CONTROL, DEAD_LETTERS, DIRECTORY, JOBS, PROJECTS, STATUS, TRACKING
 from trainhouse.events.traced import JobTraced
-from trainhouse.projections.exporter.keeping import Kept, Seen
-from trainhouse.projections.exporter.lineage import as_event
+from trainhouse.projections.exporter.job_state import Kept, Seen
+from trainhouse.projections.exporter.openlineage_runs import as_event
 from trainhouse.projections.exporter.senders import as_readable
-from trainhouse.projections.exporter.telling import Told, tell
-from trainhouse.projections.facts import DEAD_LETTERS_TABLE, FactsBuilder
+from trainhouse.projections.exporter.translate import Exported, tell
+from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
+from trainhouse.projections.ingest.lanes import BEATS, DECISIONS, FACTS, OF_RANKS, REPORTS
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import BEATS, DECISIONS, FACTS, OF_RANKS, REPORTS
+from trainhouse.projections.store.tables import DEAD_LETTERS_TABLE
 from trainhouse.scheduler.core.batch import Limits, Proposer, pending
 from trainhouse.scheduler.core.detector.machine import DetectorMachine
 from trainhouse.scheduler.core.directory import DirectoryMachine
@@ -240,7 +241,7 @@ def test_an_agent_passes_on_or_passes_over_whatever_a_rank_writes(data: st.DataO
 @FEW
 @given(st.lists(records([*dict.fromkeys(event for topic in EXPORTED for event in TOPIC_EVENTS[topic])]), min_size=1, max_size=8))
 def test_the_exporter_tells_others_of_anything_or_passes_over_it(values: list[bytes]) -> None:
-    kept, told = Kept(), Told()
+    kept, told = Kept(), Exported()
     events = []
     for value in (encode(envelope_of(admitted("j"), id="sub-1", source="s", now_ms=1)), *values):
         with suppress(InvalidEvent):

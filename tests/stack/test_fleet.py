@@ -32,7 +32,7 @@ from trainhouse.events.kafka import TO_END, EventProducer, consumer, watermarks
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.spec import Gang
 from trainhouse.events.topics import ALLOCATIONS, CONTROL, JOBS, STATUS, VERDICTS
-from trainhouse.workers.fleet.load import LoadPlan, Sizes
+from trainhouse.workers.fleet.job_load import LoadPlan, Sizes
 
 pytestmark = pytest.mark.stack
 

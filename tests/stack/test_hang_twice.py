@@ -11,7 +11,7 @@ from tests.live_agent import agents
 from tests.live_stack import LiveStack
 from tests.paced_jobs import Pool
 from tests.waiting import until
-from trainhouse.cli.exits import Exit
+from trainhouse.cli.shared.exit_codes import Exit
 from trainhouse.events import JobState
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]

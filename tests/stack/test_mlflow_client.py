@@ -27,7 +27,7 @@ from tests.live_stack import LiveStack
 from tests.waiting import until
 from trainhouse.deploy.local.ports import free_port
 from trainhouse.deploy.local.server import die_with_parent
-from trainhouse.gateway import tokens
+from trainhouse.gateway.auth import tokens
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

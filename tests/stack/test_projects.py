@@ -15,7 +15,7 @@ import pytest
 
 from tests.live_stack import LiveStack
 from tests.waiting import until
-from trainhouse.cli.exits import Exit
+from trainhouse.cli.shared.exit_codes import Exit
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 JOBS = "/v1/training-jobs"

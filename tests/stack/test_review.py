@@ -15,7 +15,7 @@ from tests.paced_jobs import PACED_GPT, Pool
 from tests.stack.test_gateway import client as client
 from tests.stack.test_gateway import told as told
 from tests.waiting import until
-from trainhouse.cli.exits import Exit
+from trainhouse.cli.shared.exit_codes import Exit
 from trainhouse.events import JobState
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.live_stack import LiveStack
 from tests.waiting import until
-from trainhouse.cli.exits import Exit
+from trainhouse.cli.shared.exit_codes import Exit
 from trainhouse.events.topics import DECISIONS, DIRECTORY
 from trainhouse.scheduler.core.directory import DirectoryMachine
 from trainhouse.scheduler.core.schedule import ScheduleMachine

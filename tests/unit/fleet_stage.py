@@ -21,7 +21,7 @@ from trainhouse.events import (
     Order,
 )
 from trainhouse.events.kafka import EventProducer
-from trainhouse.workers.agent.outbox import Outbox
+from trainhouse.workers.agent.ship.outbox import Outbox
 from trainhouse.workers.fleet.durations import parse_durations
 from trainhouse.workers.fleet.faults import FaultPlan, NodeFault
 from trainhouse.workers.fleet.fleet import Fleet, Plan

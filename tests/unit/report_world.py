@@ -30,8 +30,8 @@ from trainhouse.events.spec import Gang, JobSpec, Runtime
 from trainhouse.events.telemetry import StepMetrics
 from trainhouse.events.verdict import FailureBlamed
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import TABLES
-from trainhouse.projections.schema import read_schemas
+from trainhouse.projections.store.schema import read_schemas
+from trainhouse.projections.store.tables import TABLES
 
 MONDAY = 1_799_625_600_000
 WEEK_S = 7 * 86_400

@@ -11,9 +11,9 @@ from tests.unit.test_agent_life import Rank, progress
 from trainhouse.events import ProgressReported
 from trainhouse.events.topics import CONTROL, PROGRESS
 from trainhouse.workers.agent.core import AttemptKey
-from trainhouse.workers.agent.due import due
-from trainhouse.workers.agent.ranks import RankWatch
-from trainhouse.workers.agent.shipper import POSITIONS, AttemptShipper
+from trainhouse.workers.agent.launch.rank_watch import RankWatch
+from trainhouse.workers.agent.periodic import due
+from trainhouse.workers.agent.ship.shipper import POSITIONS, AttemptShipper
 from trainhouse.workers.launcher import AttemptPaths
 from trainhouse.workers.launcher.processes import write_process
 

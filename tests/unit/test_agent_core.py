@@ -55,7 +55,7 @@ from trainhouse.workers.agent.core import (
     next_due_ms,
     step,
 )
-from trainhouse.workers.agent.core.state import MAX_FENCES, Draining, Running, Waiting
+from trainhouse.workers.agent.core.agent_state import MAX_FENCES, Draining, Running, Waiting
 
 ME = Identity("n1", "boot-1", "inc-1", "default")
 SPEC = JobSpec.model_validate({"runtime": {"command": ["python", "x.py"]}})

@@ -27,8 +27,8 @@ from trainhouse.events.topics import CONTROL, HEARTBEATS, PROGRESS
 from trainhouse.workers.agent.core import AgentState, Identity
 from trainhouse.workers.agent.core.home import START_PATIENCE_MS, Home, answered, located, moved, passed, quiet
 from trainhouse.workers.agent.core.home import Stage as Of
-from trainhouse.workers.agent.folders import StateFile
-from trainhouse.workers.agent.reports import Reports
+from trainhouse.workers.agent.launch.attempt_dirs import StateFile
+from trainhouse.workers.agent.ship.reports import Reports
 from trainhouse.workers.fleet.faults import FaultPlan
 
 OLD, NEW = PARTITION, PARTITION + 1

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from trainhouse.workers.agent.core import AgentState, Identity
-from trainhouse.workers.agent.devices import CpuSlots
-from trainhouse.workers.agent.node import NodeFacts
+from trainhouse.workers.agent.node.devices import CpuSlots
+from trainhouse.workers.agent.node.registration import NodeFacts
 from trainhouse.workers.agent.settings import AgentSettings
 
 LABELS = {"rack": "r7", "nvlink": "n1/0", "spot": "true"}

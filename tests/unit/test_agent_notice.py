@@ -21,7 +21,7 @@ from trainhouse.workers.agent.core import (
     next_due_ms,
     notice_reports,
 )
-from trainhouse.workers.agent.core.notice import PATIENCE_MS, Notice
+from trainhouse.workers.agent.core.termination_notice import PATIENCE_MS, Notice
 
 KEY = AttemptKey("j", 0)
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.waiting import until
 from trainhouse.workers.agent.core import Noticed, NoticeWithdrawn
-from trainhouse.workers.agent.metadata import MetadataService
-from trainhouse.workers.agent.notice import NoticeFile, NoticeWatch, SourceAway
-from trainhouse.workers.agent.notice_shapes import Said, by_file, by_metadata
+from trainhouse.workers.agent.node.metadata import MetadataService
+from trainhouse.workers.agent.node.notice_formats import Said, by_file, by_metadata
+from trainhouse.workers.agent.node.notice_sources import NoticeFile, NoticeWatch, SourceAway
 from trainhouse.workers.agent.settings import AgentSettings
 
 NOON = 1_769_860_800_000  # 2026-01-31T12:00:00Z

@@ -9,10 +9,10 @@ from confluent_kafka import KafkaError
 
 from trainhouse.events import AttemptNumber, Epoch, JobId, NodeId, PoolCreated, PoolName, decode, envelope_of
 from trainhouse.events.topics import CONTROL
-from trainhouse.workers.agent import outbox as outbox_module
 from trainhouse.workers.agent.core.telemetry import RankIdentity
-from trainhouse.workers.agent.outbox import Outbox
-from trainhouse.workers.agent.rank_shipper import KEPT_END_BYTES, RankShipper
+from trainhouse.workers.agent.ship import outbox as outbox_module
+from trainhouse.workers.agent.ship.outbox import Outbox
+from trainhouse.workers.agent.ship.rank_shipper import KEPT_END_BYTES, RankShipper
 from trainhouse.workers.launcher import RankPaths
 
 WHO = RankIdentity(JobId("j"), AttemptNumber(0), Epoch(0), NodeId("n"), "p", 0)

@@ -7,12 +7,12 @@ import pytest
 from tests.unit.test_agent_core import Node, gang, release
 from tests.waiting import until
 from trainhouse.checkpointing.errors import ObjectStoreUnavailable
-from trainhouse.checkpointing.memory import MemoryObjectStore
-from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.events import GangAllocated, NodePlacement
 from trainhouse.workers.agent.core import Action, AttemptKey, TellOwnStates, Terminate
-from trainhouse.workers.agent.own_states import LONGEST_MS, OwnStatesTeller
+from trainhouse.workers.agent.ship.own_states import LONGEST_MS, OwnStatesTeller
 from trainhouse.workers.own_states import NAMES, node_key, saver_key, sealed, sweep_left, unpacked
 
 KEY = AttemptKey("j", 0)

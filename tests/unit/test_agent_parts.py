@@ -12,10 +12,14 @@ import pytest
 
 from trainhouse.events import CodeArchive, GangAllocated, JobSpec, NodePlacement, Order
 from trainhouse.workers.agent import main
-from trainhouse.workers.agent.cleanup import Cleaner
-from trainhouse.workers.agent.code import CodeCache
+from trainhouse.workers.agent.components import Inbox
 from trainhouse.workers.agent.core import AgentState, AttemptKey, Identity
-from trainhouse.workers.agent.environment import (
+from trainhouse.workers.agent.errors import BrokenState, FolderBusy, InvalidSetting, NotLaunchable
+from trainhouse.workers.agent.follower import Deaf
+from trainhouse.workers.agent.launch.attempt_dirs import FolderLock, StateFile, found_attempts, mark_finished, record_allocation
+from trainhouse.workers.agent.launch.cleanup import Cleaner
+from trainhouse.workers.agent.launch.code_fetch import CodeCache
+from trainhouse.workers.agent.launch.environment import (
     NodeSide,
     RankFolders,
     command_of,
@@ -23,12 +27,8 @@ from trainhouse.workers.agent.environment import (
     node_environment,
     rank_environment,
 )
-from trainhouse.workers.agent.errors import BrokenState, FolderBusy, InvalidSetting, NotLaunchable
-from trainhouse.workers.agent.folders import FolderLock, StateFile, found_attempts, mark_finished, record_allocation
-from trainhouse.workers.agent.follower import Deaf
-from trainhouse.workers.agent.parts import Inbox
-from trainhouse.workers.agent.ranks import UNRECORDED_MS, RankWatch
-from trainhouse.workers.agent.rendezvous import RendezvousPorts
+from trainhouse.workers.agent.launch.rank_watch import UNRECORDED_MS, RankWatch
+from trainhouse.workers.agent.launch.rendezvous import RendezvousPorts
 from trainhouse.workers.agent.settings import AgentSettings
 from trainhouse.workers.launcher import AttemptPaths
 from trainhouse.workers.launcher.processes import write_json, write_process

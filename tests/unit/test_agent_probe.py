@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.events import DeviceHealth, NodeProbeAsked, NodeProbed
-from trainhouse.workers.agent import probe_checks, probe_devices
-from trainhouse.workers.agent.probe import CHILD, MAX_CHECKS, ProbePlan, Prober, checks_of, how_it_ended
-from trainhouse.workers.agent.probe_checks import MIB, Failed
-from trainhouse.workers.agent.probe_child import checks
+from trainhouse.workers.agent.probe import checks as probe_checks
+from trainhouse.workers.agent.probe import device_checks
+from trainhouse.workers.agent.probe.checks import MIB, Failed
+from trainhouse.workers.agent.probe.child import checks
+from trainhouse.workers.agent.probe.prober import CHILD, MAX_CHECKS, ProbePlan, Prober, checks_of, how_it_ended
 
 ASKED = NodeProbeAsked(node_id="n1", boot_id="b", pool="p", probe=3, at_ms=1)
 
@@ -123,31 +124,31 @@ def test_a_store_that_is_away_fails_in_time(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.float16])
 def test_products_of_a_device_are_exact(precision: torch.dtype) -> None:
-    probe_devices.products(torch.device("cpu"), precision, side=256)
+    device_checks.products(torch.device("cpu"), precision, side=256)
 
 
 def test_a_device_that_computes_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "to", lambda self, **_: self + torch.eye(self.shape[0], dtype=self.dtype))
     with pytest.raises(Failed, match="numbers of product 0"):
-        probe_devices.products(torch.device("cpu"), torch.float32, side=16)
+        device_checks.products(torch.device("cpu"), torch.float32, side=16)
 
 
 def test_a_devices_memory_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    probe_devices.device_memory(torch.device("cpu"), 9 * MIB)
+    device_checks.device_memory(torch.device("cpu"), 9 * MIB)
     monkeypatch.setattr(torch.Tensor, "fill_", lambda self, _: self.zero_())
     with pytest.raises(Failed, match="words of the device's memory changed"):
-        probe_devices.device_memory(torch.device("cpu"), MIB)
+        device_checks.device_memory(torch.device("cpu"), MIB)
 
 
 def test_counters_of_errors_must_stand_still() -> None:
     def health(corrected: int | None, uncorrected: int | None) -> DeviceHealth:
         return DeviceHealth(device_id="d", ecc_corrected=corrected, ecc_uncorrected=uncorrected)
 
-    assert probe_devices.errors_between(None, None) == ""
-    assert probe_devices.errors_between(health(3, 0), health(3, 0)) == ", ecc_uncorrected 0, ecc_corrected 3"
-    assert probe_devices.errors_between(health(None, None), health(3, None)) == ", ecc_corrected 3"
+    assert device_checks.errors_between(None, None) == ""
+    assert device_checks.errors_between(health(3, 0), health(3, 0)) == ", ecc_uncorrected 0, ecc_corrected 3"
+    assert device_checks.errors_between(health(None, None), health(3, None)) == ", ecc_corrected 3"
     with pytest.raises(Failed, match="ecc_uncorrected rose from 0 to 1"):
-        probe_devices.errors_between(health(0, 0), health(0, 1))
+        device_checks.errors_between(health(0, 0), health(0, 1))
 
 
 def test_of_a_node_in_use_devices_alone_are_tried() -> None:

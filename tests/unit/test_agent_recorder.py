@@ -13,9 +13,9 @@ import pytest
 from trainhouse.events import GangAllocated
 from trainhouse.events.collectives import AtCollective, spans
 from trainhouse.scheduler.core.blame.recorder import told
-from trainhouse.workers.agent.environment import NodeSide, RankFolders, rank_environment
-from trainhouse.workers.agent.ranks import reason
-from trainhouse.workers.agent.recorder import MAX_BYTES, NotADump, parse, standing, words_of
+from trainhouse.workers.agent.debug.recorder_dumps import MAX_BYTES, NotADump, parse, standing, words_of
+from trainhouse.workers.agent.launch.environment import NodeSide, RankFolders, rank_environment
+from trainhouse.workers.agent.launch.rank_watch import reason
 from trainhouse.workers.launcher import ExitRecord, RankPaths
 
 DUMPS = Path(__file__).parents[1] / "data" / "recorder"

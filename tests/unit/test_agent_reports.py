@@ -7,7 +7,7 @@ from tests.unit.detector_world import beat
 from trainhouse.events import Envelope
 from trainhouse.events.topics import CONTROL, HEARTBEATS
 from trainhouse.workers.agent.core import Identity, Report
-from trainhouse.workers.agent.reports import Reports
+from trainhouse.workers.agent.ship.reports import Reports
 
 ME = Identity("n", "b1", "i1", "p")
 

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from trainhouse.events.stacktops import found_in
-from trainhouse.workers.agent import stacks
-from trainhouse.workers.agent.core.state import Running, Stopping
-from trainhouse.workers.agent.ranks import killed_by_agent, reason
-from trainhouse.workers.agent.stacks import MAX_KEPT_BYTES, WITHHELD, dump_stack, keep_stacks, shown_stack, top_of_stack
+from trainhouse.workers.agent.core.agent_state import Running, Stopping
+from trainhouse.workers.agent.debug import stacks
+from trainhouse.workers.agent.debug.stacks import MAX_KEPT_BYTES, WITHHELD, dump_stack, keep_stacks, shown_stack, top_of_stack
+from trainhouse.workers.agent.launch.rank_watch import killed_by_agent, reason
 from trainhouse.workers.launcher import AttemptPaths
 from trainhouse.workers.launcher.ports import ExitRecord
 

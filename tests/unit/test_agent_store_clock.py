@@ -12,7 +12,7 @@ import pytest
 
 from trainhouse.checkpointing.errors import ObjectStoreUnavailable
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.workers.agent.lease_desk import CLOCK_AGAIN_S, StoreClock
+from trainhouse.workers.agent.launch.lease_grants import CLOCK_AGAIN_S, StoreClock
 
 HOUR_S = 3600.0
 BEGIN_S = 1_800_000_000.0

@@ -12,8 +12,8 @@ from trainhouse.events.alert import AlertFired, Severity
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import VERDICTS
-from trainhouse.projections.alerts import bus
-from trainhouse.projections.alerts.bus import AlertsBus
+from trainhouse.projections.alerts import broker_io
+from trainhouse.projections.alerts.broker_io import AlertsBus
 from trainhouse.projections.alerts.errors import CannotGoOn
 from trainhouse.projections.messages import TopicTroubles
 
@@ -63,10 +63,10 @@ class Brokers:
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     made = Brokers()
-    monkeypatch.setattr(bus, "consumer", lambda *_, **__: made)
-    monkeypatch.setattr(bus, "Producer", lambda *_: made)
-    monkeypatch.setattr(bus, "partitions_of", lambda *_: [0])
-    monkeypatch.setattr(bus, "watermarks", lambda *_: (0, 9))
+    monkeypatch.setattr(broker_io, "consumer", lambda *_, **__: made)
+    monkeypatch.setattr(broker_io, "Producer", lambda *_: made)
+    monkeypatch.setattr(broker_io, "partitions_of", lambda *_: [0])
+    monkeypatch.setattr(broker_io, "watermarks", lambda *_: (0, 9))
     return made
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from trainhouse.events.alert import AlertEvent, AlertFired, AlertResolved
 from trainhouse.events.ids import EventId
-from trainhouse.projections.alerts import heard, standing
+from trainhouse.projections.alerts import alert_case, verdict_cases
+from trainhouse.projections.alerts.alert_case import event_id
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.errors import RuleFailed
 from trainhouse.projections.alerts.rules import SqlRule, VerdictRule
-from trainhouse.projections.alerts.standing import event_id
 from trainhouse.projections.rows.verdicts import COLUMNS
 
 EVERY_MS = 30_000
@@ -111,7 +111,7 @@ def test_an_answer_that_is_not_what_the_rule_promises_changes_nothing(answer: di
 
 
 def test_cases_are_bounded_and_those_that_are_open_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "MAX_CASES", 3)
+    monkeypatch.setattr(alert_case, "MAX_CASES", 3)
     engine = Engine([sql_rule()])
     look(engine, 1, y=11, z=11)
     assert look(engine, 2, a=11, b=11, y=11, z=11) == [("fired", "node=a", 2 * EVERY_MS)]
@@ -163,7 +163,7 @@ def test_a_verdict_ends_with_its_attempt_with_blame_and_with_time() -> None:
 
 
 def test_cases_of_verdicts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heard, "MAX_CASES", 2)
+    monkeypatch.setattr(verdict_cases, "MAX_CASES", 2)
     engine = Engine([verdict_rule()])
     for job in "abca":
         engine.hear(hung(1000, job))

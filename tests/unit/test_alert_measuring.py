@@ -6,7 +6,7 @@ from trainhouse.events.service import ServiceMeasured
 from trainhouse.projections.alerts import measuring
 from trainhouse.projections.alerts.measuring import EVERY_MS, LIMIT_S, Measuring
 from trainhouse.projections.record import Record
-from trainhouse.projections.rows import services
+from trainhouse.projections.rows import one_to_one
 
 
 def test_a_minute_of_questions_is_one_measurement() -> None:
@@ -38,7 +38,7 @@ def test_a_measurement_is_one_row_and_other_events_are_none() -> None:
     record = Record("t", 0, 1, 0, None, b"")
 
     def rows_of(told: Event) -> list[dict[str, object]]:
-        return [r.values for r in services.rows(envelope_of(told, id="x", source="s", now_ms=1), record)]
+        return [r.values for r in one_to_one.service_measures(envelope_of(told, id="x", source="s", now_ms=1), record)]
 
     (row,) = rows_of(event)
     assert (row["since"], row["at"], row["good"], row["p99_s"]) == (1_000, 61_000, 2, None) and "since_ms" not in row

@@ -14,11 +14,11 @@ from structlog.testing import capture_logs
 
 from trainhouse.events.alert import AlertEvent, AlertFired
 from trainhouse.events.errors import BusUnavailable
-from trainhouse.projections.alerts.asking import asker, moment, texts
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.errors import EndpointAway, GaveUp, RuleFailed
+from trainhouse.projections.alerts.query import asker, moment, texts
 from trainhouse.projections.alerts.rules import Rule, SqlRule, VerdictRule
-from trainhouse.projections.alerts.run import PATIENCE_MS, Alerting
+from trainhouse.projections.alerts.service import PATIENCE_MS, Alerting
 from trainhouse.projections.alerts.settings import AlertsSettings
 from trainhouse.projections.alerts.webhook import deliver
 from trainhouse.projections.errors import ProjectionError

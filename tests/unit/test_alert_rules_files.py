@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from trainhouse.projections.alerts import load as loading
+from trainhouse.projections.alerts import rule_files as loading
 from trainhouse.projections.alerts.errors import BadRules
-from trainhouse.projections.alerts.load import load, parse, shipped
+from trainhouse.projections.alerts.rule_files import load, parse, shipped
 from trainhouse.projections.alerts.rules import SqlRule, VerdictRule
-from trainhouse.projections.alerts.run import linked
+from trainhouse.projections.alerts.service import linked
 
 RULES = shipped().rules
 FOLDER = Path(loading.__file__).parent

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.archive_fakes import MemoryPartition
-from trainhouse.checkpointing.memory import MemoryObjectStore
-from trainhouse.checkpointing.topic_archive import ObjectArchive
+from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
+from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
 from trainhouse.events.archive.errors import ArchiveDamaged, ArchiveGap
 from trainhouse.events.archive.partition import ArchiveStore, PartitionArchive
 from trainhouse.events.archive.reading import ARCHIVED, joint
@@ -21,7 +21,7 @@ from trainhouse.events.archive.segments import LogRecord, Segment, cut, decode
 from trainhouse.events.archive.trimming import trim
 from trainhouse.events.archive.writing import archive_partition
 from trainhouse.events.topics import ADMISSION, DECISIONS, DIRECTORY
-from trainhouse.projections.needed import needed_by_lanes
+from trainhouse.projections.ingest.trim_bounds import needed_by_lanes
 
 SOME_BYTES = st.none() | st.binary(max_size=30) | st.text(max_size=20).map(str.encode)
 HEADERS = st.lists(st.tuples(st.text(max_size=5), SOME_BYTES), max_size=2).map(tuple)

@@ -8,7 +8,7 @@ from tests.unit.core_world import Driver, admitted, exited, going, gone, hung, r
 from tests.unit.test_agent_parts import environment, gang
 from trainhouse.events import GangAllocated
 from trainhouse.events.ids import Epoch
-from trainhouse.workers.agent.folders import found_attempts, record_allocation
+from trainhouse.workers.agent.launch.attempt_dirs import found_attempts, record_allocation
 from trainhouse.workers.launcher import AttemptPaths
 
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from trainhouse.events import MemberRole, Project
 from trainhouse.events.audit_texts import MAX_TEXT_CHARS, kept_back, statement_text
 from trainhouse.events.counts import WINDOW_MS
-from trainhouse.gateway.auditing import Refusal, RefusalBook
-from trainhouse.gateway.auditor import described
-from trainhouse.gateway.grants import GrantBook, event_of
-from trainhouse.gateway.live import following
-from trainhouse.gateway.targets import MAX_TARGET_CHARS, changed_members, names_in, target_of
+from trainhouse.gateway import background
+from trainhouse.gateway.audit.auditor import described
+from trainhouse.gateway.audit.grants import GrantBook, event_of
+from trainhouse.gateway.audit.refusals import Refusal, RefusalBook
+from trainhouse.gateway.audit.targets import MAX_TARGET_CHARS, changed_members, names_in, target_of
 
 LONG = [f"job-{n:03}-{'x' * 100}" for n in range(50)]
 
@@ -105,13 +105,13 @@ def test_a_fault_of_the_audit_is_told_and_ends_it_not(monkeypatch: pytest.Monkey
 
     async def tale() -> None:
         gateway: Any = SimpleNamespace(audit=SimpleNamespace(turn=turn))
-        task = asyncio.create_task(following.Following(gateway)._audit())
+        task = asyncio.create_task(background.Following(gateway)._audit())
         async with asyncio.timeout(10):
             while len(turns) < 3:
                 await asyncio.sleep(0)
         task.cancel()
 
-    monkeypatch.setattr(following, "AUDIT_S", 0.0)
+    monkeypatch.setattr(background, "AUDIT_S", 0.0)
     asyncio.run(tale())
 
 

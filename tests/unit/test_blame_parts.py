@@ -18,7 +18,7 @@ from trainhouse.scheduler.core.blame import Evidence, PastFailure, RankEnd, blam
 from trainhouse.scheduler.core.blame.ends import Standing, examine
 from trainhouse.scheduler.core.blame.rules import CAUSES, CONSEQUENCES, LAUNCH
 from trainhouse.scheduler.core.blame.texts import read
-from trainhouse.workers.agent.ranks import reason
+from trainhouse.workers.agent.launch.rank_watch import reason
 from trainhouse.workers.launcher import ExitRecord, RankPaths
 
 CLOSED = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:38032"

@@ -16,11 +16,11 @@ from trainhouse.events.ids import Epoch
 from trainhouse.events.spec import CheckpointPolicy, JobSpec
 from trainhouse.projections.rows.summary import summarize
 from trainhouse.scheduler.core.fingerprint import differing_fields, fingerprint
-from trainhouse.workers.agent.core.state import LocalAttempt, Running
-from trainhouse.workers.agent.unsaved import UnsavedWatch
+from trainhouse.workers.agent.core.agent_state import LocalAttempt, Running
+from trainhouse.workers.agent.launch.unsaved import UnsavedWatch
 from trainhouse.workers.launcher import AttemptPaths
-from trainhouse.workers.session.due import interval_s
-from trainhouse.workers.session.untracked import EVENT, SETUP_S
+from trainhouse.workers.session.step_schedule import interval_s
+from trainhouse.workers.session.steps.untracked import EVENT, SETUP_S
 
 DEAR = Measured(save_cost_s=1e5)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.profiles import examples
-from trainhouse.checkpointing.balance import MAX_PIECE_BYTES, MIN_PIECE_BYTES, share, split_rows
+from trainhouse.checkpointing.state.balance import MAX_PIECE_BYTES, MIN_PIECE_BYTES, share, split_rows
 
 
 @given(st.lists(st.integers(0, 500), max_size=4), st.sampled_from([1, 2, 4, 8]), st.integers(1, 64))

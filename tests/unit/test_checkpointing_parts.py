@@ -18,13 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.profiles import examples
-from trainhouse.checkpointing import rng
-from trainhouse.checkpointing.chunks import in_threads
+from trainhouse.checkpointing.chain.chunks import in_threads
+from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import InvalidState, RankFailed, StaleEpoch
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.checkpointing.storage import PACK_BELOW_BYTES, PACK_BYTES, Share
-from trainhouse.checkpointing.structure import put_together, take_apart, tensor_names, unpack
-from trainhouse.checkpointing.together import Ranks
+from trainhouse.checkpointing.state import rng
+from trainhouse.checkpointing.state.dcp_storage import PACK_BELOW_BYTES, PACK_BYTES, Share
+from trainhouse.checkpointing.state.state_tree import put_together, take_apart, tensor_names, unpack
 
 torch.set_num_threads(1)
 KEYS = st.one_of(st.text(alphabet="ab.[]\\0", max_size=4), st.integers(0, 3), st.booleans())

@@ -20,13 +20,13 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from trainhouse.checkpointing import rng
 from trainhouse.checkpointing.checkpointer import Checkpointer
 from trainhouse.checkpointing.errors import InvalidState
-from trainhouse.checkpointing.memory import MemoryObjectStore
-from trainhouse.checkpointing.resize import carried, check
+from trainhouse.checkpointing.state import rng
+from trainhouse.checkpointing.state.reshard import carried, check
+from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
 from trainhouse.workers.examples.text import Windows
-from trainhouse.workers.session.tracked import Tracked
+from trainhouse.workers.session.saving.tracked_state import Tracked
 
 WORLD = 4
 SEED = 11

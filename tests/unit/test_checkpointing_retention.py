@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
+from trainhouse.checkpointing.chain.chunks import ChunkStore, chunk_key, chunks_prefix
+from trainhouse.checkpointing.chain.commits import commit_key
+from trainhouse.checkpointing.chain.manifest import Manifest, Span
+from trainhouse.checkpointing.chain.retention import RetentionPolicy, sweep, tag, tags, to_prune, untag
 from trainhouse.checkpointing.checkpointer import Checkpointer
-from trainhouse.checkpointing.chunks import ChunkStore, chunk_key, chunks_prefix
-from trainhouse.checkpointing.commits import commit_key
 from trainhouse.checkpointing.errors import UnknownFormat
-from trainhouse.checkpointing.manifest import Manifest, Span
-from trainhouse.checkpointing.memory import MemoryObjectStore
-from trainhouse.checkpointing.objects import Body
-from trainhouse.checkpointing.retention import RetentionPolicy, sweep, tag, tags, to_prune, untag
+from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
+from trainhouse.checkpointing.stores.object_store import Body
 
 HOUR_S = 3600.0
 SPAN = Span(chunk=0, offset=0, size_bytes=0)

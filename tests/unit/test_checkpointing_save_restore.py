@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from trainhouse.checkpointing import rng
+from trainhouse.checkpointing.chain.chunks import SHARED_PREFIX, chunk_key, chunks_prefix
+from trainhouse.checkpointing.chain.commits import commit_key, read_entry
+from trainhouse.checkpointing.chain.manifest import Claim, Manifest, encode
+from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer
-from trainhouse.checkpointing.chunks import SHARED_PREFIX, chunk_key, chunks_prefix
-from trainhouse.checkpointing.commits import commit_key, read_entry
 from trainhouse.checkpointing.errors import ChainConflict, InvalidState, NoCheckpoint, ObjectStoreUnavailable, StaleEpoch
-from trainhouse.checkpointing.manifest import Claim, Manifest, encode
-from trainhouse.checkpointing.memory import MemoryObjectStore
-from trainhouse.checkpointing.objects import Body
-from trainhouse.checkpointing.retention import RetentionPolicy
+from trainhouse.checkpointing.state import rng
+from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
+from trainhouse.checkpointing.stores.object_store import Body
 
 torch.set_num_threads(1)
 OF_J1 = chunks_prefix("j1")

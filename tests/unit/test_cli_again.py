@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from trainhouse.cli.again import again_and_again, wait_of
+from trainhouse.cli.shared.repeat import again_and_again, wait_of
 
 
 def test_a_wait_is_as_asked_give_or_take_a_tenth() -> None:

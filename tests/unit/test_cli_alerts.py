@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from trainhouse.cli import alerts
-from trainhouse.cli.exits import CliError, Exit
+from trainhouse.cli.data import alerts
 from trainhouse.cli.main import build
+from trainhouse.cli.shared.exit_codes import CliError, Exit
 
 NOW = 1_800_000_000_000
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trainhouse.client import code
-from trainhouse.client.code import pack
+from trainhouse.client import code_archive
+from trainhouse.client.code_archive import pack
 from trainhouse.client.errors import CodeTooLarge, CodeUnreadable
 from trainhouse.deploy.local.layout import StackFolder
 
@@ -142,13 +142,13 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_goes_away_meanwhile_is_told_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    walk = code._walk
+    walk = code_archive._walk
 
     def walk_and_lose(folder: Path, start: str) -> list[str]:
         found = list(walk(folder, start))
         (folder / "train.py").unlink()
         return found
 
-    monkeypatch.setattr(code, "_walk", walk_and_lose)
+    monkeypatch.setattr(code_archive, "_walk", walk_and_lose)
     with pytest.raises(CodeUnreadable, match=r"train\.py changed while it was packed.*--code"):
         pack(fill(tmp_path))

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from trainhouse.cli.exits import CliError
-from trainhouse.cli.filters import STATES, job_filter, parse_time
+from trainhouse.cli.shared.exit_codes import CliError
+from trainhouse.cli.shared.filters import STATES, job_filter, parse_time
 from trainhouse.events import JobState
 
 NOW_MS = round(datetime(2026, 5, 1, 12, tzinfo=UTC).timestamp() * 1000)

@@ -1,6 +1,6 @@
 """A command that an unfinished update does not know yet is refused in one sentence."""
 
-from trainhouse.cli.levels import too_low
+from trainhouse.cli.stack.levels import too_low
 from trainhouse.scheduler.upgrades import JournalUpgrade, PartitionLevel
 
 

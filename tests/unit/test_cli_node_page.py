@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.unit.report_world import Database, History, database, ms
-from trainhouse.cli import node_page, nodes
-from trainhouse.cli.exits import CliError, Exit
+from trainhouse.cli.fleet import node_list, node_page
+from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.events import topics
 from trainhouse.events.node import NodeNoticed, NodeRegistered
 from trainhouse.events.verdict import DeviceDegraded, VerdictLifted
@@ -127,11 +127,11 @@ def test_a_node_without_history_and_one_that_is_not_there(filled: Database, caps
 
 def test_how_jobs_are_isolated_there_and_which_nodes_do(filled: Database, page: dict[str, Any]) -> None:
     assert dict(node_page.head(page, NOW))["isolation"] == "preferred, whole: namespaces, no landlock (this kernel has none)"
-    assert nodes.isolations(filled.ask(nodes.ISOLATIONS, {})) == {"n1": "whole"}
+    assert node_list.isolations(filled.ask(node_list.ISOLATIONS, {})) == {"n1": "whole"}
 
 
 def test_filters_of_the_list_do_not_fit_one_node() -> None:
-    nodes.no_filters("n1", (None, [], None))
+    node_list.no_filters("n1", (None, [], None))
     with pytest.raises(CliError, match="filters are for the list") as raised:
-        nodes.no_filters("n1", (None, ["LOST"], None))
+        node_list.no_filters("n1", (None, ["LOST"], None))
     assert raised.value.code == Exit.USAGE

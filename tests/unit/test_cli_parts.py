@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainhouse.cli import locate
-from trainhouse.cli.exits import MEANINGS, CliError, Exit, exit_of_state, explain
-from trainhouse.cli.jobs import unknown
-from trainhouse.cli.output import duration
-from trainhouse.cli.token import MAX_DAYS, seconds_of
+from trainhouse.cli.jobs.job_status import unknown
+from trainhouse.cli.shared import settings_lookup
+from trainhouse.cli.shared.exit_codes import MEANINGS, CliError, Exit, exit_of_state, explain
+from trainhouse.cli.shared.output import duration
+from trainhouse.cli.stack.token import MAX_DAYS, seconds_of
 from trainhouse.client.errors import NotReachable, QueryFailed
-from trainhouse.client.feed import concerns
-from trainhouse.client.lines import query_of as lines_query
+from trainhouse.client.kafka.job_events import summary_of
+from trainhouse.client.kafka.lines import query_of as lines_query
+from trainhouse.client.kafka.status_feed import concerns
 from trainhouse.client.sql import clean_error, literal
-from trainhouse.client.story import summary_of
 from trainhouse.events import JobState, JobStatus, RankExited
 from trainhouse.events.envelope import rfc3339
 from trainhouse.events.jobids import RANDOM_BITS, job_id_of
@@ -50,14 +50,14 @@ def test_expected_errors_are_sentences_and_bugs_are_not() -> None:
 def test_the_nearest_data_folder_is_found_upward(tmp_path: Path) -> None:
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
-    assert locate.find_data_dir(None, {}, inner) == inner / ".trainhouse"
+    assert settings_lookup.find_data_dir(None, {}, inner) == inner / ".trainhouse"
     (tmp_path / ".trainhouse").mkdir()
     (tmp_path / ".trainhouse" / "trainhouse.toml").write_text("")
-    assert locate.find_data_dir(None, {}, inner) == tmp_path / ".trainhouse"
-    assert locate.find_data_dir(None, {"TRAINHOUSE_DATA_DIR": "/elsewhere"}, inner) == Path("/elsewhere")
-    assert locate.find_data_dir(Path("/given"), {"TRAINHOUSE_DATA_DIR": "/elsewhere"}, inner) == Path("/given")
-    assert locate.find_config(None, {"TRAINHOUSE_CONFIG": "/c.toml"}, inner) == Path("/c.toml")
-    assert locate.find_config(None, {}, inner) == tmp_path / ".trainhouse" / "trainhouse.toml"
+    assert settings_lookup.find_data_dir(None, {}, inner) == tmp_path / ".trainhouse"
+    assert settings_lookup.find_data_dir(None, {"TRAINHOUSE_DATA_DIR": "/elsewhere"}, inner) == Path("/elsewhere")
+    assert settings_lookup.find_data_dir(Path("/given"), {"TRAINHOUSE_DATA_DIR": "/elsewhere"}, inner) == Path("/given")
+    assert settings_lookup.find_config(None, {"TRAINHOUSE_CONFIG": "/c.toml"}, inner) == Path("/c.toml")
+    assert settings_lookup.find_config(None, {}, inner) == tmp_path / ".trainhouse" / "trainhouse.toml"
 
 
 def test_no_stack_is_told_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,10 +65,10 @@ def test_no_stack_is_told_with_the_way_out(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CliError, match="trainhouse up") as caught:
-        locate.use(None)
+        settings_lookup.use(None)
     assert caught.value.code == Exit.UNAVAILABLE
     with pytest.raises(CliError, match="no stack was ever started there"):
-        locate.use(tmp_path)
+        settings_lookup.use(tmp_path)
 
 
 def test_an_unknown_job_is_told_with_its_nearest() -> None:

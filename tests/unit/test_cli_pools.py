@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from trainhouse.cli import policies, pool_rows, pools, restrictions
-from trainhouse.cli.changes import limits_asked
-from trainhouse.cli.exits import CliError, Exit
+from trainhouse.cli.data.replay import moment_of, too_early
+from trainhouse.cli.fleet import node_commands, policies, pool_rows, pools
+from trainhouse.cli.jobs.changes import limits_asked
 from trainhouse.cli.main import build
-from trainhouse.cli.replay import moment_of, too_early
+from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.client import Table, pool_view
 from trainhouse.client.errors import NotReachable
-from trainhouse.client.pools import outcome_of
+from trainhouse.client.kafka.pool_requests import outcome_of
 from trainhouse.events import ChangeRefused, JobRejected, JobReviewed, NodeRestricted, SchedulingPolicy
 from trainhouse.events.journal import ClockTicked
 
@@ -99,13 +99,13 @@ class _Sql:
 
 def test_the_pool_of_a_node_is_found() -> None:
     sql: Any = _Sql({"gpu-1": "a", "gpu-2": "b"})
-    assert restrictions.pool_of(sql, "gpu-2") == "b"
+    assert node_commands.pool_of(sql, "gpu-2") == "b"
     with pytest.raises(CliError, match=r"no node 'gpu-3'; did you mean gpu-2 or gpu-1") as caught:
-        restrictions.pool_of(sql, "gpu-3")
+        node_commands.pool_of(sql, "gpu-3")
     assert caught.value.code == Exit.NOT_FOUND
     silent: Any = _Sql(None)
     with pytest.raises(CliError, match="--pool"):
-        restrictions.pool_of(silent, "gpu-1")
+        node_commands.pool_of(silent, "gpu-1")
 
 
 def restricted(restriction: str, **more: Any) -> NodeRestricted:
@@ -114,11 +114,11 @@ def restricted(restriction: str, **more: Any) -> NodeRestricted:
 
 def test_a_drain_tells_which_gangs_leave_and_by_when() -> None:
     gang = {"job_id": "j", "state": "RUNNING", "ranks": 8, "user": "ada", "team": "vision"}
-    first, second = restrictions.lines_of(restricted("DRAINING", reason="fan", deadline_ms=60_000), [gang])
+    first, second = node_commands.lines_of(restricted("DRAINING", reason="fan", deadline_ms=60_000), [gang])
     assert first == "node n of pool p is DRAINING: fan"
     assert second == "  j leaves by 1970-01-01 00:01:00 UTC: 8 ranks of ada, team vision, now RUNNING"
-    assert restrictions.lines_of(restricted("DRAINING"), [])[1] == "  no gang runs there"
-    assert restrictions.lines_of(restricted("NONE"), []) == ["node n of pool p is open again"]
+    assert node_commands.lines_of(restricted("DRAINING"), [])[1] == "  no gang runs there"
+    assert node_commands.lines_of(restricted("NONE"), []) == ["node n of pool p is open again"]
 
 
 def test_the_record_that_handled_a_request_says_what_came_of_it() -> None:

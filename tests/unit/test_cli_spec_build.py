@@ -2,8 +2,8 @@
 
 import pytest
 
-from trainhouse.cli.exits import CliError
-from trainhouse.cli.spec_build import Typed, default_name, fields_of, parse_data, parse_duration_s, specs_of
+from trainhouse.cli.jobs.spec_build import Typed, default_name, fields_of, parse_data, parse_duration_s, specs_of
+from trainhouse.cli.shared.exit_codes import CliError
 
 
 def test_a_command_alone_is_a_spec() -> None:

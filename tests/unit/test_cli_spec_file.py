@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.spec_build import Typed, fields_of, specs_of
-from trainhouse.cli.spec_file import MAX_SPEC_BYTES, SpecFile, read
+from trainhouse.cli.jobs.spec_build import Typed, fields_of, specs_of
+from trainhouse.cli.jobs.spec_file import MAX_SPEC_BYTES, SpecFile, read
+from trainhouse.cli.shared.exit_codes import CliError, Exit
 
 GOOD = """\
 name: gpt

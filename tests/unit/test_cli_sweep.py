@@ -2,8 +2,8 @@
 
 import pytest
 
-from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.sweep import MAX_SWEEP_JOBS, parse_value, parse_values, points
+from trainhouse.cli.jobs.sweep import MAX_SWEEP_JOBS, parse_value, parse_values, points
+from trainhouse.cli.shared.exit_codes import CliError, Exit
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from trainhouse.cli.output import table
-from trainhouse.cli.topics import NARROW, NUMBERS, narrow_rows
+from trainhouse.cli.shared.output import table
+from trainhouse.cli.stack.partitions import NARROW, NUMBERS, narrow_rows
 from trainhouse.events.project_topics import topics_of
 from trainhouse.events.topics import TOPICS
 

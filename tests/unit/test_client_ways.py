@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from trainhouse.cli import complete, locate
-from trainhouse.cli.exits import CliError, Exit
 from trainhouse.cli.main import build
+from trainhouse.cli.shared import complete, settings_lookup
+from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.client import (
     BadSettings,
     Denied,
@@ -37,18 +37,18 @@ from trainhouse.client import (
     connect,
 )
 from trainhouse.client import job as job_module
-from trainhouse.client.aio import AsyncClient
-from trainhouse.client.asking import Answer, Request, everything
-from trainhouse.client.asking import error_of as refusal
-from trainhouse.client.by_gateway import ByGateway
-from trainhouse.client.by_kafka import ByKafka
-from trainhouse.client.gateway_flows import flat, job_path, status, status_of
-from trainhouse.client.gateway_watch import told
-from trainhouse.client.gateway_writes import Written, review
+from trainhouse.client.async_client import AsyncClient
+from trainhouse.client.gateway.backend import ByGateway
+from trainhouse.client.gateway.exchange import GatewayAnswer, Request, everything
+from trainhouse.client.gateway.exchange import error_of as refusal
+from trainhouse.client.gateway.reads import flat, job_path, status, status_of
+from trainhouse.client.gateway.sse import EventParser
+from trainhouse.client.gateway.streaming import Stream
+from trainhouse.client.gateway.watch import told
+from trainhouse.client.gateway.writes import Written, review
+from trainhouse.client.kafka.backend import ByKafka
 from trainhouse.client.notebook import LEFT, card, show_live
 from trainhouse.client.sql import Table
-from trainhouse.client.sse import EventParser
-from trainhouse.client.streaming import Stream
 from trainhouse.events import JobId, JobState, JobStatus, ReviewAction
 from trainhouse.events.settings import KafkaSettings
 
@@ -90,10 +90,10 @@ def test_a_token_is_needed_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_environment_with_a_gateway_alone_looks_for_no_folder() -> None:
     alone = {"TRAINHOUSE_GATEWAY_URL": GATEWAY}
-    assert locate.only_gateway(None, alone)
-    assert not locate.only_gateway(Path("x"), alone) and not locate.only_gateway(None, {})
-    assert not locate.only_gateway(None, alone | {"TRAINHOUSE_DATA_DIR": "/d"})
-    assert not locate.only_gateway(None, alone | {"TRAINHOUSE_KAFKA_BOOTSTRAP": "k"})
+    assert settings_lookup.only_gateway(None, alone)
+    assert not settings_lookup.only_gateway(Path("x"), alone) and not settings_lookup.only_gateway(None, {})
+    assert not settings_lookup.only_gateway(None, alone | {"TRAINHOUSE_DATA_DIR": "/d"})
+    assert not settings_lookup.only_gateway(None, alone | {"TRAINHOUSE_KAFKA_BOOTSTRAP": "k"})
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_a_gateway_that_is_away_is_said_in_a_sentence() -> None:
         client.status("j")
 
 
-def problem(number: int, detail: str, **more: object) -> Answer:
+def problem(number: int, detail: str, **more: object) -> GatewayAnswer:
     import json
 
-    return Answer(number, json.dumps({"status": number, "detail": detail, **more}).encode(), {})
+    return GatewayAnswer(number, json.dumps({"status": number, "detail": detail, **more}).encode(), {})
 
 
 def test_refusals_mean_the_same_as_over_kafka() -> None:
@@ -138,7 +138,7 @@ def test_refusals_mean_the_same_as_over_kafka() -> None:
     assert isinstance(refusal(problem(400, "Syntax error", code=62)), QueryFailed)
     assert isinstance(refusal(problem(409, "ended")), RefusedChange)
     assert isinstance(refusal(problem(503, "busy")), NotReachable)
-    assert "502" in str(refusal(Answer(502, b"<html>bad gateway</html>", {})))
+    assert "502" in str(refusal(GatewayAnswer(502, b"<html>bad gateway</html>", {})))
 
 
 def test_an_unknown_job_and_a_page_that_is_no_answer() -> None:
@@ -150,17 +150,17 @@ def test_an_unknown_job_and_a_page_that_is_no_answer() -> None:
     flow = status("j")
     next(flow)
     with pytest.raises(NotReachable, match="no JSON"):
-        flow.send(Answer(200, b"<html>", {}))
+        flow.send(GatewayAnswer(200, b"<html>", {}))
     assert job_path("j", "logs") == "/v1/training-jobs/j/logs"
 
 
 def test_a_listing_is_read_page_by_page() -> None:
     flow = everything("/v1/nodes", {"limit": 2})
     assert next(flow) == Request("GET", "/v1/nodes", {"limit": 2})
-    second = flow.send(Answer(200, b'{"items": [{"a": 1}], "next_cursor": "c"}', {}))
+    second = flow.send(GatewayAnswer(200, b'{"items": [{"a": 1}], "next_cursor": "c"}', {}))
     assert second.params["cursor"] == "c"
     with pytest.raises(StopIteration) as end:
-        flow.send(Answer(200, b'{"items": [{"a": 2}], "next_cursor": null}', {}))
+        flow.send(GatewayAnswer(200, b'{"items": [{"a": 2}], "next_cursor": null}', {}))
     assert end.value.value == [{"a": 1}, {"a": 2}]
 
 
@@ -184,7 +184,7 @@ def test_a_status_of_another_spec_means_that_what_was_sent_was_refused() -> None
         flow = told(theirs, job, "tok")
         assert next(flow) == Request("GET", "/v1/training-jobs/j/terms", {"event_id": "event-2", "after": "tok"})
         with pytest.raises(StopIteration) as end:
-            flow.send(Answer(200, orjson.dumps({"priority": 1, "limits": {}, "refused": refused}), {}))
+            flow.send(GatewayAnswer(200, orjson.dumps({"priority": 1, "limits": {}, "refused": refused}), {}))
         found = end.value.value
         assert (found and (found.state, found.reason, found.submission_id)) == (state and (state, refused, "event-2"))
 
@@ -196,7 +196,9 @@ class Recorded(AsyncClient):
         self.last = next(flow)
         with pytest.raises(StopIteration) as end:
             flow.send(
-                Answer(200, b'{"job_id": "j", "event_id": "e", "after": "tok", "state": "RUNNING", "status_seq": 1, "items": []}', {})
+                GatewayAnswer(
+                    200, b'{"job_id": "j", "event_id": "e", "after": "tok", "state": "RUNNING", "status_seq": 1, "items": []}', {}
+                )
             )
         return end.value.value
 
@@ -225,7 +227,7 @@ def answered(flow: Any, **of_path: Any) -> list[str]:
         end = request.path.rpartition("/")[2]
         asked.append(end)
         try:
-            request = flow.send(Answer(200, orjson.dumps(of_path[end]), {}))
+            request = flow.send(GatewayAnswer(200, orjson.dumps(of_path[end]), {}))
         except StopIteration:
             return asked
 
@@ -259,7 +261,7 @@ def test_tables_that_are_away_are_told_where_kafka_answers_instead(
 ) -> None:
     status = status_of({"job_id": "j", "status_seq": 4, "state": "SUCCEEDED", "updated_at": "1970-01-01T00:00:01Z"})
     monkeypatch.setattr(ByKafka, "statuses", lambda self: {"j": status})
-    monkeypatch.setattr("trainhouse.client.story.happenings", lambda *_: [Happening(1, "t", "s")])
+    monkeypatch.setattr("trainhouse.client.kafka.job_events.happenings", lambda *_: [Happening(1, "t", "s")])
     way = ByKafka(KafkaSettings(), Away(), lambda code: pytest.fail("no code is sent"))
     assert [row["job_id"] for row in way.jobs(JobFilter(), 9)] == ["j"] and len(way.events("j", None, None, None)) == 1
     assert [record.getMessage() for record in caplog.records] == [

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainhouse.workers.agent.confining import Confiner, Hidden
-from trainhouse.workers.agent.devices import CpuSlots
+from trainhouse.workers.agent.launch.confining import Confiner, Hidden
+from trainhouse.workers.agent.node.devices import CpuSlots
 from trainhouse.workers.confinement import interpreters, layers, seccomp, uids
 from trainhouse.workers.confinement.cgroups import Hierarchy, Limits, hierarchies, parents_of, settings_of
 from trainhouse.workers.confinement.layers import Layer, Layers

@@ -25,7 +25,7 @@ from trainhouse.events.journal import ClockTicked
 from trainhouse.events.signing import SigningKey
 from trainhouse.events.topics import CONTROL, DAY_MS, DEFAULT_DAYS, NODE_KEYS, VERDICTS
 from trainhouse.events.vetting import VettingRules
-from trainhouse.projections.node_keys import NodeKeys
+from trainhouse.projections.ingest.node_keys import NodeKeys
 from trainhouse.scheduler.core.batch import Limits, pending
 from trainhouse.scheduler.core.detector import DetectorMachine
 from trainhouse.scheduler.core.draft import Draft

@@ -6,7 +6,7 @@ import sys
 # The signal arrives between the moment at which a wait takes the event's lock and the one at which it waits.
 ABOUT_TO_WAIT = """
 import signal
-from trainhouse.projections.ending import on_signal
+from trainhouse.projections.shutdown import on_signal
 stop = on_signal()
 with stop._cond:
     signal.raise_signal(signal.SIGTERM)

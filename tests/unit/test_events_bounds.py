@@ -49,7 +49,7 @@ from trainhouse.events.journal import NO_HASH, JournalRecord
 from trainhouse.events.pool import StartReserved
 from trainhouse.events.topics import DECISIONS
 from trainhouse.events.verdict import StragglerDetected
-from trainhouse.projections.journal import JournalBuilder
+from trainhouse.projections.ingest.builders.decision_rows import JournalBuilder
 from trainhouse.projections.record import Record
 from trainhouse.projections.rows import jobs
 

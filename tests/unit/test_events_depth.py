@@ -14,7 +14,7 @@ import pytest
 from trainhouse.events import InvalidEvent, schemas, topics
 from trainhouse.events.codec import HEADERS, MAX_DEPTH, decode, encode
 from trainhouse.events.journaled_input import JournaledInput
-from trainhouse.projections import telemetry
+from trainhouse.projections.ingest.builders import json_columns
 from trainhouse.projections.record import Record
 from trainhouse.scheduler.core.batch import Limits, pending
 from trainhouse.scheduler.core.screening import Arrived, screen
@@ -139,8 +139,8 @@ def test_intake_refuses_it_as_the_producers_fault(name: str, depth: int) -> None
 def test_projections_of_reports_and_telemetry_name_it_damage(name: str, depth: int) -> None:
     value = with_deep(SAMPLE, (name,), nested("lists", depth))
     record = Record(topics.METRICS, 0, 1, 1, None, value, HEADERS)
-    with pytest.raises(telemetry.DAMAGE):
-        telemetry.parse(record, "trainhouse.metrics.step.v1")
+    with pytest.raises(json_columns.DAMAGE):
+        json_columns.parse(record, "trainhouse.metrics.step.v1")
 
 
 def test_a_journal_that_holds_one_stops_no_reader() -> None:

@@ -32,14 +32,14 @@ from trainhouse.events.bounds import EARLIEST_MS, LATEST_MS
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.spec import CodeArchive, DataReference, JobSpec, Runtime
-from trainhouse.projections.exporter import bus, keeping, settling
-from trainhouse.projections.exporter.bus import ExporterBus
-from trainhouse.projections.exporter.keeping import LINGER_MS, Kept, Seen
-from trainhouse.projections.exporter.lineage import as_event, dataset_of, run_id_of
+from trainhouse.projections.exporter import followed_topics, job_state, reorder_buffer
+from trainhouse.projections.exporter.followed_topics import ExporterBus
+from trainhouse.projections.exporter.job_state import LINGER_MS, Kept, Seen
+from trainhouse.projections.exporter.openlineage_runs import as_event, dataset_of, run_id_of
+from trainhouse.projections.exporter.reorder_buffer import Settling
 from trainhouse.projections.exporter.senders import as_readable
-from trainhouse.projections.exporter.settling import Settling
 from trainhouse.projections.exporter.spans import parent_of, trace_id_of
-from trainhouse.projections.exporter.telling import Told, tell
+from trainhouse.projections.exporter.translate import Exported, tell
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SPEC = JobSpec(
@@ -93,8 +93,8 @@ def attempt(at_ms: int, n: int = 1, step: int = 1) -> list[Seen]:
     ]
 
 
-def told_of(events: list[Seen], kept: Kept | None = None) -> Told:
-    told, kept = Told(), kept or Kept()
+def told_of(events: list[Seen], kept: Kept | None = None) -> Exported:
+    told, kept = Exported(), kept or Kept()
     for each in events:
         tell(kept, each, told)
     return told
@@ -227,7 +227,7 @@ WHOLE = [*beginning(PARENT), *attempt(2_000), status(2_900, JobState.PENDING, 1)
 def test_a_crash_tells_the_same_again_and_nothing_else(cuts: list[int]) -> None:
     """At a cut the process dies after it told, before or after it remembered: events from an earlier place come again."""
     once = told_of(WHOLE)
-    kept, all_told, at = Kept(), Told(), 0
+    kept, all_told, at = Kept(), Exported(), 0
     for cut in [*cuts, len(WHOLE)]:
         start = min(at, cut)
         part = told_of(WHOLE[start : max(cut, start)], kept)
@@ -256,9 +256,9 @@ def test_jobs_are_bounded_and_forgotten_after_their_end(monkeypatch: pytest.Monk
     assert "j" in kept.jobs
     kept.forget_ended(9_100 + LINGER_MS)
     assert not kept.jobs and kept.take_changed() == {"j": None}
-    monkeypatch.setattr(keeping, "MAX_JOBS", 5)
+    monkeypatch.setattr(job_state, "MAX_JOBS", 5)
     for n in range(9):
-        tell(kept, seen(n, JobSubmitted(job_id=f"j{n}", spec=SPEC), id=f"s{n}"), Told())  # type: ignore[arg-type]
+        tell(kept, seen(n, JobSubmitted(job_id=f"j{n}", spec=SPEC), id=f"s{n}"), Exported())  # type: ignore[arg-type]
     assert list(kept.jobs) == [f"j{n}" for n in range(4, 9)]
 
 
@@ -273,7 +273,7 @@ def test_events_of_several_partitions_come_in_the_order_of_time_and_offsets_wait
     assert waiting.take(5_600) == [early, middle]
     assert waiting.done() == {("quiet", 0): 4, ("a", 0): 7, ("b", 1): 5}
     assert waiting.take(6_000) == [late] and waiting.done() == {("quiet", 0): 4, ("a", 0): 9, ("b", 1): 5}
-    monkeypatch.setattr(settling, "MAX_WAITING", 2)
+    monkeypatch.setattr(reorder_buffer, "MAX_WAITING", 2)
     for offset in range(4):
         waiting.add(("c", 0), offset, [seen(9_000 + offset, JobSubmitted(job_id="j", spec=SPEC))])  # type: ignore[arg-type]
     assert [s.at_ms for s in waiting.take(0)] == [9_000, 9_001] and len(waiting) == 2
@@ -331,8 +331,8 @@ class Brokers:
 
 @pytest.fixture
 def reading(monkeypatch: pytest.MonkeyPatch) -> ExporterBus:
-    monkeypatch.setattr(bus, "consumer", lambda *_, **__: Brokers())
-    monkeypatch.setattr(bus, "Producer", lambda *_: None)
+    monkeypatch.setattr(followed_topics, "consumer", lambda *_, **__: Brokers())
+    monkeypatch.setattr(followed_topics, "Producer", lambda *_: None)
     return ExporterBus(KafkaSettings(bootstrap="nobody:1"))
 
 

@@ -15,13 +15,13 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from trainhouse.projections.exporter import senders as sending
-from trainhouse.projections.exporter.lineage import RunTold, Verb
-from trainhouse.projections.exporter.meters import ExporterMeters
-from trainhouse.projections.exporter.run import Stopped, patiently
+from trainhouse.projections.exporter.export_metrics import ExporterMeters
+from trainhouse.projections.exporter.openlineage_runs import RunTold, Verb
 from trainhouse.projections.exporter.senders import Sender, Untaken, senders
+from trainhouse.projections.exporter.service import Stopped, patiently
 from trainhouse.projections.exporter.settings import ExporterSettings
 from trainhouse.projections.exporter.spans import Span, span_id_of, trace_id_of
-from trainhouse.projections.exporter.telling import Told
+from trainhouse.projections.exporter.translate import Exported
 
 
 class Peer(BaseHTTPRequestHandler):
@@ -59,10 +59,10 @@ def peer() -> Iterator[tuple[str, type[Peer]]]:
     server.server_close()
 
 
-def told_of(count: int) -> Told:
+def told_of(count: int) -> Exported:
     trace = trace_id_of("s")
     spans = [Span(trace, span_id_of("j", n, "p"), "", f"n{n}", 1000, 2000, {"trainhouse.job_id": f"j{n}"}) for n in range(count)]
-    return Told(spans, [RunTold(Verb.START, 1000, f"j{n}", 0, 1, f"n{n}", "p", "u", "pool") for n in range(count)])
+    return Exported(spans, [RunTold(Verb.START, 1000, f"j{n}", 0, 1, f"n{n}", "p", "u", "pool") for n in range(count)])
 
 
 def one(name: str, url: str, registry: CollectorRegistry) -> Sender:
@@ -71,7 +71,7 @@ def one(name: str, url: str, registry: CollectorRegistry) -> Sender:
     return sender
 
 
-def left(name: str, told: Told) -> list[str]:
+def left(name: str, told: Exported) -> list[str]:
     return [span.name for span in told.spans] if name == "traces" else [run.name for run in told.runs]
 
 

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.fleet_stage import stage
-from trainhouse.workers.fleet.draws import draw, pick
 from trainhouse.workers.fleet.durations import parse_durations
 from trainhouse.workers.fleet.errors import InvalidPlan
 from trainhouse.workers.fleet.faults import FaultPlan, NodeFault, Rate, parse_faults
 from trainhouse.workers.fleet.hardware import Hardware
-from trainhouse.workers.fleet.load import MIXED, LoadPlan, Sizes
+from trainhouse.workers.fleet.job_load import MIXED, LoadPlan, Sizes
 from trainhouse.workers.fleet.script_file import read_script
 from trainhouse.workers.fleet.scripts import Defaults, Rule, Scripts
+from trainhouse.workers.fleet.seeded_random import draw, pick
 from trainhouse.workers.fleet.timers import MIN_SWEEP, Timers
 
 

@@ -8,9 +8,9 @@ from annotated_types import MaxLen
 from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, Event
 from trainhouse.events.audit_texts import MAX_CHARS
 from trainhouse.events.counts import MINUTE_MS, TOGETHER, WINDOW_MS, Counts
-from trainhouse.gateway import grants
-from trainhouse.gateway.auditing import Refusal, RefusalBook
-from trainhouse.gateway.grants import Grant, GrantBook, end_of, event_of
+from trainhouse.gateway.audit import grants
+from trainhouse.gateway.audit.grants import Grant, GrantBook, end_of, event_of
+from trainhouse.gateway.audit.refusals import Refusal, RefusalBook
 
 NOW_MS = 1_800_000_000_000
 READ = Grant("read", "GET /v1/nodes", "", "ana", "t", "", "127.0.0.1", "reader")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainhouse.gateway.heads import Limits, host_name, names_of, refused
+from trainhouse.gateway.limits.request_heads import Limits, host_name, names_of, refused
 from trainhouse.gateway.settings import GatewaySettings
 
 NAMES = names_of(["Train.example.org."], "0.0.0.0", "https://gate.example.org:8443")

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import orjson
 
+from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.live.hub import EVENT, KINDS, LOG, METRICS, STATUS, Hub, News, Watcher
 from trainhouse.gateway.live.messages import Place
 from trainhouse.gateway.live.stream import FleetStream, JobStream
-from trainhouse.gateway.reader import SqlReader
-from trainhouse.gateway.roles import Principal, Role
+from trainhouse.gateway.queries.sql_reader import SqlReader
 
 OVER = "ana is no member of project vision any more"
 ANA = Principal("ana", (Role.VIEWER,), ("*",))

@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from tests.waiting import until
-from trainhouse.gateway import patience
+from trainhouse.gateway.limits import connection_timeouts
 from trainhouse.gateway.routes.streams import EventStream
 
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n"
@@ -28,10 +28,12 @@ async def answers(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
-    monkeypatch.setattr(patience, "HEAD_S", HEAD_S)
-    made = uvicorn.Config(answers, http=patience.PatientProtocol, ws="none", lifespan="off", log_config=None, timeout_keep_alive=60)
+    monkeypatch.setattr(connection_timeouts, "HEAD_S", HEAD_S)
+    made = uvicorn.Config(
+        answers, http=connection_timeouts.PatientProtocol, ws="none", lifespan="off", log_config=None, timeout_keep_alive=60
+    )
     server = uvicorn.Server(made)
-    listener = patience.listening("127.0.0.1", 0)
+    listener = connection_timeouts.listening("127.0.0.1", 0)
     serving = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     serving.start()
     until(lambda: server.started)
@@ -93,10 +95,10 @@ def test_a_connection_that_rests_between_requests_is_kept(address: tuple[str, in
 
 
 def test_the_kernel_drops_whoever_takes_nothing() -> None:
-    with patience.listening("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+    with connection_timeouts.listening("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
         with accepted:
-            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == patience.UNREAD_MS
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == connection_timeouts.UNREAD_MS
 
 
 def test_a_stream_ends_with_a_reader_that_takes_nothing() -> None:

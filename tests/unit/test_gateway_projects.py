@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from trainhouse.events import ProjectApplied
+from trainhouse.gateway.auth.memberships import ProjectBook
+from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.errors import Problem
-from trainhouse.gateway.projects import ProjectBook
-from trainhouse.gateway.roles import Principal, Role
 
 _versions = itertools.count(1)
 

@@ -11,18 +11,19 @@ from hypothesis import strategies as st
 
 from trainhouse.events.counts import WINDOW_MS
 from trainhouse.events.envelope import rfc3339
-from trainhouse.gateway import cursors, tokens
-from trainhouse.gateway.asking import Where
-from trainhouse.gateway.auditing import MAX_KINDS, Refusal, RefusalBook
-from trainhouse.gateway.bounds import Bounds
+from trainhouse.gateway.audit.refusals import MAX_KINDS, Refusal, RefusalBook
+from trainhouse.gateway.auth import tokens
+from trainhouse.gateway.auth.local_token import ensure
+from trainhouse.gateway.auth.roles import NAMES, Principal, Role
 from trainhouse.gateway.errors import BadToken, KeyUnusable, Problem, SqlRefused, SqlUnavailable
-from trainhouse.gateway.listing import Order
-from trainhouse.gateway.local_token import ensure
-from trainhouse.gateway.reader import whole
-from trainhouse.gateway.redacting import names_in, without
-from trainhouse.gateway.roles import NAMES, Principal, Role
-from trainhouse.gateway.routes.output import grows
+from trainhouse.gateway.limits.request_limits import Bounds
+from trainhouse.gateway.queries import cursors
+from trainhouse.gateway.queries.listing import Order
+from trainhouse.gateway.queries.redacting import names_in, without
+from trainhouse.gateway.queries.sql_reader import whole
+from trainhouse.gateway.queries.where_clauses import Where
 from trainhouse.gateway.routes.query import problem_of
+from trainhouse.gateway.routes.rank_output import grows
 from trainhouse.gateway.settings import GatewaySettings
 
 KEY = b"k" * 40

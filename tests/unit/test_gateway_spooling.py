@@ -11,7 +11,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from trainhouse.gateway.errors import Problem
-from trainhouse.gateway.spooling import received
+from trainhouse.gateway.limits.spooling import received
 
 
 def taken(chunks: Sequence[bytes], pause_s: float = 0.0, patience_s: float = 30.0, broken: bool = False) -> tuple[int, str, bytes]:

@@ -13,9 +13,9 @@ from trainhouse.events import Event, StepMetrics, envelope_of
 from trainhouse.events.codec import encode
 from trainhouse.events.topics import TRACKED_METRICS
 from trainhouse.events.tracking import ParametersLogged, TrackedRunBegun, TrackedRunChanged
-from trainhouse.projections.metrics import MetricsBuilder
+from trainhouse.projections.ingest.builders.step_metrics import MetricsBuilder
+from trainhouse.projections.ingest.senders import senders_of
 from trainhouse.projections.record import Record
-from trainhouse.projections.senders import senders_of
 
 writers = pytest.importorskip("torch.utils.tensorboard")
 

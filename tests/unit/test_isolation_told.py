@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from trainhouse.cli import nodes
+from trainhouse.cli.fleet import node_list
 from trainhouse.deploy.local import stack
 from trainhouse.events.node import IsolationLayer, NodeIsolation
-from trainhouse.workers.agent.isolation_told import IsolationTold, lacking, told_in
+from trainhouse.workers.agent.node.isolation_file import IsolationTold, lacking, told_in
 
 OFF = NodeIsolation(mode="none", complete=False, reason="switched off by the node's setting `isolation`")
 NAMESPACES = IsolationLayer(name="namespaces", on=False, reason="namespaces cannot be made: Operation not permitted")
@@ -62,10 +62,10 @@ def test_a_damaged_note_is_none(tmp_path: Path, content: str) -> None:
 
 def test_the_list_of_nodes_counts_those_that_do_not_isolate_jobs_whole() -> None:
     rows = [{"node_id": n, "state": state} for n, state in (("a", "ALIVE"), ("b", "ALIVE"), ("c", "SUSPECTED"), ("gone", "LOST"))]
-    known = nodes.isolations([{"node_id": "a", "complete": 1}, {"node_id": "b", "complete": 0}])
-    assert [known.get(row["node_id"], nodes.NOT_ISOLATED) for row in rows] == ["whole", "in part", "none", "none"]
-    said = nodes.not_isolated(rows, known)
+    known = node_list.isolations([{"node_id": "a", "complete": 1}, {"node_id": "b", "complete": 0}])
+    assert [known.get(row["node_id"], node_list.NOT_ISOLATED) for row in rows] == ["whole", "in part", "none", "none"]
+    said = node_list.not_isolated(rows, known)
     assert said == "2 of 3 nodes do not isolate jobs whole: b, c; see `trainhouse nodes b`" and len(said) <= 80
-    assert nodes.not_isolated(rows[:1], known) == ""
+    assert node_list.not_isolated(rows[:1], known) == ""
     many = [{"node_id": f"node-{n:04}", "state": "ALIVE"} for n in range(4000)]
-    assert len(nodes.not_isolated(many, {})) <= 100 and json.dumps(known)
+    assert len(node_list.not_isolated(many, {})) <= 100 and json.dumps(known)

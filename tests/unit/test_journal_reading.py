@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.journal_support import CountingMachine, Counts, cancel, proposed
 from tests.profiles import examples
-from trainhouse.client.pools import decided
+from trainhouse.client.kafka.pool_requests import decided
 from trainhouse.events import Event, InvalidEvent, JobState, JobStatus
 from trainhouse.events.base import _registry
 from trainhouse.events.bounds import Count
@@ -29,8 +29,8 @@ from trainhouse.events.journal import (
 from trainhouse.events.topics import CONTROL, DEAD_LETTERS, DECISIONS
 from trainhouse.events.upcast import UPCASTERS
 from trainhouse.projections.exporter.reading import Reading
+from trainhouse.projections.ingest.builders.report_rows import readable_inputs
 from trainhouse.projections.record import Record
-from trainhouse.projections.reports import readable_inputs
 from trainhouse.scheduler.core.batch import Limits, Proposer, pending
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes

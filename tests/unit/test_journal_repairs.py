@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from tests.journal_support import CountingMachine, Counts, cancel, proposed
-from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.journal import Place, _lines, _repairable, _row
+from trainhouse.cli.data.journal_repair import Place, _lines, _repairable, _row
+from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.events import envelope_of
 from trainhouse.events.codec import encode
 from trainhouse.events.journal import record_hash

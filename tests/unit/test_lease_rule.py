@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainhouse.checkpointing.chunks import chunk_key, chunks_prefix
-from trainhouse.checkpointing.commits import chain_prefix, commit_key
+from trainhouse.checkpointing.chain.chunks import chunk_key, chunks_prefix
+from trainhouse.checkpointing.chain.commits import chain_prefix, commit_key
+from trainhouse.checkpointing.lease.access_rule import Ask, Lease, Operation, refusal
 from trainhouse.checkpointing.lease.policy import policy_of
-from trainhouse.checkpointing.lease.rule import Ask, Lease, Operation, refusal
 from trainhouse.workers.own_states import job_prefix, node_key, nodes_prefix, saver_key
 
 SHA = "ab" * 32

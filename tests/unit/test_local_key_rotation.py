@@ -12,7 +12,7 @@ from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts
 from trainhouse.events.keyfiles import public_keys, read_key
 from trainhouse.events.signing import SigningKey
 from trainhouse.scheduler.stream.settings import StreamSettings
-from trainhouse.workers.agent.permission import ListedKeys
+from trainhouse.workers.agent.debug.permission import ListedKeys
 
 CHOICES = Choices(StackPorts.from_base(30_000).numbers, 2)
 OLD, NEW, OTHER = (SigningKey.made().public_key for _ in range(3))

@@ -9,7 +9,7 @@ from trainhouse.deploy.local.client_config import exports, part_config
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, read_toml, write_toml
 from trainhouse.events.grants import PRINCIPALS
 from trainhouse.events.keyfiles import read_key
-from trainhouse.workers.agent.permission import read_keys
+from trainhouse.workers.agent.debug.permission import read_keys
 
 SIGNING = ("intake", "scheduler", "detector")
 

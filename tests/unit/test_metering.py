@@ -13,10 +13,10 @@ from trainhouse.deploy.local.layout import COUNT, METERED, METRICS, StackPorts
 from trainhouse.deploy.local.ports import free_port
 from trainhouse.events.journal import ClockTicked, InputRefused, JournaledInput, JournalRecord
 from trainhouse.events.metering import MetricsSettings, exposition, new_registry, serve
-from trainhouse.projections.meters import AlertMeters, LaneLag, LaneMeters, QueryMeters
+from trainhouse.projections.process_metrics import AlertMeters, LaneLag, LaneMeters, QueryMeters
 from trainhouse.projections.record import Record
 from trainhouse.scheduler.stream.meters import DetectorMeters, JournalMeters, ScreeningMeters
-from trainhouse.workers.agent.meters import AgentFigures, Figures
+from trainhouse.workers.agent.agent_metrics import AgentFigures, Figures
 
 
 def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -3,7 +3,7 @@
 import pytest
 
 from trainhouse.gateway.mlflow.errors import MlflowError
-from trainhouse.gateway.mlflow.filters import EXPERIMENTS, RUNS, Condition, Entity, Ordering, parse_filter, parse_orders
+from trainhouse.gateway.mlflow.filter_language import EXPERIMENTS, RUNS, Condition, Entity, Ordering, parse_filter, parse_orders
 
 A, M, P, T, D = Entity.ATTRIBUTE, Entity.METRIC, Entity.PARAMETER, Entity.TAG, Entity.DATASET
 

@@ -16,10 +16,10 @@ from trainhouse.gateway.mlflow.artifact_routes import cleaned, placed
 from trainhouse.gateway.mlflow.bodies import LogBatch, Metric
 from trainhouse.gateway.mlflow.errors import MlflowError
 from trainhouse.gateway.mlflow.points import records_of_request
-from trainhouse.gateway.mlflow.shapes import files_at, number
-from trainhouse.projections.metrics import MetricsBuilder
+from trainhouse.gateway.mlflow.schemas import files_at, number
+from trainhouse.projections.ingest.builders.step_metrics import MetricsBuilder
+from trainhouse.projections.ingest.senders import senders_of
 from trainhouse.projections.record import Record
-from trainhouse.projections.senders import senders_of
 
 METRICS = st.lists(
     st.builds(

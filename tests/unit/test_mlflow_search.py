@@ -9,13 +9,13 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
 
+from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.errors import Problem, SqlUnavailable
-from trainhouse.gateway.mlflow import errors, shapes
+from trainhouse.gateway.mlflow import errors, schemas
 from trainhouse.gateway.mlflow.bodies import OfRun
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, answer
-from trainhouse.gateway.mlflow.filters import EXPERIMENTS, RUNS, parse_filter, parse_orders
+from trainhouse.gateway.mlflow.filter_language import EXPERIMENTS, RUNS, parse_filter, parse_orders
 from trainhouse.gateway.mlflow.search import experiments_query, paged, read_token, runs_query, token_of
-from trainhouse.gateway.roles import Principal, Role
 
 ADA = Principal("ada", (Role.VIEWER,), ("vision",))
 ALL = Principal("root", (Role.ADMIN,), ("*",))
@@ -52,7 +52,9 @@ def test_pages_follow_each_other() -> None:
 
 def test_a_run_in_mlflows_words() -> None:
     row = {"job_id": "r", "experiment_id": "7", "name": "n", "user": "u", "state": "CANCELLED", "deleted": 1, "start_ms": 1, "end_ms": None}
-    whole = shapes.run(row, metrics=[{"metric": "m", "value": "nan", "time_ms": 2, "step": 3}], tags=[{"key": "mlflow.user", "value": "v"}])
+    whole = schemas.run(
+        row, metrics=[{"metric": "m", "value": "nan", "time_ms": 2, "step": 3}], tags=[{"key": "mlflow.user", "value": "v"}]
+    )
     assert whole["info"]["status"] == "KILLED" and whole["info"]["lifecycle_stage"] == "deleted" and "end_time" not in whole["info"]
     assert whole["data"]["metrics"] == [{"key": "m", "value": "NaN", "timestamp": 2, "step": 3}]
     assert {t["key"]: t["value"] for t in whole["data"]["tags"]} == {"mlflow.runName": "n", "mlflow.user": "v"}
@@ -60,11 +62,11 @@ def test_a_run_in_mlflows_words() -> None:
 
 def test_a_change_leaves_the_rest_of_a_run_as_it_was() -> None:
     row = {"job_id": "r", "experiment_id": "7", "name": "n", "user": "u", "state": "SUCCEEDED", "deleted": 0, "start_ms": 1, "end_ms": 9}
-    renamed = shapes.run_info(shapes.updated(row, None, None, "m"))
+    renamed = schemas.run_info(schemas.updated(row, None, None, "m"))
     assert (renamed["run_name"], renamed["status"], renamed["end_time"]) == ("m", "FINISHED", 9)
-    again = shapes.run_info(shapes.updated(row, shapes.STATE["RUNNING"], None, None))
+    again = schemas.run_info(schemas.updated(row, schemas.STATE["RUNNING"], None, None))
     assert (again["run_name"], again["status"], "end_time" in again) == ("n", "RUNNING", False)
-    assert shapes.run_info(shapes.updated(row, shapes.STATE["FAILED"], 12, None))["end_time"] == 12
+    assert schemas.run_info(schemas.updated(row, schemas.STATE["FAILED"], 12, None))["end_time"] == 12
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainhouse.cli.open import login_address, path_of
+from trainhouse.cli.stack.open import login_address, path_of
 from trainhouse.gateway.differences import differing, lines
 from trainhouse.gateway.pages import router
 from trainhouse.gateway.routes.compare import counted

@@ -15,9 +15,10 @@ from trainhouse.events import event_classes, schemas
 from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.codec import HEADERS, decode
 from trainhouse.events.errors import InvalidEvent
+from trainhouse.projections.ingest.lanes import BEATS, DECISIONS, FACTS, OF_RANKS, REPORTS
 from trainhouse.projections.record import Record, RowsFunction
-from trainhouse.projections.registry import BEATS, DECISIONS, FACTS, OF_RANKS, REPORTS, TABLES
-from trainhouse.projections.schema import to_table
+from trainhouse.projections.store.schema import to_table
+from trainhouse.projections.store.tables import TABLES
 
 SAMPLES = Path(schemas.__file__).parent / "contract" / "samples"
 FUNCTIONS: tuple[dict[str, tuple[RowsFunction, ...]], ...] = (FACTS, OF_RANKS, REPORTS, BEATS, DECISIONS)

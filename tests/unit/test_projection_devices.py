@@ -24,9 +24,9 @@ from trainhouse.events.job import JobAdmitted, JobState, JobStatus
 from trainhouse.events.node import AttemptHeartbeat, Device, DeviceHealth, NodeHeartbeat, NodeRegistered, RankHeartbeat, RankState
 from trainhouse.events.spec import CodeArchive, DataReference, JobSpec, Runtime
 from trainhouse.events.tracking import ArtifactLogged, DatasetUsed, EnvironmentCaptured, InputsLogged
+from trainhouse.projections.ingest.lanes import BEATS, DECISIONS, FACTS, LANES, OF_RANKS, REPORTS
 from trainhouse.projections.record import Record, RowsFunction
-from trainhouse.projections.registry import BEATS, DECISIONS, FACTS, LANES, OF_RANKS, REPORTS
-from trainhouse.projections.rows import artifacts, audit, decisions, devices, jobs, lineage
+from trainhouse.projections.rows import decisions, devices, jobs, lineage, one_to_one
 
 NOW = 1_800_000_000_000
 SHA = "a" * 64
@@ -136,7 +136,7 @@ def test_attempts_and_checkpoints_hang_together() -> None:
 
 def test_what_a_run_says_of_itself() -> None:
     stored = ArtifactLogged(job_id="r", path="model/w.PT", uri="s3://b/w", sha256=SHA, size_bytes=3, at_ms=NOW)
-    ((table, row),) = rows_of(artifacts.rows, stored)
+    ((table, row),) = rows_of(one_to_one.artifacts, stored)
     assert (table, row["path"], row["kind"], row["deleted"], row["version"]) == ("artifacts_rows", "model/w.PT", "pt", 0, 8)
     assert edges_of(stored) == {("job:r", "artifact:s3://b/w", "wrote")}
     read = (DatasetUsed(name="d", digest="1", source="s3://b/in"), DatasetUsed(name="e", digest="2"))
@@ -186,7 +186,7 @@ def test_a_status_with_numbers_behind_it_is_one_row_by_both_ways_and_what_follow
     ],
 )
 def test_what_was_asked_of_the_gateway_is_a_row_of_the_audit(event: Event, told: dict[str, Any]) -> None:
-    ((table, row),) = rows_of(audit.rows, event)
+    ((table, row),) = rows_of(one_to_one.audit, event)
     assert table == "audit_rows"
     assert told.items() <= row.items()
 

@@ -7,11 +7,11 @@ import gzip
 import pytest
 
 from trainhouse.projections.endpoint.allowed import Known, allowed
+from trainhouse.projections.endpoint.engine import header_block
 from trainhouse.projections.endpoint.gate import Gate, check_format, spelling
-from trainhouse.projections.endpoint.native import header_block
+from trainhouse.projections.endpoint.gate_cache import Verdicts
 from trainhouse.projections.endpoint.request import MAX_QUERY_BYTES, read_query
 from trainhouse.projections.endpoint.tree import nodes
-from trainhouse.projections.endpoint.verdicts import Verdicts
 from trainhouse.projections.endpoint.words import words
 from trainhouse.projections.errors import QueryRefused
 

@@ -9,11 +9,11 @@ import pytest
 
 from trainhouse.events.journal import ClockTicked, JournalRecord, record_hash
 from trainhouse.events.topics import DECISIONS
-from trainhouse.projections import journal
-from trainhouse.projections.built import Built
-from trainhouse.projections.journal import JournalBuilder
+from trainhouse.projections.ingest.builders import decision_rows
+from trainhouse.projections.ingest.builders.decision_rows import JournalBuilder
+from trainhouse.projections.ingest.builders.report_rows import readable_inputs
+from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.record import Record, Row
-from trainhouse.projections.reports import readable_inputs
 from trainhouse.projections.rows.dead_letters import unreadable_row
 
 
@@ -76,8 +76,8 @@ def test_a_record_that_is_nobodys_stops_nothing(at_once: int) -> None:
 
 
 def test_a_record_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    read, parsed = journal.record_head, list[bytes | None]()
-    monkeypatch.setattr(journal, "record_head", lambda value: (parsed.append(value), read(value))[1])
+    read, parsed = decision_rows.record_head, list[bytes | None]()
+    monkeypatch.setattr(decision_rows, "record_head", lambda value: (parsed.append(value), read(value))[1])
     made = builder()
     records = [of(n + 1, n) for n in range(10)]
     built = made.build(records, dict.fromkeys(made.streams(records), 0))

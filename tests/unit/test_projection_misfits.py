@@ -12,10 +12,11 @@ from structlog.testing import capture_logs
 from trainhouse.events import CheckpointCompleted, topics
 from trainhouse.events.codec import HEADERS, encode
 from trainhouse.events.envelope import Envelope, envelope_of
-from trainhouse.projections.facts import DEAD_LETTERS_TABLE, FactsBuilder
+from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.record import Record, Row
 from trainhouse.projections.rows.dead_letters import unreadable_row
-from trainhouse.projections.schema import TIME, out_of_range
+from trainhouse.projections.store.schema import TIME, out_of_range
+from trainhouse.projections.store.tables import DEAD_LETTERS_TABLE
 
 COMMITS = pa.schema(
     [("commit", pa.int64()), ("source_topic", pa.string()), ("source_partition", pa.int64()), ("source_offset", pa.int64())]

@@ -8,9 +8,10 @@ from trainhouse.events import ChangeRefused, NodeRestricted, PolicyApplied, Pool
 from trainhouse.events.base import Event
 from trainhouse.events.envelope import Order, envelope_of
 from trainhouse.events.pool import StartReserved, StartUnreserved
+from trainhouse.projections.ingest.lanes import FACTS
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import FACTS, TABLES
 from trainhouse.projections.rows import pools
+from trainhouse.projections.store.tables import TABLES
 
 NOW = 1_800_000_000_000
 

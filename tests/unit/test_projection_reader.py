@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError
 
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.projections import reader
-from trainhouse.projections.positions import Range
-from trainhouse.projections.reader import KafkaSource
+from trainhouse.projections.ingest import reader
+from trainhouse.projections.ingest.reader import KafkaSource
+from trainhouse.projections.store.positions import Range
 
 
 class Said:

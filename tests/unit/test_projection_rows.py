@@ -17,11 +17,12 @@ from trainhouse.events.job import JobRejected, JobState, JobStatus, JobSubmitted
 from trainhouse.events.node import AttemptHeartbeat, NodeHeartbeat, NodeLost, NodeRegistered, RankHeartbeat, RankState
 from trainhouse.events.rank_end import report_text
 from trainhouse.events.spec import Gang, JobSpec, Runtime
+from trainhouse.projections.ingest.lanes import BEATS, FACTS, LANES
 from trainhouse.projections.record import MAX_TIME_MS, Record, RowsFunction, clamp_ms, copy_version
-from trainhouse.projections.registry import BEATS, FACTS, LANES, TABLES
 from trainhouse.projections.rows import attempts, checkpoints, jobs, nodes, ranks, story
 from trainhouse.projections.rows.dead_letters import HEAD_BYTES, letter_row, unreadable_row
 from trainhouse.projections.rows.summary import MAX_CHARS, summarize
+from trainhouse.projections.store.tables import TABLES
 
 NOW = 1_800_000_000_000
 SPEC = JobSpec(name="gpt", user="ada", gang=Gang(ranks=3), runtime=Runtime(command=("python", "train.py")))

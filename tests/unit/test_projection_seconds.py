@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainhouse.projections.seconds import by_second
+from trainhouse.projections.ingest.builders.second_rollup import by_second
 
 VALUES = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([math.nan, math.inf, -math.inf, -0.0]))
 POINTS = st.tuples(

@@ -14,11 +14,11 @@ from trainhouse.events import topics
 from trainhouse.events.codec import encode
 from trainhouse.events.envelope import envelope_of
 from trainhouse.events.telemetry import LogLines, StepMetrics
-from trainhouse.projections.built import Built
-from trainhouse.projections.loglines import LogsBuilder
-from trainhouse.projections.metrics import MetricsBuilder
+from trainhouse.projections.ingest.builders.log_rows import LogsBuilder
+from trainhouse.projections.ingest.builders.row_batch import Built
+from trainhouse.projections.ingest.builders.step_metrics import MetricsBuilder
+from trainhouse.projections.ingest.senders import senders_of
 from trainhouse.projections.record import Record
-from trainhouse.projections.senders import senders_of
 
 LETTERS = pa.schema(
     [

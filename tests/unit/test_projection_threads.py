@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from trainhouse.projections.threads import LaneThreads
+from trainhouse.projections.ingest.lane_threads import LaneThreads
 
 
 class Told:

@@ -18,10 +18,11 @@ from trainhouse.events.tracking import (
     experiment_id_of,
     project_of,
 )
+from trainhouse.projections.ingest.lanes import FACTS
 from trainhouse.projections.record import Record
-from trainhouse.projections.registry import FACTS, TABLES
 from trainhouse.projections.rows import tracking
 from trainhouse.projections.rows.summary import summarize
+from trainhouse.projections.store.tables import TABLES
 
 SAMPLES = Path(schemas.__file__).parent / "contract" / "samples"
 NOW = 1_800_000_000_000

@@ -17,10 +17,11 @@ from trainhouse.events.job import JobReviewed
 from trainhouse.events.node import NodeHeartbeat, SignatureRefused
 from trainhouse.events.repair import PartitionHalted
 from trainhouse.events.verdict import FailureBlamed, GangHung, VerdictLifted
+from trainhouse.projections.ingest.lanes import BEATS, FACTS
 from trainhouse.projections.record import Record, RowsFunction
-from trainhouse.projections.registry import BEATS, FACTS, TABLES
-from trainhouse.projections.rows import alerts, minutes, story, verdicts
+from trainhouse.projections.rows import minutes, one_to_one, story, verdicts
 from trainhouse.projections.rows.summary import summarize
+from trainhouse.projections.store.tables import TABLES
 
 NOW = 1_800_000_000_000
 SAMPLES = Path(__file__).parents[2] / "events" / "contract" / "samples"
@@ -85,9 +86,9 @@ def test_an_alert_has_two_facts_with_one_name() -> None:
         "since_ms": NOW - 9,
         "at_ms": NOW,
     }
-    [(table, fired)] = rows_of(alerts.rows, AlertFired.model_validate(common | {"value": 3, "limit": 2}), topics.ALERTS)
-    [(_, resolved)] = rows_of(alerts.rows, AlertResolved.model_validate(common), topics.ALERTS)
-    assert alerts.rows in FACTS[topics.ALERTS]
+    [(table, fired)] = rows_of(one_to_one.alerts, AlertFired.model_validate(common | {"value": 3, "limit": 2}), topics.ALERTS)
+    [(_, resolved)] = rows_of(one_to_one.alerts, AlertResolved.model_validate(common), topics.ALERTS)
+    assert one_to_one.alerts in FACTS[topics.ALERTS]
     assert (table, fired["fact"], fired["value"], fired["limit"], resolved["fact"]) == ("alerts_rows", "fired", 3, 2, "resolved")
     assert [fired[n] for n in ("rule", "key", "since")] == [resolved[n] for n in ("rule", "key", "since")]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from trainhouse.cli.exits import CliError
-from trainhouse.cli.project import as_yaml, read
-from trainhouse.cli.token import role_for
+from trainhouse.cli.shared.exit_codes import CliError
+from trainhouse.cli.stack.project_access import as_yaml, read
+from trainhouse.cli.stack.token import role_for
 
 MEMBERS = {"vision": {"ana": "maintainer", "bo": "submitter", "vera": "viewer"}, "speech": {"bo": "viewer"}}
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.report_world import MONDAY, WEEK_S, Database, database, known_week, ms
 from trainhouse.projections.report.device_time import device_time
-from trainhouse.projections.report.gather import gather, health
+from trainhouse.projections.report.loader import gather, health
 from trainhouse.projections.report.model import Compared, Health
 from trainhouse.projections.report.period import Period
 

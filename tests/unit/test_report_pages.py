@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainhouse.cli.exits import CliError
-from trainhouse.cli.report import period_of, write
+from trainhouse.cli.data.report import period_of, write
+from trainhouse.cli.shared.exit_codes import CliError
 from trainhouse.projections.report import drawing, words
 from trainhouse.projections.report.document import document
 from trainhouse.projections.report.markdown import escape, markdown
@@ -22,7 +22,7 @@ from trainhouse.projections.report.model import Compared, Health, Recovery
 from trainhouse.projections.report.page import page
 from trainhouse.projections.report.period import DAY_MS, Period
 from trainhouse.projections.report.plots import plots
-from trainhouse.projections.report.summary import sentences
+from trainhouse.projections.report.sentences import sentences
 
 MONDAY = 1_799_625_600_000
 WEEK = Period(MONDAY, MONDAY + 7 * DAY_MS)

@@ -13,11 +13,11 @@ import torch
 from trainhouse.events.spec import CheckpointPolicy
 from trainhouse.workers import Session
 from trainhouse.workers.session import EXIT_STOPPED, Context, InvalidUse, Stopped
-from trainhouse.workers.session.gang import Gang
-from trainhouse.workers.session.others import Elsewhere
-from trainhouse.workers.session.saver import Saver
-from trainhouse.workers.session.sink import open_sink
-from trainhouse.workers.session.tracked import Tracked
+from trainhouse.workers.session.logging.sink import open_sink
+from trainhouse.workers.session.process_groups import Gang
+from trainhouse.workers.session.saving.checkpoint_saver import Saver
+from trainhouse.workers.session.saving.peer_state import Elsewhere
+from trainhouse.workers.session.saving.tracked_state import Tracked
 
 
 class SavedInMemory:

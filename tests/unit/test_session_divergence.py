@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.test_session_boundary import SavedInMemory, ask, lines
+from trainhouse.checkpointing.chain.commits import read_entry
+from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.checkpointer import Checkpointer
-from trainhouse.checkpointing.commits import read_entry
-from trainhouse.checkpointing.manifest import Manifest
-from trainhouse.checkpointing.memory import MemoryObjectStore
+from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
 from trainhouse.events import Divergence, OnDivergence
 from trainhouse.events.spec import CheckpointPolicy
 from trainhouse.workers import Session
 from trainhouse.workers.session import EXIT_DIVERGED, Context, Stopped
-from trainhouse.workers.session.divergence import WARM_UP, LossWatch, told, watch_for
-from trainhouse.workers.session.gang import Gang
-from trainhouse.workers.session.saver import CommitSaver, Saver
-from trainhouse.workers.session.sink import open_sink
+from trainhouse.workers.session.logging.sink import open_sink
+from trainhouse.workers.session.process_groups import Gang
+from trainhouse.workers.session.saving.checkpoint_saver import CommitSaver, Saver
+from trainhouse.workers.session.steps.divergence import WARM_UP, LossWatch, told, watch_for
 
 NEVER = {"min_interval_s": 1000, "max_interval_s": 2000}
 

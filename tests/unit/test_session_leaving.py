@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainhouse.workers.session.leaving import wait_until_let_go
+from trainhouse.workers.session.process.exit_guard import wait_until_let_go
 
 NAME = "test_worker"
 

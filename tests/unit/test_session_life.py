@@ -16,10 +16,10 @@ from tests.unit.test_session_boundary import SavedInMemory, lines, session_of
 from tests.waiting import until
 from trainhouse.events import RankActivity
 from trainhouse.workers.session import InvalidUse
-from trainhouse.workers.session.activity import Activity
-from trainhouse.workers.session.progress import Progress
-from trainhouse.workers.session.pulse import Pulse
-from trainhouse.workers.session.steptimes import GROWTH, LEAST_MS, StepTimes
+from trainhouse.workers.session.steps.activity import Activity
+from trainhouse.workers.session.steps.liveness import Pulse
+from trainhouse.workers.session.steps.progress import Progress
+from trainhouse.workers.session.steps.steptimes import GROWTH, LEAST_MS, StepTimes
 from trainhouse.workers.spool import SpoolFull, SpoolWriter
 
 STEPPING, WAITING, SAVING, BUSY = RankActivity.STEPPING, RankActivity.WAITING_FOR_DATA, RankActivity.SAVING, RankActivity.BUSY

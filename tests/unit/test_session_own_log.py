@@ -16,11 +16,11 @@ from trainhouse.events.topics import ENVIRONMENTS
 from trainhouse.events.tracking import EnvironmentCaptured
 from trainhouse.workers.agent.core.spool import cut_spool
 from trainhouse.workers.agent.core.telemetry import RankIdentity
-from trainhouse.workers.session import environment
 from trainhouse.workers.session.context import Context
-from trainhouse.workers.session.own_log import OwnLog
-from trainhouse.workers.session.sink import open_sink
-from trainhouse.workers.session.system import Counters, SystemMetrics, environment_wanted, interval_of, rates
+from trainhouse.workers.session.logging import environment
+from trainhouse.workers.session.logging.auto_logging import OwnLog
+from trainhouse.workers.session.logging.sink import open_sink
+from trainhouse.workers.session.logging.system_metrics import Counters, SystemMetrics, environment_wanted, interval_of, rates
 
 WHO = RankIdentity(JobId("j"), AttemptNumber(1), Epoch(2), NodeId("n"), "default", 0)
 

@@ -10,9 +10,9 @@ from trainhouse.checkpointing.interval import Measured
 from trainhouse.events import Divergence, JobSpec
 from trainhouse.events.spec import CheckpointPolicy, Runtime
 from trainhouse.workers.session import Context
-from trainhouse.workers.session.due import MAX_STRIDE, Wishes, interval_s, save_by_step, stride_for
-from trainhouse.workers.session.progress import Progress
-from trainhouse.workers.session.requests import RequestFile
+from trainhouse.workers.session.step_schedule import MAX_STRIDE, Wishes, interval_s, save_by_step, stride_for
+from trainhouse.workers.session.steps.agent_requests import RequestFile
+from trainhouse.workers.session.steps.progress import Progress
 
 
 def test_steps_of_the_policy() -> None:

@@ -10,14 +10,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainhouse.checkpointing.checkpointer import Checkpointer
 from trainhouse.checkpointing.errors import ObjectStoreRefused
-from trainhouse.checkpointing.memory import MemoryObjectStore
+from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
 from trainhouse.workers.own_states import HEADER, NAMES, node_key, packed, read_left
-from trainhouse.workers.session.others import Elsewhere, Missing, Others, judged
-from trainhouse.workers.session.own_state import OwnStateNotKept, OwnStates, own_of
-from trainhouse.workers.session.saver import CommitSaver
-from trainhouse.workers.session.survivable import why_not_survivable, why_too_late
-from trainhouse.workers.session.survival import Survival, lost_a_peer
-from trainhouse.workers.session.tracked import Tracked
+from trainhouse.workers.session.saving.checkpoint_saver import CommitSaver
+from trainhouse.workers.session.saving.own_state import OwnStateNotKept, OwnStates, own_of
+from trainhouse.workers.session.saving.peer_state import Elsewhere, Missing, Others, judged
+from trainhouse.workers.session.saving.survivable import why_not_survivable, why_too_late
+from trainhouse.workers.session.saving.survivor_save import Survival, lost_a_peer
+from trainhouse.workers.session.saving.tracked_state import Tracked
 
 
 def read_own(folder: Path, step: int) -> dict[str, Any] | None:
@@ -107,8 +107,8 @@ class Gang:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainhouse.workers.session.others.ELSEWHERE_S", 0.05)
-    monkeypatch.setattr("trainhouse.workers.session.others.LOOK_ELSEWHERE_S", 0.01)
+    monkeypatch.setattr("trainhouse.workers.session.saving.peer_state.ELSEWHERE_S", 0.05)
+    monkeypatch.setattr("trainhouse.workers.session.saving.peer_state.LOOK_ELSEWHERE_S", 0.01)
 
 
 def test_what_ranks_on_another_machine_have_is_taken_from_the_store(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pickle
 import pytest
 import torch
 
-from trainhouse.workers.session import worktime
-from trainhouse.workers.session.worktime import HostClock, WorkTime
+from trainhouse.workers.session.steps import worktime
+from trainhouse.workers.session.steps.worktime import HostClock, WorkTime
 
 torch.set_num_threads(1)
 

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from trainhouse.cli import exits
 from trainhouse.cli.main import build
+from trainhouse.cli.shared import exit_codes
 
 HEADER = "job_id,tenant,submit_s,duration_s,gpus,status,gpu_type,priority"
 FIFO = "name: plain\norder: submit\nblocking: strict\nrun_times: limits\n"
@@ -27,7 +27,7 @@ def trace(tmp_path: Path) -> Path:
 
 def run(*arguments: str | Path) -> tuple[int, str, str]:
     found = CliRunner().invoke(build(), ["simulate", *map(str, arguments)])
-    if isinstance(found.exception, exits.CliError):
+    if isinstance(found.exception, exit_codes.CliError):
         return int(found.exception.code), found.stdout, str(found.exception)
     assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
     return found.exit_code, found.stdout, found.stderr

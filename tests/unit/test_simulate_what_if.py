@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.core_world import Driver, admitted, lost, policy_changed, progress, registered, run_through, started, stopped
-from trainhouse.cli.what_if import row, sentence
+from trainhouse.cli.fleet.what_if import row, sentence
 from trainhouse.events import CordonNode, GangAllocated, NodeRegistered, ProjectLimited, QuarantineNode, UncordonNode
 from trainhouse.events.journal import JournalRecord, record_hash
 from trainhouse.events.policy import Blocking, Order, RunTimes, SchedulingPolicy

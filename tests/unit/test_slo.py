@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainhouse.projections.slo.asking import SPANS_S, as_row, question, standing_of
-from trainhouse.projections.slo.burning import PAIRS, Counted, in_words
+from trainhouse.projections.slo.attainment import SPANS_S, as_row, question, standing_of
+from trainhouse.projections.slo.burn_rate import PAIRS, Counted, in_words
 from trainhouse.projections.slo.targets import load, parse, shipped
 
 MINE = """

@@ -14,7 +14,7 @@ import torch
 
 from trainhouse.events import ProgressReported
 from trainhouse.workers.agent.core.spool import cut_spool
-from trainhouse.workers.agent.tail import PAGE_BYTES, FileTail
+from trainhouse.workers.agent.ship.file_tail import PAGE_BYTES, FileTail
 from trainhouse.workers.spool import SpoolError, SpoolFull, SpoolWriter
 
 
@@ -70,7 +70,7 @@ def test_the_agents_reader_gets_every_point_exactly(path: Path) -> None:
 
 
 def test_progress_has_the_fields_of_its_event() -> None:
-    from trainhouse.workers.session.progress import Progress
+    from trainhouse.workers.session.steps.progress import Progress
 
     written: list[dict[str, object]] = []
     progress = Progress(1, lambda fields: written.append(dict(fields)))

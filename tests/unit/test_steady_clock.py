@@ -12,9 +12,9 @@ from trainhouse.events import CheckpointRequested, NodeNoticed
 from trainhouse.events.steady import SLEW, SteadyWall, steady_s
 from trainhouse.scheduler.core.verdicts import _left_ms
 from trainhouse.workers.agent.follower import in_own_time
-from trainhouse.workers.agent.sessions import ask_session
+from trainhouse.workers.agent.launch.rank_sessions import ask_session
 from trainhouse.workers.launcher import AttemptPaths
-from trainhouse.workers.session.requests import RequestFile
+from trainhouse.workers.session.steps.agent_requests import RequestFile
 
 HOUR_MS = 3_600_000
 STEPS_MS = (HOUR_MS, -HOUR_MS, 24 * HOUR_MS, -24 * HOUR_MS)

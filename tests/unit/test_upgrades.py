@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from trainhouse.cli import upgrade
 from trainhouse.cli.main import build
+from trainhouse.cli.stack import upgrade
 from trainhouse.events.topics import DECISIONS
 from trainhouse.events.upgrade import GONE_AFTER_MS, Announced, LevelRaised, ProgramRunning, UpgradeFinished, finished_level, running
 from trainhouse.scheduler.upgrades import JournalUpgrade, PartitionLevel

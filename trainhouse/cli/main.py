@@ -8,7 +8,7 @@ import traceback
 
 import typer
 
-from trainhouse.cli.exits import MEANINGS, Exit, explain
+from trainhouse.cli.shared.exit_codes import MEANINGS, Exit, explain
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items())
 HELP = """
@@ -28,43 +28,22 @@ The first minutes:
 
 def build() -> typer.Typer:
     """The command line with all of its commands."""
-    from trainhouse.cli import (
+    from trainhouse.cli.data import (
         alerts,
         archive,
-        audit,
-        changes,
-        data,
+        audit_trail,
         expire,
-        fleet,
-        import_runs,
-        jobs,
-        journal,
-        logs,
-        nodes,
-        open,
-        operations,
-        policies,
-        pools,
-        project,
-        project_account,
-        project_topics,
-        projections,
+        journal_repair,
+        objectives,
         replay,
         report,
-        restrictions,
-        run,
-        secret,
-        simulate,
-        slo,
-        store,
-        story,
-        submit,
-        token,
-        topics,
-        upgrade,
-        what_if,
-        why,
+        sql_query,
+        store_sweep,
+        table_copies,
     )
+    from trainhouse.cli.fleet import emulated_fleet, node_commands, node_list, policies, pools, simulate, what_if
+    from trainhouse.cli.jobs import changes, import_runs, job_events, job_status, logs, rank_inspection, submit, why
+    from trainhouse.cli.stack import open, partitions, project_access, project_account, project_topics, run, secret, token, upgrade
     from trainhouse.cli.top import command as top
 
     app = typer.Typer(
@@ -79,37 +58,37 @@ def build() -> typer.Typer:
     )
     for module in (
         submit,
-        jobs,
+        job_status,
         top,
         why,
         changes,
-        story,
+        job_events,
         logs,
-        operations,
+        rank_inspection,
         open,
-        nodes,
+        node_list,
         alerts,
-        restrictions,
+        node_commands,
         pools,
         policies,
-        project,
-        data,
+        project_access,
+        sql_query,
         report,
-        slo,
+        objectives,
         replay,
-        journal,
+        journal_repair,
         upgrade,
-        projections,
+        table_copies,
         archive,
         expire,
-        audit,
-        store,
+        audit_trail,
+        store_sweep,
         secret,
         token,
-        topics,
+        partitions,
         import_runs,
         run,
-        fleet,
+        emulated_fleet,
         simulate,
         what_if,
         project_topics,  # after whatever else adds to the group of projects
@@ -121,9 +100,9 @@ def build() -> typer.Typer:
 
 
 def _register_stack(app: typer.Typer) -> None:
-    from trainhouse.cli import credentials, demo, stack
+    from trainhouse.cli.stack import credentials, demo, local_stack
 
-    stack.register(app)
+    local_stack.register(app)
     credentials.register(app)
     demo.register(app)
 

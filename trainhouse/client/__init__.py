@@ -6,10 +6,12 @@ job = connect().submit(command=["python", "train.py"], gang=2)
 print(job.wait().state, job.metrics("loss").to_pandas())
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainhouse.client.backend_choice import way_of
+from trainhouse.client.backend_protocol import Happening, Line, Submitted, WayIn
 from trainhouse.client.client import TrainhouseClient, spec_of
-from trainhouse.client.connecting import connect
 from trainhouse.client.errors import (
     BadSettings,
     ClientError,
@@ -25,10 +27,9 @@ from trainhouse.client.errors import (
 from trainhouse.client.filters import JobFilter
 from trainhouse.client.job import Job
 from trainhouse.client.sql import SqlEndpoint, Table
-from trainhouse.client.way import Happening, Line, Submitted, WayIn
 
 if TYPE_CHECKING:
-    from trainhouse.client.aio import AsyncClient, AsyncJob
+    from trainhouse.client.async_client import AsyncClient, AsyncJob
 
 __all__ = [
     "AsyncClient",
@@ -57,10 +58,31 @@ __all__ = [
 ]
 
 
+def connect(
+    *, gateway: str | None = None, token: str | None = None, kafka: str | None = None, config: str | Path | None = None
+) -> TrainhouseClient:
+    """A client by the way that is named (`gateway=URL`, `kafka=BOOTSTRAP`, or a settings file), else by environment and settings file.
+
+    The choice without arguments: the gateway of TRAINHOUSE_GATEWAY_URL, if no Kafka address is set; else Kafka. Does not connect.
+    A `config` counts for the whole process. Raises BadSettings.
+    """
+    import os
+
+    from trainhouse.events.settings import CONFIG_VARIABLE
+
+    if gateway is not None and kafka is not None:
+        raise BadSettings("name one way: gateway=URL, or kafka=BOOTSTRAP")
+    if config is not None:
+        if not Path(config).is_file():
+            raise BadSettings(f"{config} is no settings file")
+        os.environ[CONFIG_VARIABLE] = str(config)
+    return TrainhouseClient(way_of(gateway, token, kafka))
+
+
 def __getattr__(name: str) -> Any:
     """The asynchronous client, loaded when it is asked for: it brings an HTTP library that a command over Kafka need not load."""
     if name in ("AsyncClient", "AsyncJob"):
-        from trainhouse.client import aio
+        from trainhouse.client import async_client
 
-        return getattr(aio, name)
+        return getattr(async_client, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from trainhouse.client.code import MAX_CODE_BYTES, pack
+from trainhouse.client.backend_protocol import Happening, LineReader, Retuned, Row, Sql, Submitted, WayIn
+from trainhouse.client.code_archive import MAX_CODE_BYTES, pack
 from trainhouse.client.errors import InvalidSpec, NeedsKafka
 from trainhouse.client.filters import JobFilter
+from trainhouse.client.job import Job, ended
 from trainhouse.client.names import default_name
-from trainhouse.client.way import Happening, LineReader, Retuned, Row, Sql, Submitted, WayIn
 from trainhouse.events import CodeArchive, JobId, JobSpec, JobStatus, ReviewAction
 from trainhouse.events.explain import explain_validation
 from trainhouse.events.explained import JobExplained
@@ -24,9 +25,8 @@ from trainhouse.events.sensitive import refusal
 if TYPE_CHECKING:
     import pyarrow
 
-    from trainhouse.client.by_kafka import ByKafka
-    from trainhouse.client.job import Job
-    from trainhouse.client.pools import Fleet
+    from trainhouse.client.kafka.backend import ByKafka
+    from trainhouse.client.kafka.pool_requests import Fleet
     from trainhouse.events.settings import KafkaSettings
 
 
@@ -55,9 +55,9 @@ class TrainhouseClient:
     @classmethod
     def from_settings(cls) -> "TrainhouseClient":
         """Reads environment and settings file. Does not connect. Raises BadSettings."""
-        from trainhouse.client.connecting import connect
+        from trainhouse.client.backend_choice import way_of
 
-        return connect()
+        return cls(way_of())
 
     @property
     def sql(self) -> Sql:
@@ -145,7 +145,7 @@ class TrainhouseClient:
         return self.way.jobs(keep or JobFilter(), limit)
 
     def spec(self, job_id: str) -> JobSpec | None:
-        """What a job was submitted with. Blocks."""
+        """Returns the submitted spec of a job. Blocks."""
         return self.way.spec(job_id)
 
     def events(self, job_id: str, *, kind: str | None = None, since_ms: int | None = None, until_ms: int | None = None) -> list[Happening]:
@@ -193,7 +193,7 @@ class TrainhouseClient:
         return without_secrets(spec_of(asked))
 
     def _brokers(self) -> "ByKafka":
-        from trainhouse.client.by_kafka import ByKafka
+        from trainhouse.client.kafka.backend import ByKafka
 
         if not isinstance(self.way, ByKafka):
             raise NeedsKafka(f"this needs Kafka, and only {self.way.place} is known: set TRAINHOUSE_KAFKA_BOOTSTRAP as well")
@@ -201,15 +201,7 @@ class TrainhouseClient:
 
 
 def submitted_of(job: "Job | Submitted | str") -> Submitted:
-    """What to follow, of whatever names a job."""
+    """Returns the submission to follow, for anything that names a job."""
     if isinstance(job, str):
         return Submitted(JobId.parse(job), "", None)
     return job if isinstance(job, Submitted) else job.submitted
-
-
-def ended(job_id: str, last: JobStatus | None, timeout_s: float | None) -> JobStatus:
-    """The last status if it is final. Raises TimeoutError, naming the state."""
-    if last is None or not last.state.final:
-        after = "" if timeout_s is None else f" after {timeout_s:.0f} s"
-        raise TimeoutError(f"job {job_id} is {last.state if last else 'without a status'}{after}")
-    return last

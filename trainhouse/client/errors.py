@@ -1,4 +1,4 @@
-"""What can go wrong for a user of the client. A small tree: everything is a ClientError.
+"""Errors of the client: each is a ClientError.
 
 Holds: a message names the thing, the cause and the way out, and needs no traceback to be understood.
 """
@@ -49,7 +49,7 @@ class JournalBroken(ClientError):
 
 
 class NeedsKafka(ClientError):
-    """What was asked for cannot go by the gateway; the message names the way out."""
+    """The request cannot go by the gateway; the message names the way out."""
 
 
 class Denied(ClientError):

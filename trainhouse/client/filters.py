@@ -1,4 +1,4 @@
-"""What a listing of jobs keeps.
+"""Filter of a listing of jobs.
 
 Holds: pure; the same filter means the same for rows in memory, for SQL and for the gateway.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class JobFilter:
-    """What a listing of jobs keeps; None and () keep all. Times are of submission."""
+    """Filter of a listing of jobs; None and () keep all. Times are of submission."""
 
     user: str | None = None
     team: str | None = None
@@ -21,7 +21,7 @@ class JobFilter:
     until_ms: int | None = None
 
     def keeps(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row of names and values passes."""
+        """Returns whether a row of names and values passes."""
         for name in ("user", "team", "project", "pool"):
             wanted = getattr(self, name)
             if wanted is not None and row.get(name) != wanted:

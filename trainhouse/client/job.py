@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from trainhouse.client.way import Happening, Line, LineReader, Retuned, Row, Submitted
+from trainhouse.client.backend_protocol import Happening, Line, LineReader, Retuned, Row, Submitted
 from trainhouse.events import JobId, JobStatus
 from trainhouse.events.explained import JobExplained
 
@@ -50,8 +50,6 @@ class Job:
     def wait(self, timeout_s: float | None = None, *, progress: bool = False) -> JobStatus:
         """Until it has ended; with `progress`, shown live in a notebook or a terminal. Raises TimeoutError, naming the last state."""
         if progress:
-            from trainhouse.client.client import ended
-
             return ended(self.job_id, self.watch(timeout_s), timeout_s)
         return self._client.wait(self.submitted, timeout_s)
 
@@ -113,6 +111,14 @@ class Job:
         except ClientError as error:
             return card(str(self.job_id), self._shown, note=str(error))
         return card(str(self.job_id), self._shown)
+
+
+def ended(job_id: str, last: JobStatus | None, timeout_s: float | None) -> JobStatus:
+    """The last status if it is final. Raises TimeoutError, naming the state."""
+    if last is None or not last.state.final:
+        after = "" if timeout_s is None else f" after {timeout_s:.0f} s"
+        raise TimeoutError(f"job {job_id} is {last.state if last else 'without a status'}{after}")
+    return last
 
 
 def batches(reader: LineReader) -> Iterator[list[Line]]:

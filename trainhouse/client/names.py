@@ -1,4 +1,4 @@
-"""The name of a job that nobody named: what its command runs.
+"""Default name of a job, from its command.
 
 Holds: pure.
 """

@@ -1,39 +1,15 @@
-"""Pools with their devices, jobs and teams: as their schedulers have them, or put together from what the gateway tells.
+"""Pools with their devices and jobs, put together from the lists of the gateway.
 
-Holds: the same names either way; the gateway does not tell of quotas and their use, so there are no teams then.
+Holds: the same names as over Kafka (`kafka/pool_state.py`); the gateway does not list quotas and their use, so there are no teams.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from trainhouse.client.clock import now_ms
-from trainhouse.client.way import Row
-
-if TYPE_CHECKING:
-    from trainhouse.events.settings import KafkaSettings
+from trainhouse.client.backend_protocol import Row
 
 # Letters of a device at the gateway: free, closed or in doubt; any other is held by a gang.
 FREE, UNUSABLE = "F", "XDL"
-
-
-def overview(kafka: "KafkaSettings", pools: Mapping[str, int]) -> list[Row]:
-    """One row for each of these pools (by partition), with the use of each team in it. Blocks."""
-    from trainhouse.client.present import schedule_at
-    from trainhouse.scheduler.past import NoSuchMoment
-    from trainhouse.scheduler.view import cluster
-
-    try:
-        now = schedule_at(kafka, partitions=sorted(set(pools.values())))
-    except NoSuchMoment:
-        return [{"pool": pool, "partition": pools[pool]} | EMPTY for pool in sorted(pools)]
-    # An idle journal has no record for up to two minutes; time passes all the same.
-    found = cluster((f.state for f in now.partitions.values()), max(now.last_ms, now_ms()))
-    rows = {row["pool"]: row for row in found["pools"]}
-    return [
-        rows.get(pool, {"pool": pool, "partition": pools[pool]} | EMPTY) | {"teams": [t for t in found["teams"] if t["pool"] == pool]}
-        for pool in sorted(pools)
-    ]
 
 
 # A pool of which its scheduler has said nothing yet.

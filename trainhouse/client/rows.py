@@ -1,4 +1,4 @@
-"""What the tables say of jobs, as flat rows: the questions in SQL, and the same rows made of statuses.
+"""Flat rows of jobs: queries in SQL, and the same rows made of statuses.
 
 Holds: pure; both sources give the same names, so that a program need not know which one answered. Times are milliseconds since 1970, UTC.
 """

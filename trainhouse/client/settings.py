@@ -1,4 +1,4 @@
-"""Where the gateway is, for a client of it.
+"""Settings of the gateway's client.
 
 Holds: explicit argument > TRAINHOUSE_GATEWAY_URL and TRAINHOUSE_GATEWAY_TOKEN > the `[gateway]` section of the settings file.
 """

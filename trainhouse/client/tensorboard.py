@@ -35,7 +35,7 @@ Send = Callable[[str, Event, str], None]
 
 @dataclass
 class Read:
-    """What a look at the files gave."""
+    """Result of a read of the files."""
 
     runs: set[str] = field(default_factory=set)
     points: int = 0

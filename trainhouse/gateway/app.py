@@ -15,37 +15,36 @@ from fastapi.responses import PlainTextResponse, Response
 from trainhouse.events.metering import exposition
 from trainhouse.gateway import problems
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.auditor import Audited
-from trainhouse.gateway.auth import needs
-from trainhouse.gateway.bounds import Bounds
+from trainhouse.gateway.audit.auditor import Audited
+from trainhouse.gateway.auth.authentication import needs
+from trainhouse.gateway.auth.roles import Role
+from trainhouse.gateway.background import Following
 from trainhouse.gateway.context import Gateway
 from trainhouse.gateway.document import describe
-from trainhouse.gateway.figures import Figures, Measured
-from trainhouse.gateway.heads import Heads, Limits, names_of
-from trainhouse.gateway.limiting import RateHeaders
-from trainhouse.gateway.live.following import Following
+from trainhouse.gateway.limits.rate_limits import RateHeaders
+from trainhouse.gateway.limits.request_heads import Heads, Limits, names_of
+from trainhouse.gateway.limits.request_limits import Bounds
 from trainhouse.gateway.mlflow import router as mlflow
 from trainhouse.gateway.pages import router as pages
-from trainhouse.gateway.roles import Role
+from trainhouse.gateway.request_metrics import Figures, Measured
 from trainhouse.gateway.routes import (
     audit,
     code,
     compare,
     curves,
     fleet,
+    fleet_nodes,
     identity,
+    job_limits,
+    job_parts,
     jobs,
     lineage,
-    node_parts,
-    nodes,
-    output,
-    parts,
-    projects,
+    project_access,
     query,
+    rank_output,
     slo,
     story,
     streams,
-    terms,
     usage,
     writes,
 )
@@ -56,20 +55,19 @@ DESCRIPTION = "Trainhouse over HTTP: submit training jobs, follow them, ask anyt
 ROUTES = (
     jobs,
     writes,
-    terms,
+    job_limits,
     code,
     story,
-    output,
+    rank_output,
     curves,
-    parts,
+    job_parts,
     streams,
     compare,
     lineage,
-    nodes,
-    node_parts,
+    fleet_nodes,
     fleet,
     usage,
-    projects,
+    project_access,
     slo,
     query,
     audit,
@@ -105,7 +103,7 @@ def make_app(gateway: Gateway) -> FastAPI:
 
 
 def _heads(settings: GatewaySettings) -> dict[str, Any]:
-    """What every request meets first."""
+    """Returns the options of the checks that every request meets first."""
     names = names_of(settings.hosts, settings.host, settings.url)
     return {"names": names, "limits": Limits(settings.header_bytes, settings.header_fields), "https": settings.secure}
 
@@ -124,7 +122,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _own(app: FastAPI, settings: GatewaySettings, figures: Figures) -> None:
-    """What the process tells of itself."""
+    """Adds the routes about the process itself."""
 
     async def health() -> Response:
         """Answers while the process serves; what is behind it is asked for by requests themselves."""

@@ -1,4 +1,4 @@
-"""What requests share: the ports to the world behind the gateway, made once, found by each request.
+"""Context of requests: the ports to the servers behind the gateway, made once.
 
 Holds: nothing global; a request finds its gateway at its app; what is remembered between requests is bounded and only makes things quick.
 """
@@ -14,18 +14,18 @@ from fastapi import Depends, Request
 
 from trainhouse.events import RequestAccepted
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.gateway.auditor import Auditor
+from trainhouse.gateway.audit.auditor import Auditor
+from trainhouse.gateway.auth.keyring import Keyring
+from trainhouse.gateway.auth.memberships import ProjectBook
+from trainhouse.gateway.auth.revocations import Revocations
+from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.bus import Bus, Sent
-from trainhouse.gateway.keyring import Keyring
-from trainhouse.gateway.limiting import Limits
+from trainhouse.gateway.limits.queue_room import Queued
+from trainhouse.gateway.limits.rate_limits import Limits
+from trainhouse.gateway.limits.storage_room import Storage
 from trainhouse.gateway.live.hub import Hub
-from trainhouse.gateway.projects import ProjectBook
-from trainhouse.gateway.queueing import Queued
-from trainhouse.gateway.reader import SqlReader
-from trainhouse.gateway.revocations import Revocations
-from trainhouse.gateway.roles import Principal
+from trainhouse.gateway.queries.sql_reader import SqlReader
 from trainhouse.gateway.settings import GatewaySettings
-from trainhouse.gateway.storage import Storage
 
 REMEMBERED = 10_000
 

@@ -1,4 +1,4 @@
-"""What goes wrong in the gateway. A small tree; `problems` makes answers of it.
+"""Errors of the gateway. A small tree; `problems` makes answers of it.
 
 Holds: a message names the thing, the cause and the way out, and nothing that its reader may not know.
 """

@@ -43,8 +43,8 @@ async def original_spec(here: Gateway, job_id: str) -> JobSpec:
 
 
 def _journaled(kafka: KafkaSettings, at: tuple[str, int, int], job_id: str) -> JobSpec | None:
-    """What the journal's record at a place queued under this id. Blocks. Raises BusUnavailable."""
-    from trainhouse.checkpointing.topic_archive import ObjectArchive
+    """Returns the spec that the journal's record at a position queued under this id. Blocks. Raises BusUnavailable."""
+    from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
     from trainhouse.events.archive.errors import ArchiveError
     from trainhouse.events.archive.log import journal_reader
     from trainhouse.events.archive.reading import journal_records

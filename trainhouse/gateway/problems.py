@@ -43,7 +43,7 @@ def busy(detail: str) -> Problem:
 
 
 async def too_deep(request: Request) -> Problem | None:
-    """What a RecursionError means where the request's body is nested too deep; None where it is a fault of Trainhouse."""
+    """Returns the problem of a body that is nested too deep, from a RecursionError; None where it is a fault of Trainhouse."""
     try:
         body = await request.json()
     except (ValueError, RecursionError):

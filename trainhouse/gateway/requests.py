@@ -1,4 +1,4 @@
-"""What a write becomes: ids of events and jobs, and whether its spec is one that its sender may submit.
+"""Translation of a write: ids of events and jobs, and the check that its sender may submit its spec.
 
 Holds: pure. A repeated request with the same Idempotency-Key has the same ids, so that the bus's own rules make it one: the same event id
 is one event, and the same job id with another spec is refused.
@@ -9,8 +9,8 @@ import hashlib
 from trainhouse.events import AskedVia, JobId, JobSpec, RequestedBy
 from trainhouse.events.jobids import slug
 from trainhouse.events.sensitive import refusal
+from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.errors import Problem
-from trainhouse.gateway.roles import Principal, Role
 
 UNNAMED_USER = "unknown"
 DIGEST_CHARS = 20
@@ -51,7 +51,7 @@ def own_spec(spec: JobSpec, principal: Principal) -> JobSpec:
 
 
 def requested_by(principal: Principal) -> RequestedBy:
-    """Who asks, as the gateway vouches for it."""
+    """Returns the requester, as the gateway vouches for it."""
     return RequestedBy(name=principal.sub, via=AskedVia.GATEWAY, role=principal.role.name.lower())
 
 

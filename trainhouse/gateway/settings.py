@@ -1,4 +1,4 @@
-"""Where the gateway listens, whom it believes, and what one caller may cost it.
+"""Settings of the gateway: address, accepted keys, limits of a caller.
 
 Holds: explicit argument > environment (TRAINHOUSE_GATEWAY_…) > the file's section `gateway` > default; each bound is a setting.
 Never: a default that listens beyond loopback.
@@ -95,7 +95,7 @@ class GatewaySettings(TomlSection):
 
     @property
     def secure(self) -> bool:
-        """Whether browsers reach it by https."""
+        """True if browsers reach it by https."""
         return self.https or self.tls_cert is not None
 
     def signing_key(self) -> bytes:

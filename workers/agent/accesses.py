@@ -1,4 +1,4 @@
-"""What a node tells the audit: who asked for a command, for stacks or for secrets here, whether it was let, and how it ended.
+"""Audit of a node: commands, stacks and secrets that were asked for, the decision, and the end of each access.
 
 Holds: what is let in is told before it begins; refusals beyond REFUSALS_PER_MINUTE are counted, and told as one with the next that may be
 told, so that the counts add up. A command is told without the secrets that are known here and without what looks like one; where those
@@ -30,7 +30,7 @@ Tell = Callable[[NodeAccess], None]
 
 @dataclass(frozen=True)
 class Asker:
-    """Who asks, as far as it is believed, what that rests on, and from which host."""
+    """Requester as far as it is believed, the evidence for that, and its host."""
 
     name: str = ""
     why: str = ""
@@ -103,7 +103,7 @@ class NodeAudit:
 def about_operation(
     request: DumpStacks | ExecuteCommand, allocation: GangAllocated | None, ranks: Iterable[int], text: str
 ) -> dict[str, Any]:
-    """What an operation concerns, as the audit takes it."""
+    """Returns the targets of an operation, as the audit takes them."""
     asked = tuple(ranks)[:MAX_RANKS]
     place = f"{request.job_id}/{request.node_id}" + (f"/{asked[0]}" if len(asked) == 1 else "")
     job: dict[str, Any] = {"job_id": request.job_id, "target": place[:256], "ranks": asked}
@@ -113,7 +113,7 @@ def about_operation(
 
 
 def about_secrets(allocation: GangAllocated, names: Mapping[str, str]) -> tuple[Asker, dict[str, Any]]:
-    """Who gets secrets, and what that concerns; `names`: each with where it is."""
+    """Returns the receivers of secrets and their targets; `names`: each with where it is."""
     spec = allocation.spec
     text = ", ".join(f"{name} ({kind})" if kind else name for name, kind in names.items())
     job = {"job_id": allocation.job_id, "target": str(allocation.job_id)[:256], "attempt": int(allocation.attempt), "project": spec.project}

@@ -17,7 +17,8 @@ import structlog
 
 from trainhouse.events import NodeAccess, NodeDesiredState, NodeHeartbeat, NodeProbeAsked, NodeProbed, OperationReplied, RankExited
 from trainhouse.events.topics import CONTROL
-from trainhouse.workers.agent.adoption import launch_was_whole
+from trainhouse.workers.agent.agent_metrics import Figures
+from trainhouse.workers.agent.components import Message, Parts
 from trainhouse.workers.agent.core import (
     Action,
     AgentInput,
@@ -49,20 +50,19 @@ from trainhouse.workers.agent.core import (
     step,
 )
 from trainhouse.workers.agent.core import home as homes
+from trainhouse.workers.agent.core.agent_state import Draining, Running, Stopping, Sweeping
 from trainhouse.workers.agent.core.home import Home, Stage
-from trainhouse.workers.agent.core.state import Draining, Running, Stopping, Sweeping
-from trainhouse.workers.agent.due import due
+from trainhouse.workers.agent.debug.stacks import keep_stacks
 from trainhouse.workers.agent.errors import CommandsLost
-from trainhouse.workers.agent.folders import FoundAttempt, found_attempts, key_of, mark_finished
 from trainhouse.workers.agent.follower import Deaf, Located, Moved, OperationAsked
-from trainhouse.workers.agent.launching import paths_of
-from trainhouse.workers.agent.meters import Figures
-from trainhouse.workers.agent.node import again
-from trainhouse.workers.agent.parts import Message, Parts
-from trainhouse.workers.agent.ranks import RankWatch
-from trainhouse.workers.agent.sessions import ask_session, has_session
-from trainhouse.workers.agent.stacks import keep_stacks
-from trainhouse.workers.agent.unsaved import UnsavedWatch
+from trainhouse.workers.agent.launch.adoption import launch_was_whole
+from trainhouse.workers.agent.launch.attempt_dirs import FoundAttempt, found_attempts, key_of, mark_finished
+from trainhouse.workers.agent.launch.launching import paths_of
+from trainhouse.workers.agent.launch.rank_sessions import ask_session, has_session
+from trainhouse.workers.agent.launch.rank_watch import RankWatch
+from trainhouse.workers.agent.launch.unsaved import UnsavedWatch
+from trainhouse.workers.agent.node.registration import again
+from trainhouse.workers.agent.periodic import due
 from trainhouse.workers.launcher import AttemptPaths, kill_tree, terminate
 
 IDLE_S = 0.25
@@ -95,11 +95,11 @@ class Agent:
         self._thread: int | None = None
 
     def in_loop(self) -> bool:
-        """Whether this is the thread that takes from the inbox."""
+        """Returns whether this is the thread that takes from the inbox."""
         return threading.get_ident() == self._thread
 
     def figures(self) -> Figures:
-        """What the node's figures are made of. From any thread; raises RuntimeError when the loop changed it just then: ask again."""
+        """Returns the figures behind the node's metrics. From any thread; raises RuntimeError when the loop changes it meanwhile: retry."""
         phases = Counter(type(attempt.phase).__name__.lower() for attempt in self.state.attempts.values())
         ranks = sum(len(attempt.ranks_left) for attempt in self.state.attempts.values() if isinstance(attempt.phase, Running | Stopping))
         outbox = self._p.outbox
@@ -153,7 +153,7 @@ class Agent:
         self._pulse(now_ms)
 
     def _patience_s(self) -> float:
-        """How long the loop may sleep."""
+        """Returns the time that the loop may sleep."""
         if self._more and self._p.outbox.room():
             return 0.0
         busy = self.state.attempts or len(self._p.outbox) or self._p.shipper.following()
@@ -229,7 +229,7 @@ class Agent:
             self._p.reports.open(home.at)
 
     def _move(self, now_ms: int) -> None:
-        """What is due of a change of the partition that control is written to."""
+        """Carries out the due steps of a change of the partition that control is written to."""
         home = self._home
         if home is None or home.open:
             return
@@ -356,7 +356,7 @@ class Agent:
             self._step(Tick())
 
     def _note_sessions(self) -> None:
-        """Who can be asked to save: looked at only when the node goes away."""
+        """Notes attempts with a session that can save: looked at only when the node goes away."""
         for key, attempt in list(self.state.attempts.items()):
             if isinstance(attempt.phase, Running) and not attempt.talks and has_session(self._paths(key), attempt.placement.ranks):
                 self._step(SessionSeen(key))

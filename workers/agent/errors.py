@@ -1,4 +1,4 @@
-"""What can go wrong in the agent. A small tree: everything is an AgentError.
+"""Errors of the agent: each is an AgentError.
 
 Holds: a message names the thing, the cause and the way out.
 """

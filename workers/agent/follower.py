@@ -39,7 +39,7 @@ from trainhouse.events.topics import ALLOCATIONS, NODE_KEYS, OPERATIONS, POOLS, 
 from trainhouse.workers.agent.accesses import NOBODY, Asker
 from trainhouse.workers.agent.core import Command
 from trainhouse.workers.agent.core.own_key import OwnKey
-from trainhouse.workers.agent.permission import Permission
+from trainhouse.workers.agent.debug.permission import Permission
 
 SAY_AGAIN_S = 10.0
 METADATA_TIMEOUT_S = 5.0
@@ -155,7 +155,7 @@ class Follower:
         return found
 
     def _to_end(self, reader: Consumer, topic: str, partition: int) -> Iterator[Message]:
-        """What is new of a partition, to its end as of now. Tries until the brokers answer, or it is told to stop."""
+        """Reads a partition to its end as of now. Tries until the brokers answer, or it is stopped."""
         while not self._stop.is_set():
             reached: dict[int, int] = {}
             try:

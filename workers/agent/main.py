@@ -16,8 +16,8 @@ import structlog
 from confluent_kafka import Producer
 
 from trainhouse.checkpointing.errors import ObjectMissing
-from trainhouse.checkpointing.s3 import S3ObjectStore
 from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.events.kafka import EventProducer, producer_config
 from trainhouse.events.keyfiles import kept_key
 from trainhouse.events.metering import new_registry, serve
@@ -26,34 +26,34 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.steady import SteadyWall, wall_ms
 from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.agent import Agent
-from trainhouse.workers.agent.cleanup import Cleaner
-from trainhouse.workers.agent.code import CodeCache, Fetch
-from trainhouse.workers.agent.confining import Confiner, Hidden
+from trainhouse.workers.agent.agent_metrics import AgentFigures
+from trainhouse.workers.agent.components import Inbox, Message, Parts
 from trainhouse.workers.agent.core import Noticed, ShutdownAsked
-from trainhouse.workers.agent.devices import CpuSlots, DeviceSource
-from trainhouse.workers.agent.environment import NodeSide, node_environment
+from trainhouse.workers.agent.debug.permission import ListedKeys, Permission
 from trainhouse.workers.agent.errors import InvalidSetting, NotLaunchable
-from trainhouse.workers.agent.folders import FolderLock, StateFile
 from trainhouse.workers.agent.follower import Follower
-from trainhouse.workers.agent.isolation_told import IsolationTold
-from trainhouse.workers.agent.launching import RankStarter
-from trainhouse.workers.agent.leases import StoreLeases
-from trainhouse.workers.agent.metadata import MetadataService
-from trainhouse.workers.agent.meters import AgentFigures
-from trainhouse.workers.agent.node import NodeFacts, Pulse, new_identity, read_boot_id, this_machine
-from trainhouse.workers.agent.notice import NoticeFile, NoticeSource, NoticeWatch
-from trainhouse.workers.agent.operations import Operations
-from trainhouse.workers.agent.outbox import Outbox
-from trainhouse.workers.agent.own_states import OwnStatesTeller
-from trainhouse.workers.agent.parts import Inbox, Message, Parts
-from trainhouse.workers.agent.permission import ListedKeys, Permission
-from trainhouse.workers.agent.probe import ProbePlan, Prober
-from trainhouse.workers.agent.rendezvous import RendezvousPorts
-from trainhouse.workers.agent.reports import Reports
-from trainhouse.workers.agent.secretfiles import SecretFiles
+from trainhouse.workers.agent.launch.attempt_dirs import FolderLock, StateFile
+from trainhouse.workers.agent.launch.cleanup import Cleaner
+from trainhouse.workers.agent.launch.code_fetch import CodeCache, Fetch
+from trainhouse.workers.agent.launch.confining import Confiner, Hidden
+from trainhouse.workers.agent.launch.environment import NodeSide, node_environment
+from trainhouse.workers.agent.launch.launching import RankStarter
+from trainhouse.workers.agent.launch.lease_socket import StoreLeases
+from trainhouse.workers.agent.launch.rendezvous import RendezvousPorts
+from trainhouse.workers.agent.launch.secretfiles import SecretFiles
+from trainhouse.workers.agent.node.devices import CpuSlots, DeviceSource
+from trainhouse.workers.agent.node.isolation_file import IsolationTold
+from trainhouse.workers.agent.node.metadata import MetadataService
+from trainhouse.workers.agent.node.notice_sources import NoticeFile, NoticeSource, NoticeWatch
+from trainhouse.workers.agent.node.registration import NodeFacts, Pulse, new_identity, read_boot_id, this_machine
+from trainhouse.workers.agent.probe.prober import ProbePlan, Prober
+from trainhouse.workers.agent.rank_operations import Operations
 from trainhouse.workers.agent.settings import NODE_KEY, AgentSettings, GatewayAddress
-from trainhouse.workers.agent.shipper import Shipper
-from trainhouse.workers.agent.spool_cover import SpoolCovers
+from trainhouse.workers.agent.ship.outbox import Outbox
+from trainhouse.workers.agent.ship.own_states import OwnStatesTeller
+from trainhouse.workers.agent.ship.reports import Reports
+from trainhouse.workers.agent.ship.shipper import Shipper
+from trainhouse.workers.agent.ship.spool_cover import SpoolCovers
 from trainhouse.workers.launcher import Launcher, RankLauncher, start_time_environment
 from trainhouse.workers.secretstore.resolving import Resolver
 from trainhouse.workers.secretstore.settings import VaultSettings
@@ -177,7 +177,7 @@ def bounded(inbox: Inbox, in_loop: Callable[[], bool]) -> Callable[[Message], No
 
 def device_source(settings: AgentSettings) -> DeviceSource:
     """NVML's devices where there are any (or must be), else cpu slots."""
-    from trainhouse.workers.agent.nvml import discover
+    from trainhouse.workers.agent.node.nvml import discover
 
     found = discover() if settings.accelerators != "none" else None
     if found is not None:
@@ -189,7 +189,7 @@ def device_source(settings: AgentSettings) -> DeviceSource:
 
 
 def permission_of(settings: AgentSettings) -> Permission:
-    """Whose operations count. Raises InvalidSetting. Says so where everybody's do who may write to the topic."""
+    """Returns the check of operations' signers. Raises InvalidSetting. Warns where every writer of the topic is trusted."""
     keys = {} if settings.operations_keys is None else ListedKeys(settings.operations_keys)
     if not settings.require_signed:
         log.warning("operations need no signature here: whoever may write to their topic runs commands in jobs; see require_signed")
@@ -197,7 +197,7 @@ def permission_of(settings: AgentSettings) -> Permission:
 
 
 def confiner_of(settings: AgentSettings, store: StoreSettings, devices: DeviceSource, memory_bytes: int) -> Confiner:
-    """What confines this node's jobs."""
+    """Returns the confinement of this node's jobs."""
     assert settings.secrets_dir is not None, "give resolved settings"
     shown = (*settings.job_paths, *((str(store.ca_file),) if store.ca_file is not None else ()))
     hidden = Hidden(settings.dir, settings.secrets_dir)
@@ -214,13 +214,13 @@ def notice_sources(settings: AgentSettings) -> list[NoticeSource]:
 
 
 def probe_plan(settings: AgentSettings, store: StoreSettings, devices: DeviceSource) -> ProbePlan:
-    """What a self test tries here; a store only where somebody named one."""
+    """Returns the plan of a self test here; a store only where one is configured."""
     ids = tuple(str(d.device_id) for d in devices.devices()) if devices.accelerators else ()
     return ProbePlan(str(settings.node_id), str(settings.dir), settings.address, ids, bool(store.model_fields_set))
 
 
 def node_side(settings: AgentSettings, store: StoreSettings, accelerators: bool) -> NodeSide:
-    """What this node adds to every rank's environment."""
+    """Returns the node's additions to every rank's environment."""
     environ = node_environment(os.environ, start_time_environment(os.environ))
     return NodeSide(environ, store_environment(store), accelerators, settings.spool_limit_bytes, GatewayAddress().url)
 

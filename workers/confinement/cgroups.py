@@ -157,7 +157,7 @@ class Groups:
             (folder / "cgroup.procs").write_text(str(pid))
 
     def oom_kills(self) -> int:
-        """How many processes the kernel killed for the groups' memory."""
+        """Returns the number of processes that the kernel killed for the groups' memory."""
         for folder, version in self._folders.items():
             with suppress(OSError):
                 counted = _OOM_KILLS.search((folder / ("memory.events" if version == 2 else "memory.oom_control")).read_text())
@@ -173,7 +173,7 @@ class Groups:
 
 
 def parents_of(usable: Mapping[str, Hierarchy]) -> tuple[str, ...]:
-    """What `Groups.make` takes, one a folder."""
+    """Returns the arguments of `Groups.make`, one a folder."""
     by_folder: dict[str, tuple[int, list[str]]] = {}
     for controller, hierarchy in usable.items():
         by_folder.setdefault(hierarchy.folder, (hierarchy.version, []))[1].append(controller)

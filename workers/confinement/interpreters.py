@@ -1,4 +1,4 @@
-"""Which folders a Python needs to run: its environment's, its base installation's, and those of packages installed for development.
+"""Folders that a Python needs to run: its environment's, its base installation's, and those of packages installed for development.
 
 Holds: reads files only, and of each no more than its beginning: a job may have made them. A folder is named only
 when it looks like an installation of Python, or when such a one refers to it.

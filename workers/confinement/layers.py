@@ -1,4 +1,4 @@
-"""Which layers of confinement this machine gives its agent: each is tried for real, in a child process.
+"""Layers of confinement that this machine offers: each is tried for real, in a child process.
 
 Holds: trying leaves nothing behind. What is not given has a reason in words.
 """
@@ -47,7 +47,7 @@ class Layers:
 
     @property
     def complete(self) -> bool:
-        """Whether a job can neither see nor touch what is not its own."""
+        """True if a job can neither see nor touch what is not its own."""
         return self.on(NAMESPACES) and self.on(SECCOMP) and self.on(LANDLOCK) and (self.on(UID) or os.geteuid() != 0)
 
     @property

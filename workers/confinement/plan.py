@@ -1,4 +1,4 @@
-"""What the processes of an attempt may see and use. Pure: data, and the order in which a view is built.
+"""Plan of an attempt's confinement: visible files and resources. Pure: data, and the order in which a view is built.
 
 Holds: a path that is not named is not there. Of two places the deeper one counts, so that a folder within a hidden one can be shown.
 """
@@ -16,7 +16,7 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
 class Kind(StrEnum):
-    """How a path is shown. HIDDEN: as an empty folder, should it lie in one that is shown. SCRATCH: an empty one of the attempt's own."""
+    """Visibility of a path. HIDDEN: as an empty folder, should it lie in one that is shown. SCRATCH: an empty one of the attempt's own."""
 
     READ_ONLY = "ro"
     WRITABLE = "rw"
@@ -38,7 +38,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Confinement:
-    """What one attempt's processes enter. `uids`: first and number of those to take one from; None: the agent's own stays.
+    """Confinement of one attempt's processes. `uids`: first and number of those to take one from; None: the agent's own stays.
 
     `namespaces`: users' (where the agent is not root), processes', mounts' and messages'. `scopes`: signals and abstract sockets of
     others are out of reach. `groups`: a folder in each of the control groups' hierarchies below which the attempt's own is made.

@@ -85,7 +85,7 @@ class Sandbox:
         return sandbox
 
     def record(self) -> dict[str, Any]:
-        """What `of_record` takes."""
+        """Returns the input of `of_record`."""
         return {
             "pid": self.pid,
             "uid": self.uid,

@@ -82,7 +82,7 @@ TRACING: dict[str, tuple[int | None, int | None]] = {
 
 
 def known(machine: str) -> bool:
-    """Whether there is a filter for this architecture, by uname's name."""
+    """Returns whether there is a filter for this architecture, by uname's name."""
     return machine in _AUDIT
 
 

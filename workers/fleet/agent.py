@@ -1,4 +1,4 @@
-"""One start of an emulated node's agent: the agent's own machine, with its actions carried out on an emulated node.
+"""Run of an emulated node's agent: the agent's own machine, with its actions carried out on an emulated node.
 
 Holds: inputs go through the machine one at a time, and the actions of one are done before the next; what it knows is on the node's disk
 after each. Once `end` was called it says and does nothing.
@@ -41,14 +41,14 @@ from trainhouse.workers.agent.core import (
 )
 from trainhouse.workers.agent.core import home as homes
 from trainhouse.workers.agent.core.home import Home, Stage
-from trainhouse.workers.agent.node import NodeFacts, Pulse
+from trainhouse.workers.agent.node.registration import NodeFacts, Pulse
 from trainhouse.workers.fleet.disk import Disk
 from trainhouse.workers.fleet.timers import Timer, Timers
 from trainhouse.workers.fleet.uplink import Uplink
 
 
 class Machine(Protocol):
-    """What the agent works on: the node and its processes."""
+    """Machine of the agent: the node and its processes."""
 
     def launch(self, action: Launch, agent: "EmulatedAgent", now_ms: int) -> None: ...
     def terminate(self, key: AttemptKey, now_ms: int) -> None: ...
@@ -99,7 +99,7 @@ class EmulatedAgent:
 
     @property
     def leaving(self) -> bool:
-        """Whether it registers as soon as the brokers hold all that was sent."""
+        """True if it registers as soon as the brokers hold all that was sent."""
         return self.alive and self._home is not None and self._home.stage is Stage.LEAVING
 
     def quiet(self, now_ms: int) -> None:
@@ -227,7 +227,7 @@ class EmulatedAgent:
 
 
 def probed(request: NodeProbeAsked, now_ms: int) -> Report:
-    """What an emulated machine's self test finds: nothing is wrong with it, and the check says why."""
+    """Returns the result of an emulated machine's self test: no fault, and the check says why."""
     me = {"node_id": request.node_id, "boot_id": request.boot_id, "pool": request.pool, "probe": request.probe}
     check = ProbeCheck(name="emulated", passed=True, found="this node is emulated: it has nothing that could be tried")
     event = NodeProbed.model_validate(me | {"passed": True, "checks": (check,), "at_ms": now_ms})

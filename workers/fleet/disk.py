@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from trainhouse.events import Event, GangAllocated, NodePlacement, Order
 from trainhouse.workers.agent.core import AgentState, AttemptKey, Identity, RankGone
-from trainhouse.workers.agent.core.state import Fence
+from trainhouse.workers.agent.core.agent_state import Fence
 
 MAX_FENCES = 256  # a node of its own keeps more; there are thousands of these in one memory
 MAX_UNSENT = 1_000
@@ -50,7 +50,7 @@ class Disk:
     unsent: deque[Unsent] = field(default_factory=lambda: deque(maxlen=MAX_UNSENT))
 
     def keep(self, state: AgentState) -> None:
-        """What the agent knows is safe from its death."""
+        """Stores the agent's state beyond its death."""
         self.fences, self.order, self.control = state.fences, state.order, state.control
 
     def state(self, identity: Identity) -> AgentState:

@@ -1,4 +1,4 @@
-"""How long emulated jobs run: one length, a spread, or the lengths of a recorded trace.
+"""Run times of emulated jobs: one length, a spread, or the lengths of a recorded trace.
 
 Holds: a job's length follows from the seed and its id alone, so a restart of the job, or of the fleet, gives the same one.
 """
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainhouse.workers.fleet.draws import draw, pick
 from trainhouse.workers.fleet.errors import InvalidPlan
+from trainhouse.workers.fleet.seeded_random import draw, pick
 
 HELP = "30 | 10..600 | exp:120 | lognormal:60,1.5 | trace:FILE[,SCALE], in seconds"
 MIN_RUN_S = 0.001

@@ -1,4 +1,4 @@
-"""What can be wrong with what an emulated fleet is asked to be.
+"""Errors in the description of an emulated fleet.
 
 Holds: every message names the option or the line, and what to write instead.
 """

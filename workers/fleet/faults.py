@@ -1,4 +1,4 @@
-"""What goes wrong in an emulated fleet, and when: rates by option, exact moments by script.
+"""Faults of an emulated fleet: rates by option, exact moments by script.
 
 Holds: node faults are `die` (the machine), `notice` (the machine, announced), `silent` (the network), `restart` (the agent), `device` (a
 rank of the node fails on its device), `hang` (a rank of the node is stopped, and its gang waits); `crash` (a rank) and `slow` (a start)
@@ -8,8 +8,8 @@ belong to attempts and are drawn by their fence, so that a repeat draws the same
 import math
 from dataclasses import dataclass, field, replace
 
-from trainhouse.workers.fleet.draws import draw, pick
 from trainhouse.workers.fleet.errors import InvalidPlan
+from trainhouse.workers.fleet.seeded_random import draw, pick
 
 RANK_FAULTS = ("device", "hang")
 NODE_FAULTS = ("die", "notice", "silent", "restart", *RANK_FAULTS)
@@ -53,11 +53,11 @@ class FaultPlan:
     slow_s: float = field(default=DEFAULT_FOR_S["slow"])
 
     def crashes(self, seed: int, job_id: str, epoch: int) -> bool:
-        """Whether a rank of this attempt crashes."""
+        """Returns whether a rank of this attempt crashes."""
         return draw(seed, "crash", job_id, epoch) < self.crash_share
 
     def slow_start_s(self, seed: int, job_id: str, epoch: int, node_id: str) -> float:
-        """How much longer this node takes to start its ranks of this attempt, seconds."""
+        """Returns the delay of this node's start of its ranks of this attempt, seconds."""
         return self.slow_s if draw(seed, "slow", job_id, epoch, node_id) < self.slow_share else 0.0
 
     def next_of(self, rate: Rate, seed: int, number: int, after_ms: int, nodes: int) -> NodeFault:
@@ -100,7 +100,7 @@ def _with(plan: FaultPlan, kind: str, value: str) -> FaultPlan:
 
 
 def for_s(kind: str, text: str | float | None) -> float | None:
-    """How long a fault lasts, seconds: what was written, or the kind's default; None for ever (a machine only). Raises ValueError."""
+    """Returns the length of a fault, seconds: as written, or the kind's default; None for ever (a machine only). Raises ValueError."""
     if text is None:
         return DEFAULT_FOR_S[kind]
     if text == NEVER:

@@ -1,4 +1,4 @@
-"""All emulated nodes of one pool: who gets which command, what goes wrong when, and what is counted.
+"""Emulated nodes of one pool: dispatch of commands, faults, and counts.
 
 Holds: a command reaches every node on which it could change anything, and no command at or below the newest of its partition is taken; so
 each node is where it would be had it read the whole topic. One fault at a time for a node.
@@ -27,22 +27,22 @@ from trainhouse.events import (
 from trainhouse.events.kafka import EventProducer
 from trainhouse.events.topics import CONTROL
 from trainhouse.workers.agent.core import AttemptKey, Command, Identity, Report
-from trainhouse.workers.agent.outbox import Outbox
-from trainhouse.workers.agent.reports import Reports
+from trainhouse.workers.agent.ship.outbox import Outbox
+from trainhouse.workers.agent.ship.reports import Reports
 from trainhouse.workers.fleet.disk import Disk
-from trainhouse.workers.fleet.draws import draw
 from trainhouse.workers.fleet.faults import RANK_FAULTS, NodeFault, Rate
 from trainhouse.workers.fleet.gangs import Gangs
 from trainhouse.workers.fleet.hardware import Hardware
 from trainhouse.workers.fleet.node import EmulatedNode
 from trainhouse.workers.fleet.scripts import Scripts
+from trainhouse.workers.fleet.seeded_random import draw
 from trainhouse.workers.fleet.timers import Timers
 from trainhouse.workers.fleet.uplink import Uplink
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What fleet to be. `faults`: at exact moments, their `at_ms` counted from the start."""
+    """Plan of a fleet. `faults`: at exact moments, their `at_ms` counted from the start."""
 
     hardware: Hardware
     scripts: Scripts
@@ -65,7 +65,7 @@ class Struck:
 
 @dataclass
 class Tally:
-    """What happened so far."""
+    """Counts so far."""
 
     allocated: int = 0
     faults: dict[str, int] = field(default_factory=dict)
@@ -162,7 +162,7 @@ class Fleet:
                 node.agent.shut_down(grace_ms, now_ms)
 
     def empty(self) -> bool:
-        """Whether no agent has an attempt left."""
+        """Returns whether no agent has an attempt left."""
         return not any(n.agent.state.attempts for n in self._by_index if n.agent is not None)
 
     def up(self) -> int:

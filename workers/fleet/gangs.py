@@ -12,7 +12,7 @@ from trainhouse.events import CheckpointCompleted, CheckpointRequested, Checkpoi
 from trainhouse.events.topics import CHECKPOINTS, CONTROL
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.core.telemetry import RankIdentity
-from trainhouse.workers.agent.rank_shipper import PROGRESS_INTERVAL_MS, RankProgress
+from trainhouse.workers.agent.ship.rank_shipper import PROGRESS_INTERVAL_MS, RankProgress
 from trainhouse.workers.fleet.scripts import RankScript
 from trainhouse.workers.fleet.timers import Due, Timer, Timers
 
@@ -32,7 +32,7 @@ class Host(Protocol):
         """A rank's process ends by itself."""
 
     def tell(self, topic: str, event: Event, event_id: str) -> None:
-        """What a rank writes for others to read: it goes out when the node's agent can send it."""
+        """Writes a rank's event: it goes out when the node's agent can send it."""
 
     def tell_progress(self, event: Event, event_id: str, beside: bool) -> bool:
         """The newest progress; forgotten, and False, when the agent cannot send it now. `beside`: not to control."""
@@ -100,7 +100,7 @@ class Gangs:
             run.halt()
 
     def stopped(self, key: AttemptKey, rank: int) -> bool:
-        """Whether it is."""
+        """Returns whether it is."""
         run = self._runs.get(key)
         return run is not None and rank in run.stopped_ms
 
@@ -114,7 +114,7 @@ class Gangs:
         return commit
 
     def position_ms(self, job_id: str) -> int:
-        """How much work of a job is saved."""
+        """Returns the saved work of a job."""
         saved = self.saved.get(job_id)
         return saved.done_ms if saved is not None else 0
 

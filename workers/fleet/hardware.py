@@ -1,4 +1,4 @@
-"""What the emulated machines are: names, devices, topology.
+"""Hardware of the emulated machines: names, devices, topology.
 
 Holds: node `i` is the same machine in every run of the same plan; racks fill up in order, pods of racks likewise; NVLink spans one node.
 """
@@ -6,8 +6,8 @@ Holds: node `i` is the same machine in every run of the same plan; racks fill up
 from dataclasses import dataclass
 
 from trainhouse.events import Device, DeviceHealth, DeviceId
-from trainhouse.workers.agent.node import NodeFacts
-from trainhouse.workers.fleet.draws import draw
+from trainhouse.workers.agent.node.registration import NodeFacts
+from trainhouse.workers.fleet.seeded_random import draw
 
 GIB = 1024**3
 DEVICE_MEMORY_GIB = {"H200": 141, "H100": 80, "A100": 80, "A10": 24, "L40S": 48, "V100": 32, "T4": 16}
@@ -45,7 +45,7 @@ class Hardware:
         return labels
 
     def facts(self, index: int) -> NodeFacts:
-        """What the node tells of itself when it registers."""
+        """Returns the facts of the node's registration."""
         return NodeFacts(
             address=f"10.{index >> 16 & 255}.{index >> 8 & 255}.{index & 255}",
             ports=tuple(range(FIRST_PORT, FIRST_PORT + self.gpus_per_node)),

@@ -1,4 +1,4 @@
-"""One emulated machine: its power, its network, its agent, and the processes of its ranks.
+"""Emulated machine: its power, its network, its agent, and the processes of its ranks.
 
 Holds: ranks outlive their agent, not their machine; a command reaches the agent only while it reads; a machine that booted again has a
 new boot id and finds its old attempts' folders without their processes.
@@ -20,13 +20,13 @@ from trainhouse.workers.agent.core import (
     Report,
     SessionSeen,
 )
-from trainhouse.workers.agent.node import NodeFacts, Pulse
-from trainhouse.workers.agent.rank_shipper import RankProgress
+from trainhouse.workers.agent.node.registration import NodeFacts, Pulse
+from trainhouse.workers.agent.ship.rank_shipper import RankProgress
 from trainhouse.workers.fleet.agent import EmulatedAgent
 from trainhouse.workers.fleet.disk import Disk, Folder, Unsent
+from trainhouse.workers.fleet.node_env import World
 from trainhouse.workers.fleet.scripts import BadWish
 from trainhouse.workers.fleet.timers import Timer
-from trainhouse.workers.fleet.world import World
 
 MAX_UNREAD = 10_000
 DEVICE_FAILED = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -58,7 +58,7 @@ class EmulatedNode:
 
     @property
     def troubled(self) -> bool:
-        """Whether something is wrong with it now."""
+        """True if something is wrong with it now."""
         return self.agent is None or self.cut or self.going
 
     def jobs(self) -> set[str]:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Script:
-    """What the file says."""
+    """Content of the script file."""
 
     faults: tuple[NodeFault, ...] = ()
     rules: tuple[Rule, ...] = ()

@@ -1,4 +1,4 @@
-"""What the ranks of an attempt do: how long they take to start, step and save, how long they run, how they end.
+"""Scripts of an attempt's ranks: times to start, step and save, run time, and end.
 
 Holds: what a job says of itself (labels `emulate.run_s` …, or variables `EMULATE_RUN_S` …) goes before a rule of the script, and that
 before the fleet's defaults; the same attempt gets the same script on every node.
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from trainhouse.events import GangAllocated, JobSpec
-from trainhouse.workers.fleet.draws import draw, pick
 from trainhouse.workers.fleet.durations import Durations
 from trainhouse.workers.fleet.faults import FaultPlan
+from trainhouse.workers.fleet.seeded_random import draw, pick
 
 LABEL = "emulate."
 VARIABLE = "EMULATE_"
@@ -28,7 +28,7 @@ class BadWish(ValueError):
 
 @dataclass(frozen=True)
 class Rule:
-    """What the script file says of jobs whose name (or id) matches."""
+    """Rule of the script file for jobs whose name (or id) matches."""
 
     name: str
     wishes: Mapping[str, float]
@@ -96,7 +96,7 @@ class Scripts:
         )
 
     def slow_ms(self, allocation: GangAllocated, node_id: str) -> int:
-        """How much longer one node takes to start its ranks."""
+        """Returns the delay of one node's start of its ranks."""
         return round(self.faults.slow_start_s(self.seed, str(allocation.job_id), int(allocation.epoch), node_id) * 1000)
 
     def _crash_ms(self, allocation: GangAllocated, said: Mapping[str, float]) -> int | None:
@@ -116,7 +116,7 @@ class Scripts:
 
 
 def wishes_of(spec: JobSpec) -> dict[str, float]:
-    """What the job itself says. Raises BadWish."""
+    """Returns the wishes of the job itself. Raises BadWish."""
     found: dict[str, float] = {}
     for name, text in spec.env.items():
         if name.startswith(VARIABLE):

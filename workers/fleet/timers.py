@@ -1,4 +1,4 @@
-"""What is due when: one heap for a whole fleet.
+"""Timers of a whole fleet, in one heap.
 
 Holds: things due at the same moment run in the order in which they were set; a cancelled one holds on to nothing, and when most are
 cancelled they are thrown out.
@@ -24,7 +24,7 @@ class Timer:
 
     @property
     def waits(self) -> bool:
-        """Whether it is still to come."""
+        """True if it is still to come."""
         return self._do is not None
 
     def cancel(self) -> None:
@@ -33,7 +33,7 @@ class Timer:
             self._timers.cancelled += 1
 
     def take(self) -> Due | None:
-        """What to do, once."""
+        """Returns the callback, once."""
         do, self._do = self._do, None
         return do
 
@@ -61,7 +61,7 @@ class Timers:
         return timer
 
     def next_ms(self) -> int | None:
-        """When the next one is due; None when there is none."""
+        """Returns the time of the next timer; None when there is none."""
         while self._heap and not self._heap[0][2].waits:
             heapq.heappop(self._heap)
             self.cancelled = max(0, self.cancelled - 1)

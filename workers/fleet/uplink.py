@@ -1,4 +1,4 @@
-"""One agent's way to the brokers, over the fleet's one producer; it can be cut off, as a network can.
+"""Uplink of one agent, over the fleet's one producer; it can be cut off, as a network can.
 
 Holds: while it is cut off, reports wait in order and heartbeats are lost, as they are for a real agent.
 Never: outlives its agent: what a dead agent had not sent is told again by the next one.
@@ -9,8 +9,8 @@ from collections.abc import Callable
 from trainhouse.events import NodeHeartbeat, OperationReplied, envelope_of
 from trainhouse.events.topics import CONTROL
 from trainhouse.workers.agent.core import Report
-from trainhouse.workers.agent.outbox import Outbox
-from trainhouse.workers.agent.reports import Reports
+from trainhouse.workers.agent.ship.outbox import Outbox
+from trainhouse.workers.agent.ship.reports import Reports
 from trainhouse.workers.fleet.disk import Disk
 
 
@@ -32,7 +32,7 @@ class Uplink:
         self.ship()
 
     def hold(self) -> None:
-        """What is reported waits from now on."""
+        """Holds reports back from now on."""
         self._reports.hold()
 
     def open(self, partition: int) -> None:

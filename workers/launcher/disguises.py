@@ -26,7 +26,7 @@ def forms_of(secrets: Iterable[str]) -> list[bytes]:
 
 
 def encoded(value: bytes) -> Iterator[bytes]:
-    """What programs commonly make of a value before they print it."""
+    """Returns the forms that programs commonly print of a value."""
     yield value[::-1]
     hexadecimal = value.hex().encode()
     yield from (hexadecimal, hexadecimal.upper())

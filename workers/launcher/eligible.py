@@ -1,4 +1,4 @@
-"""When may a rank be forked from the warm process? Only when the result is what a cold start would have given.
+"""Eligibility of a rank for a fork from the warm process: only when the result equals a cold start's.
 
 Holds: pure; the answer is a reason in words, or "" for yes. Whatever an interpreter or a native library reads at its start cannot be
 changed after a fork, so a command that asks for it starts cold; so does one whose own modules hide one that is imported already.
@@ -15,7 +15,7 @@ APPLIED_AFTER_FORK = ("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER")
 
 @dataclass(frozen=True)
 class Interpreter:
-    """What makes two interpreters the same: the program, the environment (a venv's prefix) and the torch in it."""
+    """Identity of an interpreter: the program, the environment (a venv's prefix) and the torch in it."""
 
     program: str
     prefix: str
@@ -24,7 +24,7 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class WarmFacts:
-    """What the warm process is, with which environment it began, and the top-level modules that it holds."""
+    """Facts of the warm process: its interpreter, its initial environment, and the top-level modules that it holds."""
 
     interpreter: Interpreter
     env: Mapping[str, str]
@@ -33,7 +33,7 @@ class WarmFacts:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a rank's command asks for; `interpreter` None: it is no python. `local_modules`: in its script's folder or PYTHONPATH."""
+    """Requirements of a rank's command; `interpreter` None: it is no python. `local_modules`: in its script's folder or PYTHONPATH."""
 
     command: Sequence[str]
     env: Mapping[str, str]

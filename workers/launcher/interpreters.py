@@ -19,7 +19,7 @@ MAX_LISTED = 4096
 
 
 def identify(program: str) -> Interpreter:
-    """What the interpreter at this path is. A path that does not exist gives an Interpreter that equals no real one."""
+    """Identifies the interpreter at this path. A path that does not exist gives an Interpreter that equals no real one."""
     path = Path(os.path.abspath(program))
     prefix = path.parent.parent
     if not (prefix / "pyvenv.cfg").exists():

@@ -41,7 +41,7 @@ Enter = Callable[[], None]
 
 
 class Spawner(Protocol):
-    """How a rank comes to be: forked, or executed."""
+    """Start of a rank: forked, or executed."""
 
     def spawn(self, order: RankOrder, output: RankOutput, enter: Enter) -> int:
         """Make the rank's process, in a session of its own, and return its pid. It need not run the program before `go`.

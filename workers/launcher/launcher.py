@@ -172,6 +172,6 @@ def _wanted(rank: RankOrder) -> Wanted:
 
 
 def starters_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a cold starter needs, and nothing else of the agent's: processes of the job can read what the starter was given."""
+    """Returns the environment of a cold starter, and nothing else of the agent's: processes of the job can read it."""
     named = (*PASSED_ON, *PROXIES, *AUTHORITIES, "PYTHONPATH")
     return {name: environ[name] for name in named if name in environ} | start_time_environment(environ)

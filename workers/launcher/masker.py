@@ -56,7 +56,7 @@ class Masker:
         return _covered(text, self._spans(text), 0) if self._forms else text
 
     def flush(self) -> bytes:
-        """What was held back, when nothing more comes."""
+        """Returns the bytes held back, when nothing more comes."""
         text = self._shown + self._held
         return self._out(text, self._spans(text), len(text)) if self._forms else self._held
 

@@ -1,4 +1,4 @@
-"""Where a rank's stdout and stderr go: straight into files, or through a masker when the job names secrets.
+"""Destination of a rank's stdout and stderr: straight into files, or through a masker when the job names secrets.
 
 Holds: files are opened to append, so nothing is overwritten. Without secrets the keeper is not in the way: output survives its death.
 """

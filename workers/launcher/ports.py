@@ -1,4 +1,4 @@
-"""What the launcher promises to the node agent: the folders of an attempt, what is launched, and what comes back.
+"""Port of the launcher to the node agent: the folders of an attempt, launches, and their results.
 
 Holds: plain data and paths only; importing this module imports neither torch nor psutil. The folder layout is the contract between
 the agent, the keeper (the parent of an attempt's ranks on one node) and the session inside a rank.
@@ -70,7 +70,7 @@ class RankPaths:
         return self.folder / "exit.json"
 
     def recorder(self, rank: int) -> Path:
-        """What torch's flight recorder dumped: TORCH_FR_DUMP_TEMP_FILE with the rank behind it."""
+        """Path of the dump of torch's flight recorder: TORCH_FR_DUMP_TEMP_FILE with the rank behind it."""
         return self.own / f"{RECORDER}{rank}"
 
 
@@ -104,7 +104,7 @@ class AttemptPaths:
 
     @property
     def request(self) -> Path:
-        """What the agent asks of the session: `{"id", "kind": "checkpoint", "reason", "deadline_ms", "then_stop"}`, replaced atomically."""
+        """The agent's request to the session: `{"id", "kind": "checkpoint", "reason", "deadline_ms", "then_stop"}`, replaced atomically."""
         return self.folder / "request.json"
 
     @property
@@ -179,7 +179,7 @@ class Started:
 
 @dataclass(frozen=True)
 class ExitRecord:
-    """How a rank's process ended: `exit_code`, or the `signal` that ended it. `note`: what its keeper knows beside that."""
+    """End of a rank's process: `exit_code`, or the `signal` that ended it. `note`: what its keeper knows beside that."""
 
     exit_code: int | None
     signal: int | None

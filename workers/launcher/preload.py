@@ -1,4 +1,4 @@
-"""What the warm process imports: all that a first training step needs, so that nothing is left to import after the fork.
+"""Imports of the warm process: all that a first training step needs, so that nothing is left to import after the fork.
 
 Holds: imports only; no device is opened, no client made. (Measured: after these, a first DDP step with AdamW imports nothing more.)
 """

@@ -69,7 +69,7 @@ def write_exit(paths: RankPaths, status: int, note: str = "") -> None:
 
 
 def read_exit(paths: RankPaths) -> ExitRecord | None:
-    """How the rank ended; None while it runs, and also when its keeper died before it could record it (see `rank_alive`)."""
+    """Reads the end of the rank; None while it runs, and also when its keeper died before it could record it (see `rank_alive`)."""
     record = read_json(paths.exit)
     return None if record is None else ExitRecord(record["exit_code"], record["signal"], record["at_ms"], record.get("note", ""))
 

@@ -88,7 +88,7 @@ def _writer(fd: int, errors: str) -> io.TextIOWrapper:
 
 
 def _library_state() -> None:
-    """What a fresh interpreter would have drawn or read by itself."""
+    """Resets state that a fresh interpreter would have drawn or read by itself."""
     import multiprocessing.process
 
     import numpy as np

@@ -1,4 +1,4 @@
-"""What the launcher tells a keeper, and how it travels: JSON, in a file in memory for the warm process, which passes it on unread.
+"""Request of the launcher to a keeper, and its transport: JSON, in a file in memory for the warm process, which passes it on unread.
 
 Messages to and from the warm process have their length in front and descriptors beside.
 

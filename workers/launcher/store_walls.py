@@ -26,7 +26,7 @@ LOG = "store.log"
 
 
 def limit_of(world_size: int) -> int:
-    """How many bytes the store of a gang may hold."""
+    """Returns the most bytes that the store of a gang may hold."""
     return LIMIT_BYTES + BYTES_A_RANK * world_size
 
 
@@ -65,7 +65,7 @@ def log_to(folder: Path) -> None:
 
 
 def words_of(pid: int) -> str:
-    """What a person should know of the store when a rank failed: that it is full, or gone; else empty."""
+    """Describes the store's fault when a rank failed: that it is full, or gone; else empty."""
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:

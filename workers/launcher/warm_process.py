@@ -53,7 +53,7 @@ class WarmProcess:
         return self._process.poll() is None
 
     def facts(self, wait_s: float) -> WarmFacts | None:
-        """What the process is, once it is ready; None when it is not within `wait_s` or has died. Blocks at most `wait_s`."""
+        """Returns the facts of the process, once it is ready; None when it is not within `wait_s` or has died. Blocks at most `wait_s`."""
         if not self.alive():
             return None
         if self._facts is None and readable(self._channel.fileno(), wait_s):

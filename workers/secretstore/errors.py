@@ -1,4 +1,4 @@
-"""What goes wrong with secrets.
+"""Errors of secrets.
 
 Never: a value in a message.
 """
@@ -13,4 +13,4 @@ class SecretError(Exception):
 
 
 class SealError(SecretError):
-    """What is kept cannot be opened: another key, or it was changed."""
+    """A sealed value cannot be opened: another key, or it was changed."""

@@ -1,4 +1,4 @@
-"""One secret as it is kept: its value or a reference, and the projects that may use it. Pure.
+"""Stored secret: its value or a reference, and the projects that may use it. Pure.
 
 Holds: the name is inside of what is sealed, so a record that was moved to another name is not that one's.
 """

@@ -1,4 +1,4 @@
-"""Where a value is when it is not kept here: `file:`, `env:`, `vault:` and `aws:` references. Pure.
+"""References to values kept elsewhere: `file:`, `env:`, `vault:` and `aws:`. Pure.
 
 `file:/run/hub`, `env:HUB_TOKEN` (of the agent's environment), `vault:secret/team/hub#token` (mount, path and field of a KV engine, version
 2), `aws:prod/hub#token` (a secret of Secrets Manager by name or ARN; with a field of its JSON where one is named).

@@ -1,4 +1,4 @@
-"""Where a Vault is that has secrets: `[vault]` of the settings file, `TRAINHOUSE_VAULT_*` in the environment. boto3 finds AWS by itself.
+"""Settings of a Vault: `[vault]` of the settings file, `TRAINHOUSE_VAULT_*` in the environment. boto3 finds AWS by itself.
 
 Holds: these are the agent's alone; no rank gets any of them.
 """

@@ -46,7 +46,7 @@ class SecretStore:
         raise AssertionError("unreachable")
 
     def usable(self, project: str, wanted: str) -> SecretRecord | None:
-        """What a job of a project gets by a name; None: nothing of that name is set. Raises SecretRefusedError, SecretError."""
+        """Returns the value of a name for a job of a project; None: nothing of that name is set. Raises SecretRefusedError, SecretError."""
         known = {found.name: found for name in meant(project, wanted) if (found := self.get(name)) is not None}
         chosen = usable(project, wanted, {name: record.grants for name, record in known.items()})
         return None if chosen is None else known[chosen]
@@ -57,7 +57,7 @@ class SecretStore:
             self._put(record)
 
     def remove(self, name: SecretName) -> bool:
-        """Whether there was one."""
+        """Removes it; returns whether there was one."""
         with self._locked():
             paths = [path for path in (self._path(name), self._plain_path(name)) if path is not None and path.is_file()]
             for path in paths:

@@ -1,4 +1,4 @@
-"""Where this rank stands: what the launcher said by environment and files, or nothing when the script runs on its own.
+"""Context of this rank, from the launcher's environment and files; empty when the script runs on its own.
 
 Holds: read once at the start of the session; `from_env` takes the environment as an argument.
 """

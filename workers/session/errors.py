@@ -1,4 +1,4 @@
-"""What can go wrong in a session.
+"""Errors of a session.
 
 Holds: every message says what to change.
 """

@@ -37,18 +37,18 @@ import torch
 from trainhouse.events import RankActivity
 from trainhouse.events.spec import Scalar
 from trainhouse.workers.launcher.ports import RankPaths
-from trainhouse.workers.session import randomness, recorder
-from trainhouse.workers.session.boundary import Boundary
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import InvalidUse
-from trainhouse.workers.session.gang import DEFAULT_TIMEOUT_S, Gang
-from trainhouse.workers.session.leaving import wait_until_let_go
-from trainhouse.workers.session.own_log import OwnLog
-from trainhouse.workers.session.progress import Progress
-from trainhouse.workers.session.pulse import Pulse
-from trainhouse.workers.session.saver import Saver, open_saver
-from trainhouse.workers.session.sink import Sink, open_sink
-from trainhouse.workers.session.tracked import Stateful, Tracked
+from trainhouse.workers.session.logging.auto_logging import OwnLog
+from trainhouse.workers.session.logging.sink import Sink, open_sink
+from trainhouse.workers.session.process import randomness, recorder
+from trainhouse.workers.session.process.exit_guard import wait_until_let_go
+from trainhouse.workers.session.process_groups import DEFAULT_TIMEOUT_S, Gang
+from trainhouse.workers.session.saving.checkpoint_saver import Saver, open_saver
+from trainhouse.workers.session.saving.tracked_state import Stateful, Tracked
+from trainhouse.workers.session.steps.boundary import Boundary
+from trainhouse.workers.session.steps.liveness import Pulse
+from trainhouse.workers.session.steps.progress import Progress
 
 ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 _STEPLESS = frozenset({RankActivity.BUSY, RankActivity.SAVING, RankActivity.WAITING_FOR_DATA})
@@ -212,7 +212,7 @@ class Session:
         return self._step if self._progress.training else None
 
     def _on_uncaught(self, otherwise: ExceptHook) -> ExceptHook:
-        """What happens with an exception that nobody caught: it is told as ever, and then what can be saved is."""
+        """Handles an uncaught exception: it is printed as ever, and then what can be saved is."""
 
         def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
             mine = not self._closed and os.getpid() == self._pid
@@ -270,5 +270,5 @@ class Session:
 
     @property
     def step(self) -> int:
-        """How many steps are finished."""
+        """Number of finished steps."""
         return self._step

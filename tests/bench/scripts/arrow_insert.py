@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from trainhouse.projections.clickhouse import connect_embedded
-from trainhouse.projections.migrate import migrate
+from trainhouse.projections.store.clickhouse import connect_embedded
+from trainhouse.projections.store.migrate import migrate
 
 BATCH = 200_000
 folder, rows, jobs = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])

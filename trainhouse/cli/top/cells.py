@@ -5,8 +5,8 @@ Holds: cells are text without markup: a job's name can never style or run anythi
 
 from rich.text import Text
 
-from trainhouse.cli.output import duration, one_line
-from trainhouse.client.way import Row
+from trainhouse.cli.shared.output import duration, one_line
+from trainhouse.client.backend_protocol import Row
 
 STATE_STYLES = {
     "RUNNING": "bold cyan",

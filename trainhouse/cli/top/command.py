@@ -4,8 +4,8 @@ import sys
 
 import typer
 
-from trainhouse.cli.exits import CliError, Exit
-from trainhouse.cli.options import DataDir
+from trainhouse.cli.shared.exit_codes import CliError, Exit
+from trainhouse.cli.shared.options import DataDir
 
 
 def register(app: typer.Typer) -> None:

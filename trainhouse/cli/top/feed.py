@@ -1,4 +1,4 @@
-"""What `top` reads, in threads of its own: the list once, then each new status; machines, pools and alerts now and then.
+"""Data feed of `top`, in threads of its own: the list once, then each new status; machines, pools and alerts now and then.
 
 Holds: the picture is changed under a lock; servers that are away are told in one sentence and asked again, and then all is read anew.
 Never: touches the screen.
@@ -37,7 +37,7 @@ class Feed:
         self._stopped.set()
 
     def changed(self) -> bool:
-        """Whether anything came since the last call."""
+        """Returns whether anything came since the last call."""
         found = self._dirty.is_set()
         self._dirty.clear()
         return found

@@ -14,10 +14,10 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Footer, Sparkline, Static
 
-from trainhouse.cli.jobs import details
-from trainhouse.cli.story import one_line
+from trainhouse.cli.jobs.job_events import one_line
+from trainhouse.cli.jobs.job_status import details
 from trainhouse.client import ClientError, Happening, TrainhouseClient
-from trainhouse.client.way import Row
+from trainhouse.client.backend_protocol import Row
 from trainhouse.events import JobStatus
 
 REFRESH_S = 2.0
@@ -42,7 +42,7 @@ class Page:
 
 def gather(client: TrainhouseClient, job_id: str) -> Page:
     """Asks everything. Blocks. A question that fails is told on the page."""
-    from trainhouse.cli.why import lines
+    from trainhouse.cli.jobs.why import lines
 
     page = Page()
     try:

@@ -1,4 +1,4 @@
-"""What `top` shows, as plain data: jobs by the newest status, machines, pools, alerts; what is left after a filter, in which order.
+"""Data of `top`: jobs by the newest status, machines, pools, alerts; filtered and ordered.
 
 Holds: pure; an older status never replaces a newer one.
 """
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainhouse.client.backend_protocol import Row
 from trainhouse.client.rows import row_of
-from trainhouse.client.way import Row
 from trainhouse.events import JobState, JobStatus
 
 MAX_JOBS = 2000
@@ -54,7 +54,7 @@ class Picture:
 
 
 def began(row: Row) -> int:
-    """When a job was submitted, ms."""
+    """Returns the time of a job's submission, ms."""
     return int(row.get("submitted_at_ms") or row.get("updated_at_ms") or 0)
 
 
@@ -87,7 +87,7 @@ def chosen(jobs: Iterable[Row], text: str, order: Order) -> list[Row]:
 
 
 def queue(jobs: Iterable[Row]) -> list[Row]:
-    """Who waits: the highest priority first, then who came first."""
+    """Returns the waiting jobs: the highest priority first, then the first to come."""
     waiting = [r for r in jobs if r["state"] in WAITING]
     return sorted(waiting, key=lambda r: (r.get("pool") or "", r.get("priority") or 0, began(r), r["job_id"]))
 

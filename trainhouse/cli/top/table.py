@@ -7,7 +7,7 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 
-from trainhouse.client.way import Row
+from trainhouse.client.backend_protocol import Row
 
 Cells = Callable[[Row, int], tuple[Text, ...]]
 

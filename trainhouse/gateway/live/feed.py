@@ -1,4 +1,4 @@
-"""What the gateway follows on the bus: statuses of jobs from now on; revocations of tokens, and projects, from the beginning.
+"""Follower of the bus: statuses of jobs from now on; revocations of tokens, and projects, from the beginning.
 
 Holds: a thread of its own reads; what it reads is handed to the event loop. Until all revocations and projects of before are known, none
 counts as known.

@@ -1,4 +1,4 @@
-"""Who watches what, and what waits for them.
+"""Hub of watchers: subscriptions, and the queue of each.
 
 Holds: a job's status that waits is only its newest one; other news wait in a bounded queue, and a watcher that falls behind is cut with a
 reason: it resumes by the last id that it got. A new watcher is told the statuses of the last seconds, since the projections, where it reads
@@ -69,7 +69,7 @@ class Watcher:
         self._woken.set()
 
     async def wait(self, timeout_s: float) -> bool:
-        """Whether there is something to take or to look at, at the latest after `timeout_s`."""
+        """Returns whether there is something to take or to look at, at the latest after `timeout_s`."""
         if not (self._statuses or self._news or self.cut):
             self._woken.clear()
             try:
@@ -110,7 +110,7 @@ class Hub:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for another watcher."""
+        """True if there is no room for another watcher."""
         return len(self) >= self._limit
 
     def join(self, job_id: str | None, kinds: frozenset[str]) -> Watcher:

@@ -1,4 +1,4 @@
-"""What travels on a stream: events of `text/event-stream`, and the place in a job's story that their ids name.
+"""Messages of a stream: events of `text/event-stream`, and the position in a job's history that their ids name.
 
 Holds: pure; an id is small, and going on behind it repeats no line and no point. An event of the story may come twice (by `event_id`).
 """
@@ -20,7 +20,7 @@ _PLACE = re.compile(r"s(-?\d{1,18})\.m(-?\d{1,18})\.l(-?\d{1,18})\.e(\d{1,18})")
 
 @dataclass(frozen=True)
 class Place:
-    """How much of a job was sent: its newest status, the offsets of its metrics and lines, the time of its newest event."""
+    """Position in a job's stream: its newest status, the offsets of its metrics and lines, the time of its newest event."""
 
     status_seq: int = -1
     metrics: int = -1

@@ -1,4 +1,4 @@
-"""One poller of the projections for all watched jobs: what is new of their metrics, lines and events.
+"""Poller of the projections for all watched jobs: new metrics, lines and events.
 
 Holds: it asks only while somebody watches; it goes on behind the last record of each partition, so that a row is told once; a question
 that fails is asked again, and nothing is passed over. What was inserted in a second is asked for again in the next ones (events have no
@@ -17,7 +17,7 @@ import structlog
 
 from trainhouse.gateway.errors import GatewayError
 from trainhouse.gateway.live.hub import EVENT, LOG, METRICS, Hub, News
-from trainhouse.gateway.reader import Row, SqlReader
+from trainhouse.gateway.queries.sql_reader import Row, SqlReader
 
 log = structlog.get_logger(__name__)
 

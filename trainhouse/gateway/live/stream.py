@@ -1,4 +1,4 @@
-"""One watcher's stream as bytes: where it stands, what it missed, what comes, and why it ends.
+"""Stream of one watcher as bytes: its position, missed events, new events, and the reason of its end.
 
 Holds: nothing between the place that it resumed from and now is left out; a beat tells that the connection lives; a token or a membership
 that ends, ends the stream: it is asked for at each part, so that nothing is sent of what waited by then.
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainhouse.events.envelope import from_rfc3339
+from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.live import messages
 from trainhouse.gateway.live.hub import EVENT, LOG, METRICS, STATUS, News, Watcher
 from trainhouse.gateway.live.messages import Place
 from trainhouse.gateway.live.poller import COLUMNS, TABLES, news_of
-from trainhouse.gateway.reader import Row, SqlReader
-from trainhouse.gateway.redacting import redacted
-from trainhouse.gateway.roles import Principal
+from trainhouse.gateway.queries.redacting import redacted
+from trainhouse.gateway.queries.sql_reader import Row, SqlReader
 
 BEAT_S = 10.0
 RETRY_MS = 1000
@@ -40,7 +40,7 @@ class JobStream:
     place: Place = field(default_factory=Place)
 
     async def parts(self, resumed: Place | None) -> AsyncIterator[bytes]:
-        """What is sent, in order, until its principal's rights end."""
+        """Yields the stream's parts, in order, until its principal's rights end."""
         sent = resumed
         async with aclosing(self._parts(resumed)) as parts:
             async for part in parts:
@@ -114,7 +114,7 @@ class JobStream:
         return Place(-1, found["metrics"], found["lines"], time.time_ns() // 1_000_000)
 
     async def _missed(self) -> AsyncIterator[bytes]:
-        """What came between the place and now; what is told live as well is known by its place."""
+        """Yields the events between the position and now; one that is also sent live is recognized by its position."""
         for kind in TABLES:
             while kind in self.watcher.kinds:
                 rows = await self._behind(kind)
@@ -157,7 +157,7 @@ class FleetStream:
     missed: list[Row]
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """What is sent, until its principal's rights end."""
+        """Yields the stream's parts, until its principal's rights end."""
         async with aclosing(self._parts()) as parts:
             async for part in parts:
                 if self.ended(self.principal):

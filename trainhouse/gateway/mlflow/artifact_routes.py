@@ -15,13 +15,13 @@ from fastapi.responses import StreamingResponse
 from trainhouse.events import JobId
 from trainhouse.events.tracking import ArtifactLogged
 from trainhouse.gateway.context import now_ms
-from trainhouse.gateway.mlflow import shapes
-from trainhouse.gateway.mlflow.desk import Desk, Reading, Row, Writing
+from trainhouse.gateway.limits.spooling import spooled
+from trainhouse.gateway.mlflow import schemas
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, invalid, missing
-from trainhouse.gateway.spooling import spooled
+from trainhouse.gateway.mlflow.request_scope import Reading, RequestScope, Row, Writing
 
 if TYPE_CHECKING:
-    from trainhouse.checkpointing.s3 import S3ObjectStore
+    from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 
 router = APIRouter(prefix="/api/2.0", route_class=MlflowRoute)
 Json = dict[str, Any]
@@ -64,7 +64,7 @@ async def listed(desk: Reading, run_id: _PATH = "", run_uuid: _PATH = "", path: 
     """What lies directly under a folder of a run."""
     row = await desk.run(run_id or run_uuid)
     files = await _files(desk, row, cleaned(path))
-    return {"root_uri": shapes.artifact_root(row["experiment_id"], row["job_id"]), "files": files}
+    return {"root_uri": schemas.artifact_root(row["experiment_id"], row["job_id"]), "files": files}
 
 
 @router.get("/mlflow-artifacts/artifacts/{place:path}")
@@ -131,10 +131,10 @@ def _own(objects: "S3ObjectStore", job_id: str, row: Row) -> bool:
     return bool(row["uri"] == objects.uri(f"artifacts/{job_id}/{row['sha256']}"))
 
 
-async def _files(desk: Desk, run: Row, under: str) -> list[Json]:
-    return shapes.files_at(under, ((f["path"], f["size_bytes"]) for f in await _known(desk, run["job_id"])))
+async def _files(desk: RequestScope, run: Row, under: str) -> list[Json]:
+    return schemas.files_at(under, ((f["path"], f["size_bytes"]) for f in await _known(desk, run["job_id"])))
 
 
-async def _known(desk: Desk, run_id: str) -> list[Row]:
+async def _known(desk: RequestScope, run_id: str) -> list[Row]:
     sql = f"SELECT {_COLUMNS} FROM artifacts WHERE job_id = {{id:String}} ORDER BY path LIMIT {MAX_LISTED}"
     return await desk.reader.rows(sql, {"id": run_id})

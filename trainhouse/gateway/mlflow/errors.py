@@ -1,4 +1,4 @@
-"""What goes wrong, as MLflow's clients expect it: an `error_code` of theirs, a message, a status.
+"""Errors as MLflow's clients expect them: an `error_code` of theirs, a message, a status.
 
 Holds: whatever a route raises becomes such an answer, also where another part of the gateway noticed it; the audit
 is told of what was refused.

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Query
 from trainhouse.events.topics import TRACKING
 from trainhouse.events.tracking import DEFAULT_EXPERIMENT_ID, ExperimentChanged, experiment_id_of, project_of
 from trainhouse.gateway.context import now_ms
-from trainhouse.gateway.mlflow import bodies, shapes
-from trainhouse.gateway.mlflow.desk import Desk, Reading, Row, Writing
+from trainhouse.gateway.mlflow import bodies, schemas
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, invalid, missing, unsupported
-from trainhouse.gateway.mlflow.filters import EXPERIMENTS, parse_filter, parse_orders
+from trainhouse.gateway.mlflow.filter_language import EXPERIMENTS, parse_filter, parse_orders
+from trainhouse.gateway.mlflow.request_scope import Reading, RequestScope, Row, Writing
 from trainhouse.gateway.mlflow.search import experiments_query, paged, token_of
 
 router = APIRouter(prefix="/api/2.0/mlflow", route_class=MlflowRoute)
@@ -111,7 +111,7 @@ async def delete_tag(body: bodies.DeleteExperimentTag, desk: Writing) -> Json:
     return {}
 
 
-async def _change(desk: Desk, experiment_id: str, **change: Any) -> None:
+async def _change(desk: RequestScope, experiment_id: str, **change: Any) -> None:
     found = await desk.experiment(experiment_id)
     # What nobody made by hand, a project's own, is made with its first change.
     await desk.send(
@@ -127,7 +127,7 @@ async def _change(desk: Desk, experiment_id: str, **change: Any) -> None:
     )
 
 
-async def _known(desk: Desk, experiment_id: str) -> bool:
+async def _known(desk: RequestScope, experiment_id: str) -> bool:
     try:
         await desk.experiment(experiment_id)
     except MlflowError:
@@ -135,6 +135,6 @@ async def _known(desk: Desk, experiment_id: str) -> bool:
     return True
 
 
-async def _whole(desk: Desk, rows: list[Row]) -> list[Json]:
+async def _whole(desk: RequestScope, rows: list[Row]) -> list[Json]:
     tags = await desk.reader.rows(_TAGS, {"ids": [r["experiment_id"] for r in rows]}) if rows else []
-    return [shapes.experiment(r, [t for t in tags if t["experiment_id"] == r["experiment_id"]]) for r in rows]
+    return [schemas.experiment(r, [t for t in tags if t["experiment_id"] == r["experiment_id"]]) for r in rows]

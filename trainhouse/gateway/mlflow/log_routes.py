@@ -1,4 +1,4 @@
-"""What a run logs: points, parameters, tags, inputs."""
+"""Logging routes of a run: points, parameters, tags, inputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +10,9 @@ from trainhouse.events.topics import TRACKED_METRICS, TRACKING
 from trainhouse.events.tracking import DatasetUsed, InputsLogged, ParametersLogged, TagsChanged
 from trainhouse.gateway.context import now_ms
 from trainhouse.gateway.mlflow import bodies
-from trainhouse.gateway.mlflow.desk import Desk, Row, Writing
 from trainhouse.gateway.mlflow.errors import MlflowRoute, invalid, missing
 from trainhouse.gateway.mlflow.points import records_of_request
+from trainhouse.gateway.mlflow.request_scope import RequestScope, Row, Writing
 
 router = APIRouter(prefix="/api/2.0/mlflow", route_class=MlflowRoute)
 Json = dict[str, Any]
@@ -80,7 +80,7 @@ def _dataset(given: bodies.DatasetInput) -> DatasetUsed:
     return DatasetUsed(context=context[:500], **given.dataset.model_dump())
 
 
-async def _points(desk: Desk, row: Row, metrics: Sequence[bodies.Metric]) -> None:
+async def _points(desk: RequestScope, row: Row, metrics: Sequence[bodies.Metric]) -> None:
     """One record after the other is acked; see `points` for why."""
     for record in records_of_request(row["job_id"], metrics, row["epoch"], row["attempt"]):
         event_id = f"{record.job_id}:{int(record.epoch)}:0:{record.stream}:{record.start}"
@@ -91,7 +91,7 @@ def _tags(run_id: str, tags: Sequence[bodies.Tag]) -> Event:
     return TagsChanged(job_id=JobId(run_id), tags={t.key: t.value for t in tags}, at_ms=now_ms())
 
 
-async def _parameters(desk: Desk, run_id: str, given: Sequence[bodies.Parameter]) -> list[Event]:
+async def _parameters(desk: RequestScope, run_id: str, given: Sequence[bodies.Parameter]) -> list[Event]:
     """The event of what is new. Raises MlflowError where a parameter has another value already: it never changes."""
     wanted: dict[str, str] = {}
     for p in given:

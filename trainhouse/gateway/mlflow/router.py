@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.mlflow import artifact_routes, experiment_routes, log_routes, run_routes
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, unsupported
 

@@ -9,10 +9,10 @@ from trainhouse.events import JobId
 from trainhouse.events.topics import POINT_TOPICS
 from trainhouse.events.tracking import TagsChanged, TrackedRunBegun, TrackedRunChanged
 from trainhouse.gateway.context import now_ms
-from trainhouse.gateway.mlflow import bodies, shapes
-from trainhouse.gateway.mlflow.desk import Desk, Reading, Row, Writing
+from trainhouse.gateway.mlflow import bodies, schemas
 from trainhouse.gateway.mlflow.errors import MlflowRoute, invalid
-from trainhouse.gateway.mlflow.filters import RUNS, parse_filter, parse_orders
+from trainhouse.gateway.mlflow.filter_language import RUNS, parse_filter, parse_orders
+from trainhouse.gateway.mlflow.request_scope import Reading, RequestScope, Row, Writing
 from trainhouse.gateway.mlflow.search import paged, read_token, runs_query, token_of
 
 router = APIRouter(prefix="/api/2.0/mlflow", route_class=MlflowRoute)
@@ -60,14 +60,14 @@ async def create(body: bodies.CreateRun, desk: Writing) -> Json:
         "attempt": 0,
     }
     desk.remember(row)
-    return {"run": shapes.run(row, tags=[{"key": k, "value": v} for k, v in tags.items()])}
+    return {"run": schemas.run(row, tags=[{"key": k, "value": v} for k, v in tags.items()])}
 
 
 @router.post("/runs/update")
 async def update(body: bodies.UpdateRun, desk: Writing) -> Json:
     """A run ends, goes on, or has another name. What is scheduled has its state from the scheduler alone."""
     row = await desk.active_run(body.run_id)
-    state = shapes.STATE[body.status] if body.status else None
+    state = schemas.STATE[body.status] if body.status else None
     tracked = row.get("source") != "scheduled"
     if tracked and (state is not None or body.end_time is not None or body.run_name):
         ended_ms = body.end_time if body.end_time is not None else (now_ms() if state is not None and state.final else None)
@@ -76,9 +76,9 @@ async def update(body: bodies.UpdateRun, desk: Writing) -> Json:
         )
         named = TagsChanged(job_id=JobId(body.run_id), tags={"mlflow.runName": body.run_name}, at_ms=now_ms()) if body.run_name else None
         await desk.send(changed, *([named] if named else []))
-        row = shapes.updated(row, state, ended_ms, body.run_name)
+        row = schemas.updated(row, state, ended_ms, body.run_name)
         desk.remember(row)
-    return {"run_info": shapes.run_info(row)}
+    return {"run_info": schemas.run_info(row)}
 
 
 @router.post("/runs/delete")
@@ -93,7 +93,7 @@ async def restore(body: bodies.OfRun, desk: Writing) -> Json:
     return await _mark(desk, body.run_id, deleted=False)
 
 
-async def _mark(desk: Desk, run_id: str, deleted: bool) -> Json:
+async def _mark(desk: RequestScope, run_id: str, deleted: bool) -> Json:
     row = await desk.run(run_id)
     if row["source"] == "scheduled":
         raise invalid(f"{run_id} is a job that Trainhouse scheduled; jobs stay (`trainhouse cancel` ends one)")
@@ -137,11 +137,11 @@ async def history(
     await desk.fresh(*POINT_TOPICS)
     values = {"id": row["job_id"], "key": metric_key, "limit": max_results + 1, "begin": begin}
     rows = await desk.reader.rows(_HISTORY, values)
-    answer: Json = {"metrics": [shapes.metric(r) for r in rows[:max_results]]}
+    answer: Json = {"metrics": [schemas.metric(r) for r in rows[:max_results]]}
     return answer | ({"next_page_token": token_of(begin + max_results)} if len(rows) > max_results else {})
 
 
-async def whole(desk: Desk, rows: list[Row]) -> list[Json]:
+async def whole(desk: RequestScope, rows: list[Row]) -> list[Json]:
     """Runs with all that MLflow shows of them, in four questions however many they are."""
     if not rows:
         return []
@@ -151,7 +151,7 @@ async def whole(desk: Desk, rows: list[Row]) -> list[Json]:
     tags = _by_run(await desk.reader.rows(_of("tags", "key, value", "key"), ids))
     columns = "name, digest, source_type, source, context, schema_text, profile"
     inputs = _by_run(await desk.reader.rows(_of("inputs", columns, "name"), ids))
-    return [shapes.run(r, *(found.get(r["job_id"], []) for found in (metrics, params, tags, inputs))) for r in rows]
+    return [schemas.run(r, *(found.get(r["job_id"], []) for found in (metrics, params, tags, inputs))) for r in rows]
 
 
 def _of(view: str, columns: str, order: str) -> str:

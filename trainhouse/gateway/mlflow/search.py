@@ -9,10 +9,10 @@ import binascii
 from collections.abc import Sequence
 from typing import Any, Final
 
+from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.mlflow.errors import invalid
-from trainhouse.gateway.mlflow.filters import Condition, Entity, Ordering
-from trainhouse.gateway.mlflow.shapes import STATUS_SQL
-from trainhouse.gateway.roles import Principal
+from trainhouse.gateway.mlflow.filter_language import Condition, Entity, Ordering
+from trainhouse.gateway.mlflow.schemas import STATUS_SQL
 
 Bound = dict[str, object]
 RUN_COLUMNS: Final = (
@@ -107,7 +107,7 @@ def paged(sql: str, query: Query, limit: int, token: str | None) -> tuple[str, B
 
 
 def read_token(token: str | None) -> int:
-    """How many rows a page token passes over. Raises MlflowError."""
+    """Returns the number of rows that a page token passes over. Raises MlflowError."""
     if not token:
         return 0
     try:

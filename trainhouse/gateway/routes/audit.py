@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.asking import Where
-from trainhouse.gateway.auth import Admin
+from trainhouse.gateway.auth.authentication import Admin
 from trainhouse.gateway.context import Here
 from trainhouse.gateway.errors import Problem
-from trainhouse.gateway.listing import Cursor, Limit, Order, millis, page
+from trainhouse.gateway.queries.listing import Cursor, Limit, Order, millis, page
+from trainhouse.gateway.queries.where_clauses import Where
 from trainhouse.gateway.routes.jobs import Text
 
 router = APIRouter(prefix="/v1/audit", tags=["identity"])

@@ -16,15 +16,15 @@ from pydantic import BaseModel
 
 from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.gateway.auth import Submitter
+from trainhouse.gateway.auth.authentication import Submitter
+from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.errors import Problem
+from trainhouse.gateway.limits.spooling import spooled
 from trainhouse.gateway.problems import busy, not_found
-from trainhouse.gateway.roles import Principal
-from trainhouse.gateway.spooling import spooled
 
 if TYPE_CHECKING:
-    from trainhouse.checkpointing.s3 import S3ObjectStore
+    from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 
 T = TypeVar("T")
 router = APIRouter(prefix="/v1/code", tags=["code"])
@@ -92,7 +92,7 @@ def store_of(request: Request) -> S3ObjectStore:
     """The object store of this app, made at its first use."""
     state = request.app.state
     if not hasattr(state, "code_store"):
-        from trainhouse.checkpointing.s3 import S3ObjectStore  # boto3 is slow to import, and not needed to start
+        from trainhouse.checkpointing.stores.s3 import S3ObjectStore  # boto3 is slow to import, and not needed to start
 
         state.code_store = S3ObjectStore(StoreSettings())
     return cast("S3ObjectStore", state.code_store)

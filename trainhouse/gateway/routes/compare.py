@@ -10,15 +10,15 @@ from fastapi import APIRouter, Query
 
 from trainhouse.gateway import differences
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.asking import Where
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth.authentication import Viewer
+from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.problems import not_found
-from trainhouse.gateway.redacting import redacted
-from trainhouse.gateway.roles import Principal
+from trainhouse.gateway.queries.redacting import redacted
+from trainhouse.gateway.queries.where_clauses import Where
 from trainhouse.gateway.routes.curves import MetricName, counted_until
+from trainhouse.gateway.routes.job_parts import configs
 from trainhouse.gateway.routes.jobs import COLUMNS
-from trainhouse.gateway.routes.parts import configs
 
 router = APIRouter(prefix="/v1/compare", tags=["jobs"])
 

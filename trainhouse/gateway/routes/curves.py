@@ -12,9 +12,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Here
-from trainhouse.gateway.reader import Row
+from trainhouse.gateway.queries.sql_reader import Row
 from trainhouse.gateway.routes.jobs import JobPath, visible_job
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["jobs"])

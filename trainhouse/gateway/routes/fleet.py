@@ -10,11 +10,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.asking import Where
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Here
-from trainhouse.gateway.listing import Cursor, Limit, Order, page
-from trainhouse.gateway.redacting import redacted
+from trainhouse.gateway.queries.listing import Cursor, Limit, Order, page
+from trainhouse.gateway.queries.redacting import redacted
+from trainhouse.gateway.queries.where_clauses import Where
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 

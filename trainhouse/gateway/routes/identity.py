@@ -1,4 +1,4 @@
-"""Who the caller is; sessions for the pages, and the codes that make one.
+"""Identity of the caller; sessions for the pages, and the codes that make one.
 
 Holds: a session is made of a token that its holder types, or of a code that `trainhouse open` asked for with it; signing out ends it at
 every gateway.
@@ -19,12 +19,12 @@ from pydantic import BaseModel, Field
 
 from trainhouse.events.audit import TokenRevoked
 from trainhouse.events.topics import TOKENS
-from trainhouse.gateway import login_codes, sealed, sessions, tokens
-from trainhouse.gateway.auth import COOKIE, Viewer, cookie_session, unauthorized
+from trainhouse.gateway.auth import login_codes, sealed, sessions, tokens
+from trainhouse.gateway.auth.authentication import COOKIE, Viewer, cookie_session, unauthorized
+from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here, address_of, now_ms
 from trainhouse.gateway.errors import BadToken, Problem
 from trainhouse.gateway.problems import busy
-from trainhouse.gateway.roles import Principal
 
 router = APIRouter(prefix="/v1", tags=["identity"])
 pages = APIRouter(include_in_schema=False)

@@ -9,16 +9,16 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel
 
 from trainhouse.events import JobState
-from trainhouse.gateway.after import After
 from trainhouse.gateway.answers import Json, Listing
-from trainhouse.gateway.asking import Where
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth.authentication import Viewer
+from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
-from trainhouse.gateway.listing import Cursor, Limit, Order, millis, page
 from trainhouse.gateway.problems import not_found
-from trainhouse.gateway.reader import Row
-from trainhouse.gateway.redacting import redacted
-from trainhouse.gateway.roles import Principal
+from trainhouse.gateway.queries.listing import Cursor, Limit, Order, millis, page
+from trainhouse.gateway.queries.read_your_writes import After
+from trainhouse.gateway.queries.redacting import redacted
+from trainhouse.gateway.queries.sql_reader import Row
+from trainhouse.gateway.queries.where_clauses import Where
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["jobs"], dependencies=[After])
 

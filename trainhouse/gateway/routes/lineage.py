@@ -1,4 +1,4 @@
-"""Where a thing came from and what came of it, both ways, over every kind of edge.
+"""Lineage of a thing, up and down, over every kind of edge.
 
 Holds: an edge of another project is as if it were not there.
 """
@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.asking import Where
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Here
+from trainhouse.gateway.queries.where_clauses import Where
 
 router = APIRouter(prefix="/v1", tags=["lineage"])
 

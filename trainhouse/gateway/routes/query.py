@@ -1,4 +1,4 @@
-"""Raw SQL, read-only: for whoever sees all projects.
+"""Raw SQL, read-only, for callers that see all projects.
 
 Holds: a statement that writes, or reaches outside the tables, is refused before it runs; what runs has limits of time, rows, bytes and
 memory, and connections that no other question uses. A statement cannot lift its limits.
@@ -14,10 +14,10 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth.authentication import Viewer
+from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.context import Here
 from trainhouse.gateway.errors import Problem, SqlRefused
-from trainhouse.gateway.roles import Principal, Role
 from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.projections.endpoint.gate import Passed
 from trainhouse.projections.endpoint.row_counts import rows_of

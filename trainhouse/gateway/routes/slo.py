@@ -10,10 +10,10 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Gateway, Here
-from trainhouse.projections.alerts.asking import moment
-from trainhouse.projections.slo.asking import as_row, question, standing_of
+from trainhouse.projections.alerts.query import moment
+from trainhouse.projections.slo.attainment import as_row, question, standing_of
 from trainhouse.projections.slo.targets import Target, shipped
 
 router = APIRouter(prefix="/v1", tags=["fleet"])

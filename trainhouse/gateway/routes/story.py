@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Query
 
-from trainhouse.gateway.after import After
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.asking import Where
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Here
-from trainhouse.gateway.listing import Cursor, Limit, Order, millis, page
-from trainhouse.gateway.redacting import redacted
+from trainhouse.gateway.queries.listing import Cursor, Limit, Order, millis, page
+from trainhouse.gateway.queries.read_your_writes import After
+from trainhouse.gateway.queries.redacting import redacted
+from trainhouse.gateway.queries.where_clauses import Where
 from trainhouse.gateway.routes.jobs import JobPath, Text, visible_job
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["jobs"], dependencies=[After])

@@ -15,16 +15,16 @@ from fastapi import APIRouter, Header, Query
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Send
 
-from trainhouse.gateway.after import After
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth.authentication import Viewer
+from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.live.hub import EVENT, KINDS, LOG, METRICS, STATUS, Watcher
 from trainhouse.gateway.live.messages import Place
 from trainhouse.gateway.live.stream import FleetStream, JobStream
 from trainhouse.gateway.problems import busy
-from trainhouse.gateway.reader import Row
-from trainhouse.gateway.redacting import redacted
-from trainhouse.gateway.roles import Principal
+from trainhouse.gateway.queries.read_your_writes import After
+from trainhouse.gateway.queries.redacting import redacted
+from trainhouse.gateway.queries.sql_reader import Row
 from trainhouse.gateway.routes.jobs import COLUMNS, JobPath, visible, visible_job
 
 router = APIRouter(prefix="/v1", tags=["live"], dependencies=[After])

@@ -1,4 +1,4 @@
-"""What the fleet's time was used for, and what it cost: by hour, and by team, node, project or job."""
+"""Usage and cost of the fleet: by hour, and by team, node, project or job."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query
 
 from trainhouse.gateway.answers import Json
-from trainhouse.gateway.asking import Where
-from trainhouse.gateway.auth import Viewer
+from trainhouse.gateway.auth.authentication import Viewer
+from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.errors import Problem
-from trainhouse.gateway.roles import Principal
+from trainhouse.gateway.queries.where_clauses import Where
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 

@@ -17,13 +17,14 @@ from trainhouse.events import Limits as JobLimits
 from trainhouse.events.jobids import RANDOM_BITS, job_id_of
 from trainhouse.events.resume import ResumeFrom, parse_resume_from
 from trainhouse.events.topics import JOBS
-from trainhouse.gateway import after, requests
-from trainhouse.gateway.auth import Submitter
+from trainhouse.gateway import requests
+from trainhouse.gateway.auth.authentication import Submitter
+from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here
 from trainhouse.gateway.errors import Problem
 from trainhouse.gateway.original import original_spec
 from trainhouse.gateway.problems import not_found
-from trainhouse.gateway.roles import Principal
+from trainhouse.gateway.queries import read_your_writes as after
 from trainhouse.gateway.routes.jobs import JobPath, visible_job
 
 router = APIRouter(prefix="/v1/training-jobs", tags=["jobs"], dependencies=[after.After])

@@ -19,7 +19,8 @@ from trainhouse.workers.agent.core.actions import (
     TellOwnStates,
     Terminate,
 )
-from trainhouse.workers.agent.core.going import next_due_ms, notice_reports
+from trainhouse.workers.agent.core.agent_state import AgentState, AttemptKey, Identity, LocalAttempt, Phase
+from trainhouse.workers.agent.core.departure import next_due_ms, notice_reports
 from trainhouse.workers.agent.core.inputs import (
     AgentInput,
     AttemptAdopted,
@@ -38,7 +39,6 @@ from trainhouse.workers.agent.core.inputs import (
     Tick,
 )
 from trainhouse.workers.agent.core.machine import step
-from trainhouse.workers.agent.core.state import AgentState, AttemptKey, Identity, LocalAttempt, Phase
 
 __all__ = [
     "Action",

@@ -1,4 +1,4 @@
-"""What an agent is to do.
+"""Actions of an agent.
 
 Holds: plain frozen data, to be carried out in order.
 """
@@ -6,7 +6,7 @@ Holds: plain frozen data, to be carried out in order.
 from dataclasses import dataclass
 
 from trainhouse.events import CheckpointRequested, Event, GangAllocated, NodePlacement, NodeProbeAsked
-from trainhouse.workers.agent.core.state import AttemptKey
+from trainhouse.workers.agent.core.agent_state import AttemptKey
 
 
 @dataclass(frozen=True, slots=True)

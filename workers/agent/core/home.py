@@ -15,7 +15,7 @@ START_PATIENCE_MS = 60_000
 
 
 class Stage(Enum):
-    """How far a change of the partition is."""
+    """Stage of a change of the partition."""
 
     SETTLED = auto()
     LEAVING = auto()
@@ -35,7 +35,7 @@ class Home:
 
     @property
     def open(self) -> bool:
-        """Whether reports may be sent."""
+        """True if reports may be sent."""
         return self.stage is Stage.SETTLED
 
 

@@ -1,4 +1,4 @@
-"""What can happen to an agent.
+"""Inputs of an agent.
 
 Holds: plain frozen data; times are milliseconds since 1970.
 """
@@ -6,7 +6,7 @@ Holds: plain frozen data; times are milliseconds since 1970.
 from dataclasses import dataclass
 
 from trainhouse.events import Event, GangAllocated, Order
-from trainhouse.workers.agent.core.state import AttemptKey
+from trainhouse.workers.agent.core.agent_state import AttemptKey
 
 
 @dataclass(frozen=True, slots=True)

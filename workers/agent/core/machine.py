@@ -19,7 +19,19 @@ from trainhouse.events import (
     NodeProbeAsked,
 )
 from trainhouse.workers.agent.core.actions import Action, AskCheckpoint, Finish, Probe, Register
-from trainhouse.workers.agent.core.going import noticed, see_off, shutdown_asked, withdrawn
+from trainhouse.workers.agent.core.agent_state import (
+    AgentState,
+    AttemptKey,
+    Draining,
+    Launching,
+    LocalAttempt,
+    Running,
+    Stop,
+    Stopping,
+    Sweeping,
+    Waiting,
+)
+from trainhouse.workers.agent.core.departure import noticed, see_off, shutdown_asked, withdrawn
 from trainhouse.workers.agent.core.inputs import (
     AgentInput,
     AttemptAdopted,
@@ -38,19 +50,7 @@ from trainhouse.workers.agent.core.inputs import (
     Swept,
     Tick,
 )
-from trainhouse.workers.agent.core.state import (
-    AgentState,
-    AttemptKey,
-    Draining,
-    Launching,
-    LocalAttempt,
-    Running,
-    Stop,
-    Stopping,
-    Sweeping,
-    Waiting,
-)
-from trainhouse.workers.agent.core.turn import Turn
+from trainhouse.workers.agent.core.transition import Turn
 
 # What a session ends with when it is done, was asked to save and leave, or found that its loss diverged: nobody saves for it then.
 AS_IT_SHOULD = frozenset({0, 75, 76})

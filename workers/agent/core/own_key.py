@@ -1,4 +1,4 @@
-"""Whether an agent is to announce its key again, by what the scheduler says of its node's key.
+"""Decision to announce the node's key again, by the scheduler's record of it.
 
 Holds: pure. A key that was refused, because the node had another one, is announced as soon as that one is forgotten: nobody needs to
 restart the agent. A key that counted and was then forgotten is not: an operator took its right away, it may be stolen, and an agent that
@@ -13,7 +13,7 @@ from trainhouse.events import NodeKeyed
 
 @dataclass(slots=True)
 class OwnKey:
-    """What is known of this agent's key. `public_key` is empty where the agent does not sign."""
+    """State of this agent's key. `public_key` is empty where the agent does not sign."""
 
     node_id: str
     pool: str

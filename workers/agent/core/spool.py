@@ -61,7 +61,7 @@ class SpoolEvent:
 
 @dataclass
 class SpoolCut:
-    """What `[start, end)` holds. `progress` is the last report in it, `pulse` the last sign of life: a report is one too."""
+    """Content of `[start, end)`. `progress` is the last report in it, `pulse` the last sign of life: a report is one too."""
 
     start: int
     end: int

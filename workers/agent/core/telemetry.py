@@ -1,4 +1,4 @@
-"""What a rank wrote, as events: pure, with ids that a second reading gives again.
+"""Telemetry of a rank as events: pure, with ids that a second reading gives again.
 
 Holds: an event read twice from the same bytes has the same id. Values come from programs of users, so they are checked, never trusted.
 """
@@ -45,7 +45,7 @@ MAX_EVENT_ID_CHARS = 512
 
 @dataclass(frozen=True, slots=True)
 class RankIdentity:
-    """Whose files they are."""
+    """Identity of the files' rank."""
 
     job_id: JobId
     attempt: AttemptNumber

@@ -1,0 +1,1 @@
+"""A job's commit chain in the object store: manifests, chunks, commits, retention."""

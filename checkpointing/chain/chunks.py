@@ -1,0 +1,132 @@
+"""Content-addressed chunks of one job, `jobs/{job}/chunks/{first two of the hash}/{hash}`.
+
+A job's chunks are its own, so that a right to one job's prefix is a right to nothing of another's. Checkpoints of format 1 lie in
+`chunks/{first two of the hash}/{hash}`, where all jobs' chunks lay together; they are read from there.
+
+Holds: an object under a chunk's key is trusted only if it is as long as it must be and either a live manifest of ours names it
+or it is young; an old one may be on its way out by retention, so it is sent again, which makes it young. What is read is
+verified against its name, always. Uploads run in a bounded number of threads.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+from trainhouse.checkpointing.chain.manifest import Chunk, Manifest
+from trainhouse.checkpointing.errors import Damaged, ObjectMissing
+from trainhouse.checkpointing.stores.object_store import Body, ObjectStore
+
+SHARED_PREFIX = "chunks/"
+GRACE_S = 24 * 3600.0
+SECOND_LOOK_S = 0.2
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def chunks_prefix(job_id: str) -> str:
+    """Where the chunks of a job are."""
+    return f"jobs/{job_id}/chunks/"
+
+
+def prefix_of(manifest: Manifest) -> str:
+    """Where the chunks are that a manifest names."""
+    return chunks_prefix(manifest.job_id) if manifest.has_own_chunks else SHARED_PREFIX
+
+
+def chunk_key(sha256: str, prefix: str) -> str:
+    """Where a chunk is."""
+    return f"{prefix}{sha256[:2]}/{sha256}"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A chunk that is in the store now, and whether it had to be sent."""
+
+    chunk: Chunk
+    new: bool
+
+
+class ChunkStore:
+    """Writes one job's chunks, and reads those of any. `grace_s` must be the one that retention sweeps with."""
+
+    def __init__(self, objects: ObjectStore, job_id: str, grace_s: float = GRACE_S, threads: int = 4) -> None:
+        self._objects = objects
+        self._own_prefix = chunks_prefix(job_id)
+        self._fresh_s = grace_s / 2
+        self._threads = threads
+        self._distrusted: set[str] = set()
+
+    def distrust(self, sha256: str) -> None:
+        """Never again take the stored object's word for this chunk: the next save sends it."""
+        self._distrusted.add(sha256)
+
+    def send(self, bodies: Sequence[Body], named: frozenset[str]) -> list[Sent]:
+        """Makes sure that every body is in the store, in order. `named`: hashes that a live manifest of this job names."""
+        return list(in_threads(lambda body: self._send(body, named), bodies, self._threads))
+
+    def fetch(self, chunk: Chunk, prefix: str) -> bytes:
+        """A verified chunk. Raises Damaged after a second look, so that a passing fault does not condemn it."""
+        try:
+            return self._fetch_once(chunk, prefix)
+        except Damaged:
+            time.sleep(SECOND_LOOK_S)
+        return self._fetch_once(chunk, prefix)
+
+    def verify(self, chunks: Sequence[Chunk], prefix: str) -> list[Damaged]:
+        """Reads all of these; returns what is wrong."""
+
+        def problem(chunk: Chunk) -> Damaged | None:
+            try:
+                self.fetch(chunk, prefix)
+            except Damaged as error:
+                return error
+            return None
+
+        return [p for p in in_threads(problem, chunks, self._threads) if p is not None]
+
+    def _send(self, body: Body, named: frozenset[str]) -> Sent:
+        chunk = Chunk(sha256=hashlib.sha256(body).hexdigest(), size_bytes=len(body))
+        if self._is_there(chunk, named):
+            return Sent(chunk, new=False)
+        self._objects.put(chunk_key(chunk.sha256, self._own_prefix), body)
+        self._distrusted.discard(chunk.sha256)
+        return Sent(chunk, new=True)
+
+    def _is_there(self, chunk: Chunk, named: frozenset[str]) -> bool:
+        if chunk.sha256 in self._distrusted:
+            return False
+        found = self._objects.stat(chunk_key(chunk.sha256, self._own_prefix))
+        if found is None or found.size_bytes != chunk.size_bytes:
+            return False
+        return chunk.sha256 in named or found.age_s < self._fresh_s
+
+    def _fetch_once(self, chunk: Chunk, prefix: str) -> bytes:
+        key = chunk_key(chunk.sha256, prefix)
+        try:
+            body = self._objects.get(key)
+        except ObjectMissing as error:
+            raise Damaged(f"chunk {chunk.sha256[:12]}… is missing", chunk.sha256) from error
+        found = hashlib.sha256(body).hexdigest()
+        if found != chunk.sha256:
+            raise Damaged(f"chunk {chunk.sha256[:12]}… has {len(body)} bytes that hash to {found[:12]}…", chunk.sha256)
+        return body
+
+
+def in_threads(work: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
+    """Results in order, with at most `2 * threads` items under way or waiting to be taken; the first error ends it."""
+    if threads <= 1 or len(items) <= 1:
+        yield from map(work, items)
+        return
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="chunks")
+    try:
+        rest = iter(items)
+        waiting = [pool.submit(work, item) for item in islice(rest, 2 * threads)]
+        while waiting:
+            yield waiting.pop(0).result()
+            waiting.extend(pool.submit(work, item) for item in islice(rest, 1))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

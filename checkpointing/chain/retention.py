@@ -1,0 +1,181 @@
+"""Retention: the choice of checkpoints to keep, and the removal of the rest.
+
+Holds: the newest checkpoint of a job is never given up. Pruning replaces a manifest by a tombstone, so the chain stays dense and
+fenced; bytes go later, by `sweep`: only chunks that no manifest names and that were older than the grace when the
+sweep began, by the store's clock. A save that relies on such a chunk has sent it again within half the grace (see chunks).
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Literal
+
+import orjson
+
+from trainhouse.checkpointing.chain.chunks import GRACE_S, SHARED_PREFIX, chunk_key, in_threads, prefix_of
+from trainhouse.checkpointing.chain.commits import commit_key, commit_of_key, head, read_entry, tombstone
+from trainhouse.checkpointing.chain.manifest import LOSS, Claim, Manifest, decode, encode
+from trainhouse.checkpointing.errors import Damaged
+from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_none
+
+THREADS = 4
+
+
+@dataclass(frozen=True)
+class RetentionPolicy:
+    """Keep the last N, those with a tag, and the `keep_best` best by a metric that was given when they were saved."""
+
+    keep_last: int = 3
+    keep_best: int = 0
+    metric: str = LOSS
+    best: Literal["min", "max"] = "min"
+
+
+@dataclass(frozen=True)
+class PruneResult:
+    """`bytes_freed` counts chunks that no other manifest of the job names; `sweep` frees them once they are old enough."""
+
+    commits: tuple[int, ...]
+    bytes_freed: int
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """Result of a sweep: removed objects, and damaged manifests (they protect nothing, as nothing can be restored of them)."""
+
+    chunks: int = 0
+    bytes_freed: int = 0
+    damaged: tuple[str, ...] = field(default=())
+
+
+def to_prune(live: Mapping[int, Manifest], tagged: frozenset[int], policy: RetentionPolicy, damaged: frozenset[int]) -> list[int]:
+    """Commits to give up, oldest first. Damaged (or passed-over) ones do not count among the last N, and are kept only by a tag. Pure."""
+    healthy = sorted(set(live) - damaged)
+    keep = set(healthy[-max(1, policy.keep_last) :]) | set(tagged)
+    scored = [(m.metrics[policy.metric], -n) for n, m in live.items() if policy.metric in m.metrics and n not in damaged]
+    ranked = sorted(scored if policy.best == "min" else [(-score, n) for score, n in scored])
+    keep |= {-n for _, n in ranked[: policy.keep_best]}
+    if not healthy:
+        return []
+    # A damaged one that is newer than every healthy one stays for whoever looks into it, until something newer is safe.
+    return sorted(n for n in live if n not in keep and n < healthy[-1])
+
+
+class Pruner:
+    """Prunes one job's chain; remembers what it has seen, so that only new entries are read. Blocks."""
+
+    def __init__(self, objects: ObjectStore, job_id: str) -> None:
+        self._objects = objects
+        self._job_id = job_id
+        self._seen = -1
+        self._live: dict[int, Manifest] = {}
+        self._damaged: set[int] = set()
+
+    def do_not_count(self, commit: int) -> None:
+        """Tells that this commit is damaged."""
+        self._damaged.add(commit)
+
+    def prune(self, policy: RetentionPolicy, keep: frozenset[int] = frozenset()) -> PruneResult:
+        """Puts tombstones, but not on `keep`. An interruption leaves some for the next time."""
+        self._look()
+        kept = keep | frozenset(tags(self._objects, self._job_id).values())
+        gone = to_prune(self._live, kept, policy, frozenset(self._damaged))
+        pruned = {n: self._live[n] for n in gone}
+        for commit, manifest in pruned.items():
+            self._objects.put(commit_key(self._job_id, commit), encode(tombstone(manifest)))
+            del self._live[commit]
+        named = {c.sha256 for m in self._live.values() for c in m.chunks}
+        freed = {c.sha256: c.size_bytes for m in pruned.values() for c in m.chunks if c.sha256 not in named}
+        return PruneResult(tuple(gone), sum(freed.values()))
+
+    def _look(self) -> None:
+        newest = head(self._objects, self._job_id, self._seen)
+        unseen = range(self._seen + 1, newest + 1)
+        for commit, entry in zip(unseen, in_threads(self._read, unseen, THREADS), strict=True):
+            if isinstance(entry, Manifest):
+                self._live[commit] = entry
+            elif isinstance(entry, Claim) and entry.restore_at_most is not None:
+                self._damaged.update(n for n in self._live if n > entry.restore_at_most)
+        self._seen = newest
+
+    def _read(self, commit: int) -> object:
+        try:
+            return read_entry(self._objects, self._job_id, commit)
+        except Damaged:
+            return None
+
+
+def tag(objects: ObjectStore, job_id: str, name: str, commit: int) -> None:
+    """Keeps a commit for as long as the tag exists; a tag of that name moves."""
+    objects.put(f"{_tag_prefix(job_id)}{name}", orjson.dumps({"commit": commit}))
+
+
+def untag(objects: ObjectStore, job_id: str, name: str) -> None:
+    """Removes a tag."""
+    objects.delete(f"{_tag_prefix(job_id)}{name}")
+
+
+def tags(objects: ObjectStore, job_id: str) -> dict[str, int]:
+    """Tags of a job: name and commit."""
+    found = {}
+    for tagged in objects.list(_tag_prefix(job_id)):
+        content = get_or_none(objects, tagged.key)
+        if content is not None:
+            found[tagged.key.removeprefix(_tag_prefix(job_id))] = int(orjson.loads(content)["commit"])
+    return found
+
+
+def sweep(objects: ObjectStore, grace_s: float = GRACE_S) -> SweepResult:
+    """Removes chunks that nobody needs. For an operator, or a timer; one at a time is enough, two do no harm. Blocks long.
+
+    Raises UnknownFormat, and removes nothing, if there is a manifest that this program is too old to read.
+    """
+    began_s = _store_now(objects)
+    named: set[str] = set()
+    damaged = []
+    commits = [found.key for found in objects.list("jobs/") if "/commits/" in found.key and commit_of_key(found.key) is not None]
+    for key, entry in zip(commits, in_threads(lambda key: _entry_or_damage(objects, key), commits, THREADS), strict=True):
+        if isinstance(entry, Manifest):
+            named.update(chunk_key(c.sha256, prefix_of(entry)) for c in entry.chunks)
+        elif isinstance(entry, Damaged):
+            damaged.append(key)
+    count = freed = 0
+    for key, size_bytes in _old_chunks(objects, began_s - grace_s, named):
+        objects.delete(key)
+        count, freed = count + 1, freed + size_bytes
+    return SweepResult(count, freed, tuple(damaged))
+
+
+def _old_chunks(objects: ObjectStore, older_than_s: float, named: set[str]) -> Iterator[tuple[str, int]]:
+    of_jobs = (found for found in objects.list("jobs/") if found.key.split("/")[2:3] == ["chunks"])
+    for found in chain(objects.list(SHARED_PREFIX), of_jobs):
+        if found.modified_s < older_than_s and found.key not in named:
+            # Looked at again: a save may have sent it anew since the page was listed.
+            again = objects.stat(found.key)
+            if again is not None and again.modified_s < older_than_s:
+                yield found.key, found.size_bytes
+
+
+def _entry_or_damage(objects: ObjectStore, key: str) -> object:
+    content = get_or_none(objects, key)
+    if content is None:
+        return None
+    try:
+        return decode(content, objects.uri(key))
+    except Damaged as error:
+        return error
+
+
+def _store_now(objects: ObjectStore) -> float:
+    """The store's clock: the time that it gives a thing written now."""
+    key = f"sweeps/{uuid.uuid4().hex}"
+    objects.put(key, b"")
+    found = objects.stat(key)
+    objects.delete(key)
+    assert found is not None
+    return found.modified_s
+
+
+def _tag_prefix(job_id: str) -> str:
+    return f"jobs/{job_id}/tags/"

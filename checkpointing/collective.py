@@ -1,0 +1,100 @@
+"""Steps that all ranks of a gang take together, over a process group or alone.
+
+Holds: if a step fails on one rank, every rank raises, and the same kind of error: no rank goes on with half of a decision.
+Never: makes a process group; its timeout is its maker's. All methods are collective and block.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch.distributed as dist
+
+from trainhouse.checkpointing.errors import CheckpointError, InvalidState, ObjectStoreUnavailable, RankFailed, StaleEpoch
+
+T = TypeVar("T")
+# The most telling first: what one rank knows of the fence outweighs what went wrong elsewhere.
+_PRECEDENCE = (StaleEpoch, InvalidState, ObjectStoreUnavailable, CheckpointError)
+
+
+class Ranks:
+    """The ranks of a process group; the default group if None; alone if torch.distributed is not initialized."""
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        self.group = group
+
+    @property
+    def alone(self) -> bool:
+        """True if there is no process group at all."""
+        return not (dist.is_available() and dist.is_initialized())
+
+    @property
+    def rank(self) -> int:
+        return 0 if self.alone else dist.get_rank(self.group)
+
+    @property
+    def world_size(self) -> int:
+        return 1 if self.alone else dist.get_world_size(self.group)
+
+    def all(self, work: Callable[[], T]) -> list[T]:
+        """Runs `work` on every rank; everybody gets all results, by rank."""
+        mine = _attempt(work)
+        results = [mine]
+        if not self.alone:
+            results = [mine] * self.world_size
+            dist.all_gather_object(results, mine, group=self.group)
+        return _values(results)
+
+    def each(self, work: Callable[[], T]) -> T:
+        """Runs `work` on every rank; each gets its own result, which need not be picklable."""
+        kept: list[T] = []
+        self.all(lambda: kept.append(work()))
+        return kept[0]
+
+    def first(self, work: Callable[[], T]) -> T:
+        """Runs `work` on rank 0; everybody gets its result."""
+        told = [_attempt(work) if self.rank == 0 else None]
+        if not self.alone:
+            dist.broadcast_object_list(told, group=self.group, group_src=0)
+        outcome = told[0]
+        assert outcome is not None
+        return _values([outcome])[0]
+
+
+class Alone(Ranks):
+    """One process that acts for itself, whatever process groups there are: the others of its gang are gone."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    @property
+    def alone(self) -> bool:
+        return True
+
+
+class _Outcome:
+    """A result, or the error instead of it."""
+
+    def __init__(self, value: object = None, error: CheckpointError | None = None) -> None:
+        self.value = value
+        self.error = error
+
+
+def _attempt(work: Callable[[], T]) -> _Outcome:
+    try:
+        return _Outcome(value=work())
+    except CheckpointError as error:
+        return _Outcome(error=error)
+    except Exception as error:
+        failed = RankFailed(f"{type(error).__name__}: {error}")
+        failed.__cause__ = error
+        return _Outcome(error=failed)
+
+
+def _values(outcomes: list[_Outcome]) -> list[T]:
+    failed = {rank: o.error for rank, o in enumerate(outcomes) if o.error is not None}
+    for kind in _PRECEDENCE:
+        for rank, error in failed.items():
+            if isinstance(error, kind):
+                error.add_note(f"(on rank {rank} of {len(outcomes)})")
+                raise error
+    return [o.value for o in outcomes]  # type: ignore[misc]

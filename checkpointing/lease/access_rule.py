@@ -1,0 +1,156 @@
+"""Access rule of an attempt in the object store. Pure.
+
+Holds: an attempt writes below its own job's prefix alone, and there only what an attempt writes: entries of the commit chain, chunks, and
+what is of its own epoch. It reads its own job, and the checkpoints of the job that it resumes from if that is of the same project.
+Never: allows a key that is not spelled as Trainhouse spells it: what has `..`, an empty part or a percent sign is not looked at further.
+"""
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+_JOB = r"(?P<job>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
+_EPOCH = r"(?P<epoch>[0-9]{10})"
+_COMMIT = re.compile(rf"jobs/{_JOB}/commits/[0-9]{{10}}")
+_CHUNK = re.compile(rf"jobs/{_JOB}/chunks/(?P<two>[0-9a-f]{{2}})/(?P=two)[0-9a-f]{{62}}")
+_TAG = re.compile(rf"jobs/{_JOB}/tags/{_NAME}")
+_SAVER = re.compile(rf"jobs/{_JOB}/own/{_EPOCH}/savers/[0-9]{{1,20}}")
+_NODE = re.compile(rf"jobs/{_JOB}/own/{_EPOCH}/nodes/{_NAME}")
+_SHARED_CHUNK = re.compile(r"chunks/(?P<two>[0-9a-f]{2})/(?P<sha256>(?P=two)[0-9a-f]{62})")
+_COMMITS_PREFIX = re.compile(rf"jobs/{_JOB}/commits/")
+_OWN_PREFIXES = re.compile(rf"jobs/{_JOB}/(?:tags/|own/|own/[0-9]{{10}}/nodes/)")
+# What the store itself gave; some stores make files of it.
+_UPLOAD_ID = re.compile(r"[A-Za-z0-9=+~-][A-Za-z0-9._=+~-]{0,1023}")
+MAX_PARTS = 10_000
+
+
+class Operation(StrEnum):
+    """Kinds of requests to the store."""
+
+    GET = "get"
+    HEAD = "head"
+    LIST = "list"
+    PUT = "put"
+    DELETE = "delete"
+    CREATE_UPLOAD = "create_upload"
+    PUT_PART = "put_part"
+    COMPLETE_UPLOAD = "complete_upload"
+    ABORT_UPLOAD = "abort_upload"
+
+
+_READS = frozenset({Operation.GET, Operation.HEAD})
+_UPLOADS = frozenset({Operation.CREATE_UPLOAD, Operation.PUT_PART, Operation.COMPLETE_UPLOAD, Operation.ABORT_UPLOAD})
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request that a rank wants to make. `key` is the prefix of a LIST; `span` the first and last byte of a GET."""
+
+    operation: Operation
+    key: str
+    start_after: str = ""
+    span: tuple[int, int] | None = None
+    if_absent: bool = False
+    upload_id: str = ""
+    part: int = 0
+
+    def told(self) -> dict[str, Any]:
+        """As it is sent."""
+        found = {"operation": self.operation.value, "key": self.key, "start_after": self.start_after, "span": self.span}
+        return {k: v for k, v in (found | {"if_absent": self.if_absent, "upload_id": self.upload_id, "part": self.part}).items() if v}
+
+    @classmethod
+    def parse(cls, told: Any) -> "Ask":
+        """The inverse of `told`. Raises ValueError for whatever is not exactly one."""
+        if not isinstance(told, dict) or not told.keys() <= _TYPES.keys():
+            raise ValueError("no request: " + ", ".join(_TYPES))
+        for name, value in told.items():
+            if type(value) is not _TYPES[name]:
+                raise ValueError(f"{name} must be {_TYPES[name].__name__}")
+        span = told.get("span")
+        if span is not None and not (len(span) == 2 and all(type(n) is int for n in span) and 0 <= span[0] <= span[1] < 2**63):
+            raise ValueError("span must be the first and the last byte")
+        return cls(**(told | {"operation": Operation(told.get("operation", "")), "key": told.get("key", ""), "span": span and tuple(span)}))
+
+
+_TYPES = {"operation": str, "key": str, "start_after": str, "span": list, "if_absent": bool, "upload_id": str, "part": int}
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Facts behind the rule. `resumes`: the job to begin from, once it is known to be of the same project. `shared_chunks`: hashes of
+    chunks from when all jobs' lay together, that checkpoints of these two jobs name."""
+
+    job_id: str
+    epoch: int
+    resumes: str | None = None
+    shared_chunks: frozenset[str] = field(default=frozenset(), repr=False)
+
+
+def refusal(lease: Lease, ask: Ask) -> str | None:
+    """Why not; None if it is allowed."""
+    operation, key = ask.operation, ask.key
+    if not _fits(ask):
+        ok = False
+    elif operation in _READS:
+        ok = _of(lease, _COMMIT, _CHUNK, key=key) or _own(lease, _TAG, _SAVER, _NODE, key=key) or shared_chunk(key) in lease.shared_chunks
+    elif operation is Operation.LIST:
+        ok = (_of(lease, _COMMITS_PREFIX, key=key) or _own(lease, _OWN_PREFIXES, key=key)) and _start_is_below(ask)
+    elif operation is Operation.PUT:
+        ok = _own(lease, _COMMIT, _CHUNK, key=key) or (_own(lease, _SAVER, key=key) and epoch_in(key) == lease.epoch)
+    elif operation is Operation.DELETE:
+        ok = _own(lease, _SAVER, _NODE, key=key) and epoch_in(key) < lease.epoch
+    else:
+        ok = operation in _UPLOADS and _own(lease, _CHUNK, key=key) and _upload_is_sound(ask)
+    return None if ok else f"{operation.value} of {key[:300]!r} is not among the rights of job {lease.job_id}, epoch {lease.epoch}"
+
+
+def shared_chunk(key: str) -> str | None:
+    """The hash in a key of a chunk that lies with those of all jobs; None for other keys."""
+    found = _SHARED_CHUNK.fullmatch(key)
+    return found["sha256"] if found else None
+
+
+def job_in(key: str) -> str | None:
+    """Returns the job that a key belongs to; None if it is under no job's prefix."""
+    found = re.match(rf"jobs/{_JOB}/", key)
+    return found["job"] if found else None
+
+
+def epoch_in(key: str) -> int:
+    """Of which epoch a key of what ranks have of their own is."""
+    found = _SAVER.fullmatch(key) or _NODE.fullmatch(key)
+    return int(found["epoch"]) if found else -1
+
+
+def _fits(ask: Ask) -> bool:
+    """Returns whether it says nothing that an operation of its kind does not know."""
+    return (
+        (ask.span is None or ask.operation is Operation.GET)
+        and (not ask.if_absent or ask.operation is Operation.PUT)
+        and (not ask.start_after or ask.operation is Operation.LIST)
+        and (not (ask.upload_id or ask.part) or ask.operation in _UPLOADS)
+    )
+
+
+def _own(lease: Lease, *patterns: re.Pattern[str], key: str) -> bool:
+    return any(found["job"] == lease.job_id for found in (p.fullmatch(key) for p in patterns) if found)
+
+
+def _of(lease: Lease, *patterns: re.Pattern[str], key: str) -> bool:
+    """Of the job, or of the one that it resumes from."""
+    return any(found["job"] in (lease.job_id, lease.resumes) for found in (p.fullmatch(key) for p in patterns) if found)
+
+
+def _start_is_below(ask: Ask) -> bool:
+    after = ask.start_after
+    return not after or (after.startswith(ask.key) and re.fullmatch(r"[A-Za-z0-9._:/-]{1,1024}", after) is not None)
+
+
+def _upload_is_sound(ask: Ask) -> bool:
+    if ask.operation is Operation.CREATE_UPLOAD:
+        return not ask.upload_id and not ask.part
+    numbered = 1 <= ask.part <= MAX_PARTS if ask.operation is Operation.PUT_PART else not ask.part
+    return numbered and _UPLOAD_ID.fullmatch(ask.upload_id) is not None and ".." not in ask.upload_id

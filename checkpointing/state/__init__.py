@@ -1,0 +1,1 @@
+"""Training state as tensors: its tree, how ranks share it, how it is written and read again."""

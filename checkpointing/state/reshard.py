@@ -1,0 +1,58 @@
+"""Resharding of per-rank states when a gang restarts with another number of ranks. Pure.
+
+Holds: random generators go with their rank; a rank that there was not before gets ones derived from the job's seed, its rank and the step,
+the same on every try. A state that says it speaks of the whole gang (`"scope": "gang"`) goes to every rank as it is. Anything else is
+refused by name: nobody but the program knows what half of a rank's state, or two of them, would mean.
+Never: sees model, optimizer or schedule; `torch.distributed.checkpoint` lays those out anew.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainhouse.checkpointing.errors import InvalidState
+from trainhouse.checkpointing.state import rng
+
+SCOPE, GANG = "scope", "gang"
+
+
+def check(own: Mapping[str, Any], first: Mapping[str, Any], rank: int) -> None:
+    """Checks that what old rank `rank` saved for itself carries over; `first` is what old rank 0 saved. Raises InvalidState, naming it."""
+    if sorted(own) != sorted(first):
+        raise InvalidState(f"rank {rank} saved {sorted(own)} of its own and rank 0 {sorted(first)}: ranks with different parts")
+    for name, value in own.items():
+        if _of_gang(value):
+            if not _alike(value, first[name]):
+                raise InvalidState(
+                    f"the state of {name!r} says that it speaks of the whole gang, but rank {rank} and rank 0 saved different ones"
+                )
+        elif not rng.is_state(value):
+            raise InvalidState(
+                f"the state of {name!r} is each rank's own and does not carry over; let its state_dict() count for the whole gang "
+                f'and say so by the entry "{SCOPE}": "{GANG}"'
+            )
+
+
+def carried(first: Mapping[str, Any], mine: Mapping[str, Any] | None, seed: int, rank: int, step: int) -> dict[str, Any]:
+    """The own state of new rank `rank`: `mine` is what the old rank of this number saved, None if there was none."""
+    if mine is not None:
+        return {name: first[name] if _of_gang(value) else value for name, value in mine.items()}
+    return {name: value if _of_gang(value) else rng.derived(seed, rank, step) for name, value in first.items()}
+
+
+def _of_gang(value: object) -> bool:
+    return isinstance(value, Mapping) and value.get(SCOPE) == GANG
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+        return isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.array_equal(one, other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_alike(value, other[key]) for key, value in one.items())
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return bool(one == other)

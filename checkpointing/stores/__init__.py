@@ -1,0 +1,1 @@
+"""The port to an object store, and its implementations."""

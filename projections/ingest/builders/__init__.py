@@ -1,0 +1,1 @@
+"""Builders of row batches, one for each kind of topic."""

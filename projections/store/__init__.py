@@ -1,0 +1,1 @@
+"""ClickHouse as the projections write it: connection, schema, migrations, positions, repairs."""

@@ -1,0 +1,1 @@
+"""Commands about data: SQL, reports, alerts, journals, archives, projections."""

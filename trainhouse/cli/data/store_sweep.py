@@ -1,0 +1,70 @@
+"""`store sweep`: gives back what nothing needs any more of the object store. `store own`: says whose an old job is.
+
+Holds: what a checkpoint names, and what is younger than the savers' grace, is never touched; two sweeps at once do no harm.
+"""
+
+from typing import Annotated
+
+import typer
+
+from trainhouse.cli.shared.options import DataDir, Json
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    group = typer.Typer(help="The object store: give back what nothing needs any more, say whose a job is.", no_args_is_help=True)
+    group.command("sweep")(sweep)
+    group.command("own")(own)
+    app.add_typer(group, name="store")
+
+
+def sweep(json: Json = False, data_dir: DataDir = None) -> None:
+    """Removes bytes that no checkpoint names any more, and what the ranks of broken gangs left. Nothing younger than a day goes.
+
+    \b
+    trainhouse store sweep                           by hand, or once a day from a timer
+
+    Checkpoints themselves go by their jobs' `checkpoint.keep_last`; this frees the bytes afterwards. It reads every manifest: minutes for
+    many thousands. Interrupted, the next one goes on.
+    """
+    from trainhouse.checkpointing.chain.retention import sweep as sweep_chunks
+    from trainhouse.checkpointing.settings import StoreSettings
+    from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+    from trainhouse.cli.shared import output
+    from trainhouse.workers.own_states import sweep_left
+
+    objects = S3ObjectStore(StoreSettings())
+    found = sweep_chunks(objects)
+    left = sweep_left(objects)
+    if json:
+        output.json_lines([{"chunks": found.chunks, "bytes_freed": found.bytes_freed, "left_by_ranks": left, "damaged": found.damaged}])
+        return
+    print(f"{found.chunks} chunks of {found.bytes_freed / 2**20:.1f} MiB and {left} objects that ranks of broken gangs left are removed")
+    for key in found.damaged:
+        output.remark(f"the manifest {key} is damaged: nothing can be restored of it, and its bytes were not kept for it")
+
+
+def own(
+    job: Annotated[str, typer.Argument(help="The job's id.")],
+    project: Annotated[str, typer.Option("--project", help="Its project.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Says whose a job is that ended before the store kept that, so that jobs of its project may resume from it.
+
+    \b
+    trainhouse store own gpt-17 --project lm
+
+    Jobs that ran since are known: their agents wrote it down. What is said once stays.
+    """
+    from trainhouse.checkpointing.lease.facts import say_owner
+    from trainhouse.checkpointing.settings import StoreSettings
+    from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+    from trainhouse.cli.shared.exit_codes import CliError, Exit
+    from trainhouse.events.ids import JobId
+
+    try:
+        job_id = JobId.parse(job)
+    except ValueError as error:
+        raise CliError(str(error), Exit.USAGE) from error
+    say_owner(S3ObjectStore(StoreSettings()), job_id, project)
+    print(f"job {job} is of project {project}")

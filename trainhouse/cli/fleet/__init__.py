@@ -1,0 +1,1 @@
+"""Commands about nodes, pools and policies, and emulated or simulated fleets."""

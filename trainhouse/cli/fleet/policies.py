@@ -1,0 +1,152 @@
+"""`policy show|diff|apply`: the policy of a pool, as a file that is read, compared and sent.
+
+Holds: a file is checked whole before anything is sent, with its line; what is printed as applied is what the scheduler said.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainhouse.cli.shared import complete
+from trainhouse.cli.shared.exit_codes import CliError, Exit
+from trainhouse.cli.shared.options import Json, KafkaDir, Timeout
+
+if TYPE_CHECKING:
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.events import PolicyApplied, SchedulingPolicy
+
+PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="Name of the pool.", show_default=False, autocompletion=complete.pools)]
+FileArgument = Annotated[
+    str,
+    typer.Argument(metavar="POLICY.yaml", help="A file, or the name of a policy that comes with Trainhouse.", show_default=False),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the group."""
+    group = typer.Typer(no_args_is_help=True, help="Who gets which devices: the policy of a pool, as a file.")
+    group.command("show")(show)
+    group.command("diff")(diff)
+    group.command("apply")(apply)
+    app.add_typer(group, name="policy")
+
+
+def show(pool: PoolArgument, json: Json = False, data_dir: KafkaDir = None) -> None:
+    """The policy that decides about a pool now: the file as it was applied; its version and who applied it, on standard error.
+
+    \b
+    trainhouse policy show default
+    trainhouse policy show default > policy.yaml        a file to change and apply again
+    """
+    from trainhouse.cli.shared import output
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.events import SchedulingPolicy
+
+    applied = current(TrainhouseClient.from_settings(), pool)
+    if json:
+        policy = applied.policy if applied else SchedulingPolicy()
+        about = applied.model_dump(mode="json", exclude={"policy"}) if applied else {"pool": pool, "version": 0}
+        output.json_lines([about | {"policy": policy.model_dump(mode="json")}])
+        return
+    if applied is None:
+        output.remark(f"pool {pool}: no policy was ever applied, the default decides")
+        sys.stdout.write(as_yaml(SchedulingPolicy()))
+        return
+    why = f": {applied.reason}" if applied.reason else ""
+    at = output.clock(applied.applied_at_ms)
+    output.remark(f"pool {pool}: version {applied.version}, applied {at} UTC by {applied.user}{why}")
+    sys.stdout.write(applied.text if applied.text.strip() else as_yaml(applied.policy))
+
+
+def diff(pool: PoolArgument, file: FileArgument, json: Json = False, data_dir: KafkaDir = None) -> None:
+    """What a file would change of a pool's policy: each field with its old and its new value. Exits with 1 when anything differs.
+
+    \b
+    trainhouse policy diff default policy.yaml
+    trainhouse policy diff default fair                 one that comes with Trainhouse
+    """
+    from trainhouse.cli.shared import output
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.events import SchedulingPolicy
+    from trainhouse.scheduler.policies import diff as differences
+
+    new, _ = read(file)
+    applied = current(TrainhouseClient.from_settings(), pool)
+    changes = differences(applied.policy if applied else SchedulingPolicy(), new)
+    if json:
+        output.json_lines({"field": c.field, "old": c.old, "new": c.new} for c in changes)
+    elif changes:
+        output.table(("field", "old", "new"), [(c.field, c.old, c.new) for c in changes])
+    else:
+        output.remark(f"{file} is the policy of pool {pool} already")
+    if changes:
+        raise typer.Exit(Exit.FAILED)
+
+
+def apply(
+    pool: PoolArgument,
+    file: FileArgument,
+    reason: Annotated[str, typer.Option(help="Kept with the policy.")] = "",
+    timeout: Timeout = 30.0,
+    json: Json = False,
+    data_dir: KafkaDir = None,
+) -> None:
+    """Gives a pool another policy, and waits until it counts. One that the scheduler refuses changes nothing: the old one stays.
+
+    \b
+    trainhouse policy apply default policy.yaml --reason "vision borrows at night"
+    """
+    import getpass
+
+    from trainhouse.cli.shared import output
+    from trainhouse.client import RefusedChange, TrainhouseClient
+    from trainhouse.events import PolicyChanged, PoolName, SchedulingPolicy
+    from trainhouse.scheduler.policies import diff as differences
+
+    policy, text = read(file)
+    client = TrainhouseClient.from_settings()
+    before = current(client, pool)
+    asked = PolicyChanged(pool=PoolName(pool), policy=policy, text=text, user=getpass.getuser(), reason=reason)
+    try:
+        applied = client.fleet().apply(asked, timeout)
+    except RefusedChange as refused:
+        stays = f"version {before.version} ({before.policy.name})" if before else "the default"
+        raise CliError(f"{file} is refused for pool {pool}: {refused}. The old policy stays: {stays}", Exit.REJECTED) from refused
+    if applied is None:
+        output.remark(f"{file} is the policy of pool {pool} already: nothing changed")
+        return
+    if json:
+        output.json_lines([applied.model_dump(mode="json", exclude={"policy", "text"})])
+        return
+    changed = len(differences(before.policy if before else SchedulingPolicy(), policy))
+    fields = f"{changed} field{'' if changed == 1 else 's'} changed"
+    sys.stdout.write(f"pool {pool}: policy {policy.name} is version {applied.version}, {fields}\n")
+
+
+def read(file: str) -> "tuple[SchedulingPolicy, str]":
+    """A valid policy and its text. Raises CliError with file, line and field."""
+    from trainhouse.scheduler.policies import PolicyError, parse, read_text
+
+    try:
+        text, name = read_text(file)
+        return parse(text, name), text
+    except OSError as error:
+        raise CliError(f"{file}: cannot be read ({error.strerror})", Exit.NOT_FOUND) from error
+    except PolicyError as error:
+        raise CliError(f"{error}\nnothing was sent", Exit.USAGE) from error
+
+
+def current(client: "TrainhouseClient", pool: str) -> "PolicyApplied | None":
+    """The policy that a pool was given last; None where it never was given one. Raises CliError for an unknown pool."""
+    from trainhouse.cli.fleet.pools import known
+
+    known(client, pool)
+    return client.fleet().policies().get(pool)
+
+
+def as_yaml(policy: "SchedulingPolicy") -> str:
+    """A policy as a file, every field written out."""
+    import yaml
+
+    return str(yaml.safe_dump(policy.model_dump(mode="json"), sort_keys=False, allow_unicode=True))

@@ -1,0 +1,79 @@
+"""`logs JOB`: what its ranks wrote, and what they write."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from trainhouse.cli.shared.options import DataDir, JobArgument, Json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trainhouse.client import Line, TrainhouseClient
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("logs")(logs)
+
+
+def logs(
+    job: JobArgument,
+    rank: Annotated[Optional[int], typer.Option("--rank", min=0, help="Only of this rank.")] = None,  # noqa: UP045
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ended.")] = False,
+    tail: Annotated[Optional[int], typer.Option("--tail", "-n", min=1, max=100_000, help="Only the last lines of each rank.")] = None,  # noqa: UP045
+    stream: Annotated[Optional[str], typer.Option(help="stdout or stderr; stacks: as `trainhouse stack --attempt`.")] = None,  # noqa: UP045
+    attempt: Annotated[Optional[int], typer.Option(min=0, help="Only of this attempt; the first is 0.")] = None,  # noqa: UP045
+    times: Annotated[bool, typer.Option("--times", help="With the time at which the agent read each line.")] = False,
+    json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """What the ranks of a job wrote.
+
+    \b
+    trainhouse logs gpt-1k7x3m9qp2f8d --rank 0 -f
+    trainhouse logs gpt-1k7x3m9qp2f8d --stream stderr --tail 50
+    """
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.job import batches, followed
+
+    client = TrainhouseClient.from_settings()
+    reader = client.lines(job, rank=rank, stream=stream, attempt=attempt, tail=tail)
+    anything = _show(batches(reader), rank, times=times, json=json)
+    if follow or not anything:
+        _must_exist(client, job)
+    if follow:
+        _show(followed(client.watch(job), reader), rank, times=times, json=json)
+
+
+def _show(found: "Iterable[list[Line]]", rank: int | None, *, times: bool, json: bool) -> bool:
+    """Prints lines batch by batch; whether there were any."""
+    anything = False
+    for batch in found:
+        anything = True
+        for line in batch:
+            _print(line, times=times, ranks=rank is None, json=json)
+        sys.stdout.flush()
+    return anything
+
+
+def _print(line: "Line", *, times: bool, ranks: bool, json: bool) -> None:
+    if json:
+        import dataclasses
+
+        from trainhouse.cli.shared.output import json_lines
+
+        json_lines([dataclasses.asdict(line)])
+        return
+    prefix = (f"{line.time} " if times else "") + (f"[{line.rank}] " if ranks else "")
+    sys.stdout.write(f"{prefix}{line.text}\n")
+
+
+def _must_exist(client: "TrainhouseClient", job: str) -> None:
+    from trainhouse.cli.jobs.job_status import find
+    from trainhouse.cli.shared.output import one_line, remark
+
+    status = find(client, job)
+    if status.allocated_at_ms is None:
+        remark(f"{job} is {status.state} and wrote nothing yet" + (f": {one_line(status.reason)}" if status.reason else ""))

@@ -1,0 +1,138 @@
+"""`why JOB`: what keeps a job waiting, with its numbers, what would let it start, and when it is expected to."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from trainhouse.cli.shared.exit_codes import CliError, Exit
+from trainhouse.cli.shared.options import DataDir, JobArgument, Json
+from trainhouse.cli.shared.output import one_line
+
+if TYPE_CHECKING:
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.kafka.explaining import Explained
+    from trainhouse.events.explained import JobExplained
+    from trainhouse.scheduler.core.explain.nodes_asked import NodeAnswer
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("why")(why)
+
+
+def why(
+    job: JobArgument,
+    at: Annotated[Optional[str], typer.Option("--at", help="As it was then: ISO time, or how long ago, such as `10m`.")] = None,  # noqa: UP045
+    nodes: Annotated[bool, typer.Option("--nodes", help="Also what each node of its pool says, one by one.")] = False,
+    json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Why a job waits: what it needs, who refuses it and by how much, what would unblock it, and when it may start.
+
+    Worked out from the scheduler's own journal, for now or for any time in the past.
+
+    \b
+    trainhouse why gpt-1k7x3m9qp2f8d
+    trainhouse why gpt-1k7x3m9qp2f8d --at 10m
+    trainhouse why gpt-1k7x3m9qp2f8d --nodes
+    trainhouse why gpt-1k7x3m9qp2f8d --json | jq .unblock
+    trainhouse sql "SELECT at, obstacle, text FROM explanations WHERE job_id = 'gpt-1k7x3m9qp2f8d'"
+    """
+    from trainhouse.cli.shared import output
+
+    found, asked = _answer(job, at, nodes)
+    if json:
+        output.json_lines([found.model_dump(mode="json") | ({"nodes": [asdict(a) for a in asked]} if nodes else {})])
+        return
+    for name, text in lines(found):
+        typer.echo(f"{name:<14}{text}")
+    if nodes:
+        typer.echo("")
+        output.table(
+            ("node", "free", "devices", "says"), [(a.node_id, a.free, a.devices, a.text) for a in asked], right=("free", "devices")
+        )
+
+
+def _answer(job: str, at: str | None, nodes: bool) -> "tuple[JobExplained, list[NodeAnswer]]":
+    """The answer of a job that waits then, and if `nodes`, what each of them says. Raises CliError for one that does not wait."""
+    import time
+
+    from trainhouse.cli.data.replay import moment_of, too_early
+    from trainhouse.client import TrainhouseClient
+    from trainhouse.client.kafka.backend import ByKafka
+    from trainhouse.client.kafka.explaining import explained
+    from trainhouse.scheduler.past import NoSuchMoment
+
+    now_ms = time.time_ns() // 1_000_000
+    at_ms = None if at is None else moment_of(at, now_ms)
+    client = TrainhouseClient.from_settings()
+    if not isinstance(client.way, ByKafka):
+        return _told(client, job, at, at_ms, nodes)
+    try:
+        found = explained(client.kafka, job, now_ms if at_ms is None else at_ms, nodes=nodes)
+    except NoSuchMoment as error:
+        raise too_early(at or "now", error.first_ms) from error
+    if found is None:
+        raise _unknown(job, at)
+    if found.answer is None:
+        raise CliError(_waits_not(job, found, at), Exit.NOT_FOUND)
+    return found.answer, list(found.nodes)
+
+
+def _told(client: "TrainhouseClient", job: str, at: str | None, at_ms: int | None, nodes: bool) -> "tuple[JobExplained, list[NodeAnswer]]":
+    """The scheduler's own answer, over the gateway."""
+    from trainhouse.cli.jobs.job_status import find
+
+    if nodes:
+        raise CliError(
+            "--nodes folds the scheduler's journal, which only Kafka has: run it where the stack is (--data-dir DIR)", Exit.CONFIG
+        )
+    status = find(client, job)
+    found = client.why(job, at_ms)
+    if found is not None:
+        return found, []
+    if at is not None:
+        raise CliError(f"nothing tells that job {job} waited then; it is {status.state} now", Exit.NOT_FOUND)
+    hint = f"`trainhouse why {job} --at TIME` tells of the time when it did"
+    raise CliError(f"job {job} does not wait: it is {status.state} ({one_line(status.reason)}); {hint}", Exit.NOT_FOUND)
+
+
+def _waits_not(job: str, found: "Explained", at: str | None) -> str:
+    when = "does not wait" if at is None else "did not wait then"
+    reason = f" ({one_line(found.reason)})" if found.reason else ""
+    return f"job {job} {when}: it {'is' if at is None else 'was'} {found.state}{reason}"
+
+
+def _unknown(job: str, at: str | None) -> CliError:
+    """Finished, refused, not yet submitted then, or never known."""
+    from trainhouse.cli.jobs.job_status import find
+    from trainhouse.client import TrainhouseClient
+
+    status = find(TrainhouseClient.from_settings(), job)
+    if at is None:
+        hint = f"`trainhouse why {job} --at TIME` tells of the time when it did"
+        return CliError(f"job {job} does not wait: it is {status.state} ({one_line(status.reason)}); {hint}", Exit.NOT_FOUND)
+    return CliError(f"job {job} was not in the scheduler's hands then; it is {status.state} now", Exit.NOT_FOUND)
+
+
+def lines(found: "JobExplained") -> list[tuple[str, str]]:
+    """The answer as (name, text), in the order in which a person asks."""
+    from trainhouse.cli.shared.output import clock
+
+    told: list[tuple[str, str]] = [
+        ("job", f"{found.job_id} of team {found.team} waits in pool {found.pool} since {clock(found.waiting_since_ms)}"),
+        ("as of", clock(found.at_ms)),
+        ("place", f"{found.place} of {found.waiting}"),
+        ("needs", found.needs),
+        ("because", found.text),
+    ]
+    told += [("refused by" if n == 0 else "", r.text) for n, r in enumerate(r for r in found.refusals if r.text != found.text)]
+    told += [("unblocked by" if n == 0 else "", way) for n, way in enumerate(found.unblock)]
+    if found.score is not None:
+        s = found.score
+        terms = f"{s.priority:g} (100 - priority) + {s.wait_bonus:.2f} (wait) - {s.over_share_penalty:.2f} (over share)"
+        told.append(("score", f"{s.total:.2f} = {terms}"))
+    when = clock(found.eta_ms) if found.eta_ms is not None else "not known"
+    told.append(("starts", f"{when}: {found.eta_from}" if found.eta_from else when))
+    return told

@@ -1,0 +1,1 @@
+"""Options, output, filters and exit codes that commands share."""

@@ -1,0 +1,103 @@
+"""Exit codes of every command, and the one place where an expected error becomes a sentence.
+
+Holds: an expected error never shows a traceback; an unexpected one always does (it is a bug), with code 70.
+"""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit statuses of commands. `trainhouse submit --wait` and `status --watch` end with the job's own."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    REJECTED = 3
+    CANCELLED = 4
+    NEEDS_REVIEW = 5
+    DATA = 65
+    NOT_FOUND = 66
+    UNAVAILABLE = 69
+    INTERNAL = 70
+    TIMEOUT = 75
+    CONFIG = 78
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    Exit.OK: "done; with --wait: the job SUCCEEDED",
+    Exit.FAILED: "the job FAILED; a verification or a comparison found a difference",
+    Exit.USAGE: "wrong arguments, a wrong spec or policy; nothing was sent",
+    Exit.REJECTED: "the job was REJECTED; the change was refused",
+    Exit.CANCELLED: "the job was CANCELLED",
+    Exit.NEEDS_REVIEW: "the job is NEEDS_REVIEW: a person must judge it (`trainhouse review`)",
+    Exit.DATA: "ClickHouse refused the query",
+    Exit.NOT_FOUND: "no such job, rank, pool, node, moment or file",
+    Exit.UNAVAILABLE: "Kafka, the object store, ClickHouse, the scheduler or an agent does not answer",
+    Exit.INTERNAL: "a bug: the traceback tells where",
+    Exit.TIMEOUT: "the time given by --timeout is over; the job goes on",
+    Exit.CONFIG: "settings are missing or wrong",
+    Exit.INTERRUPTED: "Ctrl-C; the job goes on",
+}
+
+
+class CliError(Exception):
+    """An expected error: one sentence for a person, and the code to exit with."""
+
+    def __init__(self, message: str, code: Exit) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def exit_of_state(state: str) -> Exit:
+    """The exit code of a final state."""
+    return Exit.OK if state == "SUCCEEDED" else Exit[state] if state in Exit.__members__ else Exit.FAILED
+
+
+def explain(error: BaseException) -> CliError | None:
+    """The sentence and code of an expected error; None for a bug."""
+    if isinstance(error, CliError):
+        return error
+    # Only now: the classes come with packages that a quick command never loads.
+    from pydantic import ValidationError
+    from pydantic_settings import SettingsError
+
+    from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailable
+    from trainhouse.client import errors as client
+    from trainhouse.deploy.local.errors import StackError
+    from trainhouse.events.archive.errors import ArchiveError
+    from trainhouse.events.errors import BusUnavailable, EventError
+
+    if isinstance(error, ValidationError | SettingsError):
+        return CliError(
+            f"settings are wrong: {_first_problem(error)}; see TRAINHOUSE_* in the environment and the settings file", Exit.CONFIG
+        )
+    codes: tuple[tuple[type[BaseException], Exit], ...] = (
+        (client.NotReachable, Exit.UNAVAILABLE),
+        (client.NoReply, Exit.UNAVAILABLE),
+        (BusUnavailable, Exit.UNAVAILABLE),
+        (ObjectStoreUnavailable, Exit.UNAVAILABLE),
+        (CheckpointError, Exit.CONFIG),
+        (StackError, Exit.UNAVAILABLE),
+        (client.QueryFailed, Exit.DATA),
+        (client.NeedsKafka, Exit.CONFIG),
+        (client.BadSettings, Exit.CONFIG),
+        (client.Denied, Exit.CONFIG),
+        (client.JournalBroken, Exit.FAILED),
+        (client.UnknownJob, Exit.NOT_FOUND),
+        (client.RefusedChange, Exit.REJECTED),
+        (client.ClientError, Exit.USAGE),
+        (ArchiveError, Exit.FAILED),
+        (EventError, Exit.USAGE),
+        (TimeoutError, Exit.TIMEOUT),
+    )
+    return next((CliError(str(error), code) for kind, code in codes if isinstance(error, kind)), None)
+
+
+def _first_problem(error: Exception) -> str:
+    from pydantic import ValidationError
+
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{error.title}.{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(error)

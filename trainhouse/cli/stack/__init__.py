@@ -1,0 +1,1 @@
+"""Commands about the platform: processes, credentials, tokens, projects."""

@@ -1,0 +1,140 @@
+"""`trainhouse up`, `down`, `ps`, `env`: the embedded stack from the command line.
+
+Holds: what a program reads goes to standard output; what `up` tells goes there too, a line for each part.
+Never: decides anything; `trainhouse.deploy.local.stack` does.
+"""
+
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+if TYPE_CHECKING:
+    from trainhouse.deploy.local.layout import StackPorts
+
+# Without the check that a stack was ever started there: `up` is what starts one.
+Folder = Annotated[
+    Optional[Path],  # noqa: UP045 - typer reads it at run time
+    typer.Option(
+        "--data-dir", help="Folder of the stack; default: TRAINHOUSE_DATA_DIR, or the nearest .trainhouse upward.", rich_help_panel="Where"
+    ),
+]
+PANEL = "The stack on this machine"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of the stack."""
+    for command in (up, down, ps, env):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+def up(
+    data_dir: Folder = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when everything answers; else run until Ctrl-C.")] = False,
+    slots: Annotated[int | None, typer.Option("--slots", min=1, max=1024, help="Ranks that this machine runs at once; default 2.")] = None,
+    ports: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--ports", help="`auto`: free ones; or a number: consecutive ones from there. Default: as before, at first 19090."),
+    ] = None,
+    tls: Annotated[
+        Optional[bool],  # noqa: UP045
+        typer.Option(
+            "--tls/--no-tls", help="Serve pages and API by https, by an authority of this stack. Default: as before, at first not."
+        ),
+    ] = None,
+) -> None:
+    """Start Kafka, the object store, ClickHouse, the control plane and a node agent, and wait until everything answers.
+
+    What was there before goes on where it was. All of it listens on this machine's loopback only.
+    """
+    from trainhouse.deploy.local import stack
+    from trainhouse.deploy.local.errors import StackError
+
+    root = root_of(data_dir)
+    supervisor = stack.up(root, slots=slots, ports=_ports(ports), tls=tls, attached=not detach, say=_say)
+    for warning in stack.isolation_warnings(root):
+        _say(f"warning: {warning}")
+    _say(f"the stack is up on {root}: `trainhouse ps` shows it, `trainhouse down` stops it")
+    if detach:
+        return
+    _say("Ctrl-C stops it")
+    try:
+        if supervisor.wait() != 0:
+            raise StackError(
+                f"the supervisor ended with status {supervisor.returncode}; see {root}/log/supervisor.log, then `trainhouse up` again"
+            )
+    except KeyboardInterrupt:
+        _say("stopping; the data stays")
+        stack.down(root)
+
+
+def down(data_dir: Folder = None) -> None:
+    """Stop everything; the data stays, and `up` goes on where it was."""
+    from trainhouse.deploy.local import stack
+
+    root = root_of(data_dir)
+    stack.down(root)
+    _say(f"stopped; the data stays in {root}")
+
+
+def ps(
+    data_dir: Folder = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON for programs: one object a line.")] = False,
+) -> None:
+    """Show every part: process, state, how often it died and was started again, addresses, log file."""
+    from trainhouse.cli.shared import output
+    from trainhouse.deploy.local import stack
+
+    root = root_of(data_dir)
+    rows = stack.ps(root)
+    for warning in (*stack.warnings(root), *stack.halted_partitions(root), *stack.isolation_warnings(root)):
+        output.remark(f"warning: {warning}")
+    if as_json:
+        output.json_lines(asdict(row) for row in rows)
+        return
+    columns = ("name", "pid", "state", "restarts", "addresses", "log")
+    shown = ((row.name, row.pid or None, row.state, row.restarts, " ".join(row.addresses), row.log) for row in rows)
+    output.table(columns, shown, right=("pid", "restarts"))
+
+
+def env(
+    data_dir: Folder = None,
+    part: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--for", metavar="PART", help="With the account of a part (agent, scheduler, exporter …) instead of yours."),
+    ] = None,
+) -> None:
+    """Print the endpoints and keys as shell exports: `eval "$(trainhouse env)"`."""
+    from trainhouse.deploy.local import stack
+    from trainhouse.events.grants import PRINCIPALS
+
+    if part is not None and part not in PRINCIPALS:
+        raise typer.BadParameter(f"{part!r} is no part; there are {', '.join(PRINCIPALS)}", param_hint="--for")
+    sys.stdout.write(stack.env(root_of(data_dir), part))
+
+
+def root_of(given: Path | None) -> Path:
+    """The folder of the stack that a command is about."""
+    from trainhouse.cli.shared import settings_lookup
+
+    return settings_lookup.find_data_dir(given, os.environ, Path.cwd())
+
+
+def _ports(given: str | None) -> "StackPorts | None":
+    from trainhouse.deploy.local.layout import COUNT, StackPorts
+
+    if given is None:
+        return None
+    if given == "auto":
+        return StackPorts.free()
+    if not given.isdecimal() or not 1024 <= int(given) <= 65_535 - COUNT:
+        raise typer.BadParameter(f"{given!r} is neither `auto` nor a number from 1024 to {65_535 - COUNT}", param_hint="--ports")
+    return StackPorts.from_base(int(given))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,128 @@
+"""Writes over the gateway, as flows: submit, cancel, change, send code.
+
+Holds: pure; a change is told as done only when its scheduler has it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from trainhouse.client.backend_protocol import Retuned, Submitted
+from trainhouse.client.code_archive import PackedCode
+from trainhouse.client.errors import NoReply, RefusedChange, UnknownJob
+from trainhouse.client.gateway.exchange import Flow, NotFound, Request, ask
+from trainhouse.client.gateway.reads import JOBS, events, job_path, of_job, status_of
+from trainhouse.events import CodeArchive, JobId, JobReviewed, JobSpec, Limits, ReviewAction
+
+CODE = "/v1/code"
+POLL_S = 0.25
+BINARY = {"Content-Type": "application/octet-stream"}
+
+
+@dataclass(frozen=True)
+class Written:
+    """Accepted write of the gateway. `after` makes later reads wait for it."""
+
+    job_id: str
+    event_id: str
+    after: str
+    spec_sha256: str = ""
+
+    def submitted(self) -> Submitted:
+        """Returns the submission to follow, where the write is one."""
+        return Submitted(JobId.parse(self.job_id), self.event_id, None, self.spec_sha256)
+
+
+def submit(spec: JobSpec, job_id: str | None, key: str | None) -> Flow[Written]:
+    """Submits a spec. `key` (Idempotency-Key) makes a repeat harmless. Raises InvalidSpec, Denied, UnknownJob (of its source)."""
+    body: dict[str, Any] = {"spec": spec.model_dump(mode="json", exclude_unset=True)} | ({"job_id": job_id} if job_id else {})
+    headers = {"Idempotency-Key": key} if key else {}
+    try:
+        answer = (yield from ask(Request("POST", JOBS, body=body, headers=headers))).json()
+    except NotFound as error:
+        raise UnknownJob(spec.resume_from or "") from error
+    return Written(answer["job_id"], answer["event_id"], answer["after"], answer["spec_sha256"])
+
+
+def rerun(job_id: str, after: str | None) -> Flow[Written]:
+    """Submits a job's spec again. Raises UnknownJob, InvalidSpec, Denied."""
+    request = Request("POST", job_path(job_id, "rerun"), {"after": after} if after else {})
+    answer = (yield from of_job(job_id, request)).json()
+    return Written(answer["job_id"], answer["event_id"], answer["after"], answer["spec_sha256"])
+
+
+def cancel(job_id: str, reason: str, after: str | None) -> Flow[Written]:
+    """Asks that a job end. Raises UnknownJob."""
+    request = Request("POST", job_path(job_id, "cancel"), {"after": after} if after else {}, {"reason": reason})
+    answer = (yield from of_job(job_id, request)).json()
+    return Written(answer["job_id"], answer["event_id"], answer["after"])
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Changeable terms of a job, as they are. `refused`: why the event that was asked about was refused."""
+
+    now: Retuned
+    refused: str | None
+
+
+def terms(job_id: str, event_id: str | None = None, after: str | None = None, pause_s: float = 0.0) -> Flow[Terms]:
+    """A job's priority and limits as its scheduler has them. Raises UnknownJob."""
+    params = {name: value for name, value in (("event_id", event_id), ("after", after)) if value}
+    answer = (yield from of_job(job_id, Request("GET", job_path(job_id, "terms"), params, pause_s=pause_s))).json()
+    return Terms(Retuned(answer["priority"], Limits.model_validate(answer["limits"])), answer["refused"])
+
+
+def change(job_id: str, priority: int | None, limits: Mapping[str, Any], timeout_s: float, after: str | None) -> Flow[Retuned | None]:
+    """Changes what is named, and asks until it counts. Raises RefusedChange, NoReply, UnknownJob."""
+    before = (yield from terms(job_id, after=after)).now
+    wanted = Retuned(before.priority if priority is None else priority, Limits.model_validate(before.limits.model_dump() | dict(limits)))
+    if wanted == before:
+        return None
+    body: dict[str, Any] = {"priority": priority} if priority is not None else {}
+    body |= {"limits": wanted.limits.model_dump(mode="json")} if limits else {}
+    sent = (yield from of_job(job_id, Request("POST", job_path(job_id, "change"), body=body))).json()
+    for _ in range(max(1, round(timeout_s / POLL_S))):
+        # The server waits until it can read the request; what comes of it follows within moments.
+        found = yield from terms(job_id, sent["event_id"], sent["after"], POLL_S)
+        if found.refused is not None:
+            raise RefusedChange(found.refused)
+        if found.now == wanted:
+            return wanted
+        state = status_of((yield from of_job(job_id, Request("GET", job_path(job_id)))).json()).state
+        if state.final:
+            raise RefusedChange(f"{job_id} has ended: it is {state}, nothing of it can change")
+    raise NoReply(
+        f"a change of job {job_id}: no answer within {timeout_s:g} s. It was sent, and counts as soon as its scheduler gets to it"
+    )
+
+
+def review(job_id: str, action: ReviewAction, reason: str, timeout_s: float, after: str | None) -> Flow[None]:
+    """Sends a job to review, or ends its review, and asks until that counts. Raises RefusedChange, NoReply, UnknownJob."""
+    request = Request("POST", job_path(job_id, "review"), {"after": after} if after else {}, {"action": action.value, "reason": reason})
+    sent = (yield from of_job(job_id, request)).json()
+    for _ in range(max(1, round(timeout_s / POLL_S))):
+        found = yield from terms(job_id, sent["event_id"], sent["after"], POLL_S)
+        if found.refused is not None:
+            raise RefusedChange(found.refused)
+        reviewed = yield from events(job_id, JobReviewed.event_type, sent["after"])
+        if any(JobReviewed.model_validate_json(told.json).event_id == sent["event_id"] for told in reviewed):
+            return
+    raise NoReply(
+        f"a review of job {job_id}: no answer within {timeout_s:g} s. It was sent, and counts as soon as its scheduler gets to it"
+    )
+
+
+def put_code(code: PackedCode) -> Flow[CodeArchive]:
+    """Sends an archive, and what differs from its commit, unless the store has them. Raises CodeTooLarge by the gateway's words."""
+    path = f"{CODE}/{quote(code.sha256, safe='')}"
+    try:
+        found = (yield from ask(Request("GET", path))).json()
+    except NotFound:
+        found = (yield from ask(Request("PUT", path, content=code.archive, headers=BINARY))).json()
+    diff_uri = None
+    if code.git_diff:
+        diff = Request("PUT", f"{CODE}/diffs/{code.diff_sha256}", content=code.git_diff, headers=BINARY)
+        diff_uri = (yield from ask(diff)).json()["uri"]
+    return code.stored(found["uri"], diff_uri)

@@ -1,0 +1,1 @@
+"""The backend over Kafka and SQL."""

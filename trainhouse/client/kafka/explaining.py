@@ -1,0 +1,37 @@
+"""Why a job waits, or waited at a moment: worked out from the scheduler's own journal.
+
+Holds: the answer is what the scheduler's own checks say of the state that it had folded by then. Blocks on the brokers.
+"""
+
+from dataclasses import dataclass
+
+from trainhouse.client.clock import now_ms
+from trainhouse.events.explained import JobExplained
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.scheduler.core.explain.nodes_asked import NodeAnswer
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A job in its scheduler's hands. `answer`: why it waits, None where it does not; `nodes`: what each says, where it was asked."""
+
+    state: str
+    reason: str
+    answer: JobExplained | None
+    nodes: tuple[NodeAnswer, ...] = ()
+
+
+def explained(kafka: KafkaSettings, job_id: str, at_ms: int, *, nodes: bool = False) -> Explained | None:
+    """None: no scheduler had the job then. Raises NoSuchMoment (before all records), JournalBroken, NotReachable."""
+    from trainhouse.client.kafka.present import schedule_at
+    from trainhouse.scheduler.core.explain.of_state import explain_job, explain_nodes
+    from trainhouse.scheduler.core.transitions import state_of
+
+    for _, folded in sorted(schedule_at(kafka, at_ms).partitions.items()):
+        record = folded.state.jobs.get(job_id)
+        if record is not None:
+            # An idle journal has no record for up to two minutes; time passes all the same.
+            answer = explain_job(folded.state, job_id, min(at_ms, max(folded.now_ms, now_ms())))
+            asked = tuple(explain_nodes(folded.state, job_id)) if nodes and answer is not None else ()
+            return Explained(str(state_of(record.phase)), record.reason, answer, asked)
+    return None

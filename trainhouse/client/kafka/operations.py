@@ -1,0 +1,155 @@
+"""Asks the agents of a running job for something, and gathers their answers.
+
+Holds: every rank's answer ends once, or the call raises NoReply naming the ranks that are missing. What another than the rank's node wrote
+is no answer (replies.py).
+"""
+
+import getpass
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from trainhouse.client.clock import now_ms
+from trainhouse.client.errors import NoReply, NotReachable
+from trainhouse.client.kafka.replies import Answers, Keys, keys_of, nodes_of
+from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, unreachable
+from trainhouse.events import (
+    AskedVia,
+    DumpStacks,
+    ExecuteCommand,
+    JobStatus,
+    NodePlacement,
+    OperationReplied,
+    RequestedBy,
+    envelope_of,
+)
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.kafka import TO_END, EventProducer, consumer, headers_of, partitions_of, read_to_end, watermarks
+from trainhouse.events.keyfiles import read_key
+from trainhouse.events.settings import KafkaSettings, OperationsSettings
+from trainhouse.events.signing import SigningKey
+from trainhouse.events.topics import NODE_KEYS, OPERATION_REPLIES, OPERATIONS
+
+GRACE_S = 5.0  # for the answer to travel
+
+
+def dump_stacks(settings: KafkaSettings, status: JobStatus, timeout_s: float = 30.0) -> Iterator[OperationReplied]:
+    """Yields parts of every rank's Python stack. Blocks. Raises NoReply."""
+    request = secrets.token_hex(8)
+    expires, who = now_ms() + round(timeout_s * 1000), operator()
+    asked = [
+        DumpStacks(request_id=request, node_id=p.node_id, job_id=_job(status), expires_at_ms=expires, requested_by=who, host=host())
+        for p in status.allocation
+    ]
+    yield from _ask(settings, request, asked, nodes_of(status.allocation), timeout_s)
+
+
+def execute(
+    settings: KafkaSettings, status: JobStatus, rank: int, command: tuple[str, ...], timeout_s: float = 60.0
+) -> Iterator[OperationReplied]:
+    """Yields parts of the output of a command that runs beside one rank; the last has the exit code. Blocks. Raises NoReply."""
+    request = secrets.token_hex(8)
+    asked = ExecuteCommand(
+        request_id=request,
+        node_id=node_of(status, rank).node_id,
+        job_id=_job(status),
+        expires_at_ms=now_ms() + round(timeout_s * 1000),
+        rank=rank,
+        command=command,
+        timeout_s=timeout_s,
+        requested_by=operator(),
+        host=host(),
+    )
+    yield from _ask(settings, request, [asked], {rank: str(asked.node_id)}, timeout_s + GRACE_S)
+
+
+def operator() -> RequestedBy:
+    """Returns the operator, as far as this machine knows."""
+    return RequestedBy(name=getpass.getuser(), via=AskedVia.OPERATOR)
+
+
+def host() -> str:
+    """From where it is asked, as this machine calls itself."""
+    return socket.gethostname()[:64]
+
+
+def signing_key() -> SigningKey | None:
+    """The operations key of whoever asks, where settings name one. Raises InvalidKeyError."""
+    path = OperationsSettings().key
+    return None if path is None else read_key(path)
+
+
+def node_of(status: JobStatus, rank: int) -> NodePlacement:
+    """The placement that holds a rank. Raises KeyError."""
+    for placement in status.allocation:
+        if rank in placement.ranks:
+            return placement
+    raise KeyError(rank)
+
+
+def _ask(
+    settings: KafkaSettings, request: str, asked: list[DumpStacks] | list[ExecuteCommand], nodes: dict[int, str], timeout_s: float
+) -> Iterator[OperationReplied]:
+    reader = consumer(settings, log_level=0)
+    try:
+        answers = Answers(request, nodes, _keys(settings))
+        _assign_to_end(reader)
+        producer = EventProducer(settings, log_level=0)
+        producer.signing = signing_key()
+        for number, event in enumerate(asked):
+            envelope = envelope_of(event, id=f"{request}:{number}", source="trainhouse/client", now_ms=now_ms())
+            producer.send(OPERATIONS, envelope, key=str(event.node_id))
+        producer.flush()
+        yield from _replies(reader, answers, timeout_s)
+    except (KafkaException, BusUnavailable) as error:
+        raise NotReachable(unreachable(settings.bootstrap, error)) from error
+    finally:
+        reader.close()
+
+
+def _assign_to_end(reader: Consumer) -> None:
+    topic = reader.list_topics(OPERATION_REPLIES, timeout=METADATA_TIMEOUT_S).topics[OPERATION_REPLIES]
+    places = []
+    for number in topic.partitions:
+        _, high = watermarks(reader, OPERATION_REPLIES, number, METADATA_TIMEOUT_S)
+        places.append(TopicPartition(OPERATION_REPLIES, number, high))
+    reader.assign(places)
+
+
+def _keys(settings: KafkaSettings) -> Keys:
+    reader = consumer(settings, log_level=0, **TO_END)
+    try:
+        partitions = partitions_of(reader, NODE_KEYS, METADATA_TIMEOUT_S)
+        return keys_of((message.value(), headers_of(message)) for message in read_to_end(reader, NODE_KEYS, partitions))
+    finally:
+        reader.close()
+
+
+def _replies(reader: Consumer, answers: Answers, timeout_s: float) -> Iterator[OperationReplied]:
+    left, deadline, foreign = set(answers.nodes), time.monotonic() + timeout_s, 0
+    while left:
+        if time.monotonic() > deadline:
+            missing = ", ".join(map(str, sorted(left)))
+            more = f" ({foreign} answers were not signed by its node, and do not count)" if foreign else ""
+            raise NoReply(f"no answer from rank {missing} within {timeout_s:.0f} s: is its node's agent up? See `trainhouse nodes`{more}")
+        for message in reader.consume(100, timeout=0.2):
+            if message.error() is not None:
+                continue
+            value, headers = message.value() or b"", headers_of(message)
+            event = answers.read(value, headers)
+            if event is None:
+                continue
+            if not answers.counts(event, value, headers):
+                foreign += 1
+                continue
+            yield event
+            if event.done:
+                left.discard(event.rank)
+
+
+def _job(status: JobStatus) -> str:
+    assert status.job_id is not None, "only a job that was admitted has an allocation"
+    return status.job_id

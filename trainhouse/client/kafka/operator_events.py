@@ -1,0 +1,28 @@
+"""Sender of an operator's event, for commands that have a topic of their own.
+
+Holds: it is acked when the call returns; its key is the caller's: on a compacted topic a record replaces an older one of its key. A topic
+that is not there is an error at once; a producer of itself waits half a minute for one.
+"""
+
+from confluent_kafka.admin import AdminClient
+
+from trainhouse.client.clock import now_ms
+from trainhouse.client.errors import NotReachable
+from trainhouse.events import Event, envelope_of
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.kafka import EventProducer, partitions_of
+from trainhouse.events.settings import KafkaSettings
+
+
+def send_event(kafka: KafkaSettings, topic: str, event: Event, *, event_id: str, source: str, key: bytes) -> None:
+    """Sends it. Raises NotReachable. Blocks."""
+    try:
+        partitions_of(AdminClient(kafka.client_config(log_level=0)), topic)
+    except BusUnavailable as error:
+        raise NotReachable(f"nothing was written to Kafka at {kafka.bootstrap}: {error}") from error
+    producer = EventProducer(kafka, log_level=0)
+    try:
+        producer.send(topic, envelope_of(event, id=event_id, source=source, now_ms=now_ms()), key=key.decode())
+        producer.flush()
+    except BusUnavailable as error:
+        raise NotReachable(f"Kafka at {kafka.bootstrap} does not answer: {error}") from error

@@ -1,0 +1,76 @@
+"""Outcome of a request: the topics that answer it, read from the moment before it was sent.
+
+Holds: an answer that comes at any time after the reader was made is seen; reads committed records only.
+Never: sends; joins a consumer group.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from confluent_kafka import KafkaException, Message, TopicPartition
+
+from trainhouse.client.errors import NoReply, NotReachable
+from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
+from trainhouse.events import Event, InvalidEvent, decode
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.kafka import consumer, headers_of, watermarks
+from trainhouse.events.settings import KafkaSettings
+
+T = TypeVar("T")
+Match = Callable[[Message], T | None]
+POLL_S = 0.2
+
+
+class Outcomes:
+    """Whatever comes on some topics from now on. A context manager; not for two threads. Raises NotReachable."""
+
+    def __init__(self, settings: KafkaSettings, topics: Sequence[str]) -> None:
+        self._settings = settings
+        self._reader = consumer(settings, **QUIET)
+        try:
+            self._reader.assign([place for topic in topics for place in self._ends(topic)])
+        except (KafkaException, BusUnavailable) as error:
+            self._reader.close()
+            raise NotReachable(unreachable(settings.bootstrap, error)) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._reader.close()
+
+    def first(self, match: "Match[T]", timeout_s: float, asked: str) -> T:
+        """The first answer that `match(message)` takes. Blocks. Raises NoReply, which says what was `asked`."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for message in self._reader.consume(500, timeout=POLL_S):
+                if message.error() is not None or message.value() is None:
+                    continue
+                found = match(message)
+                if found is not None:
+                    return found
+        raise NoReply(
+            f"{asked}: no answer within {timeout_s:g} s. It was sent, and counts as soon as intake and the scheduler get to it: "
+            "are they up? See `trainhouse ps`"
+        )
+
+    def _ends(self, topic: str) -> list[TopicPartition]:
+        known = self._reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
+        if known.error is not None:
+            raise NotReachable(f"{self._settings.bootstrap} has no topic {topic}: {known.error.str()}; `trainhouse up` makes it")
+        return [TopicPartition(topic, n, watermarks(self._reader, topic, n, METADATA_TIMEOUT_S)[1]) for n in sorted(known.partitions)]
+
+
+def event_of(message: Message) -> Event | None:
+    """The event of a record; None of one that says nothing to this program (a newer writer's, a tombstone)."""
+    try:
+        return decode(message.value(), headers_of(message)).event
+    except InvalidEvent:
+        return None
+
+
+def key_of(message: Message) -> str:
+    """The record's key as text."""
+    return (message.key() or b"").decode("utf-8", "replace")

@@ -1,0 +1,254 @@
+"""Pools, policies, nodes and projects from a program: what is, and requests with their outcome.
+
+Holds: a request returns when the scheduler has answered it, never before; a refusal is an exception with the scheduler's own words.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import KafkaException, Message
+
+from trainhouse.client.errors import NotReachable, RefusedChange
+from trainhouse.client.kafka.outcomes import Outcomes, event_of, key_of
+from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
+from trainhouse.events import (
+    ChangeJob,
+    ChangeProject,
+    ChangeRefused,
+    CordonNode,
+    DrainNode,
+    Event,
+    ForgetNodeKey,
+    JobRejected,
+    JobReviewed,
+    JobState,
+    JobStatus,
+    MovePool,
+    NodeKeyed,
+    NodeRestricted,
+    PolicyApplied,
+    PolicyChanged,
+    PoolCreated,
+    ProjectApplied,
+    QuarantineNode,
+    Restriction,
+    ReviewJob,
+    UncordonNode,
+)
+from trainhouse.events.decisions import JobRetuned, TokenSeen
+from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.handover import InputRedirected
+from trainhouse.events.journal import JournalRecord
+from trainhouse.events.kafka import consumer, read_to_end
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.topics import CONTROL, DECISIONS, NODE_KEYS, POLICIES, POOLS, PROJECTS, STATUS, VERDICTS
+
+NodeRequest = CordonNode | UncordonNode | DrainNode | QuarantineNode
+Send = Callable[[Event], str]
+E = TypeVar("E", bound=Event)
+
+# What each request makes of a node.
+RESTRICTIONS: dict[type[NodeRequest], Restriction] = {
+    CordonNode: Restriction.CORDONED,
+    UncordonNode: Restriction.NONE,
+    DrainNode: Restriction.DRAINING,
+    QuarantineNode: Restriction.QUARANTINED,
+}
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Requests about pools over one Kafka. `send` puts an event on the public topic and gives its id."""
+
+    kafka: KafkaSettings
+    send: Send
+
+    def pools(self) -> dict[str, int]:
+        """Every pool that the control plane knows, and its partition. Blocks."""
+        return {str(e.pool): e.partition for e in self._newest(POOLS, PoolCreated)}
+
+    def policies(self) -> dict[str, PolicyApplied]:
+        """The policy of each pool that was ever given one. Blocks."""
+        return {str(e.pool): e for e in self._newest(POLICIES, PolicyApplied)}
+
+    def projects(self) -> dict[str, ProjectApplied]:
+        """Every project that was ever declared, and the rule for all others ("*"). Blocks."""
+        return {e.project.name: e for e in self._newest(PROJECTS, ProjectApplied)}
+
+    def change_project(self, event: ChangeProject, timeout_s: float) -> ProjectApplied:
+        """Declares or changes a project, which must be another than it is. Blocks until it counts. Raises RefusedChange, NoReply."""
+        name, after = event.project.name, event.replaces or 0
+        with Outcomes(self.kafka, [PROJECTS, STATUS]) as outcomes:
+            event_id = self.send(event)
+
+            def answer(message: Message) -> ProjectApplied | None:
+                refused = refusal(event_id, message)
+                if refused is not None:
+                    raise RefusedChange(refused)
+                told = event_of(message)
+                mine = isinstance(told, ProjectApplied) and told.project.name == name and told.version > after
+                return told if mine and isinstance(told, ProjectApplied) and told.user == event.user else None
+
+            return outcomes.first(answer, timeout_s, f"project {name}")
+
+    def partitions(self) -> int:
+        """Returns the number of partitions of control: pools may be given any of them. Blocks."""
+        reader = consumer(self.kafka, **QUIET)
+        try:
+            return len(reader.list_topics(CONTROL, timeout=METADATA_TIMEOUT_S).topics[CONTROL].partitions)
+        except KafkaException as error:
+            raise NotReachable(unreachable(self.kafka.bootstrap, error)) from error
+        finally:
+            reader.close()
+
+    def create(self, event: PoolCreated, timeout_s: float) -> PoolCreated | None:
+        """Creates a pool. Blocks until its scheduler knows it; None: it knew it before. Raises RefusedChange, NoReply."""
+        return self._ask(event, POOLS, PoolCreated, lambda d: d.pool == event.pool, timeout_s, f"pool {event.pool} was asked for")
+
+    def move(self, event: MovePool, timeout_s: float) -> PoolCreated:
+        """Moves a pool to another partition. Blocks until the scheduler of that one has it. Raises RefusedChange, NoReply."""
+        with Outcomes(self.kafka, [POOLS, POLICIES, STATUS]) as outcomes:
+            event_id = self.send(event)
+
+            def answer(message: Message) -> PoolCreated | None:
+                refused = refusal(event_id, message)
+                if refused is not None:
+                    raise RefusedChange(refused)
+                told = event_of(message)
+                there = isinstance(told, PoolCreated) and (told.pool, told.partition) == (event.pool, event.to_partition)
+                return told if there and isinstance(told, PoolCreated) else None
+
+            return outcomes.first(answer, timeout_s, f"the move of pool {event.pool} to partition {event.to_partition}")
+
+    def apply(self, event: PolicyChanged, timeout_s: float) -> PolicyApplied | None:
+        """Changes a pool's policy. Blocks until it counts; None: it did before. Raises RefusedChange (the old one stays), NoReply."""
+
+        def mine(told: PolicyApplied) -> bool:
+            return (told.pool, told.policy, told.text, told.user) == (event.pool, event.policy, event.text, event.user)
+
+        return self._ask(event, POLICIES, PolicyApplied, mine, timeout_s, f"policy {event.policy.name} for pool {event.pool}")
+
+    def restrict(self, event: NodeRequest, timeout_s: float) -> NodeRestricted | None:
+        """Closes or opens a node. Blocks until it counts; None: it was so before. Raises RefusedChange, NoReply."""
+        wanted = RESTRICTIONS[type(event)]
+
+        def mine(told: NodeRestricted) -> bool:
+            return told.node_id == event.node_id and told.restriction is wanted
+
+        return self._ask(event, VERDICTS, NodeRestricted, mine, timeout_s, f"node {event.node_id} of pool {event.pool}: {wanted}")
+
+    def forget_key(self, event: ForgetNodeKey, timeout_s: float) -> NodeKeyed | None:
+        """Forgets a node's public key. Blocks until it counts; None: none was known. Raises RefusedChange, NoReply."""
+
+        def mine(told: NodeKeyed) -> bool:
+            return told.node_id == event.node_id and not told.public_key
+
+        return self._ask(event, NODE_KEYS, NodeKeyed, mine, timeout_s, f"the key of node {event.node_id} of pool {event.pool}")
+
+    def change(self, event: ChangeJob, timeout_s: float) -> JobRetuned | None:
+        """Changes a job's priority or limits. Blocks until they count; None: nothing changed. Raises RefusedChange, NoReply."""
+        return self._ask(event, DECISIONS, JobRetuned, lambda d: d.job_id == event.job_id, timeout_s, f"a change of job {event.job_id}")
+
+    def review(self, event: ReviewJob, timeout_s: float) -> JobReviewed | None:
+        """Sends a job to review, or ends its review. Blocks until it counts. Raises RefusedChange, NoReply."""
+
+        def mine(told: JobReviewed) -> bool:
+            return (told.job_id, told.action, told.reason) == (event.job_id, event.action, event.reason)
+
+        return self._ask(event, VERDICTS, JobReviewed, mine, timeout_s, f"a review of job {event.job_id}")
+
+    def _ask(self, event: Event, topic: str, kind: type[E], mine: Callable[[E], bool], timeout_s: float, asked: str) -> E | None:
+        """Sends a request and waits for what comes of it on `topic`; None: its scheduler handled it, and nothing came of it."""
+        with Outcomes(self.kafka, sorted({topic, DECISIONS, POLICIES, STATUS})) as outcomes:
+            event_id = self.send(event)
+
+            def answer(message: Message) -> tuple[E | None] | None:
+                if message.topic() == DECISIONS:
+                    return outcome_of(decided(message, event_id), event_id, kind, mine, told_elsewhere=topic != DECISIONS)
+                refused = refusal(event_id, message)
+                if refused is not None:
+                    raise RefusedChange(refused)
+                told = event_of(message)
+                return (told,) if isinstance(told, kind) and mine(told) else None
+
+            return outcomes.first(answer, timeout_s, asked)[0]
+
+    def _newest(self, topic: str, kind: type[E]) -> list[E]:
+        """The newest event of each key of a compacted topic that are of one kind."""
+        newest: dict[bytes, E] = {}
+        reader = consumer(self.kafka, **QUIET)
+        try:
+            known = reader.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
+            if known.error is not None:
+                raise NotReachable(f"{self.kafka.bootstrap} has no topic {topic}: {known.error.str()}; `trainhouse up` makes it")
+            for message in read_to_end(reader, topic, sorted(known.partitions)):
+                event = event_of(message)
+                if isinstance(event, kind):
+                    newest[message.key() or b""] = event
+        except (KafkaException, BusUnavailable) as error:
+            raise NotReachable(unreachable(self.kafka.bootstrap, error)) from error
+        finally:
+            reader.close()
+        return list(newest.values())
+
+
+def refusal(event_id: str, message: Message) -> str | None:
+    """Why the event of this id was refused, if a record says so: intake tells on the status topic, the scheduler with the policies."""
+    if key_of(message) != event_id:
+        return None
+    event = event_of(message)
+    if isinstance(event, ChangeRefused):
+        return event.reason
+    if isinstance(event, JobStatus) and event.state in (JobState.REJECTED, JobState.NEEDS_REVIEW):
+        return event.reason
+    return None
+
+
+def decided(message: Message, event_id: str) -> tuple[Event, ...] | None:
+    """Returns the decisions of the journal record that handled this event; None of other records."""
+    value = message.value() or b""
+    if message.topic() != DECISIONS or event_id.encode() not in value:
+        return None
+    record = JournalRecord.decode(value)
+    return record.decisions if _handled(record, event_id) else None
+
+
+def _handled(record: JournalRecord, event_id: str) -> bool:
+    """Whether the record says what became of a request; not where it came a second time, or went on to the partition of its pool."""
+    passed_on = {d.offset for d in record.decisions if isinstance(d, InputRedirected)}
+    seen = {(d.partition, d.seq, d.ordinal) for d in record.decisions if isinstance(d, TokenSeen)}
+    for item in record.inputs:
+        if item.event_id != event_id:
+            continue
+        order = item.envelope.order if item.envelope is not None else None
+        if order is not None:
+            place = (order.partition, order.seq, order.ordinal)
+            if place not in seen:
+                continue
+            seen.discard(place)  # the first is the one that counts
+        if item.offset not in passed_on:
+            return True
+    return False
+
+
+def _refuses(decision: Event, event_id: str) -> bool:
+    match decision:
+        case ChangeRefused():
+            return decision.event_id == event_id
+        case JobRejected():
+            return decision.submission_id == event_id
+    return False
+
+
+def outcome_of(
+    decisions: Sequence[Event] | None, event_id: str, kind: type[E], mine: Callable[[E], bool], *, told_elsewhere: bool
+) -> tuple[E | None] | None:
+    """Returns the outcome in the decisions of the record that handled a request; None: not there, it is reported on its own topic.
+
+    (None,): nothing came of it, all is so already.
+    """
+    if decisions is None or any(_refuses(d, event_id) for d in decisions):
+        return None
+    found = next((d for d in reversed(decisions) if isinstance(d, kind) and mine(d)), None)
+    return None if found is not None and told_elsewhere else (found,)

@@ -1,0 +1,50 @@
+"""The control plane's own state, now or at a moment, read from its journal.
+
+Holds: what is given is exactly what the scheduler had folded; the newest snapshot saves time where it fits. Blocks on the brokers.
+Never: writes.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from trainhouse.client.errors import JournalBroken
+
+if TYPE_CHECKING:
+    from trainhouse.events.settings import KafkaSettings
+    from trainhouse.scheduler.core.state import ScheduleState
+    from trainhouse.scheduler.past import Past
+    from trainhouse.scheduler.stream.ports import SnapshotStore
+
+# Later than any record can be.
+NOW_MS = 2**62
+
+
+def schedule_at(kafka: "KafkaSettings", at_ms: int = NOW_MS, partitions: Iterable[int] | None = None) -> "Past[ScheduleState]":
+    """The scheduler's partitions as of a moment. Raises NoSuchMoment, or JournalBroken where it was altered."""
+    from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
+    from trainhouse.events.topics import DECISIONS
+    from trainhouse.scheduler.core.errors import BrokenInvariant
+    from trainhouse.scheduler.core.schedule import ScheduleMachine
+    from trainhouse.scheduler.stream.replay_journal import past_of
+
+    try:
+        store = snapshot_store()
+        archive = ObjectArchive() if store is not None else None
+        return past_of(kafka, DECISIONS, ScheduleMachine(), at_ms, partitions=partitions, store=store, archive=archive)
+    except BrokenInvariant as error:
+        raise JournalBroken(f"{DECISIONS} cannot be folded: {error}. `trainhouse replay --verify` tells more") from error
+
+
+def snapshot_store() -> "SnapshotStore | None":
+    """Where snapshots are; none where the object store does not answer: the whole journal is read then."""
+    from trainhouse.checkpointing.errors import CheckpointError
+    from trainhouse.checkpointing.settings import StoreSettings
+    from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+    from trainhouse.client.kafka.snapshots import ObjectSnapshots
+
+    store = ObjectSnapshots(S3ObjectStore(StoreSettings()))
+    try:
+        store.get("snapshots")
+    except CheckpointError:
+        return None
+    return store

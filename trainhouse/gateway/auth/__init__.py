@@ -1,0 +1,1 @@
+"""Authentication and roles: tokens, sessions, login codes, memberships."""

@@ -1,0 +1,1 @@
+"""Limits of requests: size, rate, queue, storage, connection timeouts."""

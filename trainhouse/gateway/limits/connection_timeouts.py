@@ -1,0 +1,61 @@
+"""The server's patience with connections: how long one may take to say what it wants, or take nothing of its answer.
+
+Holds: a connection that has sent no whole request head in time is closed; one whose client reads nothing is closed by the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+HEAD_S = 15.0
+UNREAD_MS = 30_000
+BACKLOG = 2048
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP/1.1 with a limit of time for a request's head, from the connection or the head's first byte on."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._late = self.loop.call_later(HEAD_S, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._in_time()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        before: object = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            self._in_time()
+        elif self._late is None and self._between():
+            # The first bytes of a later head end the keep-alive's limit: from here on this one counts.
+            self._late = self.loop.call_later(HEAD_S, self._give_up)
+
+    def _in_time(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _between(self) -> bool:
+        """Returns whether no request is being served. `cycle` is None until a request's head is whole, whatever its type says."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is None or cycle.response_complete
+
+    def _give_up(self) -> None:
+        if self._between() and not self.transport.is_closing():
+            self.transport.abort()
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; the kernel drops connections whose peer takes nothing for UNREAD_MS. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
+    return found

@@ -1,0 +1,1 @@
+"""Queries to the projections: conditions, pages, freshness, redaction."""

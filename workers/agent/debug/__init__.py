@@ -1,0 +1,1 @@
+"""Debugging of running ranks: stacks, dumps of the flight recorder, permissions."""

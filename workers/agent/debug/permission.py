@@ -1,0 +1,142 @@
+"""Permission of an operation: signer, addressee, age, and a check against replays.
+
+Holds: where signatures are required, nothing is done that no known key signed; a signature counts once, and for minutes; none
+counts from before the agent's start, since what it obeyed before that is not remembered. A gateway's key
+vouches for its user's role, an operator's key for its holder; a viewer's role reads no stack and runs no command.
+Never: trusts a name in the request for itself.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainhouse.events import AskedVia, Envelope, RequestedBy
+from trainhouse.events.followed import Followed
+from trainhouse.events.signing import InvalidKeyError, Signature, checked_public_key
+from trainhouse.events.topics import OPERATIONS
+from trainhouse.workers.agent.errors import InvalidSetting
+
+GATEWAY, OPERATOR = "gateway", "operator"
+ROLES_THAT_MAY = frozenset({"submitter", "operator", "admin"})
+MAX_AGE_MS = 300_000
+MAX_SEEN = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """A public key, what it speaks for, and its name."""
+
+    holder: str
+    name: str
+
+
+def read_keys(path: Path | None) -> dict[str, KnownKey]:
+    """The keys of a file, one a line: `gateway NAME KEY` or `operator NAME KEY`; '#' begins a remark. Raises InvalidSetting."""
+    if path is None:
+        return {}
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise InvalidSetting(f"the file of operations keys {path} cannot be read: {error.strerror}") from error
+    found: dict[str, KnownKey] = {}
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 3 or words[0] not in (GATEWAY, OPERATOR):
+            raise InvalidSetting(f"{path}:{number}: write `gateway NAME KEY` or `operator NAME KEY`")
+        try:
+            found[checked_public_key(words[2])] = KnownKey(words[0], words[1])
+        except InvalidKeyError as error:
+            raise InvalidSetting(f"{path}:{number}: {error}") from error
+    return found
+
+
+class ListedKeys(Mapping[str, KnownKey]):
+    """The keys of a file as it is now: who is added is obeyed, who is taken out is not, without a restart."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises InvalidSetting."""
+        self._followed = Followed((path,), lambda: read_keys(path))
+
+    def __getitem__(self, public_key: str) -> KnownKey:
+        return self._followed.now()[public_key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._followed.now())
+
+    def __len__(self) -> int:
+        return len(self._followed.now())
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Decision about an operation. `who`: empty where nothing could be believed; `why`: the evidence."""
+
+    refusal: str = ""
+    who: str = ""
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Permission:
+    """One agent's. `required`: what is not signed is refused. `started_ms`: when this agent began to remember what it obeyed."""
+
+    keys: Mapping[str, KnownKey]
+    required: bool
+    started_ms: int = 0
+    _seen: OrderedDict[str, int] = field(default_factory=OrderedDict)
+
+    def judged(self, envelope: Envelope, value: bytes, signature: Signature | None, now_ms: int) -> Judged:
+        """Judges a request, for the audit too."""
+        refusal = self.refusal(envelope, value, signature, now_ms)
+        asked = getattr(envelope.event, "requested_by", None)
+        claimed = asked.name if asked is not None else ""
+        says = f"; it says that {claimed} asks" if claimed else ""
+        key = self.keys.get(signature.public_key) if signature is not None and signature.holds(OPERATIONS, value) else None
+        if key is None:
+            why = f"{refusal}{says}" if refusal else "not signed by a known key, which this node allows: the name is what the request says"
+            return Judged(refusal, "" if refusal else claimed, why)
+        if key.holder == OPERATOR:
+            return Judged(refusal, key.name, refusal + says if refusal else f"signed with the operations key {key.name}{says}")
+        role = asked.role if asked is not None else ""
+        return Judged(refusal, claimed, refusal or f"the gateway {key.name} signed it for a {role}")
+
+    def refusal(self, envelope: Envelope, value: bytes, signature: Signature | None, now_ms: int) -> str:
+        """Why the agent does not do it; empty where it does."""
+        if signature is None:
+            return (
+                ""
+                if not self.required
+                else "it is not signed, and this node wants a signature: ask by the gateway, or with an operations key"
+            )
+        key = self.keys.get(signature.public_key)
+        if key is None:
+            return "" if not self.required else "the key that signed it is not one of this node's operations keys"
+        if not signature.holds(OPERATIONS, value):
+            return "its signature does not hold: it was changed on the way, or made for something else"
+        return self._by_role(key, getattr(envelope.event, "requested_by", None)) or self._by_time(envelope, now_ms)
+
+    def _by_role(self, key: KnownKey, asked: RequestedBy | None) -> str:
+        if key.holder == OPERATOR:
+            return ""
+        if asked is None or asked.via is not AskedVia.GATEWAY:
+            return f"the gateway {key.name} signed it and does not say for whom"
+        if asked.role not in ROLES_THAT_MAY:
+            return f"{asked.name} is a {asked.role or 'user without a role'}: only a submitter, an operator or an admin may"
+        return ""
+
+    def _by_time(self, envelope: Envelope, now_ms: int) -> str:
+        if envelope.time_ms is None or abs(now_ms - envelope.time_ms) > MAX_AGE_MS:
+            return f"it was signed more than {MAX_AGE_MS // 60_000} minutes ago by this node's clock, or ahead of it"
+        if envelope.time_ms < self.started_ms:
+            return "it was signed before this agent started: ask again"
+        while self._seen and next(iter(self._seen.values())) < now_ms - 3 * MAX_AGE_MS:
+            self._seen.popitem(last=False)
+        if str(envelope.id) in self._seen:
+            return "it was asked before: each request counts once"
+        if len(self._seen) >= MAX_SEEN:
+            return "too many requests in these minutes"
+        self._seen[str(envelope.id)] = now_ms
+        return ""

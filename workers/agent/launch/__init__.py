@@ -1,0 +1,1 @@
+"""Launch and watch of attempts: folders, code, secrets, confinement, leases, cleanup."""

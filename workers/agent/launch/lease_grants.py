@@ -1,0 +1,301 @@
+"""Grants and signatures for the object store: the part that knows the store's key.
+
+Holds: every answer rests on `lease.rule`; what it rests on is read from the store once per attempt. Signatures carry the store's time, so a
+wrong clock of this machine costs a warning.
+Never: raises because the store is away: the answer says so, and the rank asks again. Lets bytes of objects pass.
+"""
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from email.utils import parsedate_to_datetime
+
+import boto3
+import structlog
+import urllib3
+from botocore.credentials import ReadOnlyCredentials
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
+
+from trainhouse.checkpointing.chain.restore_candidates import resume_from_of
+from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailable, RetryableError
+from trainhouse.checkpointing.lease.access_rule import Ask, Lease, Operation, job_in, refusal, shared_chunk
+from trainhouse.checkpointing.lease.facts import owned, resumable, shared_chunks_of
+from trainhouse.checkpointing.lease.policy import policy_of
+from trainhouse.checkpointing.lease.signing import Signer, base_url
+from trainhouse.checkpointing.lease.wire import LeaseReply, SessionKeys
+from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.checkpointing.stores.object_store import ObjectStore
+from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+from trainhouse.checkpointing.stores.s3_errors import why
+from trainhouse.events import GangAllocated
+
+LOOK_DEADLINE_S = 10.0
+CLOCK_AGAIN_S = 300.0
+CLOCK_WARNING_S = 60.0
+CLOCK_STEP_S = 2.0
+KEYS_FOR_S = 900
+# Of a store that gives no keys at all, or none to this agent; every other refusal may pass, or is of one attempt.
+NO_STS = frozenset({"AccessDenied", "NotImplemented", "InvalidAction", "MethodNotAllowed"})
+NO_STS_MESSAGES = ("STS service not initialized", "STS service not available", "STS is not configured")  # SeaweedFS's, as a 503
+# Of a lease that makes a longer policy than the store takes: this attempt's requests are signed.
+NO_SUCH_POLICY = frozenset({"PackedPolicyTooLarge", "MalformedPolicyDocument", "ValidationError"})
+log = structlog.get_logger(__name__)
+
+
+@dataclass
+class Tenant:
+    """One attempt, as its allocation says, and what of its lease is known by now."""
+
+    job_id: str
+    epoch: int
+    project: str
+    resume_from: str | None
+    lease: Lease | None = None
+    shared: dict[str, frozenset[str]] = field(default_factory=dict)
+    first_epochs: dict[str, int] = field(default_factory=dict)
+    refused: int = 0
+    not_resumable: CheckpointError | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def of(cls, allocation: GangAllocated) -> "Tenant":
+        spec = allocation.spec
+        return cls(str(allocation.job_id), int(allocation.epoch), spec.project, spec.resume_from)
+
+
+class LeaseDesk:
+    """Of one agent. Safe to share by threads. `settings`: the store with the agent's own key."""
+
+    def __init__(self, settings: StoreSettings, objects: ObjectStore | None = None) -> None:
+        self._settings = settings
+        self._objects = objects or S3ObjectStore(settings.model_copy(update={"deadline_s": LOOK_DEADLINE_S}))
+        self._clock = StoreClock(settings)
+        self._keys = Keys(settings)
+        self._signer = Signer(settings, self._keys, self._clock.now_s)
+        self._no_sts = False
+
+    def ready(self, tenant: Tenant, asks: list[Ask]) -> bool:
+        """Returns whether `answer` would return at once."""
+        if tenant.lease is None or self._clock.due():
+            return False
+        return all(_known(tenant, tenant.lease, ask) for ask in asks)
+
+    def answer(self, tenant: Tenant, asks: list[Ask]) -> list[LeaseReply]:
+        """One answer for each, in order. May block on the store, for LOOK_DEADLINE_S at most."""
+        with tenant.lock:
+            try:
+                self._clock.look()
+                if tenant.lease is None:
+                    first = owned(self._objects, tenant.job_id, tenant.project, tenant.epoch)
+                    tenant.first_epochs[tenant.job_id] = first.first_epoch
+                    tenant.lease = Lease(tenant.job_id, tenant.epoch)
+            except Exception as error:
+                return [_failed(error)] * len(asks)
+            answers: list[LeaseReply] = []
+            away: LeaseReply | None = None  # then each further ask would wait for the store as long again
+            for ask in asks:
+                known = _known(tenant, tenant.lease, ask)
+                answers.append(self._answer(tenant, ask) if known or away is None else away)
+                if not known and answers[-1].get("kind") == "unavailable":
+                    away = answers[-1]
+            return answers
+
+    def session(self, tenant: Tenant) -> SessionKeys | LeaseReply | None:
+        """Keys that end by themselves and allow the same; None where the store gives none. Blocks on the store."""
+        role = self._settings.sts_role_arn
+        if role is None or self._no_sts:
+            return None
+        if tenant.lease is None:
+            failed = self.answer(tenant, [Ask(Operation.LIST, f"jobs/{tenant.job_id}/commits/")])
+            if tenant.lease is None:
+                return failed[0]
+        with tenant.lock:
+            try:
+                self._learn_resumes(tenant)
+            except CheckpointError as error:
+                log.warning("what the job resumes from is not for it", job=tenant.job_id, error=str(error))
+        try:
+            return self._assumed(role, tenant.lease)
+        except ClientError as error:
+            told = error.response.get("Error", {})
+            code, message = told.get("Code"), told.get("Message", "")
+            none_at_all = code in NO_STS or any(known in message for known in NO_STS_MESSAGES)
+            if not none_at_all and code not in NO_SUCH_POLICY:
+                return LeaseReply(kind="unavailable", why=f"the store gives no keys just now: {why(error)}")
+            log.warning("the store gives no keys for ranks: each of their requests is signed instead", role=role, error=why(error))
+            self._no_sts = self._no_sts or none_at_all
+            return None
+        except ResponseParserError:  # of a store without STS, or of a proxy before it: this attempt's requests are signed
+            log.warning("what the store answered is not STS's: each of this attempt's requests is signed instead", role=role)
+            return None
+        except (BotoCoreError, HTTPError) as error:
+            return LeaseReply(kind="unavailable", why=f"the store's STS does not answer: {why(error)}")
+
+    def _answer(self, tenant: Tenant, ask: Ask) -> LeaseReply:
+        assert tenant.lease is not None
+        try:
+            if tenant.resume_from and job_in(ask.key) == self._wanted(tenant):
+                self._learn_resumes(tenant)
+            if shared_chunk(ask.key) is not None:
+                self._learn_shared(tenant)
+        except Exception as error:
+            return _failed(error)
+        reason = refusal(tenant.lease, ask)
+        if reason is not None:
+            tenant.refused += 1
+            if tenant.refused & (tenant.refused - 1) == 0:  # the 1st, 2nd, 4th … : a rank cannot fill the log
+                log.warning("a rank asked for what it has no right to", reason=reason, times=tenant.refused)
+            return LeaseReply(kind="refused", why=reason)
+        signed = self._signer.sign(ask)
+        return LeaseReply(url=signed.url, headers=signed.headers)
+
+    def _wanted(self, tenant: Tenant) -> str:
+        """The job that it wants to resume from. Raises InvalidState."""
+        assert tenant.resume_from is not None
+        return str(resume_from_of(tenant.resume_from).job_id)
+
+    def _learn_resumes(self, tenant: Tenant) -> None:
+        """Looks up the job that it resumes from, once, if that is of its project. Raises CheckpointError."""
+        assert tenant.lease is not None
+        if tenant.lease.resumes is not None or not tenant.resume_from:
+            return
+        if tenant.not_resumable is not None:
+            raise tenant.not_resumable.with_traceback(None)
+        try:
+            wanted = self._wanted(tenant)
+            if wanted != tenant.job_id:
+                tenant.first_epochs[wanted] = resumable(self._objects, wanted, tenant.project).first_epoch
+        except RetryableError:
+            raise
+        except CheckpointError as error:
+            tenant.not_resumable = error
+            raise
+        tenant.lease = replace(tenant.lease, resumes=wanted)
+
+    def _learn_shared(self, tenant: Tenant) -> None:
+        """Looks up the shared chunks that its checkpoints name. Raises CheckpointError."""
+        assert tenant.lease is not None
+        if tenant.resume_from:
+            try:
+                self._learn_resumes(tenant)
+            except RetryableError:
+                raise
+            except CheckpointError:
+                pass  # its own it may read all the same
+        for job_id, first_epoch in tenant.first_epochs.items():
+            if job_id not in tenant.shared:
+                tenant.shared[job_id] = shared_chunks_of(self._objects, job_id, first_epoch)
+                tenant.lease = replace(tenant.lease, shared_chunks=tenant.lease.shared_chunks | tenant.shared[job_id])
+
+    def _assumed(self, role: str, lease: Lease) -> SessionKeys:
+        given, keys = self._settings, self._keys()
+        sts = boto3.session.Session().client(
+            "sts",
+            endpoint_url=given.sts_endpoint or given.endpoint,
+            region_name=given.region,
+            aws_access_key_id=keys.access_key,
+            aws_secret_access_key=keys.secret_key,
+            aws_session_token=keys.token,
+            verify=given.ca_file,
+        )
+        name = re.sub(r"[^\w+=,.@-]", "-", f"{lease.job_id[:50]}-{lease.epoch}")
+        policy = json.dumps(policy_of(lease, given.bucket), separators=(",", ":"))
+        found = sts.assume_role(RoleArn=role, RoleSessionName=name, Policy=policy, DurationSeconds=KEYS_FOR_S)["Credentials"]
+        return SessionKeys(
+            access_key=found["AccessKeyId"],
+            secret_key=found["SecretAccessKey"],
+            token=found["SessionToken"],
+            expires=found["Expiration"].isoformat(),
+        )
+
+
+class StoreClock:
+    """The store's clock, as far as its answers show it; this machine's where they do not.
+
+    Holds: between two looks it goes on with the steady clock, so that a wall clock that is set, wrong or right, changes no signature.
+    """
+
+    def __init__(
+        self, settings: StoreSettings, wall_s: Callable[[], float] | None = None, steady_s: Callable[[], float] | None = None
+    ) -> None:
+        self._url = settings.endpoint or base_url(settings)
+        self._ca_file = settings.ca_file
+        self._wall_s, self._steady_s = wall_s or time.time, steady_s or time.monotonic
+        self._seen: _Seen | None = None
+
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+        seen = self._seen
+        return self._wall_s() if seen is None else seen.store_s + self._steady_s() - seen.steady_s
+
+    def due(self) -> bool:
+        """Returns whether it should be looked at again: after a while, and when this machine's clock was set or the machine slept."""
+        seen = self._seen
+        if seen is None:
+            return True
+        passed_s = self._steady_s() - seen.steady_s
+        return passed_s > CLOCK_AGAIN_S or abs(self._wall_s() - seen.wall_s - passed_s) > CLOCK_STEP_S
+
+    def look(self) -> None:
+        """Asks the store for its time if that is due. Blocks; a store that is away changes nothing. Raises ObjectStoreUnavailable."""
+        if not self.due():
+            return
+        try:
+            with urllib3.PoolManager(ca_certs=self._ca_file, timeout=urllib3.Timeout(5.0), retries=False) as pool:
+                date = pool.request("HEAD", self._url).headers.get("date")
+        except (HTTPError, OSError) as error:
+            raise ObjectStoreUnavailable(f"{self._url} does not answer ({error}); is the store up?") from error
+        wall_s, steady_s = self._wall_s(), self._steady_s()
+        ahead_s = 0.0 if date is None else parsedate_to_datetime(date).timestamp() - wall_s
+        # The header has whole seconds, so a small difference shows nothing.
+        self._seen = _Seen(wall_s + ahead_s if abs(ahead_s) > CLOCK_STEP_S else wall_s, wall_s, steady_s)
+        if abs(ahead_s) > CLOCK_WARNING_S:
+            log.warning(
+                "this machine's clock is not the store's: ranks' requests carry the store's time; set the clock", off_s=round(-ahead_s)
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One look at the store's clock, with this machine's two clocks at that instant."""
+
+    store_s: float
+    wall_s: float
+    steady_s: float
+
+
+def _known(tenant: Tenant, lease: Lease, ask: Ask) -> bool:
+    if shared_chunk(ask.key) is not None:
+        return tenant.shared.keys() >= tenant.first_epochs.keys() and (not tenant.resume_from or lease.resumes is not None)
+    return not tenant.resume_from or lease.resumes is not None or job_in(ask.key) in (None, tenant.job_id)
+
+
+def _failed(error: Exception) -> LeaseReply:
+    known = isinstance(error, CheckpointError)
+    return LeaseReply(
+        kind="refused" if known and not isinstance(error, RetryableError) else "unavailable",
+        why=str(error) if known else f"leave to the store: {type(error).__name__}: {error}",
+    )
+
+
+class Keys:
+    """The agent's own credentials: those of the settings, else what boto3's chain finds, renewed where they end."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+        self._chain = None if settings.access_key else boto3.session.Session().get_credentials()
+
+    def __call__(self) -> ReadOnlyCredentials:
+        """Those of now. Raises ObjectStoreUnavailable if there are none."""
+        if self._settings.access_key and self._settings.secret_key:
+            return ReadOnlyCredentials(self._settings.access_key, self._settings.secret_key.get_secret_value(), None)
+        if self._chain is None:
+            raise ObjectStoreUnavailable(
+                f"{self._settings.address}: this agent has no keys for it (TRAINHOUSE_S3_ACCESS_KEY, …_SECRET_KEY)"
+            )
+        return self._chain.get_frozen_credentials()

@@ -1,0 +1,1 @@
+"""The node itself: registration, heartbeats, devices, termination notices."""

@@ -1,0 +1,1 @@
+"""The self test of a node, in a process of its own."""

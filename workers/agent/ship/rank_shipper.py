@@ -1,0 +1,265 @@
+"""Ships what one rank writes: spool and output, as events with byte ranges.
+
+Holds: telemetry is offered only while the outbox has room, so memory is bounded and the files are the buffer; progress goes out at
+most once in PROGRESS_INTERVAL_MS, the first at once and the last before the rank's end is told: these two to control, all others beside it.
+Never: lets a line that it can't read, or a flood of output, stop anything.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from trainhouse.events import CheckpointCompleted, Envelope, Event, ProgressReported, RankActivity, RankHeartbeat, envelope_of
+from trainhouse.events.topics import CONTROL, LOGS, METRICS, PROGRESS
+from trainhouse.workers.agent.core.loglines import LogCut, cut_log
+from trainhouse.workers.agent.core.spool import SpoolCut, cut_spool
+from trainhouse.workers.agent.core.telemetry import RankIdentity
+from trainhouse.workers.agent.periodic import due
+from trainhouse.workers.agent.ship.file_tail import FileTail
+from trainhouse.workers.agent.ship.outbox import Outbox
+from trainhouse.workers.agent.ship.spool_cover import SpoolCover
+from trainhouse.workers.launcher import RankPaths
+
+PROGRESS_INTERVAL_MS = 1_000
+REPEAT_INTERVAL_MS = 10_000
+LOG_PIECE_BYTES = 96 * 1024
+KEPT_END_BYTES = 64 * 1024
+OF_LIFE = tuple(n for n in RankHeartbeat.model_fields if n in ProgressReported.model_fields and n not in ("rank", "step"))
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class RankProgress:
+    """The newest that a rank told of itself, for heartbeats. `step_at_ms` is when its last step was seen.
+
+    Fields are those of RankHeartbeat; a rank without a session leaves them as they are here.
+    """
+
+    step: int | None = None
+    step_at_ms: int | None = None
+    steps_per_s: float | None = None
+    data_wait_s: float = 0.0
+    save_stall_s: float = 0.0
+    pulse_at_ms: int | None = None
+    activity: RankActivity | None = None
+    activity_since_ms: int | None = None
+    activity_limit_s: float | None = None
+    step_time_p99_ms: float | None = None
+    longest_step_ms: float | None = None
+    work_time_ms: float | None = None
+    fastest_work_time_ms: float | None = None
+
+
+class RankShipper:
+    """One rank's files. `positions` are those that an earlier agent saved."""
+
+    def __init__(
+        self,
+        who: RankIdentity,
+        paths: RankPaths,
+        outbox: Outbox,
+        control_partition: Callable[[], int | None],
+        source: str,
+        log_limit_bytes: int,
+        positions: dict[str, int],
+        cover: SpoolCover | None = None,
+    ) -> None:
+        self.who = who
+        self.paths = paths
+        self.newest = RankProgress()
+        self.dropped_bytes = 0
+        self._outbox = outbox
+        self._control_partition = control_partition
+        self._source = source
+        self._log_limit = log_limit_bytes
+        self._cover = cover
+        self.spool = FileTail(lambda: paths.spool, positions.get("spool", 0))
+        files = {"stdout": paths.stdout, "stderr": paths.stderr, "stacks": paths.stacks}
+        self.outputs = {stream: FileTail(path, positions.get(stream, 0)) for stream, path in files.items()}
+        self._tell_at_ms: int | None = None
+        self._telling = False
+        self._untold: tuple[int, ProgressReported] | None = None
+        self._told: tuple[int, ProgressReported] | None = None
+        self._told_beside = False
+        self._repeat_at_ms = 0
+        self._last: tuple[object, ...] | None = None
+        self._session_told = False
+
+    def positions(self) -> dict[str, int]:
+        """Returns the offset of each file up to which the brokers hold it."""
+        return {"spool": self.spool.acked, **{s: t.acked for s, t in self.outputs.items()}}
+
+    def free_shipped(self) -> None:
+        """Gives the space of the shipped spool back; call it when the positions are saved. Logs stay for people to read."""
+        self.spool.free(self.spool.acked)
+
+    def lag_bytes(self) -> int:
+        return sum(max(0, t.size - t.acked) for t in (self.spool, *self.outputs.values()))
+
+    def shipped(self) -> bool:
+        """Returns whether the brokers hold all of it. Meaningful once nobody writes any more."""
+        tails = (self.spool, *self.outputs.values())
+        return all(t.look() == 0 and t.acked == t.sent for t in tails) and self._untold is None and not self._told_beside
+
+    def pump(self, now_ms: int, final: bool = False) -> bool:
+        """Ships the next piece of each file; True while there is more. `final`: nobody writes any more."""
+        more = self.pump_spool(now_ms, final)
+        for stream, tail in self.outputs.items():
+            more = self._pump_output(stream, tail, now_ms, final) or more
+        return more
+
+    def pump_spool(self, now_ms: int, final: bool = False) -> bool:
+        """Ships the next piece of the spool; True while there is more."""
+        new = self.spool.look()
+        if new and self._outbox.room() and self._control_partition() is not None and (self._cover is None or self._cover.ready()):
+            data = self.spool.read()
+            cut = cut_spool(data, self.spool.sent, final and len(data) >= new)
+            if cut.end > cut.start:
+                if self._cover is not None:
+                    self._cover.cover(cut)
+                self._send_spool(cut, now_ms)
+        self.tell_progress(now_ms, at_once=final)
+        return self.spool.look() > 0 and self._outbox.room() and bool(new) and cut_made_progress(self.spool, new)
+
+    def tell_progress(self, now_ms: int, at_once: bool = False) -> None:
+        """Reports the newest progress of rank 0, if it is due: the first to control, others beside it, and `at_once` the last to control.
+
+        One that nothing follows is repeated now and then, for a scheduler that has just taken over.
+        """
+        if self._control_partition() is None:
+            return  # the node is registering: it is told when that is done
+        if at_once:
+            self._tell_last(now_ms)
+            return
+        found = self._untold
+        if found is None and self._told is not None and due(self._repeat_at_ms, now_ms, REPEAT_INTERVAL_MS):
+            found = self._told
+        in_time = self._tell_at_ms is None or due(self._tell_at_ms, now_ms, PROGRESS_INTERVAL_MS)
+        if found is None or self._telling or not in_time:
+            return  # while the brokers are away, one report waits, and the newest replaces those that were not sent
+        self._tell(CONTROL if self._told is None else PROGRESS, found, now_ms)
+
+    def _tell_last(self, now_ms: int) -> None:
+        found = self._untold or (self._told if self._told_beside else None)
+        if found is not None:
+            self._tell(CONTROL, (found[0], found[1].model_copy(update={"last": True})), now_ms)
+
+    def _tell(self, topic: str, found: tuple[int, ProgressReported], now_ms: int) -> None:
+        self._untold, self._told, self._told_beside, self._telling = None, found, topic == PROGRESS, True
+        self._tell_at_ms, self._repeat_at_ms = now_ms + PROGRESS_INTERVAL_MS, now_ms + REPEAT_INTERVAL_MS
+        self._send(topic, found[1], self.who.event_id("progress", found[0]), now_ms, self._progress_acked)
+
+    def _progress_acked(self) -> None:
+        self._telling = False
+
+    def close(self) -> None:
+        for tail in (self.spool, *self.outputs.values()):
+            tail.close()
+
+    def _send_spool(self, cut: SpoolCut, now_ms: int) -> None:
+        if cut.unreadable:
+            log.warning("lines of a spool cannot be read; passing over them", rank=str(self.paths.folder), lines=cut.unreadable)
+        records: list[tuple[str, Event, str]] = []
+        for batch in cut.batches:
+            records.append((METRICS, self.who.metrics(batch), self.who.event_id("metrics", batch.start)))
+        for found in cut.events:
+            told = self.who.told(found, now_ms)
+            if told is None:
+                log.warning("a spool holds an event that no rank may tell; passing over it", offset=found.offset, job=self.who.job_id)
+                continue
+            records.append(told)
+            if isinstance(told[1], CheckpointCompleted):
+                records.append((CONTROL, *told[1:]))
+        self._note(cut, now_ms)
+        acked = self.spool.advance(cut.end, len(records))
+        for topic, event, event_id in records:
+            self._send(topic, event, event_id, now_ms, acked)
+
+    def _note(self, cut: SpoolCut, now_ms: int) -> None:
+        """Remembers the newest sign of life, and the newest step, told or seen in metrics."""
+        alive = None if cut.pulse is None else self.who.progress({"at_ms": now_ms, "step": 0} | cut.pulse)
+        if alive is not None:
+            self.newest.steps_per_s = alive.steps_per_s
+            for name in OF_LIFE:
+                setattr(self.newest, name, getattr(alive, name))
+        if alive is not None and cut.progress is None and self._last is None:
+            self._tell_session(alive)
+        told = None if cut.progress is None else self.who.progress({"at_ms": now_ms} | cut.progress)
+        if told is not None and cut.progress is not None:
+            ended_ms = cut.progress.get("step_at_ms")
+            self._step(told.step, ended_ms if type(ended_ms) is int else told.at_ms)
+            self._tell_later(cut.progress_offset, told)
+        if cut.batches:
+            self._step(cut.batches[-1].steps[-1], cut.batches[-1].times_ms[-1])
+
+    def _tell_session(self, alive: ProgressReported) -> None:
+        """Tells the scheduler once, before the first progress, that rank 0 will report some."""
+        if self.who.rank == 0 and not self._session_told:
+            self._session_told = True
+            self._send(CONTROL, self.who.session_opened(alive.at_ms), self.who.event_id("session", 0), alive.at_ms)
+
+    def _tell_later(self, offset: int, told: ProgressReported) -> None:
+        """Only rank 0 tells the scheduler, and only what is new to it: a rank that waits lives, and heartbeats say so."""
+        new = (told.step, told.total_steps, told.saving)
+        if self.who.rank == 0 and new != self._last:
+            self._untold, self._last = (offset, told), new
+
+    def _step(self, step: int, at_ms: int) -> None:
+        if self.newest.step is None or step > self.newest.step:
+            self.newest.step, self.newest.step_at_ms = step, at_ms
+
+    def _pump_output(self, stream: str, tail: FileTail, now_ms: int, final: bool) -> bool:
+        new = tail.look()
+        if not new or not self._outbox.room():
+            return False
+        if tail.sent >= self._log_limit and tail.size - tail.sent > KEPT_END_BYTES:
+            self._drop(stream, tail, now_ms)
+            return False
+        if tail.sent >= self._log_limit and not final:
+            return False  # the end of a flood is told when it is known to be the end
+        data = tail.read(LOG_PIECE_BYTES)
+        cut = cut_log(data, tail.sent, final and len(data) >= new)
+        if cut.end == cut.start:
+            return False
+        acked = tail.advance(cut.end, 1)
+        self._send_lines(cut, stream, now_ms, acked)
+        return tail.look() > 0
+
+    def _drop(self, stream: str, tail: FileTail, now_ms: int) -> None:
+        """Beyond the limit only the end is kept: the rest leaves the disk, and one line says so."""
+        begin, end = tail.sent, tail.size - KEPT_END_BYTES
+        first = self.dropped_bytes == 0
+        self.dropped_bytes += end - begin
+        tail.skip_to(end)
+        if first:
+            limit_mib = self._log_limit / 2**20
+            kept = f"all but the last {KEPT_END_BYTES // 1024} KiB of what follows is dropped"
+            line = f"[trainhouse: {stream} is over {limit_mib:.0f} MiB; {kept}. Write less, or to files of your own]"
+            cut = LogCut(begin, end, [line], [begin])
+            self._send_lines(cut, stream, now_ms, None)
+
+    def _send_lines(self, cut: LogCut, stream: str, now_ms: int, acked: Callable[[], None] | None) -> None:
+        self._send(LOGS, self.who.log_lines(cut, stream, now_ms), self.who.event_id(stream, cut.start), now_ms, acked)
+
+    def _send(self, topic: str, event: Event, event_id: str, now_ms: int, on_ack: Callable[[], None] | None = None) -> None:
+        envelope: Envelope = envelope_of(event, id=event_id, source=self._source, now_ms=now_ms)
+        if topic in (CONTROL, PROGRESS):
+            partition = self._control_partition()
+            assert partition is not None, "they are written only once the pool's partition is known"
+            self._outbox.offer(topic, envelope, key=self.who.pool, partition=partition, on_ack=on_ack)
+        else:
+            self._outbox.offer(topic, envelope, key=str(self.who.job_id), on_ack=on_ack)
+
+
+def cut_made_progress(tail: FileTail, new_before: int) -> bool:
+    """Returns whether a pump took anything: otherwise a last partial line would make a loop busy."""
+    return tail.look() < new_before
+
+
+def positions_of(saved: Any) -> dict[str, int]:
+    """Saved positions, as far as they make sense."""
+    if not isinstance(saved, dict):
+        return {}
+    return {k: v for k, v in saved.items() if k in ("spool", "stdout", "stderr", "stacks") and type(v) is int and v >= 0}

@@ -1,0 +1,1 @@
+"""Logging of a session: the sink, environment, system metrics."""

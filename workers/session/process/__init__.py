@@ -1,0 +1,1 @@
+"""The rank's process: background thread, exit, flight recorder, random generators."""

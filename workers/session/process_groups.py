@@ -1,0 +1,70 @@
+"""This rank's process groups: the one that training uses, and a small gloo one on which ranks agree.
+
+Holds: every group has a timeout. A single rank needs no group. A group that the script made itself is used as it is.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from trainhouse.workers.session.context import Context
+from trainhouse.workers.session.step_schedule import Wishes
+
+DEFAULT_TIMEOUT_S = 600.0
+
+
+class Gang:
+    """The ranks of the job, seen from this one."""
+
+    def __init__(self, context: Context, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        self.device = _device(context)
+        self._control: dist.ProcessGroup | None = None
+        self._mine = False
+        if context.world_size > 1:
+            timeout = timedelta(seconds=timeout_s)
+            if not dist.is_initialized():
+                dist.init_process_group(context.backend or _backend(self.device), timeout=timeout)
+                self._mine = True
+            control = dist.new_group(backend="gloo", timeout=timeout)
+            assert isinstance(control, dist.ProcessGroup)  # every rank is a member of it
+            self._control = control
+
+    @property
+    def control(self) -> dist.ProcessGroup | None:
+        """A gloo group of all ranks, for small agreements and for checkpoints; None for a single rank."""
+        return self._control
+
+    def agree(self, wishes: Wishes) -> Wishes:
+        """The maximum of what all ranks wish. Blocks until all have called it."""
+        if self._control is None:
+            return wishes
+        numbers = torch.tensor(wishes.numbers(), dtype=torch.float64)
+        dist.all_reduce(numbers, dist.ReduceOp.MAX, group=self._control)
+        return Wishes.of(numbers.tolist())
+
+    def told_by(self, rank: int, numbers: Sequence[float]) -> list[float]:
+        """Gathers this rank's `numbers` on all ranks. Blocks until all have called it."""
+        told = torch.tensor(numbers, dtype=torch.float64)
+        if self._control is not None:
+            dist.broadcast(told, src=rank, group=self._control)
+        return list(told.tolist())
+
+    def leave(self) -> None:
+        """Take down the groups that this object made."""
+        if self._mine and dist.is_initialized():
+            dist.destroy_process_group()
+        self._control = None
+
+
+def _device(context: Context) -> torch.device:
+    if context.backend != "gloo" and torch.cuda.is_available():
+        device = torch.device("cuda", context.local_rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+        return device
+    return torch.device("cpu")
+
+
+def _backend(device: torch.device) -> str:
+    return "nccl" if device.type == "cuda" else "gloo"

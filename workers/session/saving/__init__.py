@@ -1,0 +1,1 @@
+"""Saving and restoring in a session: checkpoints, tracked state, saves for lost ranks."""

@@ -1,0 +1,179 @@
+"""Destination of a session's checkpoints: the job's commit chain in the object store, or none when the script runs on its own.
+
+Holds: all ranks call `restore` and `save` at the same steps. A newer attempt ends this one: StaleEpoch passes through. A store that is
+away for long costs a save, not the training: the older checkpoints stand, and the next due one is tried again.
+"""
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from trainhouse.checkpointing.chain.retention import RetentionPolicy
+from trainhouse.checkpointing.checkpointer import Checkpointer
+from trainhouse.checkpointing.errors import CheckpointError, RetryableError
+from trainhouse.checkpointing.lease.signed_store import open_store
+from trainhouse.checkpointing.settings import StoreSettings
+from trainhouse.workers.session.context import Context
+from trainhouse.workers.session.logging.sink import Sink
+from trainhouse.workers.session.process_groups import Gang
+from trainhouse.workers.session.saving.peer_state import Elsewhere
+from trainhouse.workers.session.saving.tracked_state import Tracked
+
+
+class Saver(Protocol):
+    """The port."""
+
+    @property
+    def saves(self) -> bool:
+        """False: `save` does nothing."""
+
+    def restore(self, tracked: Tracked) -> int:
+        """Put back the newest healthy checkpoint into `tracked`; the number of steps that it has behind it, 0 for none. Blocks."""
+
+    def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float]) -> bool:
+        """Commit a checkpoint of `step` finished steps, with what was measured there; whether it exists now. Blocks."""
+
+    def save_for_all(self, state: dict[str, Any], own: list[dict[str, Any]], step: int) -> bool:
+        """Commit what this rank alone has, `own` being each rank's own state; whether it was. Not collective; blocks."""
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """Where ranks on other machines leave what they have of their own; None for nowhere."""
+
+    def proved(self) -> None:
+        """Training went on soundly from the newest checkpoint: it is a good one, to be kept until the next is."""
+
+    @property
+    def good_commit(self) -> int | None:
+        """The newest checkpoint that was proved, else the one that this attempt began from; None for neither."""
+
+
+class Unsaved:
+    """Outside of Trainhouse: every run begins at step 0."""
+
+    saves = False
+
+    def restore(self, tracked: Tracked) -> int:
+        """Nothing to restore."""
+        return 0
+
+    def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float]) -> bool:
+        """Nothing is saved."""
+        return False
+
+    def save_for_all(self, state: dict[str, Any], own: list[dict[str, Any]], step: int) -> bool:
+        """Nothing is saved."""
+        return False
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """None."""
+        return None
+
+    def proved(self) -> None:
+        """Nothing to prove."""
+
+    @property
+    def good_commit(self) -> int | None:
+        """None."""
+        return None
+
+
+class CommitSaver:
+    """Saves to the job's chain."""
+
+    saves = True
+
+    def __init__(
+        self, checkpointer: Checkpointer, keep_last: int, resume_from: str | None, elsewhere: Elsewhere | None = None, tidies: bool = False
+    ) -> None:
+        """`tidies`: this rank removes what earlier attempts left elsewhere."""
+        self._checkpointer = checkpointer
+        self._elsewhere = elsewhere
+        self._tidies = tidies
+        self._retention = RetentionPolicy(keep_last=keep_last)
+        self._resume_from = resume_from
+        self._restored: int | None = None
+        self._proved: int | None = None
+
+    def restore(self, tracked: Tracked) -> int:
+        """From the job's own chain, else from `resume_from`."""
+        report = self._checkpointer.restore(tracked.shared(), tracked.put_back_own, self._resume_from)
+        self._restored = self._checkpointer.newest_commit
+        return report.step
+
+    def save(self, tracked: Tracked, step: int, metrics: Mapping[str, float]) -> bool:
+        """Commit, then remove what retention gives up."""
+        try:
+            self._checkpointer.save(tracked.shared(), tracked.of_this_rank(), step, time.time(), metrics=metrics)
+        except RetryableError as error:
+            print(f"the checkpoint of step {step} was not saved, training goes on: {error}", file=sys.stderr, flush=True)
+            return False
+        try:
+            self._checkpointer.prune(self._retention, frozenset() if self._proved is None else frozenset({self._proved}))
+        except RetryableError as error:
+            print(f"older checkpoints were not removed, the next save tries again: {error}", file=sys.stderr, flush=True)
+        if self._tidies and self._elsewhere is not None:
+            self._tidy(self._elsewhere)
+        return True
+
+    def _tidy(self, elsewhere: Elsewhere) -> None:
+        """Removes older remains; a failure costs a little space, not the training: ranks may have no right to remove anything."""
+        self._tidies = False
+        try:
+            elsewhere.forget_older()
+        except CheckpointError as error:
+            self._tidies = isinstance(error, RetryableError)
+            print(f"what earlier attempts left for a rescue was not removed: {error}", file=sys.stderr, flush=True)
+
+    def save_for_all(self, state: dict[str, Any], own: list[dict[str, Any]], step: int) -> bool:
+        """Of a gang that is broken: what goes wrong is told, and costs no more than the steps since the newest checkpoint."""
+        try:
+            self._checkpointer.save_for_all(state, own, step, time.time())
+        except CheckpointError as error:
+            print(f"step {step} was not saved by the ranks that are left: {error}", file=sys.stderr, flush=True)
+            return False
+        return True
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """In the job's own store."""
+        return self._elsewhere
+
+    def proved(self) -> None:
+        """So retention keeps it, even where it keeps but the last one: that one may turn out to hold a state that has diverged."""
+        self._proved = self._checkpointer.newest_commit
+
+    @property
+    def good_commit(self) -> int | None:
+        """Alike on all ranks."""
+        return self._restored if self._proved is None else self._proved
+
+
+def open_saver(context: Context, gang: Gang, sink: Sink) -> Saver:
+    """The saver of this rank's job; claims the commit chain for its epoch. Blocks. Raises CheckpointError."""
+    if context.job_id is None:
+        return Unsaved()
+
+    def on_event(name: str, fields: Mapping[str, Any]) -> None:
+        told = {k: v for k, v in fields.items() if k != "job_id"}
+        event_id = told.pop("event_id", None)
+        sink.event(name, told, event_id)
+
+    objects = open_store(StoreSettings())
+    checkpointer = Checkpointer(
+        objects,
+        context.job_id,
+        context.epoch,
+        context.attempt,
+        context.spec_sha256,
+        gang.control,
+        on_event=on_event,
+        seed=context.seed,
+        restore_at_most=context.restore_at_most,
+    )
+    checkpointer.claim()
+    elsewhere = Elsewhere(objects, context.job_id, context.epoch)
+    tidies = context.rank == 0 and context.world_size > 1
+    return CommitSaver(checkpointer, context.policy.keep_last, context.resume_from, elsewhere, tidies)

@@ -1,0 +1,1 @@
+"""Steps of training: boundaries, progress, step times, signs of life."""

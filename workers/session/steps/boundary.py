@@ -1,0 +1,242 @@
+"""Step boundary: agreement with the other ranks, save, stop, report.
+
+Holds: all ranks agree at the same steps (the stride to the next agreement is itself agreed), so none waits for one that does not come.
+What the step alone decides needs no agreement. No state is saved whose loss diverged: before each save all ranks agree that none did.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from types import FrameType
+from typing import Any, NoReturn
+
+from trainhouse.checkpointing.interval import Measured
+from trainhouse.events import RankActivity
+from trainhouse.events.steady import steady_s
+from trainhouse.workers.session import step_schedule
+from trainhouse.workers.session.context import Context
+from trainhouse.workers.session.errors import EXIT_DIVERGED, EXIT_STOPPED, Stopped
+from trainhouse.workers.session.logging.sink import Sink
+from trainhouse.workers.session.process_groups import Gang
+from trainhouse.workers.session.saving.checkpoint_saver import Saver
+from trainhouse.workers.session.saving.survivor_save import Survival
+from trainhouse.workers.session.saving.tracked_state import Tracked
+from trainhouse.workers.session.step_schedule import Wishes
+from trainhouse.workers.session.steps import divergence
+from trainhouse.workers.session.steps.agent_requests import RequestFile
+from trainhouse.workers.session.steps.progress import Progress
+from trainhouse.workers.session.steps.untracked import Untracked
+from trainhouse.workers.session.steps.worktime import WorkTime
+
+SIGTERM_EXIT = 128 + 15
+
+
+class Boundary:
+    """The clockwork of one rank."""
+
+    def __init__(self, context: Context, gang: Gang, saver: Saver, progress: Progress, sink: Sink) -> None:
+        self.tracked = Tracked()
+        self.asked_by_program = False
+        self.policy = context.policy
+        self.work = WorkTime(lambda: progress.activity.now.data_wait_s)
+        self._context = context
+        self._gang = gang
+        self._saver = saver
+        self._progress = progress
+        self._sink = sink
+        self._requests = RequestFile(context.request)
+        self._must_agree = saver.saves or context.request is not None
+        self._watch = divergence.watch_for(context.divergence) if self._must_agree else None
+        self._pid = os.getpid()
+        self._terminated = False
+        self._leaving = False
+        self._stepping = False
+        self._next_agreement = 0
+        self._agreed_at: int | None = None
+        self._began = (0.0, 0)
+        self._busy_s = 0.0
+        self._proved = False
+        self._saved_at = time.monotonic()
+        self._saved_step: int | None = None
+        self._measured = Measured(failures=context.attempt)
+        tells = saver.saves and context.rank == 0
+        self.untracked = Untracked(context.policy, self._tell_untracked if tells else None)
+        self._survival = Survival(context.rank, context.rank_folders, saver.save_for_all, saver.elsewhere)
+
+    def track(self, tracked: Tracked) -> None:
+        """Sets the state that is saved from now on."""
+        self.tracked = tracked
+        if tracked:
+            self.untracked.tracks()
+        self.work.watch(tracked.model)
+        if self._saver.saves:
+            self._survival.track(tracked)
+
+    def _tell_untracked(self, name: str, fields: Mapping[str, Any]) -> None:
+        self._sink.event(name, fields, f"{self._context.job_id}:{self._context.epoch}:checkpoint-skipped")
+
+    def rescue(self, error: BaseException) -> None:
+        """The program ends with `error`: if it says that another rank is gone, the last finished step is saved for all. Blocks."""
+        if self._watch is None or not self._watch.diverged:
+            cost_s = self._measured.save_cost_s if self._measured.saves else 0.0  # a guess is no reason to lose steps
+            self._survival.rescue(error, time.monotonic() - self._saved_at, cost_s)
+
+    def on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        """Signal handler: leave at the next boundary, without a save; at once when not between the first step and the last.
+
+        A rank that leaves already is left alone: it has its own exit code, and what it still saves or says is worth its time.
+        """
+        if os.getpid() != self._pid:  # a child inherits the handler, but makes no steps that it could wait for
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._terminated = True
+        if not self._stepping and not self._leaving:
+            self._leave(SIGTERM_EXIT)
+
+    def ending(self) -> None:
+        """The program ends, by its own doing or by an error: from here on nothing stops it but SIGKILL."""
+        self._leaving = True
+
+    def _leave(self, exit_code: int) -> NoReturn:
+        self._leaving = True
+        raise Stopped(exit_code)
+
+    def begin(self, step: int, total: int | None) -> None:
+        """Training begins at `step`."""
+        now = time.monotonic()
+        self.untracked.begin()
+        self._began = (now, step)
+        self._saved_at = now
+        self._saved_step = step if step else None
+        self._stepping = True
+        self._next_agreement = step + 1
+        self._keep_own(step, now)
+        self._progress.begin(step, total, now, _now_ms())
+        self._start_step()
+
+    def passed(self, step: int) -> None:
+        """Another step is finished: `step` of them now. Raises Stopped when this rank is to leave."""
+        self._end_step(step)
+        self._keep_own(step, time.monotonic())
+        if self._terminated:
+            self._leave(SIGTERM_EXIT)
+        agreed = self._agree(step) if self._must_agree and self._agreement_due(step) else Wishes()
+        if agreed.save or self.asked_by_program or step_schedule.save_by_step(self.policy, step):
+            self._save(step)
+            self.asked_by_program = False
+        if agreed.stop:
+            self.report()
+            self._leave(EXIT_STOPPED)
+        self.untracked.look(step, time.monotonic())
+        self._progress.tick(time.monotonic(), _now_ms())
+        self._start_step()
+
+    def end(self, step: int) -> None:
+        """All steps are done: keep the result."""
+        self._save(step)
+        self.report()
+
+    def left(self) -> None:
+        """The program is out of the steps, however it came there."""
+        self._stepping = False
+        self._progress.activity.begin(RankActivity.DONE, time.monotonic(), _now_ms())
+
+    def report(self) -> None:
+        """Report now."""
+        self._progress.report(time.monotonic(), _now_ms())
+
+    def _save(self, step: int) -> None:
+        """Save unless this very step is saved already. All ranks call it at the same step."""
+        if not self._saver.saves or not self.tracked or step == self._saved_step:
+            return
+        if self._watch is not None and step != self._agreed_at:
+            self._heed(self._gang.agree(self._known()), step)
+        activity = self._progress.activity
+        began = time.monotonic()
+        before = activity.begin(RankActivity.SAVING, began, _now_ms())
+        self.report()
+        try:
+            if self._saver.save(self.tracked, step, self._progress.measured()):
+                self._saved_step = step
+                self._proved = False
+                self._measured = self._measured.saved(time.monotonic() - began)
+        finally:
+            self._saved_at = time.monotonic()
+            activity.resume(before, self._saved_at, _now_ms())
+        self.report()
+
+    def _keep_own(self, step: int, now: float) -> None:
+        self._survival.boundary(step, now)
+        self._progress.saved_alone = self._survival.possible
+
+    def _start_step(self) -> None:
+        self._busy_s = self._progress.activity.now.busy_s
+        self.work.begin()
+
+    def _end_step(self, step: int) -> None:
+        self._progress.stepped(step, time.monotonic(), _now_ms())
+        self.work.end(undisturbed=self._progress.activity.now.busy_s == self._busy_s)
+        self._progress.work_time_ms = self.work.ms
+        loss = self._progress.logged_loss()
+        if self._watch is not None and loss is not None:
+            self._proved = self._watch.saw(loss) or self._proved
+
+    def _agreement_due(self, step: int) -> bool:
+        alone = self._gang.control is None
+        return step >= self._next_agreement or (alone and self._watch is not None and self._watch.diverged)
+
+    def _known(self) -> Wishes:
+        """Returns this rank's part of each agreement."""
+        diverged = self._watch is not None and self._watch.diverged
+        return Wishes(
+            proved=self._proved,
+            doubted=diverged and not self._proved,
+            diverged=self._context.rank if diverged else None,
+            work_ms=self.work.ms if self._context.alike else None,
+        )
+
+    def _agree(self, step: int) -> Wishes:
+        now = time.monotonic()
+        request = self._requests.pending()
+        measured = replace(self._measured, run_s=now - self._began[0])
+        interval = step_schedule.interval_s(self.policy, measured) if self.tracked and self._saver.saves else None
+        mine = replace(
+            self._known(),
+            save=bool(request and request.wants_save(_now_ms(), steady_s())) or (interval is not None and now - self._saved_at >= interval),
+            stop=bool(request and request.then_stop),
+            stride=step_schedule.stride_for((now - self._began[0]) / max(1, step - self._began[1])),
+        )
+        agreed = self._gang.agree(mine)
+        self._next_agreement = step + agreed.stride
+        self._heed(agreed, step)
+        if request is not None and agreed.save >= mine.save:
+            self._requests.answered()
+        return agreed
+
+    def _heed(self, agreed: Wishes, step: int) -> None:
+        """Applies the ranks' agreement."""
+        self._agreed_at = step
+        self._progress.fastest_work_time_ms = agreed.work_ms
+        if agreed.proved and not agreed.doubted:
+            self._saver.proved()
+        if agreed.diverged is not None:
+            self._halt(agreed.diverged, step)
+
+    def _halt(self, rank: int, step: int) -> NoReturn:
+        """Leave without a save, and say why: every rank, so that whichever end is seen first, its reason came before."""
+        watch = self._watch
+        mine = (0.0, 0.0) if watch is None or watch.diverged_at is None else (watch.diverged_at, watch.usual or 0.0)
+        loss, usual = self._gang.told_by(rank, mine)
+        good = self._saver.good_commit
+        fields = {"rank": rank, "step": step, "loss": f"{loss:.6g}", "usual_loss": usual or None, "good_commit": good, "at_ms": _now_ms()}
+        self._sink.event("LossDiverged", fields)
+        print(divergence.told(rank, step, loss, usual or None, good), file=sys.stderr, flush=True)
+        self.report()
+        self._leave(EXIT_DIVERGED)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
