@@ -141,7 +141,7 @@ if __name__ == "__main__":
     import httpx  # noqa: F401
 
     import trainhouse.client
-    import trainhouse.client.by_kafka
+    import trainhouse.client.kafka.backend
     import trainhouse.deploy.local.stack
     import trainhouse.events.admin  # noqa: F401
     from trainhouse.cli.main import build, main

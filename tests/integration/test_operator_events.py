@@ -5,7 +5,7 @@ import time
 import pytest
 
 from trainhouse.client.errors import NotReachable
-from trainhouse.client.operator_events import send_event
+from trainhouse.client.kafka.operator_events import send_event
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.upgrade import UpgradeFinished
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from tests.unit.core_world import Driver, admitted, exited, going, gone, lost, policy_changed, progress, registered, running, saved, started
-from trainhouse.client.pools import decided
+from trainhouse.client.kafka.pool_requests import decided
 from trainhouse.events import (
     CancelJob,
     ChangeRefused,

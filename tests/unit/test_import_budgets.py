@@ -1,6 +1,6 @@
 """What each process imports before it begins its work: a bound on its modules, and the large libraries that it may load at all.
 
-A role's imports are those of its function in `cli/run.py`, read from there, so that a new one counts at once.
+A role's imports are those of its function in `cli/stack/run.py`, read from there, so that a new one counts at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from trainhouse.cli import run
+from trainhouse.cli.stack import run
 
 # What takes a tenth of a second of CPU or ten megabytes.
 LARGE = frozenset(
@@ -72,7 +72,7 @@ def imports_of(role: str) -> str:
     setting_up = [ast.unparse(node) for node in function.body if ast.unparse(node).startswith("_leave_out")]
     return "\n".join(
         [
-            "from trainhouse.cli.main import build; build(); from trainhouse.cli.run import *; from trainhouse.cli import run",
+            "from trainhouse.cli.main import build; build(); from trainhouse.cli.stack.run import *; from trainhouse.cli import run",
             f"run.configure('info', {role!r})",
             *(f"run.{each}" for each in setting_up),
             *imports,

@@ -96,7 +96,7 @@ def move(
     """
     import getpass
 
-    from trainhouse.cli import output
+    from trainhouse.cli.shared import output
     from trainhouse.client import RefusedChange, TrainhouseClient
     from trainhouse.events import MovePool
 
