@@ -134,6 +134,11 @@ def pool_of(state: ScheduleState, envelope: Envelope) -> str | None:
     return next((pool for pool, moved in state.moved.items() if job_id and job_id in moved.jobs), None)
 
 
+def has_left(state: ScheduleState, job_id: str) -> bool:
+    """Whether a job went to another partition with its pool."""
+    return job_id not in state.jobs and any(job_id in moved.jobs for moved in state.moved.values())
+
+
 def leads_elsewhere(draft: Draft, item: Input) -> str | None:
     """The pool of an input that goes on to another partition; None for one that is handled here."""
     if not draft.state.moved or item.offset is None:

@@ -102,6 +102,8 @@ class LiveProgress:
         if now_ms < self._round_ms:
             return []
         self._round_ms = now_ms + ROUND_MS
+        for job_id in [] if len(self._portions) <= len(state.active) else [j for j in self._portions if j not in state.jobs]:
+            self._drop(job_id)  # its pool was handed over to another partition
         found: list[ProgressReported] = []
         for job_id, report in list(self._newest.items()):
             job = current(state, report)

@@ -52,6 +52,7 @@ from trainhouse.projections.record import Record
 from trainhouse.projections.rows import decisions as decision_rows
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, pending
 from trainhouse.scheduler.core.errors import BrokenInvariant, UnexpectedInput
+from trainhouse.scheduler.core.handover import has_left
 from trainhouse.scheduler.core.journal import begin
 from trainhouse.scheduler.core.machine import Effect, Input
 from trainhouse.scheduler.core.outgoing import sent_of
@@ -165,6 +166,14 @@ def test_jobs_go_on_with_their_devices_and_their_numbers() -> None:
     assert b.status("runs").state is JobState.SUCCEEDED
     b.tick()
     assert b.last(GangAllocated, job_id="waits").epoch == 1
+
+
+def test_jobs_left_the_partition_that_handed_them_over_and_no_other() -> None:
+    a, b = moved()
+    assert has_left(a.state, "runs") and not has_left(a.state, "nothing") and not has_left(b.state, "runs")
+    b.feed(move(0, id_="move-2"))
+    b.passes_on_to(a)
+    assert has_left(b.state, "runs") and not has_left(a.state, "runs")
 
 
 def test_what_runs_is_not_given_to_others_there() -> None:

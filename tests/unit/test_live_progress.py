@@ -138,6 +138,14 @@ def test_marks_of_many_jobs_are_spread_over_records() -> None:
     assert live.marks(d.state, d.now_ms) == [] and live.marks(d.state, d.now_ms + ROUND_MS) == []
 
 
+def test_of_a_job_whose_pool_left_nothing_is_kept() -> None:
+    story = Story()
+    story.begin()
+    assert story.live._portions
+    story.d.state.drop_pool("default", story.d.now_ms)
+    assert story.live.marks(story.d.state, story.d.now_ms + ROUND_MS) == [] and not story.live._portions and not story.live.due
+
+
 def test_until_an_update_is_finished_each_status_stands_in_the_journal_as_the_version_before_writes_it() -> None:
     story = Story(ScheduleMachine().at(LIVE_SINCE - 1))
     gang = story.begin()
