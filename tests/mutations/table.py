@@ -84,9 +84,7 @@ MUTATIONS = (
         "job.tally.rollbacks <= rule.rollbacks:",
         ENDS,
     ),
-    Mutation(CORE + "cycle.elastic", "running.ranks + shape.group > shape.ranks:", "running.ranks + shape.group >= shape.ranks:", GROWTH),
     Mutation(CORE + "cycle.elastic", "now_ms - running.started_ms >= milliseconds", "now_ms - running.started_ms > milliseconds", GROWTH),
-    Mutation(CORE + "cycle.elastic", "or job.job_id in book.claims:", "or False:", (*GROWTH, "test_cluster_laws.py")),
     # The chain of checkpoints.
     Mutation(SAVED + "commits", "and commit > at_most and not", "and commit >= at_most and not", CHAIN),
     Mutation(SAVED + "commits", "else min(at_most, entry.restore_at_most)", "else max(at_most, entry.restore_at_most)", CHAIN),

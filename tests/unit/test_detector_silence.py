@@ -143,7 +143,8 @@ def test_nodes_that_are_gone_for_a_day_are_forgotten() -> None:
 
 def test_silence_makes_no_standing_better_and_only_an_unusual_one_makes_it_worse() -> None:
     limits = Detection()
-    assert standing_after(0, Rhythm(), 1.0, Standing.LOST, limits) is Standing.LOST
+    for silent_ms in (0, round(limits.suspected_beats * 1000)):
+        assert standing_after(silent_ms, Rhythm(), 1.0, Standing.LOST, limits) is Standing.LOST
     assert standing_after(0, Rhythm(), 1.0, Standing.SUSPECTED, limits) is Standing.SUSPECTED
     late = Rhythm([100, 100, 100, 9_000] * 8)
     silent_ms = round(limits.suspected_beats * late.mean_ms(1000.0))
