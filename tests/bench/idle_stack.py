@@ -114,9 +114,9 @@ def _cpu_s(process: psutil.Process) -> float:
 def _part(command: list[str]) -> str:
     """A process's name, as `trainhouse ps` says it where it is a part."""
     text = " ".join(command)
-    ours = re.search(r"trainhouse\.cli\.main run (\w+)|-m trainhouse\.(?:\w+\.)*(\w+)", text)
+    ours = re.search(r"trainhouse\.cli\.main run (\w+)", text) or re.search(r"-m trainhouse\.(?:\w+\.)*(\w+)", text)
     if ours:
-        return ours[1] or ours[2]
+        return ours[1]
     return "kafka" if "kafka.Kafka" in text else "store" if "weed" in text else Path(command[0]).name if command else "?"
 
 

@@ -1,12 +1,15 @@
 """One attempt's life on a real agent and a real broker: registered, launched, told, ended."""
 
 import signal
+import time
 from contextlib import suppress
 
+import psutil
 import pytest
 
 from tests.integration.agent_stage import PARTITION, Stage, now_ms, script
 from tests.integration.agent_stage import stage as stage
+from tests.waiting import until
 from trainhouse.events import (
     AttemptStarted,
     AttemptStopped,
@@ -22,6 +25,7 @@ from trainhouse.events import (
     StepMetrics,
 )
 from trainhouse.events.topics import OPERATIONS
+from trainhouse.workers.agent.agent import HOUSEKEEPING_MS
 
 pytestmark = pytest.mark.stack
 
@@ -38,6 +42,19 @@ for step in range(1, 21):
 tell(["e", "CheckpointCompleted", {"commit": 1, "step": 20, "uri": "s3://x/y", "bytes_total": 1, "bytes_new": 1}, "job:commit:1"])
 print("no newline at the end", end="", file=sys.stderr)
 """
+
+
+def test_torch_is_imported_once_the_scheduler_answered(stage: Stage) -> None:
+    agent = psutil.Process(stage.start_agent(warm_start=True).pid)
+
+    def warm() -> list[psutil.Process]:
+        return [each for each in agent.children() if any(part.endswith("launcher.warm") for part in each.cmdline())]
+
+    node = stage.registered()
+    time.sleep(3 * HOUSEKEEPING_MS / 1000)
+    assert warm() == [], "until then the control plane may need the CPU to start"
+    stage.desire(node)
+    until(warm, "the warm process")
 
 
 def test_a_gang_is_launched_told_and_ended(stage: Stage) -> None:

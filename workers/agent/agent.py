@@ -90,6 +90,7 @@ class Agent:
         self._deadline_s: float | None = None
         self._more = False
         self._preparing: Future[None] | None = None
+        self._desired = False
         self._refreshing: Future[int] | None = None
         self._acks: list[AttemptKey] = []
         self._thread: int | None = None
@@ -206,6 +207,7 @@ class Agent:
             case Command(event=NodeDesiredState() as event, order=order) if order is not None:
                 self._step(heard)
                 if event.incarnation == self.state.identity.incarnation and event.node_id == self.state.identity.node_id:
+                    self._desired = True
                     self._answered(order.partition)
             case _:
                 self._step(heard)
@@ -381,7 +383,7 @@ class Agent:
             self._p.audit.turn(now_ms)
             self._warn_of_unsaved(now_ms)
             # Not before its scheduler answered: torch takes seconds of CPU to import, which the control plane may need to start.
-            if self._home is not None and self._home.open and (self._preparing is None or self._preparing.done()):
+            if self._desired and (self._preparing is None or self._preparing.done()):
                 self._preparing = self._p.workers.submit(self._p.starter.launcher.prepare)  # it waits while a launch holds it
         if due(self._clean_at, now_ms, CLEAN_MS):
             self._clean_at = now_ms + CLEAN_MS
