@@ -2,6 +2,7 @@
 
 Holds: a record's inputs follow the cursor without a gap; an input that makes the machine raise is refused alone, found by bisection,
 and what follows from that is an input of the owner's own in the same record;
+nothing stands in a record before a hand-over, whose parts go out before the record's other effects (`stream/kafka_publisher.py`);
 a record never exceeds the journal's limit; `now_ms` never goes back, nor is it before that of the partition from which a pool comes.
 Never: changes state; reads a clock (`clock_ms` comes in).
 """
@@ -14,7 +15,7 @@ from typing import Final, Generic, TypeVar
 from trainhouse.events import Envelope, Event, EventId, InvalidEvent, envelope_of
 from trainhouse.events.codec import Headers, decode
 from trainhouse.events.dead_letter import MAX_KEPT_BYTES
-from trainhouse.events.handover import PoolPart, RedirectedInput
+from trainhouse.events.handover import MovePool, PoolPart, RedirectedInput
 from trainhouse.events.journal import (
     MAX_REASON_CHARS,
     ClockTicked,
@@ -121,6 +122,18 @@ def bounded(waiting: Sequence[Pending], limits: Limits) -> list[Pending]:
     return batch
 
 
+def _to_next_move(batch: list[Pending], marks: Sequence[Event]) -> list[Pending]:
+    """Ends a batch before a request to move a pool; one that comes first stands there without marks before it."""
+    first = 0 if marks else 1
+    return batch[: next((at for at in range(first, len(batch)) if _moves(batch[at])), len(batch))]
+
+
+def _moves(item: Pending) -> bool:
+    """Whether it asks for a move, be it by way of the partition that the pool was on before."""
+    event = _event_of(item)
+    return isinstance(event, MovePool) or (isinstance(event, RedirectedInput) and event.event.get("type") == MovePool.event_type)
+
+
 @dataclass(frozen=True, slots=True)
 class Proposer(Generic[S]):
     """Makes records of one owner on one machine."""
@@ -175,6 +188,7 @@ class Proposer(Generic[S]):
         batch = bounded(fresh(folded, waiting), limits or self.limits)
         if not batch and not tick and not marks:
             return None
+        batch = _to_next_move(batch, marks)
         parts = [e for p in batch if isinstance(e := _event_of(p), PoolPart)]
         if parts and self.level(folded) < (level := min(self.machine.since.get(PoolPart.event_type, 0), self.machine.fold_version)):
             return self._raised_for(folded, parts[0], level, published_up_to)

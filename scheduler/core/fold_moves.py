@@ -22,6 +22,7 @@ from trainhouse.events.handover import (
 from trainhouse.scheduler.core.demand import shape_of
 from trainhouse.scheduler.core.kept_keys import KeptKeys
 from trainhouse.scheduler.core.pool_state import load_pool, unpacked
+from trainhouse.scheduler.core.records import Job
 from trainhouse.scheduler.core.state import Arriving, MovedPool, ScheduleState
 
 
@@ -33,23 +34,29 @@ def _handed_over(state: ScheduleState, now_ms: int, d: PoolHandedOver) -> None:
         if node.public_key:
             keys.put(node.node_id, d.pool, node.public_key)
     public_keys = frozenset(n.public_key for n in nodes if n.public_key)
-    jobs = frozenset(j for j, job in state.jobs.items() if job.pool == d.pool)
+    jobs = {j: _speak_for(job) for j, job in state.jobs.items() if job.pool == d.pool}
     state.drop_pool(d.pool, now_ms)
     state.moved[d.pool] = MovedPool(d.to_partition, d.move, now_ms, jobs, keys, public_keys)
+
+
+def _speak_for(job: Job) -> tuple[str, ...]:
+    """The nodes that a job runs on, or ran on."""
+    gang = () if job.allotment is None else job.allotment.placements
+    return tuple(sorted({*(str(p.node_id) for p in gang), *map(str, job.ran_on)}))
 
 
 def _redirected(state: ScheduleState, now_ms: int, d: InputRedirected) -> None:
     moved = state.moved[d.pool]
     if d.forget_key is not None:
-        keys = moved.keys.fork()
-        keys.drop(d.forget_key)
-        moved = replace(moved, keys=keys)
+        keys, name = moved.keys.fork(), str(d.forget_key)
+        keys.drop(name)
+        moved = replace(moved, keys=keys, public_keys=frozenset(k for k in moved.public_keys if moved.keys.key_of(name, k) != k))
     state.moved[d.pool] = replace(moved, redirected=moved.returned)
 
 
 def _closed(state: ScheduleState, now_ms: int, d: HandoverClosed) -> None:
     moved = state.moved[d.pool]
-    state.moved[d.pool] = replace(moved, jobs=frozenset(), keys=KeptKeys(), public_keys=frozenset(), closed=True)
+    state.moved[d.pool] = replace(moved, jobs={}, keys=KeptKeys(), public_keys=frozenset(), closed=True)
 
 
 def _received(state: ScheduleState, now_ms: int, d: PoolPartReceived) -> None:
@@ -71,8 +78,9 @@ def _taken(state: ScheduleState, now_ms: int, d: PoolTaken) -> None:
         node, here = came.nodes[name], state.nodes.get(name)
         if node.public_key:
             state.kept_keys.drop(name)
-        if here is None:
-            state.put_node(node.model_copy(update={"index": state.next_index(), "relayed": True}), now_ms)
+        if here is None or str(here.pool) == pool:
+            index = state.next_index() if here is None else here.index
+            state.put_node(node.model_copy(update={"index": index, "relayed": True}), now_ms)
         else:
             # It has registered in another pool since; what it held for this one it holds still.
             holds = {(h.job_id, h.epoch): h for h in (*node.holds, *here.holds)}

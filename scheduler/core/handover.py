@@ -7,11 +7,12 @@ Never: waits for another partition; moves a pool that does not fit into one reco
 """
 
 import hashlib
+from collections.abc import Iterator
 from typing import Final
 
 import orjson
 
-from trainhouse.events import CancelJob, ChangeJob, ChangeRefused, Envelope, ForgetNodeKey, JobAdmitted, ReviewJob
+from trainhouse.events import CancelJob, ChangeJob, ChangeRefused, Envelope, ForgetNodeKey, JobAdmitted, NodePlacement, ReviewJob
 from trainhouse.events.codec import HEADERS, decode
 from trainhouse.events.decisions import TokenSeen
 from trainhouse.events.handover import (
@@ -33,7 +34,8 @@ from trainhouse.events.ids import PoolName
 from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.errors import BrokenInvariant, UnexpectedInput
 from trainhouse.scheduler.core.machine import Input
-from trainhouse.scheduler.core.pool_state import load_pool, packed_parts, pool_state, unpacked
+from trainhouse.scheduler.core.pool_state import counted, packed_parts, pool_state, unpacked
+from trainhouse.scheduler.core.records import Job
 from trainhouse.scheduler.core.state import Arriving, ScheduleState
 
 MOVES_SINCE: Final = 9
@@ -85,7 +87,29 @@ def _why_not(draft: Draft, event: MovePool) -> str:
     moved = state.moved.get(pool)
     if moved is not None and moved.returned:
         return f"it came back from partition {moved.to_partition} just now, and inputs still come by way of it: try again in a few seconds"
+    return _shared(state, pool)
+
+
+def _shared(state: ScheduleState, pool: str) -> str:
+    """Says which job has devices of a node that is in another pool than the job, where one of the two is to move; empty where none has."""
+    found = [(j, p.node_id) for j in state.active for p in _left(state.jobs[j])]
+    found += [(j, p.node_id) for j, claim in state.claims.items() for p in claim.parts]
+    found += [(j, node_id) for j, held in state.reservations.items() for node_id in held.node_ids]
+    for job_id, node_id in sorted(found):
+        of_job, of_node = state.jobs[job_id].pool, state.nodes[node_id].pool
+        if of_job != of_node and pool in (of_job, of_node):
+            return (
+                f"job {job_id} of pool {of_job} has devices of node {node_id}, which is in pool {of_node} by now: wait until the job has "
+                f"left it, or cancel it"
+            )
     return ""
+
+
+def _left(job: Job) -> Iterator[NodePlacement]:
+    """Where a job still has devices."""
+    if job.allotment is not None:
+        ended = {e.node_id for e in job.allotment.ended}
+        yield from (p for p in job.allotment.placements if p.node_id not in ended)
 
 
 def _refuse(draft: Draft, envelope: Envelope, event: MovePool, why: str) -> None:
@@ -108,6 +132,11 @@ def pool_of(state: ScheduleState, envelope: Envelope) -> str | None:
     if envelope.pool is not None and isinstance(event, _OF_JOBS):
         return envelope.pool
     return next((pool for pool, moved in state.moved.items() if job_id and job_id in moved.jobs), None)
+
+
+def has_left(state: ScheduleState, job_id: str) -> bool:
+    """Whether a job went to another partition with its pool."""
+    return job_id not in state.jobs and any(job_id in moved.jobs for moved in state.moved.values())
 
 
 def leads_elsewhere(draft: Draft, item: Input) -> str | None:
@@ -142,6 +171,8 @@ def is_repeat(draft: Draft, envelope: Envelope) -> bool:
     order = envelope.order
     if order is None:
         return False
+    if order.partition == draft.state.partition:
+        raise UnexpectedInput(f"{envelope.type} ({envelope.id}) is this partition's own, and for another one")
     if (order.seq, order.ordinal) <= draft.state.scheduler_tokens.get(order.partition, (-1, -1)):
         return True
     draft.emit(TokenSeen(partition=order.partition, seq=order.seq, ordinal=order.ordinal, by_scheduler=True))
@@ -153,10 +184,14 @@ def on_part(draft: Draft, part: PoolPart) -> None:
     arriving = draft.state.arriving.get(part.pool, Arriving(part.move, part.from_partition, ()))
     if part.number == 0:
         arriving = Arriving(part.move, part.from_partition, ())
-    if arriving.move != part.move or len(arriving.parts) != part.number or part.pool in draft.state.pools:
+    # Of a pool that is not here, there may be nodes: an agent that was given another partition than its pool's registers all the same.
+    here = draft.state.pool(part.pool).created
+    if part.to_partition != draft.state.partition:
+        raise UnexpectedInput(f"part {part.number} of pool {part.pool} is for partition {part.to_partition}, not {draft.state.partition}")
+    if arriving.move != part.move or len(arriving.parts) != part.number or here:
         raise UnexpectedInput(
             f"part {part.number} of {part.of} of pool {part.pool}, which partition {part.from_partition} handed over ({part.move}), "
-            f"was not due: the pool is {'here' if part.pool in draft.state.pools else f'at part {len(arriving.parts)}'}"
+            f"was not due: the pool is {'here' if here else f'at part {len(arriving.parts)}'}"
         )
     if part.number + 1 < part.of:
         draft.emit(PoolPartReceived(part=part))
@@ -166,10 +201,10 @@ def on_part(draft: Draft, part: PoolPart) -> None:
         raise BrokenInvariant(
             f"the parts of pool {part.pool} are not those that partition {part.from_partition} handed over: their hash differs"
         )
-    came = load_pool(data)
+    jobs, nodes = counted(data)
     draft.emit(PoolPartReceived(part=part))
     about = part.model_dump(include={"pool", "move", "from_partition", "reason", "user"})
-    about |= {"partition": draft.state.partition, "jobs": len(came.jobs), "nodes": len(came.nodes), "at_ms": draft.now_ms}
+    about |= {"partition": draft.state.partition, "jobs": jobs, "nodes": nodes, "at_ms": draft.now_ms}
     draft.emit(PoolTaken.model_validate(about))
     _send_fence(draft, part.pool)
 

@@ -12,7 +12,7 @@ from trainhouse.events.handover import MAX_PART_BYTES
 from trainhouse.scheduler.core.demand import kin_of
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.snapshot import Dumps, dump_schedule, load_schedule
-from trainhouse.scheduler.core.snapshot_steps import SCHEDULE_FORMATS
+from trainhouse.scheduler.core.snapshot_steps import SCHEDULE_FORMATS, parse
 from trainhouse.scheduler.core.state import ScheduleState
 
 
@@ -48,6 +48,12 @@ def unpacked(parts: Sequence[str]) -> bytes:
         return zlib.decompress(base64.b64decode("".join(parts), validate=True))
     except (ValueError, zlib.error) as error:
         raise BrokenInvariant(f"the parts of a pool's state cannot be unpacked: {error}") from error
+
+
+def counted(data: bytes) -> tuple[int, int]:
+    """How many jobs and nodes a pool's state has, without reading each. Raises BrokenInvariant on a format that is not known."""
+    raw = SCHEDULE_FORMATS.lifted(parse(data))
+    return len(raw["jobs"]), len(raw["nodes"])
 
 
 def load_pool(data: bytes) -> ScheduleState:

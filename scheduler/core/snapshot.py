@@ -117,13 +117,14 @@ def _dump_moves(state: ScheduleState) -> dict[str, Any]:
 
 
 def _moved_row(m: MovedPool) -> list[Any]:
-    named = [sorted(m.jobs), m.keys.rows(), sorted(m.public_keys)]
+    named = [[[job_id, *m.jobs[job_id]] for job_id in sorted(m.jobs)], m.keys.rows(), sorted(m.public_keys)]
     return [m.to_partition, m.move, m.at_ms, *named, m.closed, m.returned, m.redirected]
 
 
 def _load_moves(state: ScheduleState, raw: dict[str, Any]) -> None:
     for pool, to, move, at_ms, jobs, keys, public_keys, *flags in raw.get("moved", ()):
-        state.moved[pool] = MovedPool(to, move, at_ms, frozenset(jobs), KeptKeys(keys), frozenset(public_keys), *flags)
+        speak = {job_id: tuple(nodes) for job_id, *nodes in jobs}
+        state.moved[pool] = MovedPool(to, move, at_ms, speak, KeptKeys(keys), frozenset(public_keys), *flags)
     for pool, move, from_partition, parts in raw.get("arriving", ()):
         state.arriving[pool] = Arriving(move, from_partition, tuple(parts))
     state.scheduler_tokens = {p: (seq, ordinal) for p, seq, ordinal in raw.get("scheduler_tokens", ())}

@@ -6,7 +6,7 @@ Never: decides.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from trainhouse.events import PoolName, SchedulingPolicy
@@ -54,15 +54,15 @@ class Freeze:
 class MovedPool:
     """A pool that left this partition for `to_partition`, by the request `move`.
 
-    `jobs`, `keys`, `public_keys`: which jobs and nodes went with it, for inputs that were sent here before; empty once the hand-over is
-    closed. `returned`: the pool is here again, and what arrives here about it still goes the long way round, behind what went before it;
-    `redirected`: something did since the last fence was sent.
+    `jobs`, `keys`, `public_keys`: which jobs, with the nodes that speak for them, and which nodes' keys went with it, for inputs that were
+    sent here before; empty once the hand-over is closed. `returned`: the pool is here again, and what arrives here about it still goes the
+    long way round, behind what went before it; `redirected`: something did since the last fence was sent.
     """
 
     to_partition: int
     move: str
     at_ms: int
-    jobs: frozenset[str] = frozenset()
+    jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     keys: KeptKeys = field(default_factory=KeptKeys)
     public_keys: frozenset[str] = frozenset()
     closed: bool = False

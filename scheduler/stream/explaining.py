@@ -1,7 +1,8 @@
 """Publishes why jobs wait, when the answers change, while this process owns the partition.
 
 Holds: answers are derived from the folded state, after a record, in a thread of their own, one look at a time and at least `every_s`
-apart (more after a long one), so that deciding goes on; what is sent is the newest answer; a job that waits no more gets a tombstone.
+apart (more after a long one), so that deciding goes on; what is sent is the newest answer; a job that waits no more gets a tombstone, one
+that went to another partition with its pool gets none: the answer that is there by now is that of the scheduler there.
 At least once: a new owner may repeat answers.
 Never: writes to the journal; raises into the owner (the brokers' absence is noted and tried again).
 """
@@ -29,12 +30,13 @@ SHARE = 20
 """A look that took t is followed by the next one after 20 t at the earliest."""
 SOURCE = "trainhouse/scheduler"
 Answers = Callable[[S, int], Iterable[Answer]]
+Left = Callable[[S, str], bool]
 log_ = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class Explaining(Generic[S]):
-    """Of all partitions of one journal. `answers` derives them from a state, in the order of the queue.
+    """Of all partitions of one journal. `answers` derives them from a state, in the order of the queue; `left`: whether a job left it.
 
     What it gives is gone through in another thread: it must not look at what changes.
     """
@@ -42,6 +44,7 @@ class Explaining(Generic[S]):
     log: Log
     clock: Clock
     answers: Answers[S]
+    left: Left[S]
     every_s: float = EVERY_S
     _next_s: dict[int, float] = field(default_factory=dict)
     _told: dict[int, dict[str, object]] = field(default_factory=dict)
@@ -54,7 +57,10 @@ class Explaining(Generic[S]):
         if now_s < self._next_s.get(partition, float("-inf")) or (busy is not None and not busy.done()):
             return
         self._next_s[partition] = now_s + self.every_s
-        found = self.answers(follower.folded.state, follower.folded.now_ms)
+        state, told = follower.folded.state, self._told.setdefault(partition, {})
+        for job_id in [job_id for job_id in told if self.left(state, job_id)]:
+            del told[job_id]
+        found = self.answers(state, follower.folded.now_ms)
         self._looking[partition] = asyncio.create_task(self._look(partition, found, now_s))
 
     async def _look(self, partition: int, found: Iterable[Answer], began_s: float) -> None:

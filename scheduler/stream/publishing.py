@@ -137,15 +137,13 @@ class Publishing(Generic[S]):
     async def _publish_batch(self, publisher: Publisher) -> None:
         batch: list[Outgoing] = []
         size = records = 0
-        passed_on = False
         last = done = self.done or 0
         for item in self._follower.unpublished:
             if item.seq <= done:
                 continue
             passes_on = self._transactional_id is not None and _passes_on(item.effects)
-            if records >= BATCH_RECORDS or size >= BATCH_BYTES or (records and passes_on and not passed_on):
+            if records >= BATCH_RECORDS or size >= BATCH_BYTES or (passes_on and any(out.topic != CONTROL for out in batch)):
                 break
-            passed_on = passed_on or passes_on
             batch.extend(item.effects)
             size += sum(len(e.value) for e in item.effects)
             records += 1
@@ -169,5 +167,5 @@ class Publishing(Generic[S]):
 
 
 def _passes_on(effects: Sequence[Outgoing]) -> bool:
-    """Whether something goes to another partition: it is sent before the batch is committed, and so after all that came before it."""
+    """Whether something goes to another partition: it is sent before the rest of its batch, which therefore holds nothing of before."""
     return any(out.topic == CONTROL for out in effects)

@@ -11,6 +11,7 @@ from trainhouse.events.logs import configure_logs
 from trainhouse.events.metering import new_registry
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.topics import CONTROL, DECISIONS, PROGRESS
+from trainhouse.scheduler.core.handover import has_left
 from trainhouse.scheduler.core.machine import Machine
 from trainhouse.scheduler.stream.archived import ArchivedJournals
 from trainhouse.scheduler.stream.clock import SystemClock
@@ -67,7 +68,7 @@ def compose(
 ) -> ProcessorApp:
     """The app with a given machine. `answers`: why jobs wait, published when it changes."""
     log, clock, registry = KafkaLog(kafka, settings.key()), SystemClock(), new_registry()
-    observers = [Explaining(log, clock, answers).after_record] if answers is not None else []
+    observers = [Explaining(log, clock, answers, has_left).after_record] if answers is not None else []
     meters, rules = JournalMeters("scheduler", registry), settings.vetting().now
     feed = ProgressFeed[Any](log, clock, ProgressMeters(registry), vetting_by(rules, PROGRESS))
     host = journal_host(

@@ -71,6 +71,8 @@ class _Keys:
             nodes = [p.node_id for p in job.allotment.placements]
         elif job is not None and job.ran_on:
             nodes = job.ran_on  # a node that was away ships only now what it had
+        elif job is None and (went := [n for m in self._state.moved.values() for n in m.jobs.get(job_id, ())]):
+            nodes = went  # it is about to be passed on to where no signature is asked for
         else:
             return _OfAnyNode(self)
         return frozenset(key for node_id in nodes for key in self._keys_of(node_id))

@@ -41,7 +41,9 @@ from trainhouse.events.handover import (
     PoolTaken,
     RedirectedInput,
 )
+from trainhouse.events.ids import JobId, PoolName
 from trainhouse.events.journal import JournaledInput, JournalRecord
+from trainhouse.events.node import AttemptRef
 from trainhouse.events.signing import SigningKey
 from trainhouse.events.topics import CONTROL, DAY_MS, DECISIONS, MAX_INPUT_BYTES, POOLS
 from trainhouse.events.upgrade import LevelRaised
@@ -50,11 +52,12 @@ from trainhouse.projections.record import Record
 from trainhouse.projections.rows import decisions as decision_rows
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, pending
 from trainhouse.scheduler.core.errors import BrokenInvariant, UnexpectedInput
+from trainhouse.scheduler.core.handover import has_left
 from trainhouse.scheduler.core.journal import begin
 from trainhouse.scheduler.core.machine import Effect, Input
 from trainhouse.scheduler.core.outgoing import sent_of
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.core.state import ScheduleState
+from trainhouse.scheduler.core.state import Pool, ScheduleState
 from trainhouse.scheduler.stream.ports import Entry
 from trainhouse.scheduler.stream.vetting import vetted
 
@@ -130,7 +133,7 @@ def test_all_of_a_pool_goes_and_nothing_of_another() -> None:
     handed = a.last(PoolHandedOver)
     assert (handed.move, handed.to_partition, handed.jobs, handed.nodes, handed.user) == ("move-1", 1, 2, 2, "ada")
     assert not a.state.jobs and not a.state.nodes and not a.state.pools and not a.state.book.pools() and not a.state.book.policies
-    assert a.state.moved["default"].to_partition == 1 and a.state.moved["default"].jobs == {"runs", "waits"}
+    assert a.state.moved["default"].to_partition == 1 and set(a.state.moved["default"].jobs) == {"runs", "waits"}
     a.passes_on_to(b)
     taken = b.last(PoolTaken)
     assert (taken.pool, taken.from_partition, taken.partition, taken.jobs, taken.nodes) == ("default", 0, 1, 2, 2)
@@ -163,6 +166,14 @@ def test_jobs_go_on_with_their_devices_and_their_numbers() -> None:
     assert b.status("runs").state is JobState.SUCCEEDED
     b.tick()
     assert b.last(GangAllocated, job_id="waits").epoch == 1
+
+
+def test_jobs_left_the_partition_that_handed_them_over_and_no_other() -> None:
+    a, b = moved()
+    assert has_left(a.state, "runs") and not has_left(a.state, "nothing") and not has_left(b.state, "runs")
+    b.feed(move(0, id_="move-2"))
+    b.passes_on_to(a)
+    assert has_left(b.state, "runs") and not has_left(a.state, "runs")
 
 
 def test_what_runs_is_not_given_to_others_there() -> None:
@@ -302,6 +313,48 @@ def test_a_pool_whose_state_is_too_large_for_one_record_is_refused() -> None:
     assert len(a.state.jobs) == 60
 
 
+def _ref(gang: GangAllocated) -> AttemptRef:
+    return AttemptRef(job_id=gang.job_id, attempt=gang.attempt, epoch=gang.epoch)
+
+
+@pytest.mark.parametrize("pool", ["default", "lab"])
+def test_a_pool_stays_while_a_job_has_devices_of_a_node_that_is_in_another_pool_by_now(pool: str) -> None:
+    a, b = Partition(0), Partition(1)
+    for name in ("default", "lab"):
+        a.feed(PoolCreated.model_validate({"pool": name, "partition": 0}))
+    a.feed(registered("n1"), registered("n2"))
+    gang = running(a, "j", ranks=4)
+    a.feed(registered("n1", pool="lab", incarnation="inc-2", running=[_ref(gang)]))
+    assert "job j of pool default has devices of node n1, which is in pool lab by now" in reason_of(a.feed(move(1, pool=pool)))
+    a.feed(CancelJob.model_validate({"job_id": "j"}), *gone(gang))
+    a.feed(move(1, pool=pool, id_="move-2"))
+    a.passes_on_to(b)
+    assert b.last(PoolTaken).pool == pool
+
+
+def test_a_node_that_registered_at_the_wrong_partition_keeps_no_pool_from_coming_there() -> None:
+    a, b = two()
+    b.feed(registered("stray"), registered("n1", incarnation="not-n1"))
+    a.feed(move())
+    a.passes_on_to(b)
+    assert {"runs", "waits"} < set(b.state.jobs) and b.state.nodes["n1"].incarnation == "inc-1" and b.state.nodes["n1"].relayed
+    assert b.state.nodes_of_pool["default"] == ("n1", "n2", "stray")
+    assert b.machine.dump(b.machine.load(b.machine.dump(b.state))) == b.machine.dump(b.state)
+
+
+def test_what_is_for_one_partition_counts_at_no_other() -> None:
+    a, b = two()
+    a.feed(move())
+    [part] = a.sent()
+    with pytest.raises(UnexpectedInput, match="is for partition 1, not 2"):
+        Partition(2).feed(part)
+    b.feed(part)
+    a.feed(Envelope(EventId("c1"), "test", CancelJob.model_validate({"job_id": "waits"}), order=Order(3, 901, 0)))
+    [sent] = a.sent()
+    with pytest.raises(UnexpectedInput, match="this partition's own"):
+        a.feed(sent)
+
+
 # ---- several parts
 
 
@@ -398,6 +451,31 @@ def test_reports_that_still_come_to_the_former_partition_are_vetted_by_the_keys_
     assert not _refusal(a.state, registered("n1", public_key=stranger.public_key), stranger)
 
 
+def test_a_job_that_left_is_spoken_for_by_its_own_nodes_alone() -> None:
+    own, other = SigningKey.made(), SigningKey.made()
+    a = Partition(0)
+    for name in ("default", "lab"):
+        a.feed(PoolCreated.model_validate({"pool": name, "partition": 0}))
+    a.feed(registered("n1", public_key=own.public_key), registered("x", pool="lab", public_key=other.public_key))
+    gang = running(a, "j", ranks=1)
+    a.feed(move())
+    for state in (a.state, a.machine.load(a.machine.dump(a.state))):
+        assert not _refusal(state, saved(gang, 1), own) and "a node that job j runs on" in _refusal(state, saved(gang, 1), other)
+
+
+def test_a_forgotten_key_of_a_node_that_left_speaks_for_no_job() -> None:
+    own = SigningKey.made()
+    a = Partition(0)
+    a.feed(PoolCreated.model_validate({"pool": "default", "partition": 0}), registered("n1", public_key=own.public_key))
+    gang = running(a, "j", ranks=1)
+    a.feed(move())
+    required = VettingRules(required=True)
+    other_job = saved(gang, 1).model_copy(update={"job_id": JobId("unknown")})
+    assert not _refusal(a.state, other_job, own, required)
+    a.feed(Envelope(EventId("f1"), "test", ForgetNodeKey.model_validate({"pool": "default", "node_id": "n1"}), order=Order(3, 900, 0)))
+    assert _refusal(a.state, other_job, own, required) and _refusal(a.state, saved(gang, 1), own, required)
+
+
 def test_keys_of_forgotten_nodes_go_along_and_are_bound_at_one_partition_alone() -> None:
     own, stranger = SigningKey.made(), SigningKey.made()
     a, b = Partition(0), Partition(1)
@@ -460,6 +538,30 @@ def test_journal_time_is_not_behind_the_hand_over() -> None:
     machine = ScheduleMachine()
     record = _proposed(machine, begin(machine, 1), [_pending(part)], clock_ms=a.now_ms - 5_000)
     assert record.now_ms == a.last(PoolHandedOver).at_ms == a.now_ms
+
+
+@pytest.mark.parametrize("redirected", [False, True])
+def test_a_hand_over_is_the_first_in_its_record(redirected: bool) -> None:
+    """Its parts are sent before the record's other effects: those of before would come behind what the other scheduler says."""
+    asked = move(1)
+    if redirected:
+        asked = replace(asked, event=RedirectedInput.model_validate({"pool": "default", "event": orjson.loads(encode(asked))}))
+    machine = ScheduleMachine()
+    folded = begin(machine, 0)
+    folded.state.pools["default"] = Pool(PoolName("default"), created=True)
+    waiting = [_pending(envelope_of(admitted("j"), id="j", source="test", now_ms=1)), _pending(asked, 1)]
+    first = _proposed(machine, folded, waiting)
+    assert [i.offset for i in first.inputs] == [0, None] and any(isinstance(d, JobStatus) for d in first.decisions)
+    second = _proposed(machine, replace(folded, cursor=0), waiting)
+    assert second.inputs[0].offset == 1 and isinstance(second.decisions[0], PoolHandedOver)
+    proposer = Proposer(machine, "me")
+    marked = proposer.propose(replace(folded, cursor=0), 5, waiting, 0, tick=True, marks=[progress(_gang("j"), 1)])
+    assert marked is not None and not [i for i in marked.record.inputs if i.offset is not None]
+
+
+def _gang(job_id: str) -> GangAllocated:
+    a, _ = two()
+    return a.last(GangAllocated, job_id="runs").model_copy(update={"job_id": JobId(job_id)})
 
 
 def _proposed(machine: ScheduleMachine, folded: Any, waiting: list[Pending], clock_ms: int = 5) -> JournalRecord:

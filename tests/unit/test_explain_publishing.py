@@ -46,6 +46,10 @@ def answers(state: dict[str, str], now_ms: int) -> Iterable[Answer]:
         yield Answer(job_id, text, lambda event=event: event)  # type: ignore[misc]
 
 
+def stayed(state: dict[str, str], job_id: str) -> bool:
+    return False
+
+
 async def look(explaining: Explaining[Any], clock: Clock, state: dict[str, str]) -> None:
     clock.at_s += 10
     follower = SimpleNamespace(partition=0, folded=SimpleNamespace(state=state, now_ms=clock.now_ms()))
@@ -57,7 +61,7 @@ async def look(explaining: Explaining[Any], clock: Clock, state: dict[str, str])
 def test_an_answer_is_sent_when_it_changes_and_a_tombstone_when_the_job_waits_no_more() -> None:
     async def story() -> None:
         sent, clock = Sent(), Clock()
-        explaining = Explaining(cast(Log, sent), clock, answers)
+        explaining = Explaining(cast(Log, sent), clock, answers, stayed)
         await look(explaining, clock, {"a": "full", "b": "full"})
         await look(explaining, clock, {"a": "full", "b": "quota"})
         await look(explaining, clock, {"b": "quota"})
@@ -69,10 +73,21 @@ def test_an_answer_is_sent_when_it_changes_and_a_tombstone_when_the_job_waits_no
     asyncio.run(story())
 
 
+def test_a_job_that_went_to_another_partition_gets_no_tombstone_and_is_explained_anew_when_it_is_back() -> None:
+    async def story() -> None:
+        sent, clock = Sent(), Clock()
+        explaining = Explaining(cast(Log, sent), clock, answers, lambda state, job_id: job_id == "a" and "a" not in state)
+        for state in ({"a": "full", "b": "full"}, {"b": "full"}, {"a": "full"}):
+            await look(explaining, clock, state)
+        assert [(k, v is None) for _, k, v in sent.records] == [(b"a", False), (b"b", False), (b"a", False), (b"b", True)]
+
+    asyncio.run(story())
+
+
 def test_a_look_is_bounded_in_rate_and_number_and_nothing_is_forgotten() -> None:
     async def story() -> None:
         sent, clock = Sent(), Clock()
-        explaining = Explaining(cast(Log, sent), clock, answers)
+        explaining = Explaining(cast(Log, sent), clock, answers, stayed)
         many = {f"j{n}": "full" for n in range(MAX_SENT_AT_ONCE + 7)}
         await look(explaining, clock, many)
         assert len(sent.records) == MAX_SENT_AT_ONCE
@@ -88,7 +103,7 @@ def test_a_look_is_bounded_in_rate_and_number_and_nothing_is_forgotten() -> None
 def test_answers_that_could_not_be_sent_are_sent_later() -> None:
     async def story() -> None:
         sent, clock = Sent(), Clock()
-        explaining = Explaining(cast(Log, sent), clock, answers)
+        explaining = Explaining(cast(Log, sent), clock, answers, stayed)
         sent.away = True
         await look(explaining, clock, {"a": "full"})
         sent.away = False

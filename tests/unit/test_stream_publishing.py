@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from aiokafka.consumer import consumer
 from aiokafka.consumer.fetcher import Fetcher
@@ -10,7 +10,8 @@ from aiokafka.producer import sender
 
 from tests.journal_fakes import run_virtually
 from tests.unit.publishing_story import PublishingStory
-from trainhouse.events.topics import ALLOCATIONS, STATUS
+from trainhouse.events.topics import ALLOCATIONS, CONTROL, STATUS
+from trainhouse.scheduler.core.outgoing import Outgoing
 from trainhouse.scheduler.stream import kafka_publisher
 from trainhouse.scheduler.stream.patience import PATIENCE_S
 from trainhouse.scheduler.stream.publishing import LINGER_RECORDS, LINGER_S
@@ -61,6 +62,31 @@ def test_many_statuses_do_not_wait() -> None:
         assert len(story.out(STATUS)) == LINGER_RECORDS
 
     told(tale)
+
+
+def test_what_goes_to_control_is_in_a_batch_with_nothing_of_before() -> None:
+    """It is sent before its batch: a pool's parts would overtake what was said of the pool until then."""
+
+    async def tale(story: PublishingStory) -> None:
+        batches: list[list[tuple[str, int]]] = []
+
+        class Recorded:
+            async def send(self, batch: Sequence[Outgoing], mark: int = 0) -> None:
+                batches.append([(out.topic, int(out.value)) for out in batch])
+
+        story.publishing.done = 0
+        story.follower.unpublished.clear()
+        for topics in [(CONTROL,), (STATUS,), (CONTROL, STATUS), (STATUS,), (CONTROL,), (CONTROL,)]:
+            story.record(*topics)
+        for _ in range(4):
+            await story.publishing._publish_batch(Recorded())  # type: ignore[arg-type]
+        assert batches == [
+            [(CONTROL, 1), (STATUS, 2)],
+            [(CONTROL, 3), (STATUS, 3), (STATUS, 4)],
+            [(CONTROL, 5), (CONTROL, 6)],
+        ]
+
+    run_virtually(tale(PublishingStory()))
 
 
 def test_aiokafka_has_what_is_set_in_it() -> None:
