@@ -104,9 +104,10 @@ class InputRedirected(Event, type="trainhouse.decision.input-redirected.v1"):
 
 
 class RedirectedInput(Event, type="trainhouse.pool.redirected-input.v1"):
-    """An input about a pool, as it arrived at a partition that the pool had left: a whole CloudEvent."""
+    """An input about a pool, as it arrived at a partition that the pool had left: a whole CloudEvent, for `to_partition` alone."""
 
     pool: PoolName
+    to_partition: SmallCount
     event: dict[ShortText, Any] = Field(max_length=64)
 
 

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
+import orjson
+
 from trainhouse.events import Envelope, Event, EventId, InvalidEvent, envelope_of
-from trainhouse.events.codec import Headers, decode
+from trainhouse.events.codec import HEADERS, Headers, decode
 from trainhouse.events.dead_letter import MAX_KEPT_BYTES
 from trainhouse.events.handover import MovePool, PoolPart, RedirectedInput
 from trainhouse.events.journal import (
@@ -36,6 +38,8 @@ S = TypeVar("S")
 SOURCE: Final = "trainhouse/owner"
 # What an input that another partition passed on is larger by.
 MOST_WRAPPED_BYTES: Final = 4096
+# How far the journal time of the partition that a pool comes from may be ahead of this one's clock.
+MOST_AHEAD_MS: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +196,8 @@ class Proposer(Generic[S]):
         parts = [e for p in batch if isinstance(e := _event_of(p), PoolPart)]
         if parts and self.level(folded) < (level := min(self.machine.since.get(PoolPart.event_type, 0), self.machine.fold_version)):
             return self._raised_for(folded, parts[0], level, published_up_to)
-        now_ms = max(folded.now_ms, clock_ms, *(part.at_ms for part in parts))
+        # One that is further ahead is no partition's time.
+        now_ms = max(folded.now_ms, clock_ms, *(p.at_ms for p in parts if p.at_ms - clock_ms <= MOST_AHEAD_MS))
         while True:
             try:
                 record = self._decided(folded, now_ms, batch, published_up_to, tick, marks)
@@ -235,14 +240,15 @@ class Proposer(Generic[S]):
 
     def _refused(self, folded: Folded[S], now_ms: int, poison: Pending, error: Exception, published_up_to: int) -> Written:
         """As the bytes that came: what its envelope would be written as may be the very thing that cannot be read."""
-        event = poison.item.envelope.event if poison.item.envelope else None
+        event = _event_of(poison)
+        about = _first_event(event) if isinstance(event, RedirectedInput) else event
         refusal = InputRefused(
             offset=poison.offset,
             reason=poison.refusal or _told("handling it failed", error),
             event_id=str(poison.item.envelope.id) if poison.item.envelope else "",
             forged=poison.forged,
-            job_id=str(getattr(event, "job_id", None) or ""),
-            refused_type=event.event_type if event is not None else "",
+            job_id=str(getattr(about, "job_id", None) or ""),
+            refused_type=about.event_type if about is not None else "",
         )
         raw = JournaledInput(poison.offset, None, poison.value or b"")
         with contextlib.suppress(Exception):  # where that cannot be handled either, the refusal stands alone
@@ -286,6 +292,13 @@ class Proposer(Generic[S]):
             fold_version=self.level(folded),
             previous_hash=folded.last_hash,
         )
+
+
+def _first_event(redirected: RedirectedInput) -> Event | None:
+    """The event as it came first, where it can be read."""
+    with contextlib.suppress(InvalidEvent):
+        return decode(orjson.dumps(redirected.event), HEADERS, stored=True).event
+    return None
 
 
 def _event_of(item: Pending) -> Event | None:

@@ -111,7 +111,7 @@ def _to_scheduler(decision: PoolPart | FenceSent | InputRedirected, inputs: Sequ
     envelope = next(i.envelope for i in inputs if i.offset == decision.offset)
     came = envelope.event
     whole = came.event if isinstance(came, RedirectedInput) else orjson.loads(encode(envelope))
-    return Effect(topics.CONTROL, str(to), RedirectedInput(pool=decision.pool, event=whole), envelope.id, to)
+    return Effect(topics.CONTROL, str(to), RedirectedInput(pool=decision.pool, to_partition=to, event=whole), envelope.id, to)
 
 
 def _key_of(keyed: NodeKeyed, seq: int, place: int) -> Effect:

@@ -147,6 +147,8 @@ class ScheduleMachine(Leveled):
             handover.on_part(draft, event)
             return
         assert isinstance(event, RedirectedInput | PoolFence)
+        if isinstance(event, RedirectedInput) and event.to_partition != draft.state.partition:
+            raise UnexpectedInput(f"an input about pool {event.pool} is for partition {event.to_partition}, not {draft.state.partition}")
         if isinstance(event, RedirectedInput) and event.pool in draft.state.pools:
             self._take(draft, handover.unwrapped(event), relayed=True)
         elif event.pool in draft.state.moved:

@@ -42,7 +42,7 @@ from trainhouse.events.handover import (
     RedirectedInput,
 )
 from trainhouse.events.ids import JobId, PoolName
-from trainhouse.events.journal import JournaledInput, JournalRecord
+from trainhouse.events.journal import InputRefused, JournaledInput, JournalRecord
 from trainhouse.events.node import AttemptRef
 from trainhouse.events.signing import SigningKey
 from trainhouse.events.topics import CONTROL, DAY_MS, DECISIONS, MAX_INPUT_BYTES, POOLS
@@ -238,7 +238,7 @@ def test_a_registration_that_came_the_long_way_round_counts_no_more_once_the_nod
 def test_an_input_about_a_pool_that_is_nowhere_is_refused() -> None:
     b = Partition(1)
     with pytest.raises(UnexpectedInput, match="pool default is not on partition 1"):
-        b.feed(RedirectedInput.model_validate({"pool": "default", "event": {}}))
+        b.feed(RedirectedInput.model_validate({"pool": "default", "to_partition": 1, "event": {}}))
 
 
 def test_where_the_pool_moved_on_inputs_follow_it_once_more() -> None:
@@ -283,7 +283,7 @@ def test_a_pool_that_comes_back_takes_inputs_where_they_arrive_once_nothing_is_o
 
 def test_a_fence_that_nobody_waits_for_changes_nothing() -> None:
     _a, b = moved()
-    decided = b.feed(RedirectedInput(pool=b.last(PoolTaken).pool, event=orjson.loads(encode(_fence("old")))))
+    decided = b.feed(RedirectedInput(pool=b.last(PoolTaken).pool, to_partition=1, event=orjson.loads(encode(_fence("old")))))
     assert not [d for d in decided if isinstance(d, DetourEnded)]
 
 
@@ -509,7 +509,7 @@ def test_a_scheduler_that_must_sign_and_has_no_key_moves_no_pool() -> None:
     rules = replace(required, more_platform_keys=frozenset({key.public_key}))
     assert "TRAINHOUSE_SCHEDULER_SIGNING_KEY" in _refusal(state, event, key, rules)
     assert not _refusal(state, event, key, replace(rules, platform_key=key.public_key))
-    assert _refusal(state, RedirectedInput.model_validate({"pool": "default", "event": {}}), None, rules)
+    assert _refusal(state, RedirectedInput.model_validate({"pool": "default", "to_partition": 1, "event": {}}), None, rules)
 
 
 # ---- records
@@ -545,7 +545,9 @@ def test_a_hand_over_is_the_first_in_its_record(redirected: bool) -> None:
     """Its parts are sent before the record's other effects: those of before would come behind what the other scheduler says."""
     asked = move(1)
     if redirected:
-        asked = replace(asked, event=RedirectedInput.model_validate({"pool": "default", "event": orjson.loads(encode(asked))}))
+        asked = replace(
+            asked, event=RedirectedInput.model_validate({"pool": "default", "to_partition": 1, "event": orjson.loads(encode(asked))})
+        )
     machine = ScheduleMachine()
     folded = begin(machine, 0)
     folded.state.pools["default"] = Pool(PoolName("default"), created=True)
@@ -590,7 +592,9 @@ def test_an_input_of_the_greatest_size_can_be_passed_on_and_no_other_may_be_larg
 def test_a_redirected_input_that_cannot_be_handled_sends_its_job_to_review() -> None:
     a, b = moved()
     gang = a.last(GangAllocated, job_id="runs")
-    event = RedirectedInput(pool=gang.pool, event=orjson.loads(encode(envelope_of(saved(gang, 3), id="s", source="test", now_ms=1))))
+    event = RedirectedInput(
+        pool=gang.pool, to_partition=1, event=orjson.loads(encode(envelope_of(saved(gang, 3), id="s", source="test", now_ms=1)))
+    )
     asked = ScheduleMachine().after_refusal(b.state, event, "it broke")
     assert asked is not None and getattr(asked, "job_id", None) == "runs"
 
@@ -650,3 +654,25 @@ def test_who_asked_hears_from_the_scheduler_that_has_the_pool_and_once() -> None
     told = b.feed(sent)
     message = _Message([sent], told)
     assert decided(message, "c1") == tuple(told)
+
+
+def test_a_redirected_input_that_is_refused_says_which_job_it_was_about() -> None:
+    _, b = moved()
+    asked = Envelope(EventId("c1"), "test", CancelJob.model_validate({"job_id": "runs"}))
+    event = RedirectedInput.model_validate({"pool": "default", "to_partition": 7, "event": orjson.loads(encode(asked))})
+    machine = ScheduleMachine()
+    record = _proposed(machine, replace(begin(machine, 1), state=b.state), [_pending(replace(asked, event=event))])
+    [refused] = [d for d in record.decisions if isinstance(d, InputRefused)]
+    assert (refused.job_id, refused.event_id, refused.refused_type) == ("runs", "c1", CancelJob.event_type)
+    assert "is for partition 7, not 1" in refused.reason
+
+
+def test_a_part_of_a_time_that_no_clock_has_moves_no_journal_time() -> None:
+    a, _ = two()
+    a.feed(move())
+    [part] = a.sent()
+    event = part.event
+    assert isinstance(event, PoolPart)
+    late = replace(part, event=event.model_copy(update={"at_ms": a.now_ms + 2 * DAY_MS}))
+    machine = ScheduleMachine()
+    assert _proposed(machine, begin(machine, 1), [_pending(late)], clock_ms=a.now_ms).now_ms == a.now_ms

@@ -72,7 +72,7 @@ def imports_of(role: str) -> str:
     setting_up = [ast.unparse(node) for node in function.body if ast.unparse(node).startswith("_leave_out")]
     return "\n".join(
         [
-            "from trainhouse.cli.main import build; build(); from trainhouse.cli.stack.run import *; from trainhouse.cli import run",
+            "from trainhouse.cli.main import build; build(); from trainhouse.cli.stack.run import *; from trainhouse.cli.stack import run",
             f"run.configure('info', {role!r})",
             *(f"run.{each}" for each in setting_up),
             *imports,
