@@ -89,6 +89,12 @@ MUTATIONS = (
     Mutation(CORE + "cycle.elastic", "or job.job_id in book.claims:", "or False:", (*GROWTH, "test_cluster_laws.py")),
     Mutation(CORE + "cycle.elastic", "now_ms - running.started_ms >= milliseconds", "now_ms - running.started_ms > milliseconds", GROWTH),
     # The chain of checkpoints.
+    Mutation(
+        SAVED + "chain.commits",
+        "for commit in range(head(objects, job_id), -1, -1):",
+        "for commit in range(head(objects, job_id), 0, -1):",
+        CHAIN,
+    ),
     Mutation(SAVED + "chain.commits", "and commit > at_most and not", "and commit >= at_most and not", CHAIN),
     Mutation(SAVED + "chain.commits", "else min(at_most, entry.restore_at_most)", "else max(at_most, entry.restore_at_most)", CHAIN),
     Mutation(SAVED + "chain.commits", "            self._refuse_newer_epoch(known)\n", "", CHAIN),
