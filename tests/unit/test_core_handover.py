@@ -546,7 +546,7 @@ def test_a_hand_over_is_the_first_in_its_record(redirected: bool) -> None:
     asked = move(1)
     if redirected:
         asked = replace(
-            asked, event=RedirectedInput.model_validate({"pool": "default", "to_partition": 1, "event": orjson.loads(encode(asked))})
+            asked, event=RedirectedInput.model_validate({"pool": "default", "to_partition": 0, "event": orjson.loads(encode(asked))})
         )
     machine = ScheduleMachine()
     folded = begin(machine, 0)
