@@ -32,7 +32,7 @@ from trainhouse.events.handover import (
 )
 from trainhouse.events.ids import PoolName
 from trainhouse.scheduler.core.draft import Draft
-from trainhouse.scheduler.core.errors import BrokenInvariant, UnexpectedInput
+from trainhouse.scheduler.core.errors import BrokenInvariant, StateLost, UnexpectedInput
 from trainhouse.scheduler.core.machine import Input
 from trainhouse.scheduler.core.pool_state import counted, packed_parts, pool_state, unpacked
 from trainhouse.scheduler.core.records import Job
@@ -180,7 +180,11 @@ def is_repeat(draft: Draft, envelope: Envelope) -> bool:
 
 
 def on_part(draft: Draft, part: PoolPart) -> None:
-    """Keeps a part; with the last one the pool is here. Raises BrokenInvariant for parts that make no state."""
+    """Keeps a part; with the last one the pool is here.
+
+    Raises UnexpectedInput and BrokenInvariant for what is no part that is due, and StateLost where this program cannot take a pool in that
+    was handed over whole: refused, it would be lost; so the partition halts, and goes on with a program that can.
+    """
     arriving = draft.state.arriving.get(part.pool, Arriving(part.move, part.from_partition, ()))
     if part.number == 0:
         arriving = Arriving(part.move, part.from_partition, ())
@@ -201,11 +205,16 @@ def on_part(draft: Draft, part: PoolPart) -> None:
         raise BrokenInvariant(
             f"the parts of pool {part.pool} are not those that partition {part.from_partition} handed over: their hash differs"
         )
-    jobs, nodes = counted(data)
-    draft.emit(PoolPartReceived(part=part))
-    about = part.model_dump(include={"pool", "move", "from_partition", "reason", "user"})
-    about |= {"partition": draft.state.partition, "jobs": jobs, "nodes": nodes, "at_ms": draft.now_ms}
-    draft.emit(PoolTaken.model_validate(about))
+    try:
+        jobs, nodes = counted(data)
+        draft.emit(PoolPartReceived(part=part))
+        about = part.model_dump(include={"pool", "move", "from_partition", "reason", "user"})
+        about |= {"partition": draft.state.partition, "jobs": jobs, "nodes": nodes, "at_ms": draft.now_ms}
+        draft.emit(PoolTaken.model_validate(about))
+    except Exception as error:
+        raise StateLost(
+            f"pool {part.pool} of partition {part.from_partition} cannot be taken in: {type(error).__name__}: {error}; update this program"
+        ) from error
     _send_fence(draft, part.pool)
 
 

@@ -51,7 +51,7 @@ from trainhouse.events.vetting import VettingRules
 from trainhouse.projections.record import Record
 from trainhouse.projections.rows import decisions as decision_rows
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, pending
-from trainhouse.scheduler.core.errors import BrokenInvariant, UnexpectedInput
+from trainhouse.scheduler.core.errors import BrokenInvariant, StateLost, UnexpectedInput
 from trainhouse.scheduler.core.handover import has_left
 from trainhouse.scheduler.core.journal import begin
 from trainhouse.scheduler.core.machine import Effect, Input
@@ -676,3 +676,20 @@ def test_a_part_of_a_time_that_no_clock_has_moves_no_journal_time() -> None:
     late = replace(part, event=event.model_copy(update={"at_ms": a.now_ms + 2 * DAY_MS}))
     machine = ScheduleMachine()
     assert _proposed(machine, begin(machine, 1), [_pending(late)], clock_ms=a.now_ms).now_ms == a.now_ms
+
+
+def test_a_pool_that_this_program_cannot_take_in_halts_the_partition_and_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, _ = two()
+    a.feed(move())
+    [part] = a.sent()
+    machine = ScheduleMachine()
+
+    def broken(_: bytes) -> ScheduleState:
+        raise KeyError("a node")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("trainhouse.scheduler.core.fold_moves.load_pool", broken)
+        with pytest.raises(StateLost, match="pool default of partition 0 cannot be taken in: KeyError"):
+            _proposed(machine, begin(machine, 1), [_pending(part)])
+    record = _proposed(machine, begin(machine, 1), [_pending(part)])
+    assert any(isinstance(d, PoolTaken) for d in record.decisions)
