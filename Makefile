@@ -1,4 +1,4 @@
-# Trainhouse: `make demo` shows it, `make test` proves it, `make bench` measures it.
+# Trainhouse: `make demo` shows it, `make test` tries it, `make test-full` proves it, `make bench` measures it.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv

@@ -2,7 +2,7 @@
 
 Holds: every chunk is verified, by the ranks in shares, before the first byte of the live state changes, and again as it is
 loaded; a damaged chunk found by one rank is known to all. A store that is away is never taken for damage. With as many ranks as saved,
-each gets its own state back, bit for bit; with another number, `resize` says what of it carries over.
+each gets its own state back, bit for bit; with another number, `reshard` says what of it carries over.
 """
 
 import warnings

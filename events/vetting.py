@@ -46,7 +46,7 @@ FORGED = "the signature is not that of "
 
 @dataclass(frozen=True, slots=True)
 class VettingRules:
-    """`required`: who has no key yet must sign all the same. `platform_key`: what intake and the detector sign with, where they do.
+    """`required`: who has no key yet must sign all the same. `platform_key`: what intake, detector and schedulers sign with, if they do.
 
     `more_platform_keys`: what they may sign with too: that of before a rotation, until it is retired, or the next one.
     """
@@ -131,7 +131,7 @@ def _of_platform(rules: VettingRules, topic: str, value: bytes, signature: Signa
     if not rules.required or not rules.platform_keys:
         return ""
     if signature is None:
-        return "intake and the detector sign what they say, and this is not signed"
+        return "intake, the detector and schedulers sign what they say, and this is not signed"
     if signature.public_key not in rules.platform_keys or not signature.holds(topic, value):
-        return f"{FORGED}intake or the detector"
+        return f"{FORGED}intake, the detector or a scheduler"
     return ""

@@ -1,7 +1,7 @@
 """Per-rank states at the last two step boundaries, as bytes: the files, and how they reach ranks on other machines.
 
-A rank keeps them in two files (`session/own_state.py`). When its gang breaks, the agent of its machine puts those of all its ranks into one
-object of the store, from where the rank that saves for all takes them. A gang that trains costs nothing of that.
+A rank keeps them in two files (`session/saving/own_state.py`). When its gang breaks, the agent of its machine puts those of all its ranks
+into one object of the store, from where the rank that saves for all takes them. A gang that trains costs nothing of that.
 
 Holds: importing it imports no torch. A state is whole or not there: its header has a checksum. Sizes are bounded by what ranks keep.
 Never: looks into a state; it is pickled by and for the ranks of one job.

@@ -2,7 +2,7 @@
 
 Holds: what is signed is built here from checked parts, never taken over as text; a header that makes the request what it is (If-None-Match,
 Range) is part of the signature. Times are the store's, whatever this machine's clock says.
-Never: signs what `rule` was not asked about; that is the caller's part.
+Never: signs what `access_rule` was not asked about; that is the caller's part.
 """
 
 from collections.abc import Callable

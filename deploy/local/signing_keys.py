@@ -16,7 +16,7 @@ from trainhouse.events.keyfiles import kept_key
 from trainhouse.private_files import write_private
 
 ACCEPTED, REQUIRED = "accepted", "required"
-PLATFORM_HEADING = "# What intake and the detector may sign with, one public key a line"
+PLATFORM_HEADING = "# What intake, the detector and schedulers may sign with, one public key a line"
 HEADING = "# Whose requests for stacks and commands agents obey, one a line: operator NAME KEY"
 _SETTINGS = {
     "scheduler": ("signing_key", "signatures", "platform_keys"),

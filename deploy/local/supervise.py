@@ -60,7 +60,8 @@ class Timed:
 
     def _tick(self, event: Any) -> None:
         for name, every_s in self._every_s.items():
-            if event.when - self._started_s.get(name, -every_s) >= every_s:
+            # A clock that was set back counts as well: it must not put the next start off for as long.
+            if not 0 <= event.when - self._started_s.get(name, -every_s) < every_s:
                 self._started_s[name] = event.when
                 process = self._supervisord.process_groups[TIMED].processes[name]
                 if process.get_state() in states.STOPPED_STATES:

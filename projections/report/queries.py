@@ -1,7 +1,7 @@
 """Queries of the report, as SQL with bound values: one function a query, each for one Period.
 
 Holds: times are clipped to the period; every answer is bounded and in a stated order; `piece` counts a period's pieces from 0.
-Never: asks anything (`gather` does).
+Never: asks anything (`loader` does).
 """
 
 from typing import Any

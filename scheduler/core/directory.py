@@ -385,7 +385,7 @@ class _Turn:
     def why_not_moved(self, event: MovePool) -> str:
         """Why a pool cannot be moved, as far as it is known here; empty where it can."""
         if not self.moves_pools:
-            return "an update is not finished; run `trainhouse upgrade finish`, then send it again under a new id"
+            return "an update is not finished; run `trainhouse upgrade finish --reason TEXT`, then ask again"
         if event.to_partition >= self.control_partitions:
             return f"there is no such partition; use 0 to {self.control_partitions - 1}, or add some: `trainhouse topics grow`"
         return ""

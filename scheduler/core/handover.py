@@ -79,7 +79,8 @@ def _why_not(draft: Draft, event: MovePool) -> str:
     """Why a pool cannot be handed over; empty where it can."""
     state, pool = draft.state, event.pool
     if draft.level < MOVES_SINCE:
-        return f"its partition is at level {draft.level}, and pools move from level {MOVES_SINCE} on: run `trainhouse upgrade finish` first"
+        levels = f"its partition is at level {draft.level}, and pools move from level {MOVES_SINCE} on"
+        return f"{levels}: run `trainhouse upgrade finish --reason TEXT`, then ask again"
     if pool not in state.pools:
         return f"partition {state.partition} has no such pool"
     if event.to_partition == state.partition:

@@ -26,6 +26,7 @@ from trainhouse.events import (
     NodeProbed,
     NodeRegistered,
     PoolCreated,
+    PoolName,
     ProgressReported,
     ProjectLimited,
     RankExited,
@@ -184,8 +185,9 @@ class ScheduleMachine(Leveled):
         return list(effects_of(seq, now_ms, inputs, decisions))
 
     def condition(self, state: ScheduleState) -> Condition:
-        """The pools, and the reason of a freeze."""
-        pools = tuple(sorted(pool.name for pool in state.pools.values()))
+        """The pools, and the reason of a freeze; of a partition that is not frozen, also those that get their requests by way of it."""
+        by_way = {PoolName(name) for name in state.moved} if state.frozen is None else set()
+        pools = tuple(sorted({pool.name for pool in state.pools.values()} | by_way))
         return Condition(pools, state.frozen.reason if state.frozen is not None else "")
 
     def wakes_ms(self, state: ScheduleState, after_ms: int) -> int | None:

@@ -693,3 +693,8 @@ def test_a_pool_that_this_program_cannot_take_in_halts_the_partition_and_is_not_
             _proposed(machine, begin(machine, 1), [_pending(part)])
     record = _proposed(machine, begin(machine, 1), [_pending(part)])
     assert any(isinstance(d, PoolTaken) for d in record.decisions)
+
+
+def test_a_partition_names_pools_that_get_their_requests_by_way_of_it() -> None:
+    a, b = moved()
+    assert a.machine.condition(a.state).pools == ("default",) and b.machine.condition(b.state).pools == ("default", "other")

@@ -1,6 +1,6 @@
 """`trainhouse`: the command line of everything. This file only gathers the commands.
 
-Holds: an expected error is one sentence on standard error and a code of `exits.Exit`.
+Holds: an expected error is one sentence on standard error and a code of `exit_codes.Exit`.
 """
 
 import sys

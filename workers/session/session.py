@@ -16,7 +16,8 @@ Holds: a logged point is in the spool when the call returns. All ranks save at t
 (alone or under torchrun); then nothing is saved. A program that is done ends with its own exit code, however late torch's threads are.
 Once a second it tells that the rank lives, what it is at (steps, data, a save, something announced) and how long it has waited, also while
 that lasts. A logged `loss` that is no finite number, or explodes as the spec's `divergence` says, ends all ranks before the next save.
-It logs its environment and system metrics by itself (`own_log`); TRAINHOUSE_CAPTURE_ENVIRONMENT=0, TRAINHOUSE_SYSTEM_METRICS_S=0 stop it.
+It logs its environment and system metrics by itself (`logging.auto_logging`); TRAINHOUSE_CAPTURE_ENVIRONMENT=0,
+TRAINHOUSE_SYSTEM_METRICS_S=0 stop it.
 Never: changes what the program computes: no random number is drawn, no gradient touched.
 """
 

@@ -86,7 +86,7 @@ def narrow_rows(rows: Sequence[Mapping[str, Any]], width: int) -> list[list[Any]
 
 
 def grow(partitions: Count, dry_run: DryRun = False, json: Json = False, data_dir: KafkaDir = None) -> None:
-    """Adds partitions to control, progress, decisions and allocations while everything runs; pools may be made there seconds later.
+    """Adds partitions to control, progress, decisions and allocations while everything runs; pools may be made or moved there soon.
 
     All other topics keep their partitions: their records are spread by the hash of a key.
 
@@ -94,6 +94,7 @@ def grow(partitions: Count, dry_run: DryRun = False, json: Json = False, data_di
     trainhouse topics grow --partitions 6 --dry-run
     trainhouse topics grow --partitions 6
     trainhouse pool create vision --partition 5
+    trainhouse pool move speech --to 5
     """
     from trainhouse.cli.shared import output
     from trainhouse.events.admin import grow_topics

@@ -1,7 +1,7 @@
 """Grants and signatures for the object store: the part that knows the store's key.
 
-Holds: every answer rests on `lease.rule`; what it rests on is read from the store once per attempt. Signatures carry the store's time, so a
-wrong clock of this machine costs a warning.
+Holds: every answer rests on `lease.access_rule`; what it rests on is read from the store once per attempt. Signatures carry the store's
+time, so a wrong clock of this machine costs a warning.
 Never: raises because the store is away: the answer says so, and the rank asks again. Lets bytes of objects pass.
 """
 

@@ -45,7 +45,7 @@ class NoticeSource(Protocol):
 
 
 class NoticeFile:
-    """A file: `notice_shapes` tells what may stand in it. One from before this boot has been obeyed; it is passed over, and said so."""
+    """A file: `notice_formats` tells what may stand in it. One from before this boot has been obeyed; it is passed over, and said so."""
 
     interval_s = FILE_INTERVAL_S
 

@@ -1,4 +1,4 @@
-"""Seeds every generator that training draws from; their states are taken and put back by `checkpointing.rng`."""
+"""Seeds every generator that training draws from; their states are taken and put back by `checkpointing.state.rng`."""
 
 import random
 

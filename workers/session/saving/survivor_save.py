@@ -2,7 +2,7 @@
 
 Possible where each rank holds the whole model and optimizer (DDP) and nothing of them has changed since the step boundary: a collective
 that fails does so before the optimizer's step (`survivable`). What the other ranks have of their own is in their files, also that of the
-dead one; what is on other machines comes by the object store (`others`). The first rank that meets the failure saves, alone: its gang's
+dead one; what is on other machines comes by the object store (`peer_state`). The first rank that meets the failure saves, alone: its gang's
 collectives do not work any more.
 
 Holds: what is saved is exactly the state at a step boundary of all ranks, or nothing is. Keeping it possible costs less than `MOST_SHARE`
