@@ -41,6 +41,6 @@ def test_one_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     pipe = tmp_path / "spec.yaml"
     os.mkfifo(pipe)
     with pytest.raises(subprocess.TimeoutExpired):
-        warm_cli.run(["submit", str(pipe)], environment(), tmp_path, "", 1)
+        warm_cli.run(["submit", str(pipe)], environment(TRAINHOUSE_KAFKA_BOOTSTRAP="127.0.0.1:1"), tmp_path, "", 1)
     server = next(child for child in psutil.Process().children() if "tests.warm_cli" in child.cmdline())
     until(lambda: not server.children(recursive=True), lambda: server.children(recursive=True))

@@ -24,7 +24,8 @@ COUNTS = "import time\nfor n in range(6000): print(f'line {n}', flush=True); tim
 
 
 def begun(stack: ChaosStack, job: str) -> bool:
-    return stack.statuses()[job].state in ("INITIALIZING", "RUNNING")
+    status = stack.statuses().get(job)
+    return status is not None and status.state in ("INITIALIZING", "RUNNING")
 
 
 def submitted(stack: ChaosStack, *more: str) -> str:

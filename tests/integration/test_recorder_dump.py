@@ -22,7 +22,7 @@ import os, signal, sys, time
 from datetime import timedelta
 from pathlib import Path
 import torch, torch.distributed as dist
-from trainhouse.workers.session import recorder
+from trainhouse.workers.session.process import recorder
 
 rank, folder = int(os.environ["RANK"]), Path(sys.argv[1])
 signal.signal(signal.SIGTERM, lambda *_: None)
