@@ -7,11 +7,14 @@ Never: shown in SQL with its content: a pool's state and redirected inputs hold 
 
 from typing import Any, ClassVar, Final
 
+import orjson
 from pydantic import Field
 
 from trainhouse.events.asked import RequestedBy
 from trainhouse.events.base import Event
 from trainhouse.events.bounds import Count, ShortText, SmallCount, TimestampMs
+from trainhouse.events.codec import HEADERS, decode
+from trainhouse.events.envelope import Envelope
 from trainhouse.events.ids import EventId, NodeId, PoolName
 from trainhouse.events.spec import is_absent
 
@@ -109,6 +112,10 @@ class RedirectedInput(Event, type="trainhouse.pool.redirected-input.v1"):
     pool: PoolName
     to_partition: SmallCount
     event: dict[ShortText, Any] = Field(max_length=64)
+
+    def unwrapped(self) -> Envelope:
+        """The input as it came first. Raises InvalidEvent."""
+        return decode(orjson.dumps(self.event), HEADERS, stored=True)
 
 
 class HandoverClosed(Event, type="trainhouse.decision.handover-closed.v1"):

@@ -12,10 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
-import orjson
-
 from trainhouse.events import Envelope, Event, EventId, InvalidEvent, envelope_of
-from trainhouse.events.codec import HEADERS, Headers, decode
+from trainhouse.events.codec import Headers, decode
 from trainhouse.events.dead_letter import MAX_KEPT_BYTES
 from trainhouse.events.handover import MovePool, PoolPart, RedirectedInput
 from trainhouse.events.journal import (
@@ -297,7 +295,7 @@ class Proposer(Generic[S]):
 def _first_event(redirected: RedirectedInput) -> Event | None:
     """The event as it came first, where it can be read."""
     with contextlib.suppress(InvalidEvent):
-        return decode(orjson.dumps(redirected.event), HEADERS, stored=True).event
+        return redirected.unwrapped().event
     return None
 
 

@@ -10,10 +10,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Final
 
-import orjson
-
 from trainhouse.events import CancelJob, ChangeJob, ChangeRefused, Envelope, ForgetNodeKey, JobAdmitted, NodePlacement, ReviewJob
-from trainhouse.events.codec import HEADERS, decode
 from trainhouse.events.decisions import TokenSeen
 from trainhouse.events.handover import (
     MAX_PART_BYTES,
@@ -28,7 +25,6 @@ from trainhouse.events.handover import (
     PoolPart,
     PoolPartReceived,
     PoolTaken,
-    RedirectedInput,
 )
 from trainhouse.events.ids import PoolName
 from trainhouse.scheduler.core.draft import Draft
@@ -217,11 +213,6 @@ def on_part(draft: Draft, part: PoolPart) -> None:
             f"pool {part.pool} of partition {part.from_partition} cannot be taken in: {type(error).__name__}: {error}; update this program"
         ) from error
     _send_fence(draft, part.pool)
-
-
-def unwrapped(event: RedirectedInput) -> Envelope:
-    """The input as it came first. Raises InvalidEvent."""
-    return decode(orjson.dumps(event.event), HEADERS, stored=True)
 
 
 def on_fence(draft: Draft, fence: PoolFence) -> None:

@@ -124,7 +124,7 @@ class ScheduleMachine(Leveled):
     def after_refusal(self, state: ScheduleState, event: Event, reason: str) -> Event | None:
         """A job of which an input cannot be handled is sent to review."""
         if isinstance(event, RedirectedInput):
-            event = handover.unwrapped(event).event
+            event = event.unwrapped().event
         return review.after_failure(state, event, reason)
 
     def _handle(self, draft: Draft, item: Input) -> None:
@@ -151,7 +151,7 @@ class ScheduleMachine(Leveled):
         if isinstance(event, RedirectedInput) and event.to_partition != draft.state.partition:
             raise UnexpectedInput(f"an input about pool {event.pool} is for partition {event.to_partition}, not {draft.state.partition}")
         if isinstance(event, RedirectedInput) and event.pool in draft.state.pools:
-            self._take(draft, handover.unwrapped(event), relayed=True)
+            self._take(draft, event.unwrapped(), relayed=True)
         elif event.pool in draft.state.moved:
             handover.redirect(draft, item, event.pool)
         else:

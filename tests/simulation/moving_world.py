@@ -21,7 +21,6 @@ from trainhouse.events.handover import InputRedirected, RedirectedInput
 from trainhouse.events.journal import ClockTicked, JournaledInput, JournalRecord
 from trainhouse.events.phases import UnderReview
 from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, pending
-from trainhouse.scheduler.core.handover import unwrapped
 from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes, machine_part
 from trainhouse.scheduler.core.machine import OWN_PARTITION, Effect
 from trainhouse.scheduler.core.outgoing import Outgoing, sent_of
@@ -285,7 +284,7 @@ def _as_handled(record: JournalRecord) -> JournalRecord:
         if item.offset is not None and item.offset in passed_on:
             continue
         if isinstance(event, RedirectedInput):
-            came = unwrapped(event)
+            came = event.unwrapped()
             if isinstance(came.event, NodeRegistered):
                 if (came.event.node_id, came.event.incarnation) not in joined:
                     continue  # a repeat, or the node registered at this partition itself since
