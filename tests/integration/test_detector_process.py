@@ -50,7 +50,12 @@ def detector(kafka: KafkaSettings, log: Path) -> Iterator[subprocess.Popen[bytes
     told = {k: v for k, v in os.environ.items() if not k.startswith("TRAINHOUSE_")} | {"TRAINHOUSE_KAFKA_BOOTSTRAP": kafka.bootstrap}
     with log.open("ab") as out:
         started = subprocess.Popen(
-            [sys.executable, "-m", "trainhouse.cli.main", "run", "detector"], env=told, stdout=out, stderr=out, preexec_fn=die_with_parent()
+            [sys.executable, "-m", "trainhouse.cli.main", "run", "detector"],
+            env=told,
+            stdout=out,
+            stderr=out,
+            preexec_fn=die_with_parent(),
+            cwd=log.parent,  # not near a stack of `make demo`
         )
         try:
             yield started

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
@@ -37,7 +38,7 @@ Host = JournalHost[ScheduleState]
 def command(kafka: KafkaSettings, *args: str) -> "subprocess.CompletedProcess[str]":
     environment = os.environ | {"TRAINHOUSE_KAFKA_BOOTSTRAP": kafka.bootstrap, "TRAINHOUSE_S3_ENDPOINT": "http://127.0.0.1:1"}
     line = [sys.executable, "-m", "trainhouse.cli.main", "journal", "repair", *args]
-    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False, cwd=gettempdir())
 
 
 def a_host(kafka: KafkaSettings, log: KafkaLog) -> Host:

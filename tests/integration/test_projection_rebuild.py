@@ -10,6 +10,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
@@ -53,7 +54,7 @@ class Site:
         with self._log.open("ab") as log:
             command = [*COMMAND, "run", "projector"]
             ends = die_with_parent(signal.SIGKILL)
-            self._process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, preexec_fn=ends)
+            self._process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, preexec_fn=ends, cwd=gettempdir())
 
     def stop(self) -> None:
         if self._process is not None:
@@ -61,7 +62,9 @@ class Site:
             self._process.wait(60)
 
     def trainhouse(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*COMMAND, *arguments], env=self._environment, capture_output=True, text=True, timeout=150, check=False)
+        return subprocess.run(
+            [*COMMAND, *arguments], env=self._environment, capture_output=True, text=True, timeout=150, check=False, cwd=gettempdir()
+        )
 
     def hashes(self, *arguments: str) -> dict[str, tuple[int, str]]:
         done = self.trainhouse("projections", *(arguments or ("hash",)), "--json")

@@ -88,6 +88,7 @@ def process(role: str, settings: KafkaSettings, store: StoreServer, log: Path) -
             stdout=out,
             stderr=out,
             preexec_fn=die_with_parent(),
+            cwd=log.parent,
         )
         try:
             yield started

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from tempfile import gettempdir
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
@@ -40,7 +41,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSettings]:
 def command(kafka: KafkaSettings, *args: str, **more: str) -> "subprocess.CompletedProcess[str]":
     environment = os.environ | {"TRAINHOUSE_KAFKA_BOOTSTRAP": kafka.bootstrap, "TRAINHOUSE_S3_ENDPOINT": "http://127.0.0.1:1"} | more
     line = [sys.executable, "-m", "trainhouse.cli.main", *args]
-    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False, cwd=gettempdir())
 
 
 def add(kafka: KafkaSettings, topic: str, partitions: int) -> None:

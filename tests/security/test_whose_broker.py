@@ -39,7 +39,9 @@ class Part:
 
     def start(self) -> None:
         with self._log.open("ab") as out:
-            self._process = subprocess.Popen(self._command, env=self._env, stdout=out, stderr=out, preexec_fn=die_with_parent())
+            self._process = subprocess.Popen(
+                self._command, env=self._env, stdout=out, stderr=out, preexec_fn=die_with_parent(), cwd=self._log.parent
+            )
 
     def kill(self) -> None:
         self._process.send_signal(signal.SIGKILL)
