@@ -14,8 +14,8 @@ import pytest
 from tests.profiles import register
 
 if TYPE_CHECKING:
-    from trainhouse.deploy.local.kafka import KafkaServer
-    from trainhouse.deploy.local.store import StoreServer
+    from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
+    from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 # A broker that lives for a minute never earns back what the optimizing compiler takes: without it, it starts in half the CPU time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
@@ -26,7 +26,7 @@ register()
 @pytest.fixture(scope="session")
 def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
     """The shared broker itself; do not kill it: make your own `KafkaServer` for that."""
-    from trainhouse.deploy.local.kafka import KafkaServer
+    from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 
     with KafkaServer(tmp_path_factory.mktemp("kafka")) as server:
         yield server
@@ -50,7 +50,7 @@ def object_store_with_sts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture(scope="session")
 def object_store_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
     """The shared object store: `endpoint`, `access_key`, `secret_key`, `bucket`."""
-    from trainhouse.deploy.local.store import StoreServer
+    from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
     with StoreServer(tmp_path_factory.mktemp("store")) as server:
         yield server

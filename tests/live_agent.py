@@ -16,7 +16,7 @@ from tests.waiting import until
 from trainhouse.client.clock import now_ms
 from trainhouse.deploy.local.client_config import exports
 from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.deploy.local.server import die_with_parent
+from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events import PoolCreated, envelope_of
 from trainhouse.events.kafka import EventProducer
 from trainhouse.events.topics import JOBS

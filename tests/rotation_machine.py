@@ -10,25 +10,13 @@ from typing import Any
 
 import pytest
 
-from trainhouse.deploy.local import (
-    client_config,
-    half_rotation,
-    kafka,
-    kafka_sasl,
-    key_rotation,
-    layout,
-    parts,
-    readiness,
-    rotation,
-    signing_keys,
-    startup,
-    store,
-    supervisor_client,
-    token_keys,
-)
-from trainhouse.deploy.local.credentials import known, password
+from trainhouse.deploy.local import client_config, layout
+from trainhouse.deploy.local.credentials import key_rotation, rotation, rotation_note, signing_keys, token_keys
+from trainhouse.deploy.local.credentials.passwords import known, password
+from trainhouse.deploy.local.credentials.rotation_plan import KAFKA, READERS, SQL, STORE
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, read_toml
-from trainhouse.deploy.local.rotation_plan import KAFKA, READERS, SQL, STORE
+from trainhouse.deploy.local.servers import kafka_broker, kafka_sasl, seaweedfs
+from trainhouse.deploy.local.supervision import readiness, stack_parts, startup, supervisor_client
 from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.grants import PRINCIPALS
 from trainhouse.events.keyfiles import public_keys, read_key
@@ -53,10 +41,10 @@ class Machine:
         self.held: dict[str, dict[str, Any]] = {}  # by part: its settings when it was started
         self.signs: dict[str, str] = {}  # by part: its public key when it was started
         self.restarted: list[str] = []
-        for module in (layout, kafka, store, token_keys, key_rotation):
+        for module in (layout, kafka_broker, seaweedfs, token_keys, key_rotation):
             patched.setattr(module, "write_private", self.step_of(module.write_private))
         patched.setattr(key_rotation, "move_private", self.step_of(key_rotation.move_private))
-        patched.setattr(half_rotation, "over", self.step_of(half_rotation.over))
+        patched.setattr(rotation_note, "over", self.step_of(rotation_note.over))
         patched.setattr(rotation, "set_passwords", self.step_of(self.set_passwords))
         patched.setattr(rotation, "lets_in", self.lets_in)
         patched.setattr(supervisor_client, "supervisor_pid", lambda _: 1)
@@ -64,9 +52,9 @@ class Machine:
         for name in ("start", "stop", "signal"):
             patched.setattr(supervisor_client, name, self.step_of(getattr(self, name)))
         patched.setattr(readiness, "answers", lambda *_: lambda: True)
-        patched.setattr(kafka.KafkaServer, "answers", lambda server: self.lets_in(server.own_client))
-        patched.setattr(kafka.KafkaServer, "_format", lambda _: None)
-        patched.setattr(store.StoreServer, "answers", lambda server: server.keys.access_key in self.taken)
+        patched.setattr(kafka_broker.KafkaServer, "answers", lambda server: self.lets_in(server.own_client))
+        patched.setattr(kafka_broker.KafkaServer, "_format", lambda _: None)
+        patched.setattr(seaweedfs.StoreServer, "answers", lambda server: server.keys.access_key in self.taken)
         patched.setattr(startup, "POLL_S", 0.0)
         patched.setattr(os, "fsync", lambda _: None)
         self.up()
@@ -76,7 +64,7 @@ class Machine:
         client_config.forget_next_key(self.folder)
         client_config.write(self.folder, CHOICES, client_config.keys_of(self.folder))
         self.folder.write_choices(CHOICES)
-        parts.kafka_server(self.folder, PORTS).prepare()
+        stack_parts.kafka_server(self.folder, PORTS).prepare()
         self.store.folder.mkdir(exist_ok=True)
         self.store.write_keys()
         self.signal(self.folder, "servers", "store", "HUP")
@@ -84,11 +72,11 @@ class Machine:
             self.start(self.folder, "", name)
         client_config.forget_old_broker(self.folder)
         self.accounts = client_config.passwords(self.folder)
-        half_rotation.over(self.folder)
+        rotation_note.over(self.folder)
 
     @property
-    def store(self) -> store.StoreServer:
-        return parts.store_server(self.folder, PORTS, client_config.keys_of(self.folder))
+    def store(self) -> seaweedfs.StoreServer:
+        return stack_parts.store_server(self.folder, PORTS, client_config.keys_of(self.folder))
 
     def step_of(self, does: Callable[..., Any]) -> Callable[..., Any]:
         def step(*arguments: Any) -> Any:
@@ -138,7 +126,7 @@ class Machine:
         """Whether the brokers go by what the files say, and nothing is left over."""
         newest = password(self.folder, "kafka", kafka_sasl.BROKER)
         names = {each.name for each in known(self.folder)}
-        left = names & {client_config.OLD_BROKER, client_config.NEXT_KEY} or half_rotation.pending(self.folder)
+        left = names & {client_config.OLD_BROKER, client_config.NEXT_KEY} or rotation_note.pending(self.folder)
         return self.own == newest and self.accounts == client_config.passwords(self.folder) and not left
 
     def let_in_everywhere(self) -> None:
@@ -154,6 +142,6 @@ class Machine:
     def go_by_the_files(self) -> None:
         """Every part holds what its file says now, of what it uses."""
         for server, section in ((KAFKA, "kafka"), (STORE, "s3"), (SQL, "clickhouse")):
-            for name in READERS[server] & set(parts.NAMES) - {"kafka"}:
+            for name in READERS[server] & set(stack_parts.NAMES) - {"kafka"}:
                 assert self.held[name][section] == read_toml(client_config.part_config(self.folder, name))[section], name
         assert self.signs["intake"] == read_key(signing_keys.platform_key(self.folder)).public_key

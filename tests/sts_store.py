@@ -6,7 +6,7 @@ import base64
 import json
 import secrets
 
-from trainhouse.deploy.local.store import StoreServer
+from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 STS_ROLE = "arn:aws:iam::role/ranks"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from trainhouse.deploy.local import readiness
+from trainhouse.deploy.local.supervision import readiness
 from trainhouse.events import PoolCreated, PoolName, envelope_of
 from trainhouse.events.admin import create_topics
 from trainhouse.events.kafka import EventProducer

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from trainhouse.deploy.local import credentials, kafka_sasl, signing_keys, token_keys
-from trainhouse.deploy.local import tls as certificates
-from trainhouse.deploy.local.credentials import password
-from trainhouse.deploy.local.kafka_sasl import Account
+from trainhouse.deploy.local.credentials import passwords as credentials
+from trainhouse.deploy.local.credentials import signing_keys, token_keys
+from trainhouse.deploy.local.credentials.passwords import password
+from trainhouse.deploy.local.free_ports import LOOPBACK
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, endpoint, read_toml, write_toml
-from trainhouse.deploy.local.ports import LOOPBACK
-from trainhouse.deploy.local.store import BUCKET, REGION, StoreKeys
+from trainhouse.deploy.local.servers import certificates, kafka_sasl
+from trainhouse.deploy.local.servers.kafka_sasl import Account
+from trainhouse.deploy.local.servers.seaweedfs import BUCKET, REGION, StoreKeys
 from trainhouse.events.grants import OPERATOR, PRINCIPALS, project_account, project_of_account
 
 KEY, OLD_KEY, NEXT_KEY = "key", "old key", "next key"

@@ -16,9 +16,9 @@ from typing import Any, Self
 import tomli_w
 
 from trainhouse.deploy.local.errors import FolderUnusable
-from trainhouse.deploy.local.ports import LOOPBACK, free_ports
-from trainhouse.deploy.local.runtime import runtime_dir
-from trainhouse.deploy.local.store import StorePorts
+from trainhouse.deploy.local.free_ports import LOOPBACK, free_ports
+from trainhouse.deploy.local.servers.seaweedfs import StorePorts
+from trainhouse.deploy.local.socket_folder import runtime_dir
 from trainhouse.private_files import write_once, write_private
 
 BASE_PORT = 19_090

@@ -10,8 +10,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from trainhouse.deploy.local import aot, jars
 from trainhouse.deploy.local.errors import StackError
+from trainhouse.deploy.local.servers import class_archive, jars
 
 COORDINATES = (
     "org.apache.kafka:kafka_2.13:4.1.0",
@@ -44,9 +44,9 @@ def main() -> int:
     except StackError as error:
         print(error, file=sys.stderr)
         return 1
-    archive = aot.archive_path()
+    archive = class_archive.archive_path()
     if not archive.exists():
-        aot.build(archive, say=print)
+        class_archive.build(archive, say=print)
     print(f"Kafka is there: {len(found)} jars")
     return 0
 

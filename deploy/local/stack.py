@@ -18,16 +18,18 @@ from os import environ
 from pathlib import Path
 
 from trainhouse import landlock
-from trainhouse.deploy.local import client_config, half_rotation, jars, parts, supervisor_client, supervisor_config
-from trainhouse.deploy.local import ports as tcp
-from trainhouse.deploy.local import tls as certificates
+from trainhouse.deploy.local import client_config
+from trainhouse.deploy.local import free_ports as tcp
+from trainhouse.deploy.local.change_folder import unchanged
+from trainhouse.deploy.local.credentials import rotation_note
 from trainhouse.deploy.local.errors import DiskFull, NotReady, NotRunning, PortBusy, StackError
-from trainhouse.deploy.local.folders import unchanged
-from trainhouse.deploy.local.halted_partitions import halted
 from trainhouse.deploy.local.layout import BASE_PORT, Choices, StackFolder, StackPorts
-from trainhouse.deploy.local.runtime import remove_runtime_dir
-from trainhouse.deploy.local.server import die_with_parent, tail
-from trainhouse.deploy.local.startup import Startup
+from trainhouse.deploy.local.servers import certificates, jars
+from trainhouse.deploy.local.servers.server_process import die_with_parent, tail
+from trainhouse.deploy.local.socket_folder import remove_runtime_dir
+from trainhouse.deploy.local.supervision import stack_parts, supervisor_client, supervisor_config
+from trainhouse.deploy.local.supervision.halted_partitions import halted
+from trainhouse.deploy.local.supervision.startup import Startup
 from trainhouse.private_files import write_private
 from trainhouse.workers.agent.node.isolation_file import told_in
 
@@ -100,7 +102,7 @@ def _up(
     except BaseException:
         supervisor_client.shut_down(folder, STOP_TIMEOUT_S)
         raise
-    half_rotation.over(folder)  # each part was started with what the files say
+    rotation_note.over(folder)  # each part was started with what the files say
     return supervisor
 
 
@@ -125,14 +127,15 @@ def ps(root: Path) -> list[PartRow]:
     choices = folder.read_choices() if folder.root.exists() else None
     if choices is None:
         raise NotRunning(f"no stack was ever started on {folder.root}: `trainhouse up --data-dir {folder.root}` starts one")
-    listed = parts.all_parts(folder, StackPorts(choices.ports), client_config.keys_of(folder))
+    listed = stack_parts.all_parts(folder, StackPorts(choices.ports), client_config.keys_of(folder))
     addresses = {part.name: [address for address in (part.address, part.metrics) if address] for part in listed}
     return [
         PartRow(
             each.name, each.pid, each.state, each.restarts, addresses.get(each.name, []), str(supervisor_config.log_file(folder, each.name))
         )
         for each in sorted(
-            (each for each in supervisor_client.states(folder) if each.name in parts.NAMES), key=lambda each: parts.NAMES.index(each.name)
+            (each for each in supervisor_client.states(folder) if each.name in stack_parts.NAMES),
+            key=lambda each: stack_parts.NAMES.index(each.name),
         )
     ]
 
@@ -152,7 +155,7 @@ def warnings(root: Path, min_free_bytes: int = MIN_FREE_BYTES) -> list[str]:
         found.append(
             f"this kernel has no {lacks}: the process of guests' SQL is not kept from them; use Linux 6.7 or newer with Landlock on"
         )
-    if left := half_rotation.pending(StackFolder(root.absolute())):
+    if left := rotation_note.pending(StackFolder(root.absolute())):
         found.append(f"a rotation of {', '.join(left)} was cut short: `trainhouse credentials rotate` does it anew")
     return found
 
@@ -163,12 +166,12 @@ def halted_partitions(root: Path) -> list[str]:
     choices = folder.read_choices()
     if choices is None:
         return []
-    return halted(parts.all_parts(folder, StackPorts(choices.ports), client_config.keys_of(folder)))
+    return halted(stack_parts.all_parts(folder, StackPorts(choices.ports), client_config.keys_of(folder)))
 
 
 def isolation_warnings(root: Path) -> list[str]:
     """Where the stack's own agent does not isolate jobs whole, as it said at its start."""
-    said = told_in(StackFolder(root.absolute()).part(parts.AGENT))
+    said = told_in(StackFolder(root.absolute()).part(stack_parts.AGENT))
     return [said] if said else []
 
 
@@ -213,11 +216,11 @@ def wait_for_ports(ports: StackPorts) -> None:
             time.sleep(POLL_S)
 
 
-def start_supervisor(folder: StackFolder, listed: Iterable[parts.Part], lock: int, attached: bool) -> subprocess.Popen[bytes]:
+def start_supervisor(folder: StackFolder, listed: Iterable[stack_parts.Part], lock: int, attached: bool) -> subprocess.Popen[bytes]:
     """Start the supervisor, which inherits the folder's lock; it starts no part by itself."""
     write_private(folder.supervisor_config, supervisor_config.render(folder, listed).encode())
     folder.socket.unlink(missing_ok=True)  # of a supervisor that was killed: we hold its lock
-    command = [sys.executable, "-m", "trainhouse.deploy.local.supervise", "-n", "-c", str(folder.supervisor_config)]
+    command = [sys.executable, "-m", "trainhouse.deploy.local.supervision.supervisor", "-n", "-c", str(folder.supervisor_config)]
     variables = {name: value for name, value in environ.items() if not name.startswith(DECIDED_HERE)}
     variables |= {
         "TRAINHOUSE_CONFIG": str(folder.client_config),

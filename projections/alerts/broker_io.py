@@ -24,7 +24,7 @@ from trainhouse.events.topics import ALERTS, SERVICES, VERDICTS
 from trainhouse.projections.alerts.alert_case import event_id
 from trainhouse.projections.alerts.errors import CannotGoOn
 from trainhouse.projections.messages import TopicTroubles
-from trainhouse.projections.rows.verdicts import TYPES, values
+from trainhouse.projections.rows.verdict_rows import TYPES, values
 
 SOURCE = "trainhouse/alerts"
 OWNER = "trainhouse-alerts"

@@ -17,7 +17,7 @@ from trainhouse.events.base import Model
 from trainhouse.events.carries import TOPIC_EVENTS
 from trainhouse.events.job import JobReviewed
 from trainhouse.events.topics import VERDICTS
-from trainhouse.projections.rows.verdicts import COLUMNS
+from trainhouse.projections.rows.verdict_rows import COLUMNS
 
 MOMENT_TYPE = "DateTime64(3, 'UTC')"
 VERDICT_TYPES = frozenset(event.event_type for event in TOPIC_EVENTS[VERDICTS] if event is not JobReviewed)

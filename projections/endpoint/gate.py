@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trainhouse.projections.endpoint.allowed import SYSTEM_DATABASES, Known, allowed
+from trainhouse.projections.endpoint.sql_spelling import SYNTAX_ERROR, Word, words
 from trainhouse.projections.endpoint.tree import Node, nodes
-from trainhouse.projections.endpoint.words import SYNTAX_ERROR, Word, words
 from trainhouse.projections.errors import QueryRefused
 
 READONLY = 164

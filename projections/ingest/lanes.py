@@ -42,24 +42,24 @@ from trainhouse.projections.rows import (
     projects,
     ranks,
     specs,
-    story,
     tracking,
-    verdicts,
+    verdict_rows,
 )
+from trainhouse.projections.rows.lines import event_lines
 from trainhouse.projections.store.tables import APPENDED, DEAD_LETTERS_TABLE, TABLES
 
 FACTS: dict[str, tuple[RowsFunction, ...]] = {
-    topics.STATUS: (jobs.rows, story.rows),
-    topics.JOBS: (story.rows,),
-    topics.ALLOCATIONS: (attempts.rows, ranks.rows, lineage.rows, tracking.rows, story.rows),
-    topics.VERDICTS: (nodes.rows, pools.rows, verdicts.rows, story.rows),
+    topics.STATUS: (jobs.rows, event_lines.rows),
+    topics.JOBS: (event_lines.rows,),
+    topics.ALLOCATIONS: (attempts.rows, ranks.rows, lineage.rows, tracking.rows, event_lines.rows),
+    topics.VERDICTS: (nodes.rows, pools.rows, verdict_rows.rows, event_lines.rows),
     topics.ALERTS: (one_to_one.alerts,),
     topics.POOLS: (pools.rows,),
     topics.POLICIES: (pools.rows,),
     topics.PROJECTS: (projects.rows,),
     topics.RESERVATIONS: (pools.rows,),
     topics.EXPLANATIONS: (explanations.rows,),
-    topics.TRACKING: (tracking.rows, one_to_one.artifacts, lineage.rows, story.rows),
+    topics.TRACKING: (tracking.rows, one_to_one.artifacts, lineage.rows, event_lines.rows),
     topics.AUDIT: (one_to_one.audit,),
     topics.NODE_AUDIT: (one_to_one.audit,),
     topics.NODE_KEYS: (node_keys.rows,),
@@ -69,12 +69,12 @@ FACTS: dict[str, tuple[RowsFunction, ...]] = {
 }
 # What ranks tell beside points and lines: read where a node of the job signed it (senders.py).
 OF_RANKS: dict[str, tuple[RowsFunction, ...]] = {
-    topics.CHECKPOINTS: (checkpoints.rows, lineage.rows, story.rows),
-    topics.ENVIRONMENTS: (tracking.rows, lineage.rows, story.rows),
+    topics.CHECKPOINTS: (checkpoints.rows, lineage.rows, event_lines.rows),
+    topics.ENVIRONMENTS: (tracking.rows, lineage.rows, event_lines.rows),
 }
 # What was said on control, as far as the scheduler took it: read from its journal (report_rows.py).
 REPORTS: dict[str, tuple[RowsFunction, ...]] = {
-    topics.CONTROL: (attempts.rows, ranks.rows, nodes.rows, devices.rows, checkpoints.rows, lineage.rows, specs.rows, story.rows)
+    topics.CONTROL: (attempts.rows, ranks.rows, nodes.rows, devices.rows, checkpoints.rows, lineage.rows, specs.rows, event_lines.rows)
 }
 BEATS: dict[str, tuple[RowsFunction, ...]] = {topics.HEARTBEATS: (ranks.rows, nodes.rows, minutes.rows, beats.rows, devices.rows)}
 DECISIONS: dict[str, tuple[RowsFunction, ...]] = {

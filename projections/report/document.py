@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from trainhouse.projections.report import words
+from trainhouse.projections.report import figure_text
 from trainhouse.projections.report.definitions import CAUSE_WORDS, DEFINITIONS, Definition
 from trainhouse.projections.report.model import WASTE, Compared, Health, Recovery, Row
 from trainhouse.projections.report.sentences import sentences
@@ -64,12 +64,14 @@ def table(columns: str, rows: Iterable[Sequence[object]], right: str = "") -> Ta
 def _failures(now: Health) -> Section:
     text = []
     if now.unjudged:
-        text.append(f"In {words.counted(now.unjudged, 'more attempt')} a rank ended with an error and no verdict says why: not counted.")
+        text.append(
+            f"In {figure_text.counted(now.unjudged, 'more attempt')} a rank ended with an error and no verdict says why: not counted."
+        )
     if not now.failures:
         return Section("Failures", ("No attempt failed, as far as verdicts tell.", *text))
     causes = table(
         "category,failures,jobs,steps lost",
-        [(c, r.failures, r.jobs, words.number(r.lost_steps)) for c, r in now.by_category.items()],
+        [(c, r.failures, r.jobs, figure_text.number(r.lost_steps)) for c, r in now.by_category.items()],
         "failures,jobs,steps lost",
     )
     rules = table(
@@ -102,13 +104,13 @@ def _recovery(now: Health) -> Section:
     if not now.device_s:
         text = ["MTBF: no data, no device was allocated."]
     elif not now.failures:
-        text = [f"MTBF: no failure in {words.hours(now.device_s)} of allocated device time."]
+        text = [f"MTBF: no failure in {figure_text.hours(now.device_s)} of allocated device time."]
     total = now.total
     if total is None:
         return Section("Between failures, and back", (*text, "MTTR: no data, nothing failed."), (mtbf,) if now.device_s else ())
     text.append("MTTR: from a failure to the next step of its job.")
     if total.by_status:
-        text.append(f"Of {words.counted(total.by_status, 'failure')} the job logs no steps: back is when it was RUNNING again.")
+        text.append(f"Of {figure_text.counted(total.by_status, 'failure')} the job logs no steps: back is when it was RUNNING again.")
     times = table(
         "category,failures,back,p50,p95,worst",
         [_times(c, r) for c, r in (("all", total), *now.by_category.items())],
@@ -118,11 +120,11 @@ def _recovery(now: Health) -> Section:
 
 
 def _between(now: Health, infrastructure: bool) -> tuple[str, str]:
-    return tuple(words.hours(now.between_failures_s(infrastructure, nodes)) for nodes in (False, True))  # type: ignore[return-value]
+    return tuple(figure_text.hours(now.between_failures_s(infrastructure, nodes)) for nodes in (False, True))  # type: ignore[return-value]
 
 
 def _times(name: str, found: Recovery) -> tuple[object, ...]:
-    return (name, found.failures, found.recovered, *(words.span(s) for s in (found.p50_s, found.p95_s, found.worst_s)))
+    return (name, found.failures, found.recovered, *(figure_text.span(s) for s in (found.p50_s, found.p95_s, found.worst_s)))
 
 
 def _time(now: Health) -> Section:
@@ -132,13 +134,13 @@ def _time(now: Health) -> Section:
     unmeasured_s = now.of("UNMEASURED")
     if unmeasured_s:
         text.append(
-            f"{words.hours(unmeasured_s)} of {words.hours(now.device_s)} of allocated device time are of jobs that logged no steps: "
-            "what became of them is not known, and shares are of the rest."
+            f"{figure_text.hours(unmeasured_s)} of {figure_text.hours(now.device_s)} of allocated device time are of jobs that logged no "
+            "steps: what became of them is not known, and shares are of the rest."
         )
     if not now.measured_s:
         return Section("Goodput and waste", (*text, "Goodput: no data, no job logged a step."))
-    rows = [(CAUSE_WORDS[c], words.hours(now.of(c)), words.share(now.of(c) / now.measured_s)) for c in ("KEPT", *WASTE)]
-    rows.append(("wasted in all", words.hours(now.wasted_s), words.share((now.wasted_s or 0) / now.measured_s)))
+    rows = [(CAUSE_WORDS[c], figure_text.hours(now.of(c)), figure_text.share(now.of(c) / now.measured_s)) for c in ("KEPT", *WASTE)]
+    rows.append(("wasted in all", figure_text.hours(now.wasted_s), figure_text.share((now.wasted_s or 0) / now.measured_s)))
     return Section("Goodput and waste", tuple(text), (table("GPU time,device-hours,share", rows, "device-hours,share"),), "time")
 
 
@@ -171,16 +173,16 @@ def _checkpoints(now: Health) -> Section:
         return Section("Checkpoints", ("No data: nothing was saved or restored.",))
     stall = now.of("SAVE_STALL") / now.measured_s if now.measured_s else None
     rows = (
-        ("saved", words.number(found["completed"])),
-        ("failed", f"{words.number(found['failed'])} ({words.share(now.failed_saves_share)})"),
-        ("training held up by saves", words.share(stall)),
-        ("copied to host memory, p50", words.span(found["stage_p50_s"])),
-        ("uploaded, p50", words.span(found["upload_p50_s"])),
-        ("uploaded, p95", words.span(found["upload_p95_s"])),
-        ("new bytes stored", words.size(int(found["bytes_new"]))),
-        ("restored", words.number(found["restored"])),
-        ("restored from an older one, since newer ones were damaged", words.number(found["damaged"])),
-        ("restored in, p50", words.span(found["restore_p50_s"])),
+        ("saved", figure_text.number(found["completed"])),
+        ("failed", f"{figure_text.number(found['failed'])} ({figure_text.share(now.failed_saves_share)})"),
+        ("training held up by saves", figure_text.share(stall)),
+        ("copied to host memory, p50", figure_text.span(found["stage_p50_s"])),
+        ("uploaded, p50", figure_text.span(found["upload_p50_s"])),
+        ("uploaded, p95", figure_text.span(found["upload_p95_s"])),
+        ("new bytes stored", figure_text.size(int(found["bytes_new"]))),
+        ("restored", figure_text.number(found["restored"])),
+        ("restored from an older one, since newer ones were damaged", figure_text.number(found["damaged"])),
+        ("restored in, p50", figure_text.span(found["restore_p50_s"])),
     )
     tables = [table("checkpoints,", rows, "")]
     if now.checkpoint_failures:

@@ -26,8 +26,8 @@ from tests.bench import report
 from tests.bench.cold_process import FolderStore
 from tests.bench.journal_gate import Stage
 from tests.unit.core_world import admitted
-from trainhouse.deploy.local.kafka import KafkaServer
-from trainhouse.deploy.local.ports import free_port
+from trainhouse.deploy.local.free_ports import free_port
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import JobAdmitted, JobId, JobSubmitted, encode, envelope_of
 from trainhouse.events.admin import create_topics, topic_id
 from trainhouse.events.journal import SnapshotPointer

@@ -21,7 +21,7 @@ from faust.transport.utils import DefaultSchedulingStrategy
 from prometheus_client import CollectorRegistry
 
 from tests.bench import report
-from trainhouse.deploy.local.kafka import KafkaServer
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.scheduler.stream.faust_app import batches, make_app
 from trainhouse.scheduler.stream.kafka_auth import aiokafka_config

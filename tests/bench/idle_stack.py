@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 
 from tests.bench import report
-from trainhouse.deploy.local import supervisor_client
 from trainhouse.deploy.local.layout import StackFolder
+from trainhouse.deploy.local.supervision import supervisor_client
 
 SETTLE_S = float(os.environ.get("TRAINHOUSE_BENCH_SETTLE_S", "60"))
 """The launcher's warm process imports torch once the stack is up, and the broker compiles what it runs most."""

@@ -19,8 +19,8 @@ import clickhouse_connect
 
 from tests.bench import report
 from tests.spooled import points
-from trainhouse.deploy.local.kafka import KafkaServer
-from trainhouse.deploy.local.ports import free_port
+from trainhouse.deploy.local.free_ports import free_port
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import StepMetrics, envelope_of, topics
 from trainhouse.events.admin import create_topics
 from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end

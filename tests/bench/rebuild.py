@@ -16,8 +16,8 @@ from confluent_kafka import Producer
 
 from tests.bench import report
 from tests.spooled import lines, points
-from trainhouse.deploy.local.kafka import KafkaServer
-from trainhouse.deploy.local.ports import free_port
+from trainhouse.deploy.local.free_ports import free_port
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import JobState, JobStatus, envelope_of, topics
 from trainhouse.events.admin import create_topics
 from trainhouse.events.base import Event

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.bench import report
 from tests.bench.peers import environment
 from tests.bench.recovery_stage import PEERS, STEP_S, STEPS_BEFORE, Moments, later, process, strike, until
-from trainhouse.deploy.local.ports import free_port
+from trainhouse.deploy.local.free_ports import free_port
 
 COLLECTIVE_TIMEOUT_S = 10.0
 # Without it all restarts share one store, and ranks read the addresses of those that are gone.

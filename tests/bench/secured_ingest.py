@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tests.bench import report
 from tests.bench.ingest import JOBS, POINTS_PER_RECORD, _record
-from trainhouse.deploy.local.kafka import KafkaServer
-from trainhouse.deploy.local.kafka_sasl import BROKER, Account, client_section
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
+from trainhouse.deploy.local.servers.kafka_sasl import BROKER, Account, client_section
 from trainhouse.events import envelope_of, topics
 from trainhouse.events.admin import create_topics
 from trainhouse.events.grants import OPERATOR, PRINCIPALS

@@ -18,10 +18,10 @@ from tests.bench import report
 from tests.bench.stack import BenchStack, bench_stack
 from tests.takeover import Takeover, Watch
 from tests.waiting import until
-from trainhouse.deploy.local import supervisor_client
 from trainhouse.deploy.local.bootstrap import PARTITION
 from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.deploy.local.server import die_with_parent
+from trainhouse.deploy.local.servers.server_process import die_with_parent
+from trainhouse.deploy.local.supervision import supervisor_client
 from trainhouse.events import JobSpec, JobSubmitted, envelope_of, topics
 from trainhouse.events.kafka import EventProducer
 

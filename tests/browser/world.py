@@ -20,8 +20,8 @@ from pathlib import Path
 from tests.alert_tables import Tables, tables_in
 from tests.browser.crowd import Size, fill
 from tests.browser.story import Story
-from trainhouse.deploy.local.ports import free_port
-from trainhouse.deploy.local.server import die_with_parent
+from trainhouse.deploy.local.free_ports import free_port
+from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.gateway.auth import tokens
 
 KEY = "k" * 40

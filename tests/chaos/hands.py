@@ -18,8 +18,8 @@ from tests.chaos.faults import Fault, Kind
 from tests.chaos.slow import Slowed
 from tests.chaos.stack import ChaosStack
 from tests.waiting import until
-from trainhouse.deploy.local import supervisor_client
 from trainhouse.deploy.local.layout import StackFolder
+from trainhouse.deploy.local.supervision import supervisor_client
 
 SERVERS = "servers"
 # For so long a process that is to be held may take to come to the moment.

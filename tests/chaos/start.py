@@ -18,9 +18,9 @@ from tests.chaos.stack import ChaosStack
 from tests.live_stack import LiveStack, running_stack
 from tests.waiting import until
 from trainhouse.deploy.local.client_config import exports
-from trainhouse.deploy.local.kafka_sasl import CLIENTS, CONTROLLER, PROTOCOL, listener
+from trainhouse.deploy.local.free_ports import LOOPBACK, free_port
 from trainhouse.deploy.local.layout import StackFolder, StackPorts
-from trainhouse.deploy.local.ports import LOOPBACK, free_port
+from trainhouse.deploy.local.servers.kafka_sasl import CLIENTS, CONTROLLER, PROTOCOL, listener
 
 BESIDE = "beside"
 STANDBY = "standby"

@@ -33,7 +33,7 @@ from trainhouse.gateway.settings import GatewaySettings
 from trainhouse.projections.settings import ClickHouseSettings
 
 if TYPE_CHECKING:
-    from trainhouse.deploy.local.store import StoreServer
+    from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 pytestmark = pytest.mark.stack
 MIB = 2**20

@@ -17,11 +17,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.waiting import until
-from trainhouse.deploy.local import jars
 from trainhouse.deploy.local.errors import JarsMissing, NotReady, PortBusy
-from trainhouse.deploy.local.kafka import MESSAGE_MAX_BYTES, KafkaServer
-from trainhouse.deploy.local.ports import LOOPBACK, free_port, free_ports, holder, is_free, listening
-from trainhouse.deploy.local.store import StoreServer
+from trainhouse.deploy.local.free_ports import LOOPBACK, free_port, free_ports, holder, is_free, listening
+from trainhouse.deploy.local.servers import jars
+from trainhouse.deploy.local.servers.kafka_broker import MESSAGE_MAX_BYTES, KafkaServer
+from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 pytestmark = pytest.mark.stack
 
@@ -210,7 +210,7 @@ def test_free_ports_are_different_and_below_the_ephemeral_range() -> None:
 
 def test_a_server_ends_with_its_parent_even_if_that_is_killed(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from trainhouse.deploy.local.store import StoreServer\n"
+        "import sys, time; from pathlib import Path; from trainhouse.deploy.local.servers.seaweedfs import StoreServer\n"
         "server = StoreServer(Path(sys.argv[1])); server.start(); print(server.pid, flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)

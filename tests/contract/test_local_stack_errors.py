@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from trainhouse.deploy.local import client_config, jars, stack
+from trainhouse.deploy.local import client_config, stack
 from trainhouse.deploy.local.errors import DiskFull, FolderUnusable, JarsMissing, NotRunning, PortBusy
+from trainhouse.deploy.local.free_ports import LOOPBACK, free_port
 from trainhouse.deploy.local.layout import BASE_PORT, COUNT, Choices, StackFolder, StackPorts
-from trainhouse.deploy.local.ports import LOOPBACK, free_port
-from trainhouse.deploy.local.runtime import runtime_dir
-from trainhouse.deploy.local.store import StoreKeys
+from trainhouse.deploy.local.servers import jars
+from trainhouse.deploy.local.servers.seaweedfs import StoreKeys
+from trainhouse.deploy.local.socket_folder import runtime_dir
 
 
 def test_a_busy_port_is_named_with_its_holder(tmp_path: Path) -> None:

@@ -24,14 +24,14 @@ from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.object_store import ObjectStore, exists, get_or_none
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
-from trainhouse.deploy.local.ports import free_port
+from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.events import GangAllocated
 from trainhouse.workers.agent.launch import lease_grants
 from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.launcher import AttemptPaths
 
 if TYPE_CHECKING:
-    from trainhouse.deploy.local.store import StoreServer
+    from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 pytestmark = pytest.mark.stack
 RACES = 20

@@ -18,7 +18,7 @@ from typing import TypeVar
 import pytest
 from confluent_kafka import TopicPartition
 
-from trainhouse.deploy.local.server import die_with_parent
+from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events import (
     Envelope,
     Event,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.chaos.stack import ChaosStack
     from tests.integration.own_stack import OwnStack
     from tests.namespace import Namespace
-    from trainhouse.deploy.local.store import StoreServer
+    from trainhouse.deploy.local.servers.seaweedfs import StoreServer
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.projections.store.clickhouse import ConnectClickHouse
 
@@ -87,7 +87,7 @@ def namespace() -> Iterator[Namespace | None]:
 @pytest.fixture(scope="session")
 def bootstrap_afar(namespace: Namespace | None) -> str:
     """Where brokers of `two_nodes` are found from that network; empty where none can be made."""
-    from trainhouse.deploy.local.ports import free_port
+    from trainhouse.deploy.local.free_ports import free_port
 
     return "" if namespace is None else f"{namespace.address}:{free_port()}"
 

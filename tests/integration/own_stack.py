@@ -12,9 +12,10 @@ from typing import Any
 
 import psutil
 
-from trainhouse.deploy.local import client_config, supervisor_client
+from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.stack import ps
+from trainhouse.deploy.local.supervision import supervisor_client
 
 SLOTS = 2
 

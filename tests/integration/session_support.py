@@ -13,7 +13,7 @@ from trainhouse.events.spec import Runtime
 from trainhouse.workers.launcher import Launcher, attempt_alive, kill_tree, ports
 
 if TYPE_CHECKING:
-    from trainhouse.deploy.local.store import StoreServer
+    from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 GPT = ("python", "-m", "trainhouse.workers.examples.gpt")
 SMALL = ("--width", "32", "--layers", "1", "--context", "32", "--batch", "4", "--eval-windows", "16")

@@ -14,7 +14,7 @@ from tests.integration.agent_stage import Stage, T, now_ms, script
 from tests.integration.agent_stage import stage as stage
 from tests.integration.session_support import store_environment
 from tests.waiting import until
-from trainhouse.deploy.local.kafka import KafkaServer
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import (
     AttemptStopped,
     CheckpointCompleted,
@@ -31,7 +31,7 @@ from trainhouse.events.topics import CONTROL
 from trainhouse.workers.session import EXIT_STOPPED
 
 if TYPE_CHECKING:
-    from trainhouse.deploy.local.store import StoreServer
+    from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 

@@ -11,7 +11,7 @@ from trainhouse.events import AttemptStopped, NodeProbeAsked, NodeProbed
 from trainhouse.events.topics import CONTROL
 
 if TYPE_CHECKING:
-    from trainhouse.deploy.local.store import StoreServer
+    from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 pytestmark = pytest.mark.stack
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.alert_tables import DAY_MS, HOUR_MS, MINUTE_MS, Tables, beat, tables_in, verdict
 from tests.waiting import until
-from trainhouse.deploy.local.server import die_with_parent
+from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events import topics
 from trainhouse.events.admin import create_topics
 from trainhouse.events.alert import AlertEvent, AlertFired
@@ -34,7 +34,7 @@ from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.rule_files import shipped
 from trainhouse.projections.alerts.rules import Rule
 from trainhouse.projections.alerts.service import SETTLE_MS, Alerting
-from trainhouse.projections.rows import verdicts
+from trainhouse.projections.rows import verdict_rows
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 NOW = 1_800_000_000_000
@@ -214,7 +214,7 @@ def test_the_past_gives_what_was_told_live(tables: Tables) -> None:
     tables.put(topics.CONTROL, [AttemptStopped(**over, stopped_at_ms=begin + 12 * MINUTE_MS + 5)])
     known = shipped().rules
     rules: list[Rule] = [known["nodes-lost"], known["spool-lag"], known["gang-hung"].model_copy(update={"resolve_after_s": 600.0})]
-    rows = [verdicts.values(envelope_of(e, id=str(n), source="t", now_ms=0), e) for n, e in enumerate(events)]  # type: ignore[arg-type]
+    rows = [verdict_rows.values(envelope_of(e, id=str(n), source="t", now_ms=0), e) for n, e in enumerate(events)]  # type: ignore[arg-type]
     bus = Played(rows)
     live = Alerting(Engine(rules), bus, tables.ask, begin)
     for ms in range(begin, end + SETTLE_MS, 1000):

@@ -28,7 +28,7 @@ from tests.waiting import until
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.layout import read_toml
-from trainhouse.deploy.local.server import die_with_parent
+from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events.archive.partition import PREFIX
 from trainhouse.events.archive.reading import RECORDED
 from trainhouse.events.envelope import rfc3339

@@ -22,7 +22,7 @@ from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.workers.launcher import Launcher, attempt_alive, kill_tree
 
 if TYPE_CHECKING:
-    from trainhouse.deploy.local.store import StoreServer
+    from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 PROGRAM = Path(__file__).with_name("checkpoint_ranks.py")

@@ -15,7 +15,7 @@ import torch
 from trainhouse.checkpointing.checkpointer import Checkpointer
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
-from trainhouse.deploy.local.store import StoreServer
+from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 KILLS = 3

@@ -15,7 +15,7 @@ import pytest
 
 from tests.unit.detector_world import Gang
 from tests.waiting import until
-from trainhouse.deploy.local.server import die_with_parent
+from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events import PolicyApplied, PoolCreated, SchedulingPolicy, decode, envelope_of, topics
 from trainhouse.events.admin import create_topics
 from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end

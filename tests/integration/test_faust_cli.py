@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from tests.waiting import until
-from trainhouse.deploy.local.ports import free_port
-from trainhouse.deploy.local.server import die_with_parent
+from trainhouse.deploy.local.free_ports import free_port
+from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events import topics
 from trainhouse.events.kafka import TO_END, consumer, read_to_end
 

@@ -12,7 +12,7 @@ from tests.waiting import until
 from trainhouse.workers.launcher import Launcher, read_exit
 
 if TYPE_CHECKING:
-    from trainhouse.deploy.local.store import StoreServer
+    from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 STEPS = 30
 COMMAND = (*GPT, *SMALL, "--steps", str(STEPS), "--checkpoint-every", "4")

@@ -12,7 +12,7 @@ from tempfile import gettempdir
 import pytest
 
 from tests.journal_fakes import MemoryStore
-from trainhouse.deploy.local.kafka import KafkaServer
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import envelope_of
 from trainhouse.events.admin import create_topics
 from trainhouse.events.codec import HEADERS, decode, encode

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.fenced import Fenced
 from tests.waiting import until
-from trainhouse.deploy.local.kafka import KafkaServer
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import PoolCreated, envelope_of, outage
 from trainhouse.events.kafka import EventProducer, consumer, producer_config
 from trainhouse.events.outage import ProducerWatch

@@ -15,8 +15,8 @@ from tempfile import gettempdir
 import pytest
 
 from tests.waiting import until
-from trainhouse.deploy.local.ports import free_port
-from trainhouse.deploy.local.server import die_with_parent
+from trainhouse.deploy.local.free_ports import free_port
+from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events import topics
 from trainhouse.events.base import Event
 from trainhouse.events.envelope import envelope_of

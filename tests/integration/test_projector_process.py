@@ -20,8 +20,8 @@ from confluent_kafka import Producer
 
 from tests.projecting import CURVES, lines, metrics
 from tests.waiting import until
-from trainhouse.deploy.local.ports import free_port
-from trainhouse.deploy.local.server import die_with_parent
+from trainhouse.deploy.local.free_ports import free_port
+from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events import topics
 from trainhouse.events.base import Event
 from trainhouse.events.codec import HEADERS, encode

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
-from trainhouse.deploy.local.kafka import KafkaServer
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import Event, envelope_of, outage, topics
 from trainhouse.events.admin import create_topics
 from trainhouse.events.errors import BusUnavailable

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
-from trainhouse.deploy.local.ports import free_port
+from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.scheduler.core.blame.recorder import Told, told
 from trainhouse.workers.agent.debug.recorder_dumps import words_of
 from trainhouse.workers.launcher.ports import RankPaths

@@ -14,10 +14,10 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from trainhouse.deploy.local.kafka import KafkaServer
-from trainhouse.deploy.local.ports import LOOPBACK, free_port
-from trainhouse.deploy.local.server import die_with_parent
-from trainhouse.deploy.local.store import StoreServer
+from trainhouse.deploy.local.free_ports import LOOPBACK, free_port
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
+from trainhouse.deploy.local.servers.seaweedfs import StoreServer
+from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events import AskedVia, PoolCreated, RequestedBy, decode, envelope_of, topics
 from trainhouse.events.admin import create_topics
 from trainhouse.events.errors import BusUnavailable

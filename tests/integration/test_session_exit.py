@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainhouse.deploy.local.ports import free_ports
+from trainhouse.deploy.local.free_ports import free_ports
 
 LATE = """
 import os, sys, threading, time

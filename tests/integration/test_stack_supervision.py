@@ -13,12 +13,13 @@ import psutil
 import pytest
 
 from tests.waiting import until
-from trainhouse.deploy.local import stack, supervisor_client, supervisor_config
+from trainhouse.deploy.local import stack
 from trainhouse.deploy.local.errors import AlreadyRunning, NotRunning
 from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.deploy.local.parts import Part
-from trainhouse.deploy.local.supervise import MAX_BACKOFF_S, TIMED, Restarts
-from trainhouse.deploy.local.supervisor_client import PartState
+from trainhouse.deploy.local.supervision import supervisor_client, supervisor_config
+from trainhouse.deploy.local.supervision.stack_parts import Part
+from trainhouse.deploy.local.supervision.supervisor import MAX_BACKOFF_S, TIMED, Restarts
+from trainhouse.deploy.local.supervision.supervisor_client import PartState
 
 pytestmark = pytest.mark.stack
 

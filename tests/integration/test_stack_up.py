@@ -20,9 +20,9 @@ import pytest
 from tests.integration.own_stack import OwnStack
 from tests.waiting import until
 from trainhouse.client.gateway import transport
-from trainhouse.deploy.local import parts
+from trainhouse.deploy.local.free_ports import LOOPBACK, listening
 from trainhouse.deploy.local.layout import COUNT
-from trainhouse.deploy.local.ports import LOOPBACK, listening
+from trainhouse.deploy.local.supervision import stack_parts
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
@@ -49,7 +49,7 @@ def stack(own_stack: OwnStack) -> OwnStack:
 
 def test_everything_runs_and_says_where(stack: OwnStack) -> None:
     rows = stack.printed_parts()
-    assert list(rows) == list(parts.NAMES) and rows == stack.parts()
+    assert list(rows) == list(stack_parts.NAMES) and rows == stack.parts()
     assert all(row["state"] == "RUNNING" and row["pid"] for row in rows.values())
     exports = stack.evaluated_exports()
     assert exports.items() >= stack.exports().items()
@@ -119,7 +119,7 @@ def test_a_busy_port_is_refused_by_name(stack: OwnStack, tmp_path: Path) -> None
     assert "--ports auto" in refused.stderr
 
 
-@pytest.mark.parametrize("name", parts.NAMES)
+@pytest.mark.parametrize("name", stack_parts.NAMES)
 def test_a_killed_part_is_started_again(stack: OwnStack, name: str) -> None:
     before = stack.parts()[name]
     os.kill(before["pid"], signal.SIGKILL)

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: 
 
 from tests.journal_fakes import MemoryStore
 from tests.waiting import until
-from trainhouse.deploy.local.kafka import KafkaServer
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import CancelJob, JobId, PoolCreated, envelope_of
 from trainhouse.events.admin import create_project_topics, create_topics
 from trainhouse.events.codec import encode

@@ -18,9 +18,10 @@ from confluent_kafka.admin import AdminClient
 from tests.live_stack import LiveStack, running_stack
 from tests.security.stranger import as_stranger, needs_root
 from tests.waiting import until
-from trainhouse.deploy.local import client_config, parts
+from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.layout import StackFolder, StackPorts, read_toml
 from trainhouse.deploy.local.stack import ps
+from trainhouse.deploy.local.supervision import stack_parts
 from trainhouse.events.settings import KafkaSettings
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
@@ -94,7 +95,7 @@ def test_a_job_that_trains_over_a_rotation_succeeds(stack: LiveStack, shown: Pat
 
     # The old key is for ranks that ran over it, until it is retired.
     ports = StackPorts(read_toml(folder.choices_file)["ports"])
-    with_old = parts.store_server(folder, ports, old_key)
+    with_old = stack_parts.store_server(folder, ports, old_key)
     with_old.client().head_bucket(Bucket=with_old.bucket)
     stack.ok("credentials", "retire")
     with pytest.raises(ClientError):

@@ -18,7 +18,7 @@ from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.launcher import AttemptPaths
 
 if TYPE_CHECKING:
-    from trainhouse.deploy.local.store import StoreServer
+    from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 SAMPLE = Path(__file__).parents[2] / "events" / "contract" / "samples" / "trainhouse.gang.allocated.v1.json"
 

@@ -16,8 +16,8 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from tests.security.kafka_support import describes, joins, reads, transacts, writes
 from tests.waiting import until
-from trainhouse.deploy.local.kafka import KafkaServer
-from trainhouse.deploy.local.kafka_sasl import BROKER, Account, client_section
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
+from trainhouse.deploy.local.servers.kafka_sasl import BROKER, Account, client_section
 from trainhouse.events import JobState, JobStatus, envelope_of
 from trainhouse.events.admin import create_project_topics, create_topics
 from trainhouse.events.errors import BusUnavailable

@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient
 from tests.security.kafka_support import describes, joins, outcome, reads, transacts, writes
 from tests.waiting import until
 from trainhouse.deploy.local import client_config
-from trainhouse.deploy.local.kafka_sasl import client_section
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts
-from trainhouse.deploy.local.parts import kafka_server
+from trainhouse.deploy.local.servers.kafka_sasl import client_section
+from trainhouse.deploy.local.supervision.stack_parts import kafka_server
 from trainhouse.events import topics
 from trainhouse.events.admin import create_topics
 from trainhouse.events.errors import BusUnavailable

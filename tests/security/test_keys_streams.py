@@ -20,7 +20,7 @@ import uvicorn
 
 from tests.gateway_world import ListBus, World, world_in
 from tests.waiting import until
-from trainhouse.deploy.local import token_keys
+from trainhouse.deploy.local.credentials import token_keys
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.gateway.app import make_app
 from trainhouse.gateway.auth import tokens

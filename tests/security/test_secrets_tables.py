@@ -5,7 +5,8 @@ from pathlib import Path
 from trainhouse.events import Envelope, JobAdmitted, JobSpec, JobSubmitted, envelope_of
 from trainhouse.events.codec import encode
 from trainhouse.projections.record import Record
-from trainhouse.projections.rows import dead_letters, specs, story
+from trainhouse.projections.rows import dead_letters, specs
+from trainhouse.projections.rows.lines import event_lines
 from trainhouse.projections.store.clickhouse import connect_embedded
 from trainhouse.projections.store.migrate import migrate, migrations
 
@@ -29,7 +30,7 @@ RECORD = Record(topic="trainhouse.jobs", partition=0, offset=0, timestamp_ms=1, 
 
 
 def test_new_rows_have_none() -> None:
-    told = [*story.rows(envelope(), RECORD), *story.rows(admitted(), RECORD), *specs.rows(admitted(), RECORD)]
+    told = [*event_lines.rows(envelope(), RECORD), *event_lines.rows(admitted(), RECORD), *specs.rows(admitted(), RECORD)]
     told.append(dead_letters.unreadable_row(RECORD, "it cannot be read"))
     text = repr([row.values for row in told])
     assert len(told) == 4 and "8471" not in text and "PLAIN" in text and "kept" in text
@@ -50,7 +51,7 @@ def test_old_rows_are_rewritten_as_new_ones_are_written(tmp_path: Path) -> None:
         head = encode(envelope()).decode().replace("\\", "\\\\").replace("'", "\\'")
         clickhouse.command(f"INSERT INTO dead_letters_rows (topic, head) VALUES ('t', '{head}')")
         migrate(clickhouse, known)
-        masked = next(row.values["json"] for row in story.rows(admitted(), RECORD))
+        masked = next(row.values["json"] for row in event_lines.rows(admitted(), RECORD))
         for table in ("events_rows", "decisions_rows", "job_specs_rows"):
             assert clickhouse.rows(f"SELECT json FROM {table} WHERE job_id = 'j'") == [(masked,)], table
         assert clickhouse.rows("SELECT json FROM events WHERE job_id = 'k'") == [("{}",)]

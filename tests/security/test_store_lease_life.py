@@ -23,7 +23,7 @@ from trainhouse.checkpointing.chain.commits import commit_key, read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest, encode
 from trainhouse.checkpointing.checkpointer import Checkpointer
 from trainhouse.checkpointing.errors import ObjectStoreRefused, ObjectStoreUnavailable, StaleEpoch
-from trainhouse.checkpointing.lease.facts import owner_key, say_owner
+from trainhouse.checkpointing.lease.lease_facts import owner_key, say_owner
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.workers.agent.launch import lease_grants
 from trainhouse.workers.agent.launch.attempt_dirs import key_of
@@ -32,7 +32,7 @@ from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.agent.main import store_environment
 
 if TYPE_CHECKING:
-    from trainhouse.deploy.local.store import StoreServer
+    from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 pytestmark = pytest.mark.stack
 

@@ -17,13 +17,13 @@ from trainhouse.checkpointing.chain.chunks import SHARED_PREFIX, chunk_key, chun
 from trainhouse.checkpointing.chain.commits import commit_key
 from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.checkpointing.lease.access_rule import Ask, Operation
-from trainhouse.checkpointing.lease.facts import owner_key
 from trainhouse.checkpointing.lease.lease_client import LeaseClient
+from trainhouse.checkpointing.lease.lease_facts import owner_key
 from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.own_states import node_key, saver_key
 
 if TYPE_CHECKING:
-    from trainhouse.deploy.local.store import StoreServer
+    from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 pytestmark = pytest.mark.stack
 CANARY = b"canary: what another project has trained"

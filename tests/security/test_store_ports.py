@@ -13,10 +13,10 @@ import grpc
 import pytest
 
 from tests.security.stranger import as_stranger, needs_root
-from trainhouse.deploy.local import store_doors
 from trainhouse.deploy.local.errors import NotReady
-from trainhouse.deploy.local.ports import LOOPBACK
-from trainhouse.deploy.local.store import StoreServer
+from trainhouse.deploy.local.free_ports import LOOPBACK
+from trainhouse.deploy.local.servers import seaweedfs_security
+from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 
 pytestmark = [pytest.mark.stack, needs_root]
 ORIGIN = {"Origin": "http://elsewhere.example"}
@@ -245,7 +245,7 @@ def test_a_socket_that_another_user_put_there_first_is_refused(tmp_path: Path) -
 
 
 def test_each_start_has_keys_of_its_own(tmp_path: Path) -> None:
-    store_doors.write_doors(tmp_path / "doors")
+    seaweedfs_security.write_doors(tmp_path / "doors")
     first = (tmp_path / "doors" / "security.toml").read_text()
-    store_doors.write_doors(tmp_path / "doors")
+    seaweedfs_security.write_doors(tmp_path / "doors")
     assert (tmp_path / "doors" / "security.toml").read_text() != first

@@ -16,7 +16,7 @@ import trustme
 import uvicorn
 
 from tests.waiting import until
-from trainhouse.deploy.local.ports import free_port
+from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.gateway.limits import connection_timeouts
 from trainhouse.gateway.serve import server_config

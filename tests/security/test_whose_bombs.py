@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.projecting import NOW, Killed, Killing, engine_in, metrics, spec_of
 from tests.security.packed_bombs import MIB, send_batches
-from trainhouse.deploy.local.kafka import KafkaServer
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import Event, envelope_of, topics
 from trainhouse.events.admin import create_topics
 from trainhouse.events.archive.log import KafkaPartition, journal_reader

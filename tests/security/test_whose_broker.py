@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
-from trainhouse.deploy.local.kafka import KafkaServer
-from trainhouse.deploy.local.ports import LOOPBACK, free_port
-from trainhouse.deploy.local.server import die_with_parent
-from trainhouse.deploy.local.store import StoreServer
+from trainhouse.deploy.local.free_ports import LOOPBACK, free_port
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
+from trainhouse.deploy.local.servers.seaweedfs import StoreServer
+from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events import CancelJob, Event, JobState, JobStatus, JobSubmitted, PoolCreated, decode, envelope_of, topics
 from trainhouse.events.admin import create_project_topics, create_topics
 from trainhouse.events.kafka import TO_END, EventProducer, consumer, partitions_of, read_to_end

@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition
 from tests.fleet_judge import each_attempt_ran_once, no_device_was_shared
 from tests.live_stack import LiveStack
 from tests.waiting import until
-from trainhouse.deploy.local.server import die_with_parent
+from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events import (
     Envelope,
     JobState,

@@ -25,8 +25,8 @@ import pytest
 
 from tests.live_stack import LiveStack
 from tests.waiting import until
-from trainhouse.deploy.local.ports import free_port
-from trainhouse.deploy.local.server import die_with_parent
+from trainhouse.deploy.local.free_ports import free_port
+from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.gateway.auth import tokens
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from tests.live_stack import LiveStack
 from tests.waiting import until
 from trainhouse.client.errors import UnknownJob
 from trainhouse.deploy.local.layout import METERED, read_toml
-from trainhouse.deploy.local.server import die_with_parent
+from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.deploy.local.stack import ps
 from trainhouse.events import JobSubmitted
 from trainhouse.events.envelope import Envelope

@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 MAX_FUNCTION_LINES: Final = 60
@@ -20,12 +20,7 @@ LARGE_FOLDERS: Final = frozenset({"events/model"})
 # Basenames that say the same thing in every package.
 SHARED_BASENAMES: Final = frozenset({"__init__", "__main__", "errors", "settings"})
 # Module names from before the field's terms: they name a role in a sentence, not the thing in the module.
-BANNED_MODULES: Final = frozenset(
-    "asking beside blaming candidates carries checking choose choosing desk due explained facts figures following gathering going heard "
-    "holdings keeping kinds leaving locate look marks meters near needed notice others outgoing own_log parts past patience placing "
-    "promises pulse ranks reach recall records_of resume_of returning rhythm rooms seeking settling slots standing story survival tail "
-    "telling told traced turn usual waits way ways whoever words".split()
-)
+BANNED_MODULES: Final = frozenset(Path(__file__).with_name("banned_modules.txt").read_text("utf-8").split())
 # A subject of a sentence about the thing ("What is due", "One that waits"), or a verb of speech for a message or a state.
 BANNED_OPENING: Final = re.compile(
     r"(What|Who|Whoever|Whose|Whatever|Nobody|Where|When|Why|How|Which|That|Those|Tells?|Told|Hears?|Heard|Says?|Said"
@@ -88,7 +83,8 @@ def long_functions(sources: Iterable[Source]) -> Iterator[Finding]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 if lines > MAX_FUNCTION_LINES:
-                    yield Finding(source.path, node.lineno, f"{node.name} has {lines} lines, at most {MAX_FUNCTION_LINES}: split it by meaning")
+                    message = f"{node.name} has {lines} lines, at most {MAX_FUNCTION_LINES}: split it by meaning"
+                    yield Finding(source.path, node.lineno, message)
 
 
 def module_names(sources: Iterable[Source]) -> Iterator[Finding]:
@@ -116,7 +112,8 @@ def repeated_basenames(sources: Iterable[Source]) -> Iterator[Finding]:
             places[source.basename].append(source.path)
     for basename, paths in places.items():
         if len(paths) > MAX_SAME_BASENAME:
-            yield Finding(min(paths), 0, f"{basename!r} is a module of {len(paths)} packages, at most {MAX_SAME_BASENAME}: {', '.join(sorted(paths))}")
+            message = f"{basename!r} is a module of {len(paths)} packages, at most {MAX_SAME_BASENAME}: {', '.join(sorted(paths))}"
+            yield Finding(min(paths), 0, message)
 
 
 def unused_names(found: Iterable[tuple[str, int, str, str]], exceptions: Mapping[str, str]) -> Iterator[Finding]:
@@ -128,7 +125,8 @@ def unused_names(found: Iterable[tuple[str, int, str, str]], exceptions: Mapping
     for path, line, kind, name in found:
         seen.add(name)
         if name not in exceptions:
-            yield Finding(path, line, f"{kind} {name} has no caller outside tests: delete it, or give the reason in tests/style/exceptions.py")
+            way_out = "delete it, or give the reason in tests/style/exceptions.py"
+            yield Finding(path, line, f"{kind} {name} has no caller outside tests: {way_out}")
     for name in sorted(set(exceptions) - seen):
         yield Finding("tests/style/exceptions.py", 0, f"{name} needs no exception any more: delete its line")
 

@@ -15,7 +15,7 @@ from trainhouse.projections.alerts.alert_case import event_id
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.errors import RuleFailed
 from trainhouse.projections.alerts.rules import SqlRule, VerdictRule
-from trainhouse.projections.rows.verdicts import COLUMNS
+from trainhouse.projections.rows.verdict_rows import COLUMNS
 
 EVERY_MS = 30_000
 HUNG, LIFTED, BLAMED = "trainhouse.gang.hung.v1", "trainhouse.verdict.lifted.v1", "trainhouse.failure.blamed.v1"

@@ -22,7 +22,7 @@ from trainhouse.projections.alerts.service import PATIENCE_MS, Alerting
 from trainhouse.projections.alerts.settings import AlertsSettings
 from trainhouse.projections.alerts.webhook import deliver
 from trainhouse.projections.errors import ProjectionError
-from trainhouse.projections.rows.verdicts import COLUMNS
+from trainhouse.projections.rows.verdict_rows import COLUMNS
 from trainhouse.projections.settings import ClickHouseSettings
 
 START = 1_800_000_000_000

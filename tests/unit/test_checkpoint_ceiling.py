@@ -14,7 +14,7 @@ from tests.unit.test_session_boundary import SavedInMemory, lines, session_of
 from trainhouse.checkpointing.interval import IntervalBounds, Measured, advise
 from trainhouse.events.ids import Epoch
 from trainhouse.events.spec import CheckpointPolicy, JobSpec
-from trainhouse.projections.rows.summary import summarize
+from trainhouse.projections.rows.lines.summary import summarize
 from trainhouse.scheduler.core.fingerprint import differing_fields, fingerprint
 from trainhouse.workers.agent.core.agent_state import LocalAttempt, Running
 from trainhouse.workers.agent.launch.unsaved import UnsavedWatch

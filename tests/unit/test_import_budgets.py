@@ -52,8 +52,8 @@ ROLES = {
 MODULES = {
     "trainhouse.workers.launcher.warm": Budget(190),
     "trainhouse.projections.endpoint.guest": Budget(150),
-    "trainhouse.deploy.local.supervise": Budget(240),
-    "trainhouse.deploy.local.tether": Budget(100),
+    "trainhouse.deploy.local.supervision.supervisor": Budget(240),
+    "trainhouse.deploy.local.supervision.tether": Budget(100),
     "trainhouse.cli.main": Budget(170),
     "trainhouse.deploy.local.stack": Budget(750, EVENTS | {"cryptography", "rich"}),
 }

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.client_config import exports
-from trainhouse.deploy.local.credentials import credentials_file, forget, known, noted, password, renew
+from trainhouse.deploy.local.credentials.passwords import credentials_file, forget, known, noted, password, renew
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, read_toml
-from trainhouse.deploy.local.parts import all_parts
-from trainhouse.deploy.local.supervisor_config import render
+from trainhouse.deploy.local.supervision.stack_parts import all_parts
+from trainhouse.deploy.local.supervision.supervisor_config import render
 from trainhouse.events.grants import OPERATOR, PRINCIPALS
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from trainhouse.deploy.local.halted_partitions import halted, lines_of
-from trainhouse.deploy.local.parts import Part
+from trainhouse.deploy.local.supervision.halted_partitions import halted, lines_of
+from trainhouse.deploy.local.supervision.stack_parts import Part
 from trainhouse.scheduler.stream.meters import JournalMeters
 
 

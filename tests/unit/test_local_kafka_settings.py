@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from trainhouse.deploy.local.kafka import KafkaServer
-from trainhouse.deploy.local.kafka_sasl import Account
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
+from trainhouse.deploy.local.servers.kafka_sasl import Account
 
 
 def test_own_settings_win_over_ours_and_the_rest_stays(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from trainhouse.deploy.local.readiness import answers, clickhouse
+from trainhouse.deploy.local.supervision.readiness import answers, clickhouse
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.rotation_machine import CutShortError, Machine
-from trainhouse.deploy.local import client_config, credential_list, rotation, startup
-from trainhouse.deploy.local.credentials import password
+from trainhouse.deploy.local import client_config
+from trainhouse.deploy.local.credentials import credential_list, rotation
+from trainhouse.deploy.local.credentials.passwords import password
+from trainhouse.deploy.local.credentials.rotation_plan import GATEWAY, SERVERS, SIGNING, SQL, STEPS, STORE, Step, plan, started_again
+from trainhouse.deploy.local.credentials.token_keys import of_before, token_key
 from trainhouse.deploy.local.errors import TooManyKeptError
 from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.deploy.local.rotation_plan import GATEWAY, SERVERS, SIGNING, SQL, STEPS, STORE, Step, plan, started_again
 from trainhouse.deploy.local.stack import warnings
-from trainhouse.deploy.local.token_keys import of_before, token_key
+from trainhouse.deploy.local.supervision import startup
 
 
 @pytest.fixture

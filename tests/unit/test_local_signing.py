@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from trainhouse.deploy.local import client_config, signing_keys
+from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.client_config import exports, part_config
+from trainhouse.deploy.local.credentials import signing_keys
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, read_toml, write_toml
 from trainhouse.events.grants import PRINCIPALS
 from trainhouse.events.keyfiles import read_key

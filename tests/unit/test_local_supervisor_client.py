@@ -10,8 +10,8 @@ from xmlrpc.client import Fault
 import pytest
 from supervisor.xmlrpc import Faults
 
-from trainhouse.deploy.local import supervisor_client
 from trainhouse.deploy.local.layout import StackFolder
+from trainhouse.deploy.local.supervision import supervisor_client
 
 
 class Supervisor:

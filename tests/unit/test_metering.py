@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.layout import COUNT, METERED, METRICS, StackPorts
-from trainhouse.deploy.local.ports import free_port
 from trainhouse.events.journal import ClockTicked, InputRefused, JournaledInput, JournalRecord
 from trainhouse.events.metering import MetricsSettings, exposition, new_registry, serve
 from trainhouse.projections.process_metrics import AlertMeters, LaneLag, LaneMeters, QueryMeters

@@ -11,8 +11,8 @@ from trainhouse.projections.endpoint.engine import header_block
 from trainhouse.projections.endpoint.gate import Gate, check_format, spelling
 from trainhouse.projections.endpoint.gate_cache import Verdicts
 from trainhouse.projections.endpoint.request import MAX_QUERY_BYTES, read_query
+from trainhouse.projections.endpoint.sql_spelling import words
 from trainhouse.projections.endpoint.tree import nodes
-from trainhouse.projections.endpoint.words import words
 from trainhouse.projections.errors import QueryRefused
 
 GATE = Gate(

@@ -19,9 +19,10 @@ from trainhouse.events.rank_end import report_text
 from trainhouse.events.spec import Gang, JobSpec, Runtime
 from trainhouse.projections.ingest.lanes import BEATS, FACTS, LANES
 from trainhouse.projections.record import MAX_TIME_MS, Record, RowsFunction, clamp_ms, copy_version
-from trainhouse.projections.rows import attempts, checkpoints, jobs, nodes, ranks, story
+from trainhouse.projections.rows import attempts, checkpoints, jobs, nodes, ranks
 from trainhouse.projections.rows.dead_letters import HEAD_BYTES, letter_row, unreadable_row
-from trainhouse.projections.rows.summary import MAX_CHARS, summarize
+from trainhouse.projections.rows.lines import event_lines
+from trainhouse.projections.rows.lines.summary import MAX_CHARS, summarize
 from trainhouse.projections.store.tables import TABLES
 
 NOW = 1_800_000_000_000
@@ -176,8 +177,8 @@ def test_restores_and_prunes_are_facts_of_their_commits() -> None:
 def test_a_story_leaves_out_what_repeats_with_every_step() -> None:
     progress = ProgressReported(**OF_ATTEMPT, rank=0, step=1, at_ms=NOW)
     for event in (progress, JobStatus(job_id="j", status_seq=0, state=JobState.RUNNING)):
-        assert rows_of(story.rows, event) == []
-    [(table, line)] = rows_of(story.rows, JobSubmitted(job_id="j", spec=SPEC), topic=topics.JOBS)
+        assert rows_of(event_lines.rows, event) == []
+    [(table, line)] = rows_of(event_lines.rows, JobSubmitted(job_id="j", spec=SPEC), topic=topics.JOBS)
     assert (table, line["job_id"], line["event_id"]) == ("events_rows", "j", "e1")
     assert line["summary"] == "submitted by ada for default: gpt, 3 ranks in pool default, priority 50"
 

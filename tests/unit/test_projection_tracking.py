@@ -21,7 +21,7 @@ from trainhouse.events.tracking import (
 from trainhouse.projections.ingest.lanes import FACTS
 from trainhouse.projections.record import Record
 from trainhouse.projections.rows import tracking
-from trainhouse.projections.rows.summary import summarize
+from trainhouse.projections.rows.lines.summary import summarize
 from trainhouse.projections.store.tables import TABLES
 
 SAMPLES = Path(schemas.__file__).parent / "contract" / "samples"

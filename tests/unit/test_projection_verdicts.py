@@ -19,8 +19,9 @@ from trainhouse.events.repair import PartitionHalted
 from trainhouse.events.verdict import FailureBlamed, GangHung, VerdictLifted
 from trainhouse.projections.ingest.lanes import BEATS, FACTS
 from trainhouse.projections.record import Record, RowsFunction
-from trainhouse.projections.rows import minutes, one_to_one, story, verdicts
-from trainhouse.projections.rows.summary import summarize
+from trainhouse.projections.rows import minutes, one_to_one, verdict_rows
+from trainhouse.projections.rows.lines import event_lines
+from trainhouse.projections.rows.lines.summary import summarize
 from trainhouse.projections.store.tables import TABLES
 
 NOW = 1_800_000_000_000
@@ -40,9 +41,9 @@ def rows_of(function: RowsFunction, event: Event, topic: str) -> list[tuple[str,
 def test_every_verdict_is_one_row_of_the_same_columns(kind: type[Event]) -> None:
     sample = json.loads((SAMPLES / f"{kind.event_type}.json").read_text())
     event = event_class(kind.event_type).model_validate(sample["data"])
-    assert verdicts.rows in FACTS[topics.VERDICTS]
-    [(table, row)] = rows_of(verdicts.rows, event, topics.VERDICTS)
-    [(_, other)] = rows_of(verdicts.rows, GangHung(**GANG, silent_s=9, limit_s=3), topics.VERDICTS)
+    assert verdict_rows.rows in FACTS[topics.VERDICTS]
+    [(table, row)] = rows_of(verdict_rows.rows, event, topics.VERDICTS)
+    [(_, other)] = rows_of(verdict_rows.rows, GangHung(**GANG, silent_s=9, limit_s=3), topics.VERDICTS)
     assert (table, row["type"], list(row)) == ("verdicts_rows", kind.event_type, list(other))
     assert row["summary"] and not row["summary"].startswith(kind.__name__), "a person reads a sentence, not a class"
     # Of what is not signed nothing is believed, its pool neither; a partition has many pools.
@@ -51,20 +52,22 @@ def test_every_verdict_is_one_row_of_the_same_columns(kind: type[Event]) -> None
 
 def test_a_review_is_a_line_of_its_jobs_story_and_no_verdict() -> None:
     event = JobReviewed.model_validate(json.loads((SAMPLES / f"{JobReviewed.event_type}.json").read_text())["data"])
-    assert rows_of(verdicts.rows, event, topics.VERDICTS) == []
-    [(table, row)] = rows_of(story.rows, event, topics.VERDICTS)
+    assert rows_of(verdict_rows.rows, event, topics.VERDICTS) == []
+    [(table, row)] = rows_of(event_lines.rows, event, topics.VERDICTS)
     assert table == "events_rows" and row["summary"] == "goes on after its review, by ada: the data is mended"
 
 
 def test_a_verdict_has_its_number_and_what_it_was_held_against() -> None:
-    [(_, row)] = rows_of(verdicts.rows, GangHung(**GANG, silent_s=9, limit_s=3, ranks=(4, 1), step=7, evidence="quiet"), topics.VERDICTS)
+    [(_, row)] = rows_of(
+        verdict_rows.rows, GangHung(**GANG, silent_s=9, limit_s=3, ranks=(4, 1), step=7, evidence="quiet"), topics.VERDICTS
+    )
     assert (row["job_id"], row["attempt"], row["epoch"], row["ranks"], row["step"]) == ("j", 2, 3, [4, 1], 7)
     assert (row["value"], row["limit"], row["evidence"], row["at"]) == (9, 3, "quiet", NOW)
 
 
 def test_blame_names_its_culprit() -> None:
     blamed = FailureBlamed(**GANG, category="DATA", rule="bad-shard", summary="cannot read", shard="s3://d/7", mine=True, lost_steps=5)
-    [(_, row)] = rows_of(verdicts.rows, blamed, topics.VERDICTS)
+    [(_, row)] = rows_of(verdict_rows.rows, blamed, topics.VERDICTS)
     assert (row["category"], row["rule"], row["shard"], row["mine"], row["lost_steps"]) == ("DATA", "bad-shard", "s3://d/7", 1, 5)
     assert (row["summary"], row["node_id"], row["rank"]) == ("cannot read", "", None)
     assert "blamed on DATA" in summarize(blamed)
@@ -72,7 +75,7 @@ def test_blame_names_its_culprit() -> None:
 
 def test_a_lift_says_what_it_takes_back() -> None:
     lifted = VerdictLifted(pool="p", at_ms=NOW, of="trainhouse.gang.hung.v1", job_id="j", epoch=3, since_ms=NOW - 5)
-    [(_, row)] = rows_of(verdicts.rows, lifted, topics.VERDICTS)
+    [(_, row)] = rows_of(verdict_rows.rows, lifted, topics.VERDICTS)
     assert (row["lifted"], row["job_id"], row["epoch"], row["since"]) == ("trainhouse.gang.hung.v1", "j", 3, NOW - 5)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from trainhouse.cli.data.report import period_of, write
 from trainhouse.cli.shared.exit_codes import CliError
-from trainhouse.projections.report import drawing, words
+from trainhouse.projections.report import drawing, figure_text
 from trainhouse.projections.report.document import document
 from trainhouse.projections.report.markdown import escape, markdown
 from trainhouse.projections.report.model import Compared, Health, Recovery
@@ -155,7 +155,7 @@ def test_the_summary_says_what_changed() -> None:
     [(None, "no data"), (0.04, "0.0 s"), (9.96, "10.0 s"), (59, "59 s"), (95, "1 min 35 s"), (3600, "1 h"), (90_061, "1 d 1 h")],
 )
 def test_spans_for_people(seconds: float | None, text: str) -> None:
-    assert words.span(seconds) == text
+    assert figure_text.span(seconds) == text
 
 
 @given(st.integers(1, 400 * DAY_MS), st.integers(0, 2**40))

@@ -33,7 +33,7 @@ def install(file: Path) -> None:
     time.time = lambda: time.time_ns() / 1e9
 
 
-if "trainhouse.deploy.local.supervise" not in sys.orig_argv:
+if "trainhouse.deploy.local.supervision.supervisor" not in sys.orig_argv:
     here = os.path.dirname(os.path.abspath(__file__))
     kept = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder and folder != here]
     os.environ.pop("PYTHONPATH", None)

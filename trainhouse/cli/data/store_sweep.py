@@ -56,7 +56,7 @@ def own(
 
     Jobs that ran since are known: their agents wrote it down. What is said once stays.
     """
-    from trainhouse.checkpointing.lease.facts import say_owner
+    from trainhouse.checkpointing.lease.lease_facts import say_owner
     from trainhouse.checkpointing.settings import StoreSettings
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
     from trainhouse.cli.shared.exit_codes import CliError, Exit

@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 def list_(data_dir: Folder = None, json: Json = False) -> None:
     """Names of passwords and keys, their files and ages, never the secrets themselves."""
     from trainhouse.cli.shared import output
-    from trainhouse.deploy.local import credential_list
+    from trainhouse.deploy.local.credentials import credential_list
 
     found = credential_list.listing(root_of(data_dir))
     if json:
@@ -54,7 +54,7 @@ def rotate(data_dir: Folder = None, only: Only = None) -> None:
     Tokens, signatures and the store's key of before count until `trainhouse credentials retire`. With `--only gateway` or
     `--only signing` no stream of the gateway is cut. What was cut short is done anew by the next one.
     """
-    from trainhouse.deploy.local import rotation, rotation_plan
+    from trainhouse.deploy.local.credentials import rotation, rotation_plan
 
     rotation.rotate(root_of(data_dir), _servers(only, rotation_plan.SERVERS), _say)
     _renew_own_token(root_of(data_dir))
@@ -67,7 +67,7 @@ def retire(data_dir: Folder = None, only: Only = None) -> None:
     trainhouse credentials retire
     trainhouse credentials retire --only store      # tokens that were given out go on
     """
-    from trainhouse.deploy.local import rotation, rotation_plan
+    from trainhouse.deploy.local.credentials import rotation, rotation_plan
 
     servers = _servers(only, rotation_plan.RETIRED)
     _renew_own_token(root_of(data_dir))
@@ -84,8 +84,9 @@ def _servers(only: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
 
 def _renew_own_token(root: Path) -> None:
     """The token of the user whose stack this is, by the newest key; the gateway makes it too, when it starts."""
-    from trainhouse.deploy.local import client_config, token_keys
-    from trainhouse.deploy.local.folders import started
+    from trainhouse.deploy.local import client_config
+    from trainhouse.deploy.local.change_folder import started
+    from trainhouse.deploy.local.credentials import token_keys
     from trainhouse.gateway.auth import local_token
 
     folder = started(root)

@@ -44,7 +44,8 @@ def create(
     trainhouse project account create vision --new-password    # the one before counts no more for new connections
     """
     from trainhouse.cli.shared import output
-    from trainhouse.deploy.local import client_config, project_accounts
+    from trainhouse.deploy.local import client_config
+    from trainhouse.deploy.local.credentials import project_accounts
     from trainhouse.events.grants import needs_of_project
     from trainhouse.events.settings import KafkaSettings
 
@@ -66,7 +67,7 @@ def remove(project: ProjectArgument, data_dir: KafkaDir = None) -> None:
     \b
     trainhouse project account remove vision
     """
-    from trainhouse.deploy.local import project_accounts
+    from trainhouse.deploy.local.credentials import project_accounts
     from trainhouse.events.securing import remove_project
     from trainhouse.events.settings import KafkaSettings
 

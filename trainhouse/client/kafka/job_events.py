@@ -96,7 +96,7 @@ def _happening(told: JobEvent) -> Happening:
 
 def summary_of(event: Event) -> str:
     """Summarizes one event in a line."""
-    from trainhouse.projections.rows.summary import summarize
+    from trainhouse.projections.rows.lines.summary import summarize
 
     if isinstance(event, JobStatus):
         return f"{event.state}" + (f": {event.reason}" if event.reason else "")

@@ -25,8 +25,8 @@ from trainhouse.gateway.queries.listing import Cursor, Limit, Order, millis, pag
 from trainhouse.gateway.queries.read_your_writes import After
 from trainhouse.gateway.queries.sql_reader import Row
 from trainhouse.gateway.routes.curves import MetricName
+from trainhouse.gateway.routes.job_timeline import Epoch, of_job
 from trainhouse.gateway.routes.jobs import JobPath, visible_job
-from trainhouse.gateway.routes.story import Epoch, of_job
 
 log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1/training-jobs", tags=["jobs"], dependencies=[After])

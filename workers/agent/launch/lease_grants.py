@@ -24,7 +24,7 @@ from urllib3.exceptions import HTTPError
 from trainhouse.checkpointing.chain.restore_candidates import resume_from_of
 from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailable, RetryableError
 from trainhouse.checkpointing.lease.access_rule import Ask, Lease, Operation, job_in, refusal, shared_chunk
-from trainhouse.checkpointing.lease.facts import owned, resumable, shared_chunks_of
+from trainhouse.checkpointing.lease.lease_facts import owned, resumable, shared_chunks_of
 from trainhouse.checkpointing.lease.policy import policy_of
 from trainhouse.checkpointing.lease.signing import Signer, base_url
 from trainhouse.checkpointing.lease.wire import LeaseReply, SessionKeys

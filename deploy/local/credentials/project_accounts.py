@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainhouse.deploy.local import client_config, credentials, kafka_sasl
-from trainhouse.deploy.local.folders import alone, started
+from trainhouse.deploy.local import client_config
+from trainhouse.deploy.local.change_folder import alone, started
+from trainhouse.deploy.local.credentials import passwords
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, endpoint
+from trainhouse.deploy.local.servers import kafka_sasl
 from trainhouse.events.admin import create_project_topics
 from trainhouse.events.grants import OPERATOR, project_account
 from trainhouse.events.project_topics import topics_of
@@ -27,8 +29,8 @@ def create(root: Path, project: str, *, new_password: bool = False) -> KafkaSett
         operator, name = _as(folder, choices, OPERATOR), project_account(project)
         create_project_topics(operator, project)
         if new_password:
-            credentials.renew(folder, KAFKA, name)
-        secure_project(operator, project, credentials.password(folder, KAFKA, name))
+            passwords.renew(folder, KAFKA, name)
+        secure_project(operator, project, passwords.password(folder, KAFKA, name))
         return _as(folder, choices, name)
 
 
@@ -39,7 +41,7 @@ def remove(root: Path, project: str) -> bool:
         known = project in client_config.projects_with_accounts(folder)
         found = remove_project(_as(folder, choices, OPERATOR), project)
         # Last, so that one that was cut short is still listed.
-        credentials.forget(folder, KAFKA, project_account(project))
+        passwords.forget(folder, KAFKA, project_account(project))
         return found or known
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 
-from trainhouse.deploy.local import tether
 from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.deploy.local.parts import Part
+from trainhouse.deploy.local.supervision import tether
+from trainhouse.deploy.local.supervision.stack_parts import Part
 
 LOG_BYTES = 10 * 1024 * 1024
 LOG_BACKUPS = 3
@@ -58,7 +58,9 @@ def _supervisor(folder: StackFolder, timed: Mapping[str, int]) -> str:
             ),
             _section("rpcinterface:supervisor", **{"supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"}),
             _section(
-                "rpcinterface:trainhouse", **{"supervisor.rpcinterface_factory": "trainhouse.deploy.local.supervise:make_restarts"}, **timed
+                "rpcinterface:trainhouse",
+                **{"supervisor.rpcinterface_factory": "trainhouse.deploy.local.supervision.supervisor:make_restarts"},
+                **timed,
             ),
         )
     )

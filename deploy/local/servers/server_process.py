@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from trainhouse.deploy.local import ports
+from trainhouse.deploy.local import free_ports
 from trainhouse.deploy.local.errors import NotReady
 
 PR_SET_PDEATHSIG = 1
@@ -91,7 +91,7 @@ class Server(ABC):
     def start(self) -> None:
         """Prepare, start the child and wait until it answers; NotReady if it ends or stays silent."""
         self.prepare()
-        ports.refuse_busy(self.name, self.listens())
+        free_ports.refuse_busy(self.name, self.listens())
         with self.log_file.open("ab") as log:
             self._child = subprocess.Popen(
                 self.command(),

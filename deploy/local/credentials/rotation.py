@@ -12,24 +12,28 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trainhouse.deploy.local import (
-    client_config,
-    credentials,
-    half_rotation,
-    kafka_sasl,
-    key_rotation,
-    parts,
-    signing_keys,
-    supervisor_client,
-    token_keys,
+from trainhouse.deploy.local import client_config
+from trainhouse.deploy.local.change_folder import alone, started
+from trainhouse.deploy.local.credentials import key_rotation, passwords, rotation_note, signing_keys, token_keys
+from trainhouse.deploy.local.credentials.rotation_plan import (
+    GATEWAY,
+    KAFKA,
+    RETIRED,
+    SERVERS,
+    SIGNING,
+    SQL,
+    STORE,
+    Step,
+    plan,
+    started_again,
 )
 from trainhouse.deploy.local.errors import HalfRotatedError, NotReady, TooManyKeptError
-from trainhouse.deploy.local.folders import alone, started
-from trainhouse.deploy.local.kafka_sasl import Account
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, endpoint
-from trainhouse.deploy.local.rotation_plan import GATEWAY, KAFKA, RETIRED, SERVERS, SIGNING, SQL, STORE, Step, plan, started_again
-from trainhouse.deploy.local.startup import Startup
-from trainhouse.deploy.local.store import StoreKeys
+from trainhouse.deploy.local.servers import kafka_sasl
+from trainhouse.deploy.local.servers.kafka_sasl import Account
+from trainhouse.deploy.local.servers.seaweedfs import StoreKeys
+from trainhouse.deploy.local.supervision import stack_parts, supervisor_client
+from trainhouse.deploy.local.supervision.startup import Startup
 from trainhouse.events.securing import lets_in, set_passwords
 from trainhouse.events.settings import KafkaSettings
 
@@ -50,20 +54,20 @@ class Rotation:
 
     def rotate(self, servers: Sequence[str]) -> None:
         """Blocks, for about as long as a start takes. Raises a StackError."""
-        if left := half_rotation.pending(self._folder):
+        if left := rotation_note.pending(self._folder):
             # However many keys are kept: only when it is finished can they be retired.
             self._say(f"a rotation of {', '.join(left)} was cut short; it is done anew with this one")
         else:
             self._refuse_too_many()
-        whole = half_rotation.begin(self._folder, servers)
+        whole = rotation_note.begin(self._folder, servers)
         for step in plan(whole, self._runs):
             self._do(step, whole)
-        half_rotation.over(self._folder)
+        rotation_note.over(self._folder)
         self._say("done" if self._runs else "done; the next `trainhouse up` goes by them")
 
     def retire(self, servers: Sequence[str]) -> None:
         """Ends what a rotation left valid. Raises a StackError."""
-        if left := half_rotation.pending(self._folder):
+        if left := rotation_note.pending(self._folder):
             raise HalfRotatedError(
                 f"a rotation of {', '.join(left)} was cut short, so parts may still go by what was before: "
                 "run `trainhouse credentials rotate` first, or `trainhouse down` and `trainhouse up`"
@@ -115,7 +119,7 @@ class Rotation:
         )
 
     def _renew_kafka(self) -> None:
-        new = {name: credentials.renew(self._folder, KAFKA, name) for name in client_config.passwords(self._folder)}
+        new = {name: passwords.renew(self._folder, KAFKA, name) for name in client_config.passwords(self._folder)}
         self._rewrite()
         if self._runs:
             set_passwords(self._as(self._broker_as_it_runs()), new)
@@ -127,8 +131,8 @@ class Rotation:
         if self._runs:
             # The broker reads its own password at a start; connections of the others go on over that.
             client_config.keep_old_broker(self._folder, self._broker_as_it_runs().password)
-        credentials.renew(self._folder, KAFKA, kafka_sasl.BROKER)
-        parts.kafka_server(self._folder, self._ports).prepare()
+        passwords.renew(self._folder, KAFKA, kafka_sasl.BROKER)
+        stack_parts.kafka_server(self._folder, self._ports).prepare()
 
     def _broker_as_it_runs(self) -> Account:
         """Its own account: that of before, if a rotation was cut short between the change of its password and its restart."""
@@ -145,25 +149,25 @@ class Rotation:
     def _store_used(self) -> None:
         new = client_config.next_key(self._folder)
         client_config.keep_old_key(self._folder, client_config.keys_of(self._folder))
-        credentials.note(self._folder, STORE, client_config.KEY)
+        passwords.note(self._folder, STORE, client_config.KEY)
         client_config.write(self._folder, self._choices, new)
         client_config.forget_next_key(self._folder)
         self._say("store      has a new key; the old one is taken too until `trainhouse credentials retire`, for ranks that run")
 
     def _tell_store(self, keys: StoreKeys, new: StoreKeys | None = None) -> None:
         """Gives the store the keys that it takes: that of now, the new one, and those of before."""
-        server = parts.store_server(self._folder, self._ports, keys)
+        server = stack_parts.store_server(self._folder, self._ports, keys)
         server.write_keys()
         if not self._runs:
             return
         supervisor_client.signal(self._folder, "servers", "store", "HUP")
-        shown = server if new is None else parts.store_server(self._folder, self._ports, new)
+        shown = server if new is None else stack_parts.store_server(self._folder, self._ports, new)
         if not _came(shown.answers):
             raise NotReady(f"the store did not take its new key within {TAKEN_TIMEOUT_S:g} s; parts go on with the old one: rotate again")
 
     def _renew_sql(self) -> None:
-        for name in [each.name for each in credentials.known(self._folder) if each.server == SQL]:
-            credentials.renew(self._folder, SQL, name)
+        for name in [each.name for each in passwords.known(self._folder) if each.server == SQL]:
+            passwords.renew(self._folder, SQL, name)
         self._rewrite()
 
     def _refuse_too_many(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from trainhouse.deploy.local import parts
+from trainhouse.deploy.local.supervision import stack_parts
 from trainhouse.events.grants import PRINCIPALS
 
 KAFKA, STORE, SQL, GATEWAY, SIGNING = "kafka", "store", "sql", "gateway", "signing"
@@ -43,7 +43,7 @@ STEPS = {
 READERS = {
     SIGNING: {"intake", "scheduler", "detector"},
     GATEWAY: set[str](),
-    STORE: {"projector", "intake", "scheduler", "gateway", parts.AGENT},
+    STORE: {"projector", "intake", "scheduler", "gateway", stack_parts.AGENT},
     SQL: {"projector", "alerts", "gateway"},
     KAFKA: {"kafka", *PRINCIPALS},
 }
@@ -62,5 +62,5 @@ def started_again(servers: Iterable[str]) -> tuple[str, ...]:
     The agent comes right after the brokers: when the detector listens again, it is there to be heard.
     """
     names = set[str]().union(*(READERS[server] for server in servers))
-    first = ("kafka", parts.AGENT)
-    return tuple(name for name in (*first, *(name for name in parts.NAMES if name not in first)) if name in names)
+    first = ("kafka", stack_parts.AGENT)
+    return tuple(name for name in (*first, *(name for name in stack_parts.NAMES if name not in first)) if name in names)

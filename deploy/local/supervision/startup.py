@@ -8,13 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from trainhouse.deploy.local import client_config, parts, readiness, supervisor_client, tls
+from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.bootstrap import POOL, prepare_bus
 from trainhouse.deploy.local.errors import NotReady
 from trainhouse.deploy.local.layout import StackFolder, StackPorts, endpoint
-from trainhouse.deploy.local.server import Server, tail
-from trainhouse.deploy.local.store import StoreKeys
-from trainhouse.deploy.local.supervisor_config import log_file
+from trainhouse.deploy.local.servers import certificates
+from trainhouse.deploy.local.servers.seaweedfs import StoreKeys
+from trainhouse.deploy.local.servers.server_process import Server, tail
+from trainhouse.deploy.local.supervision import readiness, stack_parts, supervisor_client
+from trainhouse.deploy.local.supervision.supervisor_config import log_file
 from trainhouse.events.securing import secure
 
 # Much more than a machine needs that is not overloaded: a part that keeps ending stops the start at once, a slow one may take its time.
@@ -35,21 +37,21 @@ class Startup:
         self._began = time.monotonic()
         # How often parts had died before this start began.
         self._died: dict[str, int] = {}
-        self._kafka = parts.kafka_server(folder, ports)
-        self._store = parts.store_server(folder, ports, keys)
+        self._kafka = stack_parts.kafka_server(folder, ports)
+        self._store = stack_parts.store_server(folder, ports, keys)
         self._settings = self._kafka.own_client
         self.servers: list[Server] = [self._kafka, self._store]
-        self.parts = parts.all_parts(folder, ports, keys)
+        self.parts = stack_parts.all_parts(folder, ports, keys)
 
     def run(self) -> None:
         """Start everything in order; blocks; NotReady if a part does not get there."""
-        self._start(parts.SERVERS)
+        self._start(stack_parts.SERVERS)
         self._wait({"kafka": self._kafka.answers})
         client_config.forget_old_broker(self._folder)
         secure(self._settings, client_config.passwords(self._folder))
         prepare_bus(self._settings)
         checks = {**self._processor_checks(), "store": self._store.answers}
-        self._start((*parts.PROCESSORS, parts.AGENT))
+        self._start((*stack_parts.PROCESSORS, stack_parts.AGENT))
         self._wait(checks)
 
     def restart(self, names: tuple[str, ...]) -> None:
@@ -71,7 +73,7 @@ class Startup:
 
     def _again(self, name: str) -> None:
         part = next(part for part in self.parts if part.name == name)
-        if name == parts.AGENT:
+        if name == stack_parts.AGENT:
             self._died[name] = self._died.get(name, 0) + 1
             supervisor_client.replace(self._folder, part.group, name)
         else:
@@ -89,7 +91,9 @@ class Startup:
         }
 
     def _gateway_answers(self) -> readiness.Check:
-        return readiness.answers(f"{tls.gateway_url(self._folder, self._ports.gateway)}/healthz", tls.context(self._folder))
+        return readiness.answers(
+            f"{certificates.gateway_url(self._folder, self._ports.gateway)}/healthz", certificates.context(self._folder)
+        )
 
     def _start(self, names: tuple[str, ...]) -> None:
         for part in self.parts:

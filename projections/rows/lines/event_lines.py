@@ -15,7 +15,7 @@ from trainhouse.events.node import NodeHeartbeat
 from trainhouse.events.sensitive import shown_json
 from trainhouse.events.telemetry import FileRange
 from trainhouse.projections.record import Record, Row, copy_version, event_ms
-from trainhouse.projections.rows.summary import summarize
+from trainhouse.projections.rows.lines.summary import summarize
 
 # Redirected inputs are in it as they came first.
 _LEFT_OUT = (JobStatus, ProgressReported, NodeHeartbeat, FileRange, PoolPart, PoolFence, RedirectedInput)

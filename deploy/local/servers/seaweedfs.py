@@ -15,11 +15,11 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from trainhouse.deploy.local import store_doors
 from trainhouse.deploy.local.errors import NotReady
-from trainhouse.deploy.local.ports import LOOPBACK, free_ports
-from trainhouse.deploy.local.runtime import remove_runtime_dir, runtime_dir
-from trainhouse.deploy.local.server import Server
+from trainhouse.deploy.local.free_ports import LOOPBACK, free_ports
+from trainhouse.deploy.local.servers import seaweedfs_security
+from trainhouse.deploy.local.servers.server_process import Server
+from trainhouse.deploy.local.socket_folder import remove_runtime_dir, runtime_dir
 from trainhouse.private_files import write_private
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ class StoreServer(Server):
         """Make the folders, the file with the key, and what closes the other ports; readable by their owner alone."""
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
         self.write_keys()
-        store_doors.refuse_taken(self._sockets())
-        store_doors.write_doors(self.doors_folder)
+        seaweedfs_security.refuse_taken(self._sockets())
+        seaweedfs_security.write_doors(self.doors_folder)
 
     def write_keys(self) -> None:
         """Write the file with the keys; a server that runs reads it again at SIGHUP."""
@@ -181,7 +181,7 @@ class StoreServer(Server):
             "s3.localSocket": str(sockets / "s3.sock"),
             "s3.concurrentUploadLimitMB": IN_FLIGHT_MB,
             "s3.readerCacheSizeMB": 64,
-            **store_doors.OPTIONS,
+            **seaweedfs_security.OPTIONS,
         }
 
     def stop(self) -> None:
@@ -193,7 +193,7 @@ class StoreServer(Server):
 
     def _sockets(self) -> Iterator[Path]:
         ports = self.ports
-        return store_doors.local_sockets(
+        return seaweedfs_security.local_sockets(
             {"master": ports.master_grpc, "volume": ports.volume_grpc, "filer": ports.filer_grpc, "s3": ports.s3_grpc}
         )
 

@@ -11,8 +11,8 @@ import ipaddress
 import ssl
 from pathlib import Path
 
+from trainhouse.deploy.local.free_ports import LOOPBACK
 from trainhouse.deploy.local.layout import StackFolder, endpoint
-from trainhouse.deploy.local.ports import LOOPBACK
 from trainhouse.private_files import write_private
 
 AUTHORITY_DAYS = 3650

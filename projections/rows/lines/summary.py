@@ -19,8 +19,8 @@ from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangRelea
 from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobReviewed, JobSubmitted, ReviewAction, ReviewJob
 from trainhouse.events.node import NodeLost, NodeRegistered, NodeSuspected
 from trainhouse.events.rank_end import last_line, note_of
-from trainhouse.projections.rows.tracking_lines import TRACKED, tracking_line
-from trainhouse.projections.rows.verdict_lines import VERDICTS, verdict_line
+from trainhouse.projections.rows.lines.tracking_lines import TRACKED, tracking_line
+from trainhouse.projections.rows.lines.verdict_lines import VERDICTS, verdict_line
 
 MAX_CHARS = 400
 

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainhouse.deploy.local import client_config, kafka_sasl
-from trainhouse.deploy.local.kafka import KafkaServer
+from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.layout import StackFolder, StackPorts, endpoint
-from trainhouse.deploy.local.server import PRIVATE_UMASK
-from trainhouse.deploy.local.store import StoreKeys, StoreServer
-from trainhouse.deploy.local.supervise import TIMED
-from trainhouse.deploy.local.tls import gateway_url
+from trainhouse.deploy.local.servers import kafka_sasl
+from trainhouse.deploy.local.servers.certificates import gateway_url
+from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
+from trainhouse.deploy.local.servers.seaweedfs import StoreKeys, StoreServer
+from trainhouse.deploy.local.servers.server_process import PRIVATE_UMASK
+from trainhouse.deploy.local.supervision.supervisor import TIMED
 
 SERVERS = ("kafka", "store")
 PROCESSORS = ("intake", "scheduler", "detector", "projector", "alerts", "gateway")

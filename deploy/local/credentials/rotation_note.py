@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trainhouse.deploy.local.credentials.rotation_plan import SERVERS
 from trainhouse.deploy.local.layout import StackFolder, read_toml, write_toml
-from trainhouse.deploy.local.rotation_plan import SERVERS
 
 NAME = "rotation.toml"
 

@@ -15,11 +15,11 @@ from uuid import uuid4
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from trainhouse.deploy.local import aot, jars, kafka_sasl
 from trainhouse.deploy.local.errors import NotReady
-from trainhouse.deploy.local.kafka_sasl import Account
-from trainhouse.deploy.local.ports import LOOPBACK, free_port
-from trainhouse.deploy.local.server import Server
+from trainhouse.deploy.local.free_ports import LOOPBACK, free_port
+from trainhouse.deploy.local.servers import class_archive, jars, kafka_sasl
+from trainhouse.deploy.local.servers.kafka_sasl import Account
+from trainhouse.deploy.local.servers.server_process import Server
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.private_files import write_private
 
@@ -138,7 +138,7 @@ class KafkaServer(Server):
 
     def command(self) -> list[str]:
         """The broker's command line."""
-        more = aot.options(aot.archive_path()) if self._jvm_options is None else self._jvm_options
+        more = class_archive.options(class_archive.archive_path()) if self._jvm_options is None else self._jvm_options
         return _java(more, "kafka.Kafka", str(self.config_file))
 
     def environment(self) -> Mapping[str, str]:
@@ -159,7 +159,7 @@ class KafkaServer(Server):
 
     def _format(self) -> None:
         arguments = ["format", "--config", str(self.config_file), "--cluster-id", uuid4().hex[:22]]
-        command = _java(aot.options(aot.archive_path()), "kafka.tools.StorageTool", *arguments)
+        command = _java(class_archive.options(class_archive.archive_path()), "kafka.tools.StorageTool", *arguments)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise NotReady(f"Kafka could not format {self.data_folder}:\n{done.stdout}{done.stderr}")

@@ -22,7 +22,7 @@ from trainhouse.events.verdict import (
     VerdictLifted,
 )
 from trainhouse.projections.record import Record, Row, clamp_ms, optional_ms
-from trainhouse.projections.rows.summary import summarize
+from trainhouse.projections.rows.lines.summary import summarize
 
 TABLE = "verdicts_rows"
 _OF_NODES = (NodeSuspected, NodeLost, NodeForgotten, NodeRestricted, NodeNoticed, NodeProbed, SignatureRefused)

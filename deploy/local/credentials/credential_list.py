@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from trainhouse.deploy.local import client_config, credentials, half_rotation, key_rotation, signing_keys, token_keys
-from trainhouse.deploy.local.folders import started
+from trainhouse.deploy.local import client_config
+from trainhouse.deploy.local.change_folder import started
+from trainhouse.deploy.local.credentials import key_rotation, passwords, rotation_note, signing_keys, token_keys
+from trainhouse.deploy.local.credentials.rotation_plan import GATEWAY, SIGNING, STORE
 from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.deploy.local.rotation_plan import GATEWAY, SIGNING, STORE
 
 PASSWORD, KEY = "password", "key"  # nosec B105  # a kind, no password
 UNTIL_RETIRED = "until `trainhouse credentials retire`"
@@ -31,7 +32,7 @@ class Credential:
     made_at: datetime | None
     note: str = ""
     kind: str = PASSWORD
-    file: str = credentials.NAME
+    file: str = passwords.NAME
 
     @property
     def age_s(self) -> float | None:
@@ -46,18 +47,18 @@ def listing(root: Path) -> list[Credential]:
 
 
 def _passwords(folder: StackFolder) -> list[Credential]:
-    half = half_rotation.pending(folder)
+    half = rotation_note.pending(folder)
     return [
         Credential(each.server, each.name, each.made_at, CUT_SHORT if each.name == client_config.OLD_BROKER or each.server in half else "")
-        for each in credentials.known(folder)
+        for each in passwords.known(folder)
         if each.server != STORE
     ]
 
 
 def _store(folder: StackFolder) -> list[Credential]:
-    newest = credentials.noted(folder, STORE, client_config.KEY)
+    newest = passwords.noted(folder, STORE, client_config.KEY)
     notes = {client_config.NEXT_KEY: CUT_SHORT}
-    kept = [each for each in credentials.known(folder) if each.server == STORE]
+    kept = [each for each in passwords.known(folder) if each.server == STORE]
     return [
         Credential(STORE, client_config.KEY, newest, kind=KEY, file=folder.client_config.name),
         *(Credential(STORE, each.name, each.made_at, notes.get(each.name, UNTIL_RETIRED), KEY) for each in kept),

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from trainhouse.deploy.local.parts import Part
+from trainhouse.deploy.local.supervision.stack_parts import Part
 
 ANSWER_S = 2.0
 MOST_BYTES = 4 * 1024 * 1024

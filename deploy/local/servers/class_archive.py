@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from trainhouse.deploy.local import jars
 from trainhouse.deploy.local.errors import StackError
+from trainhouse.deploy.local.servers import jars
 
 # The JVM writes the archive while it ends.
 BUILD_TIMEOUT_S = 300.0
@@ -33,7 +33,7 @@ def options(path: Path) -> list[str]:
 
 def build(path: Path, say: Callable[[str], None] = lambda _: None) -> bool:
     """Run a broker once and keep what it loaded; blocks for half a minute; False if it did not work, which costs speed only."""
-    from trainhouse.deploy.local.kafka import KafkaServer
+    from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 
     say("preparing Kafka for a fast start, once")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,1 @@
+"""Passwords, keys and accounts of a local stack, and their rotation."""

@@ -1,0 +1,1 @@
+"""The processes of a local stack under one supervisor: start, readiness, restart."""

@@ -1,0 +1,1 @@
+"""Events in one line for a person."""
