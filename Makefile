@@ -35,10 +35,11 @@ test-full: lint       ## lint and all tests, on ports and folders of their own
 	@$(MAKE) --no-print-directory unit
 	@$(MAKE) --no-print-directory integration
 
-lint: $(STAMP)        ## ruff, mypy --strict, import contracts, bandit, a scan for secrets
+lint: $(STAMP)        ## ruff, mypy --strict, import contracts, words and shape, bandit, a scan for secrets
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tests.style
 	@$(BIN)/bandit -q -c pyproject.toml --confidence-level medium -r $(PACKAGES)
 	@git ls-files -z -- $(SCANNED) | xargs -0 -P 2 -n 450 $(BIN)/detect-secrets-hook --no-verify
 

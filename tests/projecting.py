@@ -14,7 +14,9 @@ import pyarrow as pa
 import pytest
 
 from tests import spooled
+from tests.memory_source import MemoryLog, MemorySource
 from tests.migrated import connect_migrated
+from tests.senders import senders_of
 from trainhouse.events import topics
 from trainhouse.events.base import Event
 from trainhouse.events.checkpoint import CheckpointCompleted
@@ -28,9 +30,7 @@ from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.builders.row_batch import Builder
 from trainhouse.projections.ingest.lane import Lane, Pace
 from trainhouse.projections.ingest.lanes import LANES, REPORTS, LaneSpec
-from trainhouse.projections.ingest.memory_source import MemoryLog, MemorySource
 from trainhouse.projections.ingest.node_keys import NodeKeys
-from trainhouse.projections.ingest.senders import senders_of
 from trainhouse.projections.record import Record
 from trainhouse.projections.store.clickhouse import EXACT_INSERT, ClickHouse, ConnectClickHouse
 from trainhouse.projections.store.schema import read_schemas

@@ -113,8 +113,3 @@ class Senders:
         if claim.node_id is None:
             return self._placements.nodes_since(claim.attempt)
         return [claim.node_id] if claim.node_id in self._placements.nodes(claim.attempt) else []
-
-
-def senders_of(keys: NodeKeys | None = None) -> Senders:
-    """For tables that are made without a bus: keys as given, no placements; the unsigned counts."""
-    return Senders(keys or NodeKeys(), Placements(lambda _: ()))

@@ -12,8 +12,8 @@ from confluent_kafka import IsolationLevel, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from tests.archive_fakes import MemoryPartition
+from tests.memory_store import MemoryObjectStore
 from tests.waiting import until
-from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
 from trainhouse.events import topics
 from trainhouse.events.admin import topic_id

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
+from tests.memory_store import MemoryObjectStore
 from tests.sts_store import STS_ROLE
 from trainhouse.checkpointing.errors import ObjectMissing, ObjectStoreRefused, ObjectStoreUnavailable
 from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.object_store import ObjectStore, exists, get_or_none
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.free_ports import free_port

@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.memory_source import MemoryHistory, MemoryLog, MemorySource
 from tests.waiting import until
 from trainhouse.events.kafka import producer_config
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.errors import BrokenPosition
-from trainhouse.projections.ingest.memory_source import MemoryHistory, MemoryLog, MemorySource
 from trainhouse.projections.ingest.reader import KafkaSource, Source
 from trainhouse.projections.ingest.topic_history import History, KafkaHistory
 from trainhouse.projections.record import Record

@@ -10,7 +10,9 @@ from threading import Event as Flag
 import pyarrow as pa
 import pytest
 
+from tests.memory_source import MemoryHistory, MemoryLog, MemorySource
 from tests.projecting import NOW, Killed, Killing, append, engine_in, lines, metrics, of_lane, spec_of
+from tests.senders import senders_of
 from trainhouse.events import topics
 from trainhouse.events.job import JobState, JobStatus
 from trainhouse.events.node import Device, DeviceHealth, NodeHeartbeat, NodeRegistered
@@ -20,9 +22,7 @@ from trainhouse.projections.ingest.catchup import CatchUpLane, OnlyTables, plan
 from trainhouse.projections.ingest.lane import Lane, Pace
 from trainhouse.projections.ingest.lane_threads import LaneThreads
 from trainhouse.projections.ingest.lanes import LANES
-from trainhouse.projections.ingest.memory_source import MemoryHistory, MemoryLog, MemorySource
 from trainhouse.projections.ingest.node_keys import NodeKeys
-from trainhouse.projections.ingest.senders import senders_of
 from trainhouse.projections.rebuild import fill_lane, swap
 from trainhouse.projections.settings import ProjectorSettings
 from trainhouse.projections.store.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.memory_source import MemoryLog
 from tests.projecting import Killed, Killing, append, drain, metrics
 from trainhouse.events import topics
 from trainhouse.events.telemetry import StepMetrics
-from trainhouse.projections.ingest.memory_source import MemoryLog
 from trainhouse.projections.store import rollups
 from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_embedded
 from trainhouse.projections.store.migrate import Migration, migrate, migrations

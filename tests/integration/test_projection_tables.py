@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.memory_source import MemoryLog
 from tests.projecting import NOW, Killed, Killing, append, drain, engine_in, spec_of
 from trainhouse.events import topics
 from trainhouse.events.base import Event
@@ -21,7 +22,6 @@ from trainhouse.events.pool import NodeRestricted, Restriction
 from trainhouse.events.spec import CodeArchive, JobSpec, Runtime
 from trainhouse.events.tracking import ArtifactLogged
 from trainhouse.projections.ingest.catchup import plan
-from trainhouse.projections.ingest.memory_source import MemoryLog
 from trainhouse.projections.ingest.retained_from import held_to
 from trainhouse.projections.record import Record
 from trainhouse.projections.rows import devices

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.memory_source import MemoryLog
 from tests.projecting import NOW, Killed, Killing, append, drain, lines, metrics, three_records
 from trainhouse.events import topics
 from trainhouse.events.checkpoint import CheckpointCompleted
@@ -22,7 +23,6 @@ from trainhouse.projections.errors import BrokenMigration
 from trainhouse.projections.ingest import lane as lane_module
 from trainhouse.projections.ingest.high_water import Marks
 from trainhouse.projections.ingest.lane import Pace
-from trainhouse.projections.ingest.memory_source import MemoryLog
 from trainhouse.projections.store.clickhouse import ClickHouse, ConnectClickHouse, connect_embedded
 from trainhouse.projections.store.migrate import Migration, migrate, migrations
 from trainhouse.projections.store.positions import Batch, LaneState, Positions, Range

@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from tests.archive_fakes import MemoryPartition
-from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
+from tests.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
 from trainhouse.events.archive.chain import Proved, verify
 from trainhouse.events.archive.errors import ArchiveDamaged, ChainBroken

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.projecting import NOW, Killed, Killing, engine_in, metrics, spec_of
 from tests.security.packed_bombs import MIB, send_batches
+from tests.senders import senders_of
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import Event, envelope_of, topics
 from trainhouse.events.admin import create_topics
@@ -24,7 +25,6 @@ from trainhouse.projections.exporter.followed_topics import ExporterBus
 from trainhouse.projections.ingest.lane import Lane, Pace
 from trainhouse.projections.ingest.node_keys import NodeKeys
 from trainhouse.projections.ingest.reader import KafkaSource
-from trainhouse.projections.ingest.senders import senders_of
 from trainhouse.projections.store.clickhouse import ClickHouse, ConnectClickHouse
 from trainhouse.projections.store.schema import read_schemas
 from trainhouse.projections.store.tables import TABLES

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.memory_source import MemoryLog
 from tests.projecting import alike_however_cut, drain
 from tests.security.test_whose_nodes import A, B, beat
 from trainhouse.events import NodeHeartbeat, NodeKeyed, encode, envelope_of, topics
@@ -19,7 +20,6 @@ from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import EventProducer
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.signing import SigningKey
-from trainhouse.projections.ingest.memory_source import MemoryLog
 from trainhouse.projections.ingest.node_keys import KafkaNodeKeys, NodeKeys
 from trainhouse.projections.record import Record
 from trainhouse.projections.store.clickhouse import ConnectClickHouse

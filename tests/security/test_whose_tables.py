@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
+from tests.memory_source import MemoryLog
 from tests.projecting import alike_however_cut, drain, engine_in, spec_of
 from tests.security.test_whose_heartbeats import keyed, known
 from tests.security.test_whose_nodes import STRICT, A, B, Control, registered, stopped
 from tests.security.test_whose_telemetry import checkpoint
+from tests.senders import senders_of
 from trainhouse.events import AttemptStopped, CheckpointCompleted, CheckpointRestored, Event, NodeRegistered, encode, envelope_of, topics
 from trainhouse.events.codec import HEADERS
 from trainhouse.events.signing import SigningKey
 from trainhouse.projections.exporter.followed_topics import FOLLOWED
 from trainhouse.projections.exporter.reading import Reading
-from trainhouse.projections.ingest.memory_source import MemoryLog
 from trainhouse.projections.ingest.node_keys import NodeKeys
-from trainhouse.projections.ingest.senders import senders_of
 from trainhouse.projections.record import Record
 from trainhouse.projections.store.clickhouse import ConnectClickHouse
 from trainhouse.projections.store.schema import read_schemas

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.memory_source import MemoryLog, MemorySource
 from tests.projecting import alike_however_cut, engine_in, spec_of
 from tests.security.test_whose_heartbeats import keyed, known
 from tests.security.test_whose_nodes import A, B
@@ -37,7 +38,6 @@ from trainhouse.projections.ingest.builders.report_rows import ReportsBuilder
 from trainhouse.projections.ingest.catchup import plan
 from trainhouse.projections.ingest.lane import Lane, Pace
 from trainhouse.projections.ingest.lanes import TABLES_OF_RANKS
-from trainhouse.projections.ingest.memory_source import MemoryLog, MemorySource
 from trainhouse.projections.ingest.node_keys import NodeKeys
 from trainhouse.projections.ingest.placements import Attempt, Placements
 from trainhouse.projections.ingest.senders import Claim, Senders

@@ -19,6 +19,7 @@ LIBRARY_DECORATORS: Final = (
     "@*.put*",
     "@*.patch*",
     "@*.delete*",
+    "@*.api_route*",
     "@*.middleware*",
     "@*.exception_handler*",
     "@*.agent*",
@@ -30,4 +31,30 @@ LIBRARY_DECORATORS: Final = (
     "@override",
 )
 
-UNUSED: Final[dict[str, str]] = {}
+_DCP = "torch.distributed.checkpoint calls it"
+_UNPICKLER = "pickle.Unpickler calls it"
+UNUSED: Final[dict[str, str]] = {
+    "untag": "counterpart of tag, for programs that use the library",
+    "set_up_storage_writer": _DCP,
+    "set_up_storage_reader": _DCP,
+    "prepare_local_plan": _DCP,
+    "prepare_global_plan": _DCP,
+    "write_data": _DCP,
+    "read_data": _DCP,
+    "read_metadata": _DCP,
+    "storage_meta": _DCP,
+    "validate_checkpoint_id": _DCP,
+    "seekable": "io.RawIOBase: botocore asks it",
+    "make_restarts": "supervisord loads it by its name in the configuration",
+    "find_spec": "importlib calls it",
+    "find_class": _UNPICKLER,
+    "persistent_load": _UNPICKLER,
+    "_proc_sparse": "tarfile calls it",
+    "warm_ready": "state of the warm process, which tests of its death wait for",
+    "warm_pid": "state of the warm process, which tests of its death kill",
+    "settings_customise_sources": "pydantic-settings calls it",
+    "_read_msg": "aiokafka's reader of record batches calls it",
+    "iterate": "Faust calls it",
+    "loads_key": "Faust calls it",
+    "loads_value": "Faust calls it",
+}

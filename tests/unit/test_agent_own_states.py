@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.memory_store import MemoryObjectStore
 from tests.unit.test_agent_core import Node, gang, release
 from tests.waiting import until
 from trainhouse.checkpointing.errors import ObjectStoreUnavailable
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.events import GangAllocated, NodePlacement
 from trainhouse.workers.agent.core import Action, AttemptKey, TellOwnStates, Terminate

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.archive_fakes import MemoryPartition
-from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
+from tests.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
 from trainhouse.events.archive.errors import ArchiveDamaged, ArchiveGap
 from trainhouse.events.archive.partition import ArchiveStore, PartitionArchive

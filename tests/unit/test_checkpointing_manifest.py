@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.chain.commits import CommitChain, Writer, commit_key, commit_of_key, entries_newest_first, head
 from trainhouse.checkpointing.chain.manifest import Chunk, Claim, Manifest, Piece, Span, TensorRecord, decode, encode
 from trainhouse.checkpointing.errors import ChainConflict, Damaged, ObjectStoreUnavailable, StaleEpoch, UnknownFormat
-from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.object_store import Body
 from trainhouse.events.ids import AttemptNumber, Epoch, JobId
 

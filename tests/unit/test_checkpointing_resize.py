@@ -20,11 +20,11 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
+from tests.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.checkpointer import Checkpointer
 from trainhouse.checkpointing.errors import InvalidState
 from trainhouse.checkpointing.state import rng
 from trainhouse.checkpointing.state.reshard import carried, check
-from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
 from trainhouse.workers.examples.text import Windows
 from trainhouse.workers.session.saving.tracked_state import Tracked
 

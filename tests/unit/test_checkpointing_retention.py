@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from tests.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.chain.chunks import ChunkStore, chunk_key, chunks_prefix
 from trainhouse.checkpointing.chain.commits import commit_key
 from trainhouse.checkpointing.chain.manifest import Manifest, Span
 from trainhouse.checkpointing.chain.retention import RetentionPolicy, sweep, tag, tags, to_prune, untag
 from trainhouse.checkpointing.checkpointer import Checkpointer
 from trainhouse.checkpointing.errors import UnknownFormat
-from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.object_store import Body
 
 HOUR_S = 3600.0

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.chain.chunks import SHARED_PREFIX, chunk_key, chunks_prefix
 from trainhouse.checkpointing.chain.commits import commit_key, read_entry
 from trainhouse.checkpointing.chain.manifest import Claim, Manifest, encode
@@ -17,7 +18,6 @@ from trainhouse.checkpointing.chain.retention import RetentionPolicy
 from trainhouse.checkpointing.checkpointer import Checkpointer
 from trainhouse.checkpointing.errors import ChainConflict, InvalidState, NoCheckpoint, ObjectStoreUnavailable, StaleEpoch
 from trainhouse.checkpointing.state import rng
-from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.object_store import Body
 
 torch.set_num_threads(1)

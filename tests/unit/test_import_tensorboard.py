@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.senders import senders_of
 from trainhouse.client.tensorboard import TensorBoardImport
 from trainhouse.events import Event, StepMetrics, envelope_of
 from trainhouse.events.codec import encode
 from trainhouse.events.topics import TRACKED_METRICS
 from trainhouse.events.tracking import ParametersLogged, TrackedRunBegun, TrackedRunChanged
 from trainhouse.projections.ingest.builders.step_metrics import MetricsBuilder
-from trainhouse.projections.ingest.senders import senders_of
 from trainhouse.projections.record import Record
 
 writers = pytest.importorskip("torch.utils.tensorboard")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.senders import senders_of
 from trainhouse.events import StepMetrics, envelope_of
 from trainhouse.events.codec import encode
 from trainhouse.events.points import MAX_CELLS
@@ -18,7 +19,6 @@ from trainhouse.gateway.mlflow.errors import MlflowError
 from trainhouse.gateway.mlflow.points import records_of_request
 from trainhouse.gateway.mlflow.schemas import files_at, number
 from trainhouse.projections.ingest.builders.step_metrics import MetricsBuilder
-from trainhouse.projections.ingest.senders import senders_of
 from trainhouse.projections.record import Record
 
 METRICS = st.lists(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.memory_source import MemoryLog, MemorySource
 from trainhouse.projections.ingest import lane as lane_module
 from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.ingest.lane import Lane, Pace
-from trainhouse.projections.ingest.memory_source import MemoryLog, MemorySource
 from trainhouse.projections.record import Record
 
 TOPIC = "journal"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.senders import senders_of
 from trainhouse.events import topics
 from trainhouse.events.codec import encode
 from trainhouse.events.envelope import envelope_of
@@ -17,7 +18,6 @@ from trainhouse.events.telemetry import LogLines, StepMetrics
 from trainhouse.projections.ingest.builders.log_rows import LogsBuilder
 from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.ingest.builders.step_metrics import MetricsBuilder
-from trainhouse.projections.ingest.senders import senders_of
 from trainhouse.projections.record import Record
 
 LETTERS = pa.schema(

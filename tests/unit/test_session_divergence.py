@@ -9,11 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.memory_store import MemoryObjectStore
 from tests.unit.test_session_boundary import SavedInMemory, ask, lines
 from trainhouse.checkpointing.chain.commits import read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.checkpointer import Checkpointer
-from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
 from trainhouse.events import Divergence, OnDivergence
 from trainhouse.events.spec import CheckpointPolicy
 from trainhouse.workers import Session

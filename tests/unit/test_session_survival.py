@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.checkpointer import Checkpointer
 from trainhouse.checkpointing.errors import ObjectStoreRefused
-from trainhouse.checkpointing.stores.memory_store import MemoryObjectStore
 from trainhouse.workers.own_states import HEADER, NAMES, node_key, packed, read_left
 from trainhouse.workers.session.saving.checkpoint_saver import CommitSaver
 from trainhouse.workers.session.saving.own_state import OwnStateNotKept, OwnStates, own_of

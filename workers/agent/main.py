@@ -18,11 +18,13 @@ from confluent_kafka import Producer
 from trainhouse.checkpointing.errors import ObjectMissing
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
+from trainhouse.events.ids import NodeId
 from trainhouse.events.kafka import EventProducer, producer_config
 from trainhouse.events.keyfiles import kept_key
 from trainhouse.events.metering import new_registry, serve
 from trainhouse.events.outage import ProducerWatch
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.signing import SigningKey
 from trainhouse.events.steady import SteadyWall, wall_ms
 from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.agent import Agent
@@ -104,15 +106,8 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     ports = RendezvousPorts(settings.address, len(devices.devices()))
     identity = new_identity(node_id, boot_id, settings.pool)
     signing = kept_key(folder / NODE_KEY) if settings.sign_reports else None
-    watch = ProducerWatch(kafka)
-    config = producer_config(kafka, **{"message.timeout.ms": 0, "client.id": f"agent-{node_id}", "error_cb": watch.said})
-    outbox = Outbox(lambda: Producer(config), signing=signing, watch=watch)
+    outbox, pulse = _outbox(kafka, node_id, signing), _pulse(kafka, signing)
     public_key = signing.public_key if signing else ""
-    pulse = EventProducer(
-        kafka,
-        **{"message.timeout.ms": HEARTBEAT_TIMEOUT_MS, "enable.idempotence": False, "queue.buffering.max.messages": 20, "linger.ms": 0},
-    )
-    pulse.signing = signing
     state_file = StateFile(folder)
     agents: list[Agent] = []
     reports = Reports(outbox, pulse, identity, lambda key: agents[0].acked(key), now_ms, lambda report: agents[0].waited(report))
@@ -159,6 +154,21 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     )
     agents.append(Agent(state_file.load(identity), parts, now_ms))
     return agents[0], inbox
+
+
+def _outbox(kafka: KafkaSettings, node_id: NodeId, signing: SigningKey | None) -> Outbox:
+    """Producer of reports, which are kept until the brokers have them."""
+    watch = ProducerWatch(kafka)
+    config = producer_config(kafka, **{"message.timeout.ms": 0, "client.id": f"agent-{node_id}", "error_cb": watch.said})
+    return Outbox(lambda: Producer(config), signing=signing, watch=watch)
+
+
+def _pulse(kafka: KafkaSettings, signing: SigningKey | None) -> EventProducer:
+    """Producer of heartbeats, which are dropped once they are late."""
+    late = {"message.timeout.ms": HEARTBEAT_TIMEOUT_MS, "enable.idempotence": False, "queue.buffering.max.messages": 20, "linger.ms": 0}
+    pulse = EventProducer(kafka, **late)
+    pulse.signing = signing
+    return pulse
 
 
 def bounded(inbox: Inbox, in_loop: Callable[[], bool]) -> Callable[[Message], None]:

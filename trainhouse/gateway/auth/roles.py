@@ -70,10 +70,6 @@ class Principal:
         """Returns whether what belongs to a project exists for it."""
         return project in self.projects or (self.everywhere and project not in self.hidden)
 
-    def may_write(self, project: str) -> bool:
-        """Returns whether it may submit and change jobs of a project, and write to its runs."""
-        return self.may(Role.SUBMITTER) and self.sees(project) and not self.only_reads(project)
-
     def only_reads(self, project: str) -> bool:
         """Returns whether its membership lets it read what belongs to a project, and no more."""
         return project in self.read_only or (self.writes_in is not None and project not in self.writes_in)

@@ -1,0 +1,79 @@
+"""The style checks: each rule finds what misses it, with its place, and lets the rest be."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.style.rules import (
+    MAX_FOLDER_MODULES,
+    MAX_FUNCTION_LINES,
+    Source,
+    docstring_openings,
+    large_folders,
+    long_functions,
+    module_names,
+    repeated_basenames,
+    unused_names,
+)
+
+
+def source(text: str, path: str = "scheduler/core/lane.py") -> Source:
+    return Source(path, ast.parse(text))
+
+
+def empty(*paths: str) -> list[Source]:
+    return [source("", path) for path in paths]
+
+
+@pytest.mark.parametrize(
+    "opening",
+    ["What is due.", "Nobody answered.", "Told by a node.", "Where chunks are.", "One that waits.", "One of many.", "One: a lane."],
+)
+def test_an_opening_that_defines_nothing_is_found_in_modules_classes_and_functions(opening: str) -> None:
+    texts = [f'"""{opening}"""', f'class Lane:\n    """{opening}"""', f'async def lane():\n    """{opening}\n\n    More.\n    """']
+    for text, line in zip(texts, (1, 2, 2), strict=True):
+        (finding,) = docstring_openings([source(text)])
+        assert str(finding).startswith(f"scheduler/core/lane.py:{line}: docstring opens with") and opening in finding.message
+
+
+@pytest.mark.parametrize(
+    "opening", ["Lane of a topic.", "Returns what is due.", "One tensor of a state.", "Whether it is ready.", "Onerous."]
+)
+def test_an_opening_that_defines_the_thing_is_none(opening: str) -> None:
+    assert not list(docstring_openings([source(f'def lane():\n    """{opening}"""')]))
+
+
+def test_a_body_is_measured_without_its_signature() -> None:
+    signature = "def lane(\n" + "".join(f"    option_{n}=None,\n" for n in range(100)) + "):\n"
+    fits = signature + "    x = 1\n" * MAX_FUNCTION_LINES
+    assert not list(long_functions([source(fits)]))
+    (finding,) = long_functions([source(fits + "    y = 1\n")])
+    assert finding.line == 1 and f"lane has {MAX_FUNCTION_LINES + 1} lines" in finding.message
+
+
+def test_a_module_of_a_banned_name_is_found() -> None:
+    (finding,) = module_names(empty("scheduler/core/whoever.py", "scheduler/core/lanes.py"))
+    assert finding.path == "scheduler/core/whoever.py"
+
+
+def test_a_folder_may_hold_so_many_modules_beside_its_init() -> None:
+    fits = [f"scheduler/core/m{n}.py" for n in range(MAX_FOLDER_MODULES)] + ["scheduler/core/__init__.py"]
+    assert not list(large_folders(empty(*fits)))
+    (finding,) = large_folders(empty(*fits, "scheduler/core/more.py", *(f"events/model/e{n}.py" for n in range(50))))
+    assert (finding.path, finding.line) == ("scheduler/core", 0) and "21 modules" in finding.message
+
+
+def test_a_basename_may_be_in_two_packages_and_that_of_errors_in_all() -> None:
+    two = ["events/lane.py", "workers/lane.py", "events/errors.py", "workers/errors.py", "deploy/errors.py"]
+    assert not list(repeated_basenames(empty(*two)))
+    (finding,) = repeated_basenames(empty(*two, "deploy/lane.py"))
+    assert "deploy/lane.py, events/lane.py, workers/lane.py" in finding.message
+
+
+def test_a_name_without_a_caller_needs_a_reason_and_a_reason_such_a_name() -> None:
+    found = [("events/lane.py", 3, "function", "lane"), ("events/lane.py", 9, "class", "Lane")]
+    unexplained, stale = unused_names(found, {"lane": "called by torch", "gone": "called by torch"})
+    assert (unexplained.path, unexplained.line) == ("events/lane.py", 9) and "class Lane has no caller" in unexplained.message
+    assert "gone needs no exception any more" in stale.message
