@@ -112,7 +112,7 @@ def told_end(allotment: Allotment, blamed: FailureBlamed | None, reason: str) ->
 
 
 def _end_of(allotment: Allotment, rank: int | None) -> EndedRank | None:
-    """How the blamed rank ended, of an attempt that ended by its ranks alone."""
+    """Returns the exit of the blamed rank, if the attempt ended by exits of its ranks alone; else None."""
     found = allotment.evidence
     if found.hung is not None or found.lost_node is not None or found.launch_error:
         return None

@@ -22,13 +22,13 @@ class Rate:
 
     @property
     def unit(self) -> int:
-        """What one costs: a millisecond refills `per_minute`."""
+        """Cost of one request: a millisecond refills `per_minute`."""
         return MINUTE_MS * self.shares
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What is left, in parts of `Rate.unit`, as of a moment."""
+    """Token level, in parts of `Rate.unit`, as of a moment."""
 
     level: int
     at_ms: int
@@ -43,7 +43,7 @@ def take(rate: Rate, bucket: Bucket | None, now_ms: int) -> Bucket | None:
 
 
 def left(rate: Rate, bucket: Bucket | None, now_ms: int) -> int:
-    """How many may be taken now."""
+    """Returns the number of requests that may be taken now."""
     return _level(rate, bucket, now_ms) // rate.unit
 
 

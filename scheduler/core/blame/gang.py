@@ -1,4 +1,4 @@
-"""Where the ranks of a gang are."""
+"""Mapping of a gang's ranks to nodes and devices."""
 
 from collections.abc import Iterable, Sequence
 

@@ -131,9 +131,9 @@ class Cluster:
     def set_free(
         self, node: int, devices: int, shares: Mapping[int, int] = NO_SHARES, cpus_free: float = 0.0, memory_free: int = 0
     ) -> None:
-        """Says outright what is idle of a node: device bits, thousandths left of shared devices, cpus, bytes. Claims stay."""
+        """Sets the free resources of a node: device bits, thousandths left of shared devices, cpus, bytes. Claims stay."""
         self.idle[node] = devices
-        # One without anything left is told too: when one of its users goes, that part comes free, and not the whole.
+        # A device without anything left is passed too: when one of its users goes, that part comes free, and not the whole.
         left = {p: m for p, m in shares.items() if 0 <= m < WHOLE}
         if left:
             self.shares[node] = dict(sorted(left.items()))
@@ -264,7 +264,7 @@ class Cluster:
             self._set_kept(part.node, self.kept.get(part.node, 0) & ~part.devices, self.shut.get(part.node, 0))
 
     def shut_devices(self, node: int, devices: int) -> None:
-        """Says which devices of an open node get no new ranks (bits), also when those who use them leave; 0: none."""
+        """Sets the devices (bits) of an open node that get no new ranks, also when those who use them leave; 0: none."""
         if self.shut.get(node, 0) != devices:
             self._set_kept(node, self.kept.get(node, 0), devices)
 
@@ -303,7 +303,7 @@ class Cluster:
         return refusing.most_ranks(self, shape, packing)
 
     def refusals(self, shape: Shape, packing: Packing) -> Refusals:
-        """Why nodes do not take a gang now: what each of them says."""
+        """Returns the reasons for which nodes do not take a gang now, with the nodes of each."""
         return refusing.refusals(self, shape, packing)
 
     # ---- numbers

@@ -1,4 +1,4 @@
-"""What the fleet is made of, apart from what is free: nodes, pools, topology, and which nodes a shape may use at all.
+"""Composition of the fleet, apart from what is free: nodes, pools, topology, and the nodes that are eligible for a shape.
 
 Holds: the same nodes give the same layout, whatever the order in which they were put. Clusters that were forked share one layout; it is
 copied before the first change of either. What is derived (topology, masks per need) is made when first asked for, and forgotten on change.

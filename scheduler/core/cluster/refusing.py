@@ -1,4 +1,4 @@
-"""Why a gang is not placed now, by node; and how large it could be at best.
+"""Reasons for which a gang is not placed now, by node; and the largest size that would fit.
 
 Holds: each node of the pool is counted once, under the first thing that keeps it from taking a rank, or under ROOM if it takes one.
 """
@@ -42,12 +42,12 @@ class Refusals:
 
     @property
     def counts(self) -> tuple[tuple[NodeSays, int], ...]:
-        """How many nodes say each thing, most first."""
+        """Number of nodes for each reason, most first."""
         return tuple((says, nodes.bit_count()) for says, nodes in self.nodes)
 
 
 def refusals(cluster: Cluster, shape: Shape, packing: Packing) -> Refusals:
-    """What the nodes of a shape's pool say to it now. Of several roles, to the one that fewest nodes have room for."""
+    """Returns the refusals by the nodes of a shape's pool now. Of several roles, for the one that fewest nodes have room for."""
     found = [_of_block(cluster, shape, at) for at in range(len(cluster.layout.plan(shape).blocks))]
     masks, best = min(found, key=lambda f: f[0].get(NodeSays.ROOM, 0).bit_count())
     return Refusals(

@@ -77,7 +77,7 @@ class Claim:
 
 
 class Eviction(StrEnum):
-    """Why a running gang is asked to leave its devices."""
+    """Reason for which a running gang is asked to leave its devices."""
 
     PREEMPTED = "PREEMPTED"
     RECLAIMED = "RECLAIMED"

@@ -75,9 +75,9 @@ class Promises:
         return mask
 
     def window_ms(self, below_ms: int | None = None) -> int:
-        """Who runs no longer than this may use some kept nodes; 0: nobody may, or none are kept.
+        """Longest run time that may use some reserved nodes; 0: none may, or none are reserved.
 
-        `below_ms`: more of them than a gang may that runs so long.
+        `below_ms`: only windows shorter than this count.
         """
         windows = [w for p in self.ahead if (w := p.start_ms - self._now_ms) > 0 and (below_ms is None or w < below_ms)]
         return max(windows, default=0)

@@ -36,7 +36,7 @@ def above_minimum(victim: Victim) -> int:
 
 
 def by_price(victims: Sequence[Victim]) -> list[Victim]:
-    """Those that can shrink, by the cost of their restart for each rank that it frees."""
+    """Returns the gangs that can shrink, by the cost of their restart for each rank that it frees."""
     able = [v for v in victims if above_minimum(v) > 0]
     return sorted(able, key=lambda v: (v.cost / above_minimum(v), v.running.job.number, v.job_id))
 

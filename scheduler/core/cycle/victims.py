@@ -1,7 +1,7 @@
-"""What stopping a running gang would cost, and which gangs may be asked at all.
+"""Preemption victims: the running gangs that may be asked to leave, and the cost of stopping each.
 
-Holds: a cost is an integer (device-milliseconds), so that no comparison depends on a platform; a protected gang is nobody's victim.
-Never: looks at who asks (`standing` does), nor at where the gang runs (`choosing` does).
+Holds: a cost is an integer (device-milliseconds), so that no comparison depends on a platform; a protected gang is never a victim.
+Never: looks at the gang that asks (`standing` does), nor at the victim's nodes (`choosing` does).
 """
 
 from collections.abc import Iterable
@@ -54,9 +54,9 @@ def protected(running: Running, now_ms: int, min_run_ms: int) -> bool:
 
 
 def victims_of(running: Iterable[Running], rules: Preemption, now_ms: int) -> list[Victim]:
-    """Those of `running` that may be asked to leave now, the cheapest first; ties: the latest submitted first.
+    """Returns those of `running` that may be asked to leave now, the cheapest first; ties: the latest submitted first.
 
-    What is cheap, the policy says: little lost work, or a late start (a cost of the milliseconds since).
+    The policy defines the cost: lost work, or the milliseconds since the start.
     """
     min_run_ms, restart_ms = milliseconds(rules.min_run_s), milliseconds(rules.restart_cost_s)
     recent = rules.victims is Victims.MOST_RECENT
