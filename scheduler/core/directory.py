@@ -132,7 +132,7 @@ class DirectoryMachine(Leveled):
         return DirectoryState(partition, settled=Settled(self._index, partition))
 
     def wakes_ms(self, state: DirectoryState, after_ms: int) -> int | None:
-        """When the next early request is given up."""
+        """Returns the time at which the next early request expires."""
         oldest = next(iter(state.held.values()), None)
         due_ms = oldest.since_ms + HELD_FOR_MS if oldest is not None else 0
         return due_ms if due_ms > after_ms else None
@@ -157,7 +157,7 @@ class DirectoryMachine(Leveled):
         return state
 
     def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
-        """What goes to the schedulers, and refusals."""
+        """Returns the effects for the schedulers, and refusals."""
         return list(directory_effects(now_ms, decisions))
 
     def condition(self, state: DirectoryState) -> Condition:
@@ -249,7 +249,7 @@ class _Turn:
                 self.asked_of_pool(envelope, event)
 
     def seen(self, envelope: Envelope, digest: str, made_at_ms: int | None = None) -> EventSeen:
-        """That an event was handled, as programs of this level remember it."""
+        """Returns the record that an event was handled, in the form of this level."""
         if not self.names_records:
             return EventSeen(digest=digest)
         project = envelope.project if made_at_ms is not None else None
@@ -299,7 +299,7 @@ class _Turn:
             self.admit(envelope, event)
 
     def why_not(self, event: JobSubmitted, project: str | None) -> str:
-        """Why a submission is refused; empty when it is not."""
+        """Returns the reason for which a submission is refused; empty when it is not."""
         state, spec = self.state, event.spec
         owner = state.pool_of(event.job_id)
         if owner is not None and not state.belongs(event.job_id, project):
@@ -331,7 +331,7 @@ class _Turn:
         return why_not_in(rule, spec, event.asked_as) or self.too_many(rule)
 
     def too_many(self, rule: ProjectApplied | None) -> str:
-        """Why a project may submit no more just now; empty where it may."""
+        """Returns the reason for which a project may submit no more just now; empty if it may."""
         rate = rate_of(rule)
         if rule is None or rate is None:
             return ""
@@ -383,7 +383,7 @@ class _Turn:
             self.forward(envelope.id, event.pool, event)
 
     def why_not_moved(self, event: MovePool) -> str:
-        """Why a pool cannot be moved, as far as it is known here; empty where it can."""
+        """Returns the reason for which a pool cannot be moved, as far as it is known here; empty if it can."""
         if not self.moves_pools:
             return "an update is not finished; run `trainhouse upgrade finish --reason TEXT`, then ask again"
         if event.to_partition >= self.control_partitions:
@@ -425,7 +425,7 @@ class _Turn:
             self.give_up(oldest, f"more than {MAX_HELD} requests wait for submissions, and this was the oldest; submit the job first")
 
     def why_not_change(self, event: CancelJob | ChangeJob) -> str:
-        """Why a known job's project does not allow a change; empty where it does."""
+        """Returns the reason for which a known job's project does not allow a change; empty if it does."""
         if not isinstance(event, ChangeJob):
             return ""
         rule = rule_of(self.state.projects, self.state.project_of(event.job_id))
@@ -522,5 +522,5 @@ class _Turn:
 
 
 def event_digest(envelope: Envelope) -> str:
-    """What recognises an event when it comes again: CloudEvents are named by source and id together."""
+    """Returns the key by which a repeated event is recognised: CloudEvents are named by source and id together."""
     return hashlib.blake2b(f"{envelope.source}\n{envelope.id}".encode(), digest_size=8).hexdigest()

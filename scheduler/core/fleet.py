@@ -202,7 +202,7 @@ def _clean(job: Job, ranks: range) -> bool:
 
 
 def _cause_of_loss(job: Job, reason: str) -> StopCause | None:
-    """What the loss of a part ends the attempt for; None when it is ending for something that stands."""
+    """Returns the cause for which the loss of a part ends the attempt; None when it already ends for a cause that stands."""
     if isinstance(job.phase, Stopping) and job.phase.cause.kind not in (StopKind.RANK_FAILED, StopKind.HUNG):
         return None
     return StopCause(kind=StopKind.LOST, reason=reason)

@@ -1,4 +1,4 @@
-"""How each decision changes the state: the only place where it does.
+"""Fold of decisions into the state: the only place that changes it.
 
 Holds: a decision carries the new values, so folding needs no rule of the deciding side; an event that changes nothing is passed over.
 Never: decides, or reads the inputs of a record.

@@ -61,7 +61,7 @@ def _for_survivors(job: Job, kind: StopKind) -> bool:
 
 
 def release(draft: Draft, job: Job) -> None:
-    """Tells the nodes of a stopping job to end its ranks; a repeat is harmless."""
+    """Orders the nodes of a stopping job to end its ranks; a repeat is harmless."""
     if job.allotment is None or not isinstance(job.phase, Stopping):
         return
     stopped = {e.node_id for e in job.allotment.ended if e.how is PartEnd.STOPPED}

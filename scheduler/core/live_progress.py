@@ -95,7 +95,7 @@ class LiveProgress:
         self._round_ms = 0
 
     def marks(self, state: ScheduleState, now_ms: int) -> list[ProgressReported]:
-        """What is to be put into the next record, once in a round: in the order in which the jobs first reported, at most MOST_MARKS.
+        """Returns the marks for the next record, once in a round: in the order in which the jobs first reported, at most MOST_MARKS.
 
         A report that came too soon after the status before, and that no other one followed, is due by now.
         """

@@ -1,7 +1,7 @@
-"""What a folded record makes public: the machine's effects and the protocol's own, as bytes ready to send.
+"""Outgoing messages of a folded record: the machine's effects and the protocol's own, as bytes ready to send.
 
 Holds: depends on the record alone, so every process derives the same bytes; each effect names its place (partition, seq, ordinal).
-A status of a project's job is also for the project's own topic, the same bytes; whether there is one, who sends finds out.
+A status of a project's job is also for the project's own topic, the same bytes; the sender looks up whether there is one.
 Never: sends.
 """
 
@@ -51,7 +51,7 @@ def outgoing(machine: Machine[S], input_topic: str, partition: int, record: Jour
 
 
 def sent_of(effect: Effect, machine_name: str, order: Order, now_ms: int) -> list[Outgoing]:
-    """What is sent of one effect at its place in the journal."""
+    """Returns the messages of one effect at its place in the journal."""
     event = effect.event
     envelope = envelope_of(event, id=effect.event_id, source=f"trainhouse/{machine_name}", now_ms=now_ms, order=order)
     out = Outgoing(
@@ -93,7 +93,7 @@ def _forged(refusal: InputRefused, topic: str, partition: int, now_ms: int) -> l
 
 
 def signature_refused(claimed: str, reason: str, topic: str, partition: int, offset: int, now_ms: int) -> SignatureRefused:
-    """What people are told of a record in another's name."""
+    """Returns the notice to people about a record in another's name."""
     kind, _, name = claimed.partition(" ")
     node_id = NodeId(name) if kind == "node" and NodeId.pattern.fullmatch(name) else None
     return SignatureRefused(node_id=node_id, claimed=claimed, reason=reason, topic=topic, partition=partition, offset=offset, at_ms=now_ms)

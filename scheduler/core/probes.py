@@ -24,7 +24,7 @@ ANSWER_MS: Final = 600_000
 
 
 def on_due(draft: Draft) -> None:
-    """What is due for nodes in quarantine."""
+    """Handles the self tests that are due for nodes in quarantine."""
     if not draft.state.probing:
         return
     for node_id in sorted(n for n, at_ms in draft.state.probing.items() if at_ms <= draft.now_ms):

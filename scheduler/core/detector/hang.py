@@ -28,9 +28,9 @@ ALL: Final = 1 - 1e-9
 
 @dataclass(slots=True)
 class RankWatch:
-    """What is known of one rank's progress. `used_alone`, `used`: the share of its patience that is gone, by its own limit and by all's.
+    """Progress of one rank as observed. `used_alone`, `used`: the share of its timeout that has passed, by its own limit and by the gang's.
 
-    `moved`: it made a step, or said something new, since it was first seen and since it was last stuck.
+    `moved`: it made a step, or reported something new, since it was first seen and since it was last stuck.
     """
 
     step: int | None = None
@@ -56,7 +56,7 @@ class RankWatch:
 
 
 def step_limit_s(rank: RankHeartbeat, limits: Detection) -> float:
-    """How long a step may take, by the rank's own steps; before there are any, as long as a start."""
+    """Returns the longest normal duration of a step, in seconds, by the rank's own steps; before there are any, the limit of a start."""
     p99_ms, longest_ms = _number(rank.step_time_p99_ms), _number(rank.longest_step_ms)
     if rank.step is None or p99_ms is None:
         return limits.start_limit_s
@@ -70,7 +70,7 @@ def _number(told: float | None) -> float | None:
 
 
 def own_limit_s(rank: RankHeartbeat, limits: Detection) -> float | None:
-    """How long a rank may go on as it does without a step, in seconds; None if nothing more is expected of it."""
+    """Returns how long a rank may stay in its activity without a step, in seconds; None if it is expected to make none."""
     if rank.state is RankState.EXITED or rank.activity is RankActivity.DONE:
         return None
     if rank.activity is RankActivity.STARTING:
@@ -131,7 +131,7 @@ def _hear_pulse(watch: RankWatch, rank: RankHeartbeat, at_ms: int, seen_ms: int 
 
 
 def _since(moment_ms: int, at_ms: int, seen_ms: int | None) -> int:
-    """How long ago, by clocks of one machine; never more than what was seen, in case one of them jumped."""
+    """Returns the age of a moment by clocks of one machine, in ms; at most the observed age, in case one of the clocks jumped."""
     return min(max(0, at_ms - moment_ms), seen_ms or 0)
 
 

@@ -13,7 +13,7 @@ from trainhouse.scheduler.core.detector.verdicts import Said, name_of, stands, t
 
 
 class OfGang(TypedDict):
-    """What every verdict about a gang has."""
+    """Fields that every verdict about a gang has."""
 
     pool: PoolName
     job_id: JobId

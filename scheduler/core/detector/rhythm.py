@@ -34,7 +34,7 @@ class Rhythm:
             self.place = (self.place + 1) % WINDOW
 
     def mean_ms(self, interval_ms: float) -> float:
-        """What the node keeps to: what it promised, or longer if it takes longer."""
+        """Returns the mean interval of the node's heartbeats, in ms: the promised one, or longer if they take longer."""
         if len(self.gaps_ms) < FEWEST:
             return interval_ms
         return max(interval_ms, sum(self.gaps_ms) / len(self.gaps_ms))
@@ -49,7 +49,7 @@ class Rhythm:
         return max(least, sqrt(max(0, spread)) / count)
 
     def phi(self, silent_ms: float, interval_ms: float) -> float:
-        """How unusual a silence is: 0 to 15.2; it grows with the silence."""
+        """Returns the suspicion level of a silence (phi accrual): 0 to 15.2; it grows with the silence."""
         return phi_of((silent_ms - self.mean_ms(interval_ms)) / self.deviation_ms(interval_ms))
 
 

@@ -1,4 +1,4 @@
-"""What the detector remembers, all of it soft: lost, it is learned anew from the heartbeats.
+"""State of the detector, all of it soft: if lost, it is rebuilt from the heartbeats.
 
 Holds: bounded by what the heartbeats speak of: an attempt, rank or device that is no longer in them is forgotten, a node after a day of
 silence.

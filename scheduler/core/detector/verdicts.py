@@ -71,7 +71,7 @@ class Stands:
 
 
 def stands(said: Said) -> Stands:
-    """What is to be remembered of a verdict."""
+    """Returns the part of a verdict that the state keeps."""
     fields: Mapping[str, Any] = said.event.__dict__
     return Stands(
         said.name,
@@ -89,7 +89,7 @@ def stands(said: Said) -> Stands:
 
 
 def thing_of(event: Event) -> str:
-    """What a verdict, or its lifting, speaks of; equal for verdicts that cannot both stand. Stalls and hangs are of a whole attempt."""
+    """Returns the subject of a verdict, or of its lifting; equal for verdicts that exclude each other. Stalls and hangs are per attempt."""
     fields: Mapping[str, Any] = event.__dict__
     of = fields.get("of", event.event_type)
     rank = fields.get("rank") if of == StragglerDetected.event_type else None
