@@ -1,4 +1,4 @@
-"""What the scheduler knows of one job and of one node: frozen records, replaced as a whole.
+"""Records of one job and of one node: frozen, replaced as a whole.
 
 Holds: equal histories give equal records; tuples are sorted where order means nothing.
 """
@@ -81,7 +81,7 @@ class Job(Model):
         return self.spec.pool
 
     def ran_ms(self, now_ms: int) -> int:
-        """How long it has had devices, all attempts together."""
+        """Returns the time for which it has had devices, all attempts together, in milliseconds."""
         current = now_ms - self.allotment.allocated_at_ms if self.allotment is not None else 0
         return self.tally.ran_ms + max(0, current)
 
@@ -131,7 +131,7 @@ class Node(Model):
         return self.restriction is not Restriction.NONE and self.restricted_by != TRAINHOUSE
 
     def hold_of(self, job_id: str, epoch: int) -> Hold | None:
-        """What one attempt holds here, if anything."""
+        """Returns the devices that one attempt holds here, or None."""
         return next((h for h in self.holds if h.job_id == job_id and h.epoch == epoch), None)
 
     @property

@@ -1,4 +1,4 @@
-"""What agents report about attempts.
+"""Handling of agents' reports about attempts.
 
 Holds: a report of an older epoch, or of a node that has no part in the attempt, changes no job; a repeat or a late one is harmless.
 """

@@ -1,4 +1,4 @@
-"""How far back a job goes whose loss diverged.
+"""Bound on the checkpoint from which a job with a diverged loss restarts.
 
 Holds: never to a checkpoint from after the last good one; as far as it is remembered, if it should go further than that. The bound stays
 until an attempt that obeyed it made a checkpoint of its own: what lies above it in the chain is never begun from.

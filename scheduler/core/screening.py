@@ -60,7 +60,7 @@ class Arrived:
 
     @property
     def project(self) -> str | None:
-        """Whose topic it is; None for the public one."""
+        """Project that owns the topic; None for the public one."""
         return project_of(self.topic)
 
     @property
@@ -71,7 +71,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """What to send for one record. `own_failure`: what our own code raised, and where; the input may be fine. Empty: nothing."""
+    """Messages to send for one record. `own_failure`: an error of our own code, and its place; the input may be fine. Empty: nothing."""
 
     outgoing: tuple[Outgoing, ...]
     own_failure: str = ""
@@ -102,7 +102,7 @@ def _names(arrived: Arrived) -> dict[str, str | None]:
 
 
 def _kind(error: Exception) -> str:
-    """Which fault it is: faults alike raise the same in the same line."""
+    """Returns the key of a fault: faults alike raise the same error in the same line."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} in {last.name}, {last.filename.rpartition('/')[2]}:{last.lineno}"
 

@@ -1,7 +1,7 @@
-"""What a node offers, as placement sees it: from its record to slots, and to what is free of them.
+"""Supply of a node, in the form in which placement sees it: its record as slots, and the part of them that is free.
 
 Holds: a function of the record alone; a device's position is its place in the registration, and only one with a rendezvous port has one.
-A node that is lost, restricted, about to go away, or runs what nobody here gave it, is not open.
+A node that is lost, restricted, about to go away, or runs ranks that this scheduler did not place, is not open.
 Never: knows jobs.
 """
 

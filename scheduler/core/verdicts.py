@@ -1,8 +1,8 @@
-"""What is told of gangs, devices and nodes that are not well, and what is done about it.
+"""Handling of verdicts on gangs, devices and nodes that are not well.
 
 Holds: a verdict counts for the attempt, the boot and the agent's start that it names; one on a gang that leaves already changes nothing. A
 gang that can still save is asked to, before it is moved; one that hangs cannot.
-Never: judges who is to blame.
+Never: attributes a failure.
 """
 
 from typing import Final

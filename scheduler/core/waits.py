@@ -1,6 +1,6 @@
-"""What the first job of a pool that waits is told in its status: in a sentence, at once and then not too often.
+"""Wait reason in the status of a pool's first waiting job: as a sentence, at once and then at a bounded rate.
 
-Holds: told of the first waiting job by priority and submission; the whole answer for every job is `explain`'s.
+Holds: given to the first waiting job by priority and submission; the whole answer for every job is `explain`'s.
 """
 
 from typing import Final

@@ -50,6 +50,6 @@ def advance(track: Track, now_ms: int, step_ms: int, more: int = 0) -> Track:
 
 
 def average(track: Track, now_ms: int, step_ms: int) -> int:
-    """What was held on average over the faded past, until the end of the last whole step; in the resource's unit."""
+    """Returns the average held over the faded past, until the end of the last whole step; in the resource's unit."""
     past = advance(track, now_ms, step_ms).past
     return (past << _PLACES) // (step_ms * _STEADY)
