@@ -94,7 +94,7 @@ def runs(devices: int) -> Iterable[tuple[int, int]]:
 
 
 def coverage(kept: int, found: int, share: float) -> str:
-    """What the title says of bars that are not drawn."""
+    """Returns the title's note about bars that are not drawn; empty if all are."""
     return "" if kept == found else f"\n{kept:,} of {found:,} bars, {int(1000 * share) / 10:.1f} % of the device time in use"
 
 

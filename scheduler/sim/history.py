@@ -1,4 +1,4 @@
-"""What a journal says of the past: each job's life, each node's times out of service, each pool's policies.
+"""History read from a journal: each job's life, each node's times out of service, each pool's policies.
 
 Holds: pure; read from decisions alone, in the order of their partition; times are the journal's clock, in milliseconds.
 Never: decides anything again.
@@ -32,7 +32,7 @@ class Happening:
 
 
 class End(StrEnum):
-    """How an attempt ended. OPEN: not by the end of the journal."""
+    """Outcome of an attempt. OPEN: it had not ended by the end of the journal."""
 
     OPEN = "OPEN"
     DONE = "DONE"
@@ -171,7 +171,7 @@ def _of_job(history: History, decision: Event, now_ms: int) -> None:
 
 
 def _how(before: Tally, after: Tally) -> End:
-    """What a requeue was for, from what it counted."""
+    """Returns the cause of a requeue, by the counter that it raised."""
     return End.OWN if after.failures > before.failures else End.LOST if after.losses > before.losses else End.MADE_WAY
 
 

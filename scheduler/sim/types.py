@@ -1,4 +1,4 @@
-"""What a simulation takes and gives: jobs of a trace, nodes, faults, options; rows, segments and a timeline.
+"""Input and output types of a simulation: jobs of a trace, nodes, faults, options; rows, segments and a timeline.
 
 Holds: times are whole seconds of the trace's own zero, in everything that goes in and comes out.
 Never: reads or writes a file (the command line's part does).
@@ -92,7 +92,7 @@ class Options:
 
 @dataclass(slots=True)
 class JobRow:
-    """What became of one job. Without start or end (None): it never started, or never ended; `refused` then says why it never could.
+    """Outcome of one job. Without start or end (None): it never started, or never ended; `refused` then gives the reason.
 
     `wait_s`: all of its time in the queue, retries included; `run_s`: all of its time on devices; `jct_s`: end - submit.
     `lost_gpu_s`: device time whose work was lost or that went into restarts.

@@ -1,7 +1,7 @@
-"""What the detector knows of pools: their limits, by the policy that counts, and their partition of control.
+"""Pools as the detector knows them: their limits, by the policy that counts, and their partition of control.
 
 Holds: a verdict on which the scheduler acts goes to the newest partition of its pool, and every verdict to people, under the node's key, so
-that all that was said of a node is in one partition, in order. A record that cannot be read, or that says what cannot count, is passed
+that all verdicts on a node are in one partition, in order. A record that cannot be read, or whose content is not valid, is passed
 over with a dead letter: what was known before still counts.
 Never: lets such a record stop the detector.
 """

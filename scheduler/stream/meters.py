@@ -57,7 +57,7 @@ class JournalMeters:
 
 
 class ProgressMeters:
-    """What the scheduler reads beside its journal."""
+    """Metrics of the scheduler's live progress feed."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.reports = Counter("trainhouse_scheduler_progress_reports", "Reports read from the topic of progress", registry=registry)

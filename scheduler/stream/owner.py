@@ -44,7 +44,7 @@ log_ = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often an owner ticks, waits and retries; all in seconds. `look_s`: time alone changes what a cycle sees (see `marks`)."""
+    """Intervals at which an owner ticks, waits and retries; in seconds. `look_s`: time alone changes what a cycle sees (see `marks`)."""
 
     idle_tick_s: float = 0.8
     look_s: float = RELOOK_MS / 1000
@@ -219,7 +219,7 @@ class Owner(Generic[S]):
         return propose([*marks, *behind]) if behind else proposed
 
     def _marks(self, waiting: list[Pending], now_ms: int, tick: bool) -> Sequence[Event]:
-        """What of the progress that came beside the journal is due in it."""
+        """Returns the marks of live progress that are due in the journal."""
         state, live = self._follower.folded.state, self._follower.live_statuses
         if live is None:
             return ()

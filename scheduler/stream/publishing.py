@@ -93,7 +93,7 @@ class Publishing(Generic[S]):
         return self._unproven and live is not None and live.due
 
     def advance(self) -> int:
-        """How far everything is out, records without effects included."""
+        """Returns the seq up to which all effects are published, records without effects included."""
         folded = self._follower.folded
         if self.done is None:
             return folded.published_up_to

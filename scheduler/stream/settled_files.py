@@ -27,7 +27,7 @@ log_ = structlog.get_logger(__name__)
 
 
 class FilesDamagedError(Exception):
-    """What is on the disk is not what was written."""
+    """Files on the disk differ from those that were written."""
 
 
 class SettledFiles:
