@@ -149,7 +149,7 @@ class _Replay(Generic[S]):
             return
         try:
             for item in inputs:
-                item.envelope  # noqa: B018  # decoded here, so that what `decide` raises is told from it
+                item.envelope  # noqa: B018  # decoded here, so that what `decide` raises is not mistaken for it
         except InvalidEvent as error:
             self._could_not(folded.partition, record.seq, error)
             return

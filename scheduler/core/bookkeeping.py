@@ -50,7 +50,7 @@ def _run_ms(job: Job, run_times: RunTimes) -> int | None:
 
 
 def running_of(job: Job, allotment: Allotment, shape: Shape, placement: Placement, run_times: RunTimes) -> Running:
-    """The job as one that has devices; without any left (its exits have yet to be told) it counts as leaving."""
+    """The job as one that has devices; without any left (its exits have yet to be reported) it counts as leaving."""
     entry, began_ms = waiting_of(job, shape, run_times), allotment.allocated_at_ms
     saved_ms = job.saved_at_ms
     return Running(
@@ -76,7 +76,7 @@ def _leaving_ms(job: Job) -> int | None:
 
 
 def placement_of(job: Job, parts: Sequence[NodePlacement], nodes: Mapping[str, Node]) -> Placement:
-    """A gang's devices as positions; a device that its node does not tell any more has none."""
+    """A gang's devices as positions; a device that its node does not report any more has none."""
     share = device_share(job.spec)
     return tuple(_part(p, nodes[p.node_id], share) for p in parts)
 

@@ -2,7 +2,7 @@
 
 Holds: pure; in any span of `ms` no more than `burst` + `ms` x `per_minute` / `shares` / 60,000 are taken; what is refused takes nothing;
 time that goes back a little counts as none. A clock that was set back further says nothing of how long ago the last one was taken: the
-bucket is a full one then, so that nobody is starved for as long as the clock was ahead, and gets no more than `burst` by it.
+bucket is a full one then, so that no caller is starved for as long as the clock was ahead, and gets no more than `burst` by it.
 """
 
 from dataclasses import dataclass

@@ -74,7 +74,7 @@ def _failed(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> N
 
 
 def _unexplained(allotment: Allotment, cause: StopCause) -> bool:
-    """Ranks that were ended by somebody, or of which nobody knows how they ended: a node is suspect, but held to nothing."""
+    """Ranks that were killed from outside, or whose exit is unknown: a node is suspect, but not blamed."""
     found = allotment.evidence
     return cause.kind is StopKind.LOST and found.lost_node is None and not found.launch_error
 

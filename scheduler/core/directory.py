@@ -2,10 +2,10 @@
 
 Holds: one id is one job, in one pool, with one spec, for ever; a repeated event does nothing, however much came between: the same record
 read again is known by its place (`origins.py`), a request sent again by its id or its time (`asked_ids.py`), all else by the state; what is
-refused is told to whoever asked, under the event's own id, so that a bad resubmission never hides the status of a running job; a request
+refused is answered, under the event's own id, so that a bad resubmission never hides the status of a running job; a request
 that overtakes its submission waits for it, bounded in time and number, of each project and of all; a request about a pool that does not
 exist is refused at once. What a project is, one partition decides, and all others take from it: a newer version counts. What came by a
-project's topic concerns that project's jobs alone: of another's, it is told what it would be told of none. A job that names a secret which
+project's topic concerns that project's jobs alone: of another's, the answer is that of an unknown job. A job that names a secret which
 is declared, and not granted to its project, is refused; what was not declared here, its agent judges.
 A table of many jobs is settled at a tick: where that is stands in the journal, so all who read it have the same segments.
 Never: knows whether a job is finished or whether devices exist; the scheduler of its pool does.
@@ -147,7 +147,7 @@ class DirectoryMachine(Leveled):
         return turn.decisions
 
     def after_refusal(self, state: DirectoryState, event: Event, reason: str) -> Event | None:
-        """Nothing: whoever asked is told."""
+        """Nothing: the requester gets the answer."""
         return None
 
     def fold(self, state: DirectoryState, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> DirectoryState:
@@ -269,7 +269,7 @@ class _Turn:
         return True
 
     def is_untimely(self, envelope: Envelope, digest: str) -> bool:
-        """Refuses a request that cannot be told from one that counted, or whose time would keep others from it; True if it did."""
+        """Refuses a request that cannot be distinguished from one that counted, or whose time would keep others from it; True if it did."""
         event, made_at_ms = envelope.event, self.made_at_ms(envelope)
         if not isinstance(event, _CHANGES) or not self.names_records:
             return False
@@ -432,7 +432,7 @@ class _Turn:
         return "" if rule is None else why_not_priority(rule.project, event.priority)
 
     def project_asked(self, envelope: Envelope, event: ChangeProject) -> None:
-        """A project as somebody wants it, decided by this partition alone."""
+        """A requested project, decided by this partition alone."""
         name, projects = event.project.name, self.state.projects
         known = projects.get(name)
         version = known.version if known else 0

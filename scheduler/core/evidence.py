@@ -36,7 +36,7 @@ def note_end(draft: Draft, job: Job, part: NodePlacement, report: RankExited) ->
 
 
 def note_unexplained(draft: Draft, job: Job, part: NodePlacement, rank: int) -> None:
-    """A rank is gone, and nobody can say how."""
+    """A rank is gone, and its exit is unknown."""
     known = _known(job)
     if known is not None and len(known.ends) < MAX_ENDS and not any(e.rank == rank for e in known.ends):
         device = part.devices[rank - part.first_rank]

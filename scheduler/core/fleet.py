@@ -57,7 +57,7 @@ def _not_running(draft: Draft, old: Node, event: NodeRegistered, hold: Hold) -> 
     rebooted = old.boot_id != event.boot_id
     if not rebooted and job is not None and not _had_started(job, event.node_id) and not _had_ended(job, event.node_id):
         # It may not have read the order yet. Its agent answers the order, or the release, when it does. (Of a part that was given up
-        # nobody asks again: its release is in the log, before whatever comes next for these devices, so they are free.)
+        # no retry follows: its release is in the log, before whatever comes next for these devices, so they are free.)
         if _store_moved(draft, job, event):
             reason = f"node {event.node_id}, which hosts the rendezvous, restarted its agent before the ranks began"
             note_launch(draft, job, event.node_id, reason)
@@ -81,7 +81,7 @@ def _had_ended(job: Job, node_id: str) -> bool:
 
 
 def _store_moved(draft: Draft, job: Job, event: NodeRegistered) -> bool:
-    """Whether the address that the gang was told for its rendezvous is not served any more."""
+    """Whether the gang's rendezvous address is not served any more."""
     allotment = job.allotment
     if allotment is None or isinstance(job.phase, Stopping) or allotment.placements[0].node_id != event.node_id:
         return False

@@ -79,7 +79,7 @@ def _dead_letter(refusal: InputRefused, source: JournaledInput, topic: str, part
 
 
 def _forged(refusal: InputRefused, topic: str, partition: int, now_ms: int) -> list[Effect]:
-    """Somebody spoke in another's name: people are told; of alike ones, who sends them passes on a few."""
+    """A record in another's name is reported to people; of alike ones, the sender passes on a few."""
     if not refusal.forged:
         return []
     return [
@@ -105,7 +105,7 @@ def _about(refusal: InputRefused, source: JournaledInput) -> tuple[str, str]:
 
 
 def _review(refusal: InputRefused, source: JournaledInput, now_ms: int) -> list[Effect]:
-    """Our own code failed on a readable input about a job: its user is told, under the event's id so that no status is overwritten."""
+    """Our own code failed on a readable input about a job: its user is notified, under the event's id so that no status is overwritten."""
     job_id, kind = _about(refusal, source)
     if not JobId.pattern.fullmatch(job_id) or not refusal.event_id:
         return []

@@ -40,7 +40,7 @@ class Job(Model):
     `expected_ms`: the remaining run time that was expected from history when it began to wait; None: nothing was known.
     `commits`: its newest checkpoints, oldest first; `past`: its last failures. The next attempt goes to `prefer_nodes` if it can, keeps
     away from `avoid_nodes` if it can, and begins from no newer commit than `restore_at_most`. `ran_on`: all nodes that its
-    attempts were given, by name; they tell of checkpoints also when the attempt is over. `status_seq`: the highest number that a status of
+    attempts were given, by name; they report checkpoints also when the attempt is over. `status_seq`: the highest number that a status of
     it may have; statuses without a record of their own are numbered from `live_seq` + 1 on (see `status`), None: there are none.
     """
 

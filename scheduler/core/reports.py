@@ -91,7 +91,7 @@ def on_rank_exited(draft: Draft, report: RankExited) -> None:
 
 
 def _kind_of_exit(report: RankExited) -> StopKind:
-    """An end that could not be learnt, or that nobody here asked for (a node shuts down: SIGTERM, or its agent asked the ranks to save
+    """An end that could not be learnt, or that was not ordered (a node shuts down: SIGTERM, or its agent asked the ranks to save
     and leave, and could not tell us) is no failure of the job's own."""
     unknown = report.exit_code is None and report.signal is None
     asked = report.by_agent or report.signal == 15 or report.exit_code == EXIT_STOPPED

@@ -20,7 +20,7 @@ _CULPRITS = (FailureCategory.NODE, FailureCategory.DEVICE, FailureCategory.NETWO
 
 
 def hold_on(draft: Draft, job: Job) -> None:
-    """A gang that fails keeps its devices on open nodes while its nodes end it, so that nobody takes some of them meanwhile."""
+    """A gang that fails keeps its devices on open nodes while its nodes end it, so that no other gang takes some of them meanwhile."""
     allotment, recovery = job.allotment, draft.state.book.policy(job.pool).failures.recovery
     if allotment is None or job.job_id in draft.state.claims or not recovery.prefer_same_nodes:
         return

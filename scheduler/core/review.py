@@ -1,4 +1,4 @@
-"""A job that a person must judge: sent to review it leaves its devices or its queue, and waits until somebody lets it go on or cancels it.
+"""A job that a person must judge: sent to review it leaves its devices or its queue, and waits until a person lets it go on or cancels it.
 
 Holds: what cannot be obeyed is refused under the request's own id, and changes nothing; a job whose end is decided already ends as
 decided. A review shortens no pause between restarts, and makes no room in a project's queue.

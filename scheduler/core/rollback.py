@@ -12,7 +12,7 @@ BEGINNING = 0
 
 
 def last_good(allotment: Allotment) -> int | None:
-    """The newest commit from before the loss went wrong, as the session told; None: there is none."""
+    """The newest commit from before the loss went wrong, as the session reported; None: there is none."""
     told = allotment.evidence.diverged
     return told.good_commit if told is not None else None
 

@@ -149,7 +149,7 @@ class ScheduleState:
         return found
 
     def pool(self, name: str) -> Pool:
-        """A pool, told of or not."""
+        """A pool, published or not."""
         return self.pools.get(name) or Pool(PoolName(name))
 
     # ---- jobs
@@ -371,7 +371,7 @@ class ScheduleState:
             self.nodes_of_pool[node.pool] = inside[:at] + inside[at + 1 :]
 
     def _find_again(self, node: Node, now_ms: int) -> None:
-        """A node tells its devices in another order, or other ones: what is placed there has other positions."""
+        """A node reports its devices in another order, or other ones: what is placed there has other positions."""
         for job_id in sorted(self.active):
             job = self.jobs[job_id]
             if job.allotment is not None and any(p.node_id == node.node_id for p in job.allotment.placements):

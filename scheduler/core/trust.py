@@ -20,7 +20,7 @@ MAX_TOLD: Final = 3
 
 
 def is_ours(node: Node) -> bool:
-    """Whether the node is in a quarantine that nobody but the platform asked for."""
+    """Whether the node is in a quarantine that the platform alone asked for."""
     return node.restriction is Restriction.QUARANTINED and node.restricted_by == TRAINHOUSE
 
 

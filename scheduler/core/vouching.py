@@ -109,7 +109,7 @@ def _event_id(envelope: Envelope, project: str) -> EventId:
 
 
 def told_id(project: str | None, event_id: str) -> str:
-    """The id under which a request's outcome is told."""
+    """The id under which a request's outcome is published."""
     return event_id if project is None else f"{project}/{event_id}"
 
 

@@ -15,7 +15,7 @@ TELL_EVERY_MS: Final = 5_000
 
 
 def tell_the_first(draft: Draft, pool: str) -> None:
-    """Publishes the sentence if it is new, at once to a job that was told nothing yet, else at most once in TELL_EVERY_MS."""
+    """Publishes the sentence if it is new, at once for a job without one, else at most once in TELL_EVERY_MS."""
     heads = draft.state.book.lanes.of(pool).heads
     if not heads:
         return

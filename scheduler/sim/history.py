@@ -24,7 +24,7 @@ _FINAL = (Succeeded, Failed, Cancelled, Rejected)
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One decision of a record that counts; without one it tells only that the journal goes as far as that."""
+    """One decision of a record that counts; without one it only marks how far the journal goes."""
 
     partition: int
     now_ms: int
@@ -156,7 +156,7 @@ def _of_job(history: History, decision: Event, now_ms: int) -> None:
     if isinstance(decision, JobRetuned):
         known.priority, known.limit_s = decision.priority, decision.limits.run_time_s
     elif isinstance(decision, GangAllocated):
-        # A node that registers again is told its gang once more: that is no new attempt.
+        # A node that registers again gets its gang once more: that is no new attempt.
         if not known.attempts or known.attempts[-1].how is not End.OPEN:
             known.attempts.append(Attempt(known.waits_from_ms, now_ms, decision.world_size))
     elif isinstance(decision, CheckpointNoted):

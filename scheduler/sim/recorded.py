@@ -1,6 +1,6 @@
 """From a history to what the simulator takes: the jobs, nodes and times out of service of one pool, from a moment on.
 
-Holds: seconds count from that moment; nothing is younger than the journal's end. What had to be guessed is said in `notes`.
+Holds: seconds count from that moment; nothing is younger than the journal's end. What had to be guessed is in `notes`.
 
 A job's run time is its kept work: all attempts, but of one that the fleet took from it (a lost node, another job) only what its checkpoints
 kept. A simulation makes its own losses.
@@ -57,7 +57,7 @@ def recorded(history: History, pool: str | None = None, since_ms: int | None = N
     ran = _left_out(lives, notes)
     if not ran or not nodes:
         raise NothingRecorded(f"pool {pool} has {len(ran)} jobs that could be simulated and {len(nodes)} nodes in that time; nothing to do")
-    # Who held devices comes first: at the moment itself nobody else can take them.
+    # Jobs that held devices come first: at the moment itself no other can take them.
     ran.sort(key=lambda j: (0, _held_from(j, from_ms), j.number) if _holds(j, from_ms) else (1, j.queued_ms, j.number))
     usual_ms = _usual_ms(ran, history.last_ms)
     jobs = [_job(j, from_ms, history.last_ms, usual_ms) for j in ran]

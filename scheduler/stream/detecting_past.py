@@ -15,7 +15,7 @@ from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.stream.ports import Entry, Log
 
 VERDICTS_BACK = 5_000
-"""Of each partition. What was said even before, and still stands, is said once more."""
+"""Of each partition. A standing verdict from even before is published once more."""
 LEAST_HEARTBEATS = 2_000
 MOST_HEARTBEATS = 16_000
 SPAN_MS = 180_000

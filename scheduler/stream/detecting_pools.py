@@ -29,7 +29,7 @@ log_ = structlog.get_logger(__name__)
 class DetectorPools:
     """Follows the topics of pools, of policies and of nodes' keys, from their beginning; all are compacted and small.
 
-    The first look takes in all that is there: nobody is judged by limits that are not those of the pool.
+    The first look takes in all that is there: no node is judged by limits that are not those of its pool.
     """
 
     def __init__(self, log: Log, machine: DetectorMachine) -> None:
@@ -40,7 +40,7 @@ class DetectorPools:
         self._keys: dict[str, dict[str, str]] = {}
 
     async def follow(self) -> list[Outgoing]:
-        """Reads what is new; gives the answers to what nobody can read. Raises LogUnavailable."""
+        """Reads what is new; gives the answers to unreadable records. Raises LogUnavailable."""
         answers: list[Outgoing] = []
         for topic in (POOLS, POLICIES, NODE_KEYS):
             tail = self._tails.get(topic)

@@ -292,7 +292,7 @@ class JournalHost(Generic[S]):
             await asyncio.sleep(WATCH_S)
 
     async def _watch(self, owners: Mapping[int, Owner[S]]) -> None:
-        """Raises BrokenInvariant when an owner makes no round. Counts its own turns, so that a process that was paused accuses nobody."""
+        """Raises BrokenInvariant when an owner makes no round. Counts its own turns, so that a pause of this process is no hang."""
         seen: dict[int, tuple[int, int]] = {}
         while True:
             still_wanted()

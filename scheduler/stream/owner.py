@@ -230,7 +230,7 @@ class Owner(Generic[S]):
         return marks
 
     def _owed_live(self) -> bool:
-        """Whether a record is owed to what goes beside the journal: others see by it that somebody decides here."""
+        """Whether a record is owed to what goes beside the journal: others see by it that an owner decides here."""
         live = self._follower.live_statuses
         return (live is not None and live.unrecorded) or (self._publishing is not None and self._publishing.owed())
 
@@ -251,7 +251,7 @@ class Owner(Generic[S]):
         return max(0.001, self._ticked_at_s + pause_s - self._clock.steady_s() + 0.001)
 
     async def _append(self, proposed: Written) -> None:
-        """Returns when the record's seq is folded, by whoever it was, or when the brokers failed; both are safe to decide after."""
+        """Returns when the record's seq is folded, by any process, or when the brokers failed; both are safe to decide after."""
         record, sent_at_s = proposed.record, self._clock.steady_s()
         self._follower.expect(proposed)
         sending = asyncio.ensure_future(self._log.append(self._journal, self._follower.partition, proposed.value))

@@ -40,14 +40,14 @@ class Tail(Protocol):
         """Returns entries at once, or none after `max_wait_s`. Raises BrokenInvariant when the log no longer holds the position."""
 
     async def position(self, partition: int) -> int:
-        """Up to where it has read. An entry of the log may be for nobody (the end of a transaction): that is passed, never taken."""
+        """Up to where it has read. An entry of the log may be a control record (the end of a transaction): that is passed, never taken."""
 
     async def close(self) -> None:
         """Gives its connections back."""
 
 
 class Publisher(Protocol):
-    """Sends effects in order. With a transactional id each batch is visible as a whole, and only while nobody fenced it."""
+    """Sends effects in order. With a transactional id each batch is visible as a whole, and only while it is not fenced."""
 
     async def send(self, batch: Sequence[Outgoing], mark: int = 0) -> None:
         """Returns when all is acked (committed). Raises Fenced, or LogUnavailable: then it must be closed and never used again.

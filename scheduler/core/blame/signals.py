@@ -12,7 +12,7 @@ _NAMES: Final = {2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE
 
 @dataclass(frozen=True)
 class Said:
-    """`asked`: somebody asked for this end, so any other one comes before it."""
+    """`asked`: the end was requested, so any other one comes before it."""
 
     category: FailureCategory
     rule: str

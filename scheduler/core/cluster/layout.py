@@ -27,7 +27,7 @@ class Layout:
     """Nodes of several NVLink domains: the masks of their devices, by lowest position."""
     tells_cpus: int = 0
     tells_memory: int = 0
-    """Nodes that say how many cpus, and how much memory, they have."""
+    """Nodes that report their number of cpus and amount of memory."""
     most: dict[tuple[Shape, Packing], int] = field(default_factory=dict)
     """Largest gangs, as they were asked for; forgotten on change."""
     kinds: dict[Shape, tuple[dict[NodeSays, int], ...]] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Layout:
         return found
 
     def levels(self, pool: str) -> frozenset[str]:
-        """Names of the levels that the pool's nodes tell, "node" among them, and "nvlink" where a node tells its parts."""
+        """Names of the levels that the pool's nodes report, "node" among them, and "nvlink" where a node reports its parts."""
         found = self._levels.get(pool)
         if found is None:
             parts = {NVLINK} if any(s.nvlink for s in self.of_pool(pool)) else set()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """`nodes`: masks of nodes by what they say, that of most nodes first; each node is in one of them.
+    """`nodes`: masks of nodes by reason, that of most nodes first; each node is in one of them.
 
     `room`: ranks that all nodes together would take; `largest`: that the roomiest domain of the required level (`level`; "node":
     the roomiest node) would take. `fits`: the gang can be placed now.
@@ -71,7 +71,7 @@ def _roomiest(by: Sequence[int], level: Level | None) -> int:
 
 
 def _of_block(cluster: Cluster, shape: Shape, at: int) -> tuple[dict[NodeSays, int], Sequence[int]]:
-    """Masks by what nodes say, and the rooms for the type that has most."""
+    """Masks of nodes by reason, and the rooms for the type that has most."""
     layout = cluster.layout
     plan = layout.plan(shape)
     kinds = layout.kinds.get(shape)

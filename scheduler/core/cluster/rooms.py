@@ -46,7 +46,7 @@ def rooms_by(cluster: Cluster, bay: Bay, need: Need, nodes: int | None) -> Seque
 
 
 def host_told(cluster: Cluster, need: Need) -> int:
-    """Nodes that tell what the need asks of a host: they must be looked at one by one."""
+    """Nodes that report what the need asks of a host: they must be looked at one by one."""
     layout = cluster.layout
     return (layout.tells_cpus if need.cpus_milli else 0) | (layout.tells_memory if need.memory_bytes else 0)
 

@@ -286,7 +286,7 @@ class Book:
         self.reservations.pop(job_id, None)
 
     def hold(self, claim: Claim) -> None:
-        """Devices are kept for a job: free for nobody else, also when those who use them leave."""
+        """Devices are kept for a job: not free for others, also when those who use them leave."""
         if claim.job_id in self.claims:
             self.unhold(claim.job_id)
         self.claims[claim.job_id] = claim

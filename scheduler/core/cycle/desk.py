@@ -30,7 +30,7 @@ Rights = dict[int, Eviction]
 
 
 class Desk:
-    """One pool, one state, one time. `idle`: there is nobody whom anybody could ask. `searches`: how often devices were looked for."""
+    """One pool, one state, one time. `idle`: no gang may be asked to leave by any other. `searches`: how often devices were looked for."""
 
     def __init__(self, book: Book, pool: str, now_ms: int) -> None:
         self._book, self._pool, self._now_ms = book, pool, now_ms
@@ -168,7 +168,7 @@ class Desk:
         return within is None or within in self._book.usage.quotas(self._pool).tree.path(victim.running.job.team)
 
     def _by_waiting(self, job: Waiting, avoid: int) -> Found | None:
-        """On devices that others are leaving already, and that nobody claims: then nobody need be asked."""
+        """On devices that others are leaving already, and that no gang claims: then none need be asked."""
         if not self._trial.leavers:
             return None
         placement = self._trial.place(job.shape, job.shape.least_ranks, avoid)

@@ -31,7 +31,7 @@ class Promises:
 
     @property
     def none(self) -> bool:
-        """Whether nothing is kept for anybody."""
+        """Whether no nodes are reserved."""
         return not self.ahead and not self._came
 
     def of(self, job_id: str) -> Reservation | None:
@@ -39,7 +39,7 @@ class Promises:
         return self._came.get(job_id)
 
     def sound(self, promise: Reservation) -> bool:
-        """Its time is still to come, its nodes are open, and nobody ahead took them."""
+        """Its time is still to come, its nodes are open, and no job ahead took them."""
         return promise.start_ms > self._now_ms and promise.job_id in self._came and not promise.nodes & ~self._open_nodes()
 
     def came_before(self, job: Waiting, barred: Callable[[Waiting], bool]) -> bool:

@@ -1,4 +1,4 @@
-"""Elastic gangs give up ranks above their minimum, so that nobody need be stopped.
+"""Shrinking of elastic gangs: they give up ranks above their minimum, so that no gang need be stopped.
 
 On a trial, gangs are squeezed to their minimum on their own nodes, the cheapest restart first; once the waiting gang is placed, each
 squeezed one whose devices it uses gets the largest size that still fits, and the others stay as they were.

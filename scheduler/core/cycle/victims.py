@@ -47,7 +47,7 @@ def lost_work(running: Running, now_ms: int, restart_ms: int) -> int:
 
 
 def protected(running: Running, now_ms: int, min_run_ms: int) -> bool:
-    """Whether nobody may stop it now: it is leaving already, is not preemptible, or has not had its undisturbed run time."""
+    """Whether it may not be stopped now: it is leaving already, is not preemptible, or has not had its undisturbed run time."""
     if running.leaving_ms is not None or not running.job.preemptible:
         return True
     return now_ms - running.started_ms < min_run_ms

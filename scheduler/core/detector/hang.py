@@ -1,9 +1,9 @@
 """A gang that makes no step: judged from the ranks of one node.
 
 Holds: a rank has patience, and uses it up while it makes no step and says nothing new: a span of time uses up its share of the limit that
-holds then. A step, or another activity, gives all patience back. So does a gap in what is known of it: what nobody saw is held against
-nobody; a figure that is no number says nothing. A rank with a pulse may be waiting for another one, so its limit is that of the most
-patient rank here: while one saves, all may take as long as a save. A rank whose pulse is gone as well waits for nobody: it is judged by its
+holds then. A step, or another activity, gives all patience back. So does a gap in what is known of it: unobserved time does not
+count; a figure that is no number is ignored. A rank with a pulse may be waiting for another one, so its limit is that of the most
+patient rank here: while one saves, all may take as long as a save. A rank whose pulse is gone too waits for no other: it is judged by its
 own limit. One that never spoke has no session, or hangs before it begins one: it is judged where the policy has a limit for that.
 Never: compares clocks of two machines.
 """
@@ -136,7 +136,7 @@ def _since(moment_ms: int, at_ms: int, seen_ms: int | None) -> int:
 
 
 def culprits(ranks: Iterable[tuple[int, RankWatch]]) -> tuple[int, ...]:
-    """The ranks that others wait for, as far as this node can tell: those that are deaf, or else silent, or behind; maybe none."""
+    """The ranks that others wait for, as far as this node's heartbeats show: those that are deaf, or else silent, or behind; maybe none."""
     known = list(ranks)
     deaf = tuple(n for n, w in known if w.stuck and w.deaf())
     if deaf:

@@ -1,6 +1,6 @@
 """One heartbeat as the rules look at it, and what they say.
 
-Holds: what a rule finds goes through here, so that it is said once and lifted once.
+Holds: what a rule finds goes through here, so that it is published once and lifted once.
 """
 
 from dataclasses import dataclass, field

@@ -1,9 +1,9 @@
 """The failure detector as a pure machine: heartbeats in, verdicts out.
 
 Holds: a node's silence counts only while the detector itself was reading, and what a heartbeat says is judged by the node's own clock,
-from one heartbeat to the next (blindness is not death): the detector's pause, restart or lost brokers, and an agent's restart, condemn
-nobody. Every verdict can be told from one node's heartbeats alone, comes once, and is lifted once.
-Never: takes anything from anybody; the scheduler does.
+from one heartbeat to the next (blindness is not death): the detector's pause, restart or lost brokers, and an agent's restart, never cause
+a verdict. Every verdict follows from one node's heartbeats alone, comes once, and is lifted once.
+Never: stops a gang or closes a node; the scheduler does.
 """
 
 from collections.abc import Iterable

@@ -3,7 +3,7 @@
 Holds: the phi accrual of Hayashibara, Defago, Yared and Katayama, "The phi accrual failure detector" (SRDS 2004): phi is -log10 of the
 chance that a heartbeat comes this late, if gaps are normal with the mean and deviation of the last WINDOW ones. The chance comes from a
 table, so that it is the same everywhere.
-Never: counts time in which nobody listened; whoever adds a gap has taken that out.
+Never: counts time in which the detector did not read; the caller takes it out of a gap.
 """
 
 from dataclasses import dataclass, field

@@ -42,5 +42,5 @@ def standing_after(silent_ms: int, rhythm: Rhythm, interval_s: float, before: St
 
 
 def first_look_ms(interval_s: float, limits: Detection) -> int:
-    """No silence shorter than this changes anything: whoever is not silent for so long need not be looked at."""
+    """No silence shorter than this changes anything: a node that is not silent for so long need not be looked at."""
     return int(1000 * interval_s * min(limits.suspected_beats, limits.lost_beats))

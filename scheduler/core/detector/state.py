@@ -59,9 +59,9 @@ class NodeWatch:
 
 @dataclass(slots=True)
 class DetectorState:
-    """All nodes that were heard. `listened_ms` grows only while the detector reads; `ticked_at_ms` is None before the first tick.
+    """All nodes that sent a heartbeat. `listened_ms` grows only while the detector reads; `ticked_at_ms` is None before the first tick.
 
-    `recalled`: what stands, from what was said before this detector began, of nodes that it has not heard yet.
+    `recalled`: standing verdicts from before this detector began, on nodes without a heartbeat since.
     """
 
     nodes: dict[str, NodeWatch] = field(default_factory=dict)

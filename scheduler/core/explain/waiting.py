@@ -24,7 +24,7 @@ from trainhouse.scheduler.core.queue.quotas import QuotaRefusal
 from trainhouse.scheduler.core.queue.score import POINT, score
 
 REFRESH_MS = 120_000
-"""An answer's numbers are told anew after this, although its obstacle is the same."""
+"""An answer's numbers are published anew after this, although its obstacle is the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def field_path(field: Iterable[str | int]) -> str:
 
 
 def check_against(policy: SchedulingPolicy, device_types: Collection[str], levels: Collection[str]) -> tuple[PolicyFault, ...]:
-    """Every fault of a policy for a pool whose nodes have these device types and tell these topology levels. Empty: it can be obeyed."""
+    """Every fault of a policy for a pool whose nodes have these device types and report these topology levels. Empty: it can be obeyed."""
     if not device_types:
         return ()
     known = sorted({*device_types} - {ANY})

@@ -38,7 +38,7 @@ class ProjectBounds:
             self._bounds[project] = bound
 
     def version(self, project: str) -> int:
-        """Of what was said of a project last; 0: nothing was."""
+        """Version of a project's newest bound; 0: it has none."""
         known = self._bounds.get(project)
         return known.version if known is not None else 0
 

@@ -84,7 +84,7 @@ class Quotas:
             self._tell()
 
     def _tell(self) -> None:
-        """Adds up what came and went since somebody last asked: most of it cancels out."""
+        """Adds up what came and went since the last read: most of it cancels out."""
         self._borrowers = {}
         for (team, amounts), times in self._untold.items():
             for device_type, milli in _wants(amounts) if times else ():
