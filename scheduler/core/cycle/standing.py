@@ -190,7 +190,7 @@ class Standing:
         return self.by_score and lead >= 0 and self.points(job) - handicap - self._known(victim) >= self._margin
 
     def by_rank_alone(self, job: Waiting, cover: frozenset[str], last_priority: int) -> bool:
-        """Whether `led_by` alone decides what a gang may stop: nothing is taken back for it, and no victim has too low a priority.
+        """Whether `led_by` alone decides: nothing is taken back for the gang, and no victim has so low a priority that this counts.
 
         `last_priority`: the lowest of all victims.
         """
