@@ -1,7 +1,7 @@
 """Sends the effects of folded records, in order, while this process owns the partition.
 
 Holds: opening a publisher fences the one before it; only then is the journal read to its end, and only from there is published;
-with transactions, how far was published is committed with the effects themselves, so none is published twice, at any crash;
+with transactions, how far was published is committed with the effects themselves, so none is published twice after a crash;
 a publisher stops at its first failed send and is never used again; one that is refused for longer than `takeover_s` gives its partition
 up. `done` moves after acks only. What is acted on goes out at once, statuses alone within `LINGER_S`.
 Never: sends an effect of a record that did not count, or every one of a flood of refused signatures.
