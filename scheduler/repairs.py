@@ -42,7 +42,7 @@ class Broken:
 
 @dataclass(slots=True)
 class Search(Generic[S]):
-    """How far each partition can be folded, and where it cannot."""
+    """Result of a search: how far each partition can be folded, and the record at which it breaks."""
 
     partitions: dict[int, Folded[S]] = field(default_factory=dict)
     broken: dict[int, Broken] = field(default_factory=dict)
@@ -92,7 +92,7 @@ def _number(value: Any, least: int, most: int) -> int | None:
 
 
 def _kinds(items: Any, inner: str | None) -> dict[str, int]:
-    """How many there are of each type, as far as that can be read of bytes that may hold anything."""
+    """Counts the items of each type, as far as it can be read from bytes that may hold anything."""
     found = Counter[str]()
     for item in items if isinstance(items, list) else []:
         body = item.get(inner) if inner is not None and isinstance(item, dict) else item

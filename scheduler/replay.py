@@ -51,7 +51,7 @@ class Difference:
 
 @dataclass(slots=True)
 class ReplayReport:
-    """What a replay found. `ignored` are records of owners that lost the race for a seq: part of a healthy journal.
+    """Result of a replay. `ignored` are records of owners that lost the race for a seq: part of a healthy journal.
 
     `emptied` are records that count as empty, by a repair of the journal. `unreadable` are records with an input that this program cannot
     read (an unknown type, a constraint that was tightened): their decisions are folded, and could not be made again. `not_recomputed` names
@@ -149,7 +149,7 @@ class _Replay(Generic[S]):
             return
         try:
             for item in inputs:
-                item.envelope  # noqa: B018  # decoded here, so that what `decide` raises is told from it
+                item.envelope  # noqa: B018  # decoded here, so that what `decide` raises is not mistaken for it
         except InvalidEvent as error:
             self._could_not(folded.partition, record.seq, error)
             return
@@ -160,7 +160,7 @@ class _Replay(Generic[S]):
         self._compare_decisions(folded.partition, record.seq, recorded, decided)
 
     def _decided(self, folded: Folded[S], record: JournalRecord, inputs: Sequence[Input]) -> list[dict[str, Any]]:
-        """What the machine decides at the record's level, as it would have been written."""
+        """Returns the machine's decisions at the record's level, in their written form."""
         machine = self._machine.at(record.fold_version)
         decisions = machine.decide(folded.state, record.now_ms, inputs) if inputs else []
         return decisions_json(decisions, record.fold_version, machine.since)

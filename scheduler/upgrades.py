@@ -1,6 +1,6 @@
-"""How far an update of the control plane is: what runs, the level of each partition, and the level that may be finished.
+"""Progress of an update of the control plane: the running programs, the level of each partition, and the level that may be finished.
 
-Holds: pure. The level that may be finished is what every program that runs reads and writes; one that does not say so keeps it back.
+Holds: pure. The level that may be finished is what every program that runs reads and writes; one that reports none holds it back.
 Never: writes.
 """
 

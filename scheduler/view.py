@@ -166,7 +166,7 @@ def _about(job: Job) -> Row:
 
 
 def _by_type(nodes_: Iterable[Node]) -> dict[str, dict[str, float]]:
-    """Devices by type. Closed ones are those that nobody holds and nobody can get."""
+    """Devices by type. Closed ones are those that no job holds and none can get."""
     milli: dict[str, dict[str, int]] = {}
     for node in nodes_:
         free_mask, shares, *_ = free_of(node)

@@ -17,7 +17,7 @@ MOST_OF_PROJECTS: Final = 262_144
 
 @dataclass(slots=True)
 class Ids:
-    """Those of one project, or of operators and the gateway. `floor_ms`: the latest time of one that was forgotten."""
+    """Request ids of one project, or of operators and the gateway. `floor_ms`: the latest time of a forgotten id."""
 
     floor_ms: int | None = None
     known: set[bytes] = field(default_factory=set)

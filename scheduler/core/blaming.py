@@ -1,6 +1,6 @@
-"""From what was told of a failed attempt to whom it is blamed on, as a decision that is published.
+"""Attribution of a failed attempt: from its evidence to the blamed component, as a decision that is published.
 
-Holds: an attempt of which nothing was told is blamed on nobody; what the judge itself cannot handle is blamed on nobody known, and says so.
+Holds: an attempt without evidence is not attributed; if attribution itself fails, the cause is unknown, and the decision says so.
 Never: decides what becomes of the job (`budget` does) or of the node (`trust` does).
 """
 
@@ -96,7 +96,7 @@ def _verdict(draft: Draft, job: Job, allotment: Allotment, blamed: Blamed, reaso
 
 
 def _lost_steps(job: Job) -> int | None:
-    """Steps since the last checkpoint; None where the attempt told of none."""
+    """Steps since the last checkpoint; None where the attempt reported none."""
     if job.progress is None or job.progress.epoch != job.epoch:
         return None
     return max(0, job.progress.step - (job.last_checkpoint.step if job.last_checkpoint is not None else 0))
@@ -112,7 +112,7 @@ def told_end(allotment: Allotment, blamed: FailureBlamed | None, reason: str) ->
 
 
 def _end_of(allotment: Allotment, rank: int | None) -> EndedRank | None:
-    """How the blamed rank ended, of an attempt that ended by its ranks alone."""
+    """Returns the exit of the blamed rank, if the attempt ended by exits of its ranks alone; else None."""
     found = allotment.evidence
     if found.hung is not None or found.lost_node is not None or found.launch_error:
         return None

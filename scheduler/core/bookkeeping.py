@@ -41,7 +41,7 @@ def waiting_of(job: Job, shape: Shape, run_times: RunTimes, prefer: int = 0, shu
 
 
 def _run_ms(job: Job, run_times: RunTimes) -> int | None:
-    """What is expected of its run time: what is left within its limit, or what history says, whichever is less."""
+    """Returns the expected remaining run time: the rest of its limit or the learned estimate, whichever is less; None if unknown."""
     limit_s = job.limits.run_time_s
     left_ms = None if limit_s is None else max(1, round(limit_s * 1000) - job.tally.ran_ms)
     if run_times is not RunTimes.HISTORY or job.expected_ms is None:
@@ -50,7 +50,7 @@ def _run_ms(job: Job, run_times: RunTimes) -> int | None:
 
 
 def running_of(job: Job, allotment: Allotment, shape: Shape, placement: Placement, run_times: RunTimes) -> Running:
-    """The job as one that has devices; without any left (its exits have yet to be told) it counts as leaving."""
+    """The job as one that has devices; without any left (its exits have yet to be reported) it counts as leaving."""
     entry, began_ms = waiting_of(job, shape, run_times), allotment.allocated_at_ms
     saved_ms = job.saved_at_ms
     return Running(
@@ -65,7 +65,7 @@ def running_of(job: Job, allotment: Allotment, shape: Shape, placement: Placemen
 
 
 def _leaving_ms(job: Job) -> int | None:
-    """When its devices come free at the latest, if it was asked to leave them."""
+    """Returns the latest time at which the job's devices come free, or None if it was not asked to leave them."""
     match job.phase:
         case Checkpointing(deadline_ms=deadline_ms):
             return deadline_ms + round(job.limits.grace_s * 1000)
@@ -76,7 +76,7 @@ def _leaving_ms(job: Job) -> int | None:
 
 
 def placement_of(job: Job, parts: Sequence[NodePlacement], nodes: Mapping[str, Node]) -> Placement:
-    """A gang's devices as positions; a device that its node does not tell any more has none."""
+    """A gang's devices as positions; a device that its node does not report any more has none."""
     share = device_share(job.spec)
     return tuple(_part(p, nodes[p.node_id], share) for p in parts)
 

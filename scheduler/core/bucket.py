@@ -2,7 +2,7 @@
 
 Holds: pure; in any span of `ms` no more than `burst` + `ms` x `per_minute` / `shares` / 60,000 are taken; what is refused takes nothing;
 time that goes back a little counts as none. A clock that was set back further says nothing of how long ago the last one was taken: the
-bucket is a full one then, so that nobody is starved for as long as the clock was ahead, and gets no more than `burst` by it.
+bucket is a full one then, so that no caller is starved for as long as the clock was ahead, and gets no more than `burst` by it.
 """
 
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ class Rate:
 
     @property
     def unit(self) -> int:
-        """What one costs: a millisecond refills `per_minute`."""
+        """Cost of one request: a millisecond refills `per_minute`."""
         return MINUTE_MS * self.shares
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What is left, in parts of `Rate.unit`, as of a moment."""
+    """Token level, in parts of `Rate.unit`, as of a moment."""
 
     level: int
     at_ms: int
@@ -43,7 +43,7 @@ def take(rate: Rate, bucket: Bucket | None, now_ms: int) -> Bucket | None:
 
 
 def left(rate: Rate, bucket: Bucket | None, now_ms: int) -> int:
-    """How many may be taken now."""
+    """Returns the number of requests that may be taken now."""
     return _level(rate, bucket, now_ms) // rate.unit
 
 

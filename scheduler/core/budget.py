@@ -1,8 +1,8 @@
-"""What a failure costs a job: nothing, one of its restarts, or the job.
+"""Restart budget: whether a failure costs a job nothing, one of its restarts, or the job.
 
 Making way and infrastructure cost nothing (but are bounded). A failure that is known to be the job's own ends it at once; so does a
 doubtful one that comes again with the same traceback. Any other one costs one of limits.restarts. So does a gang that hangs again before
-its next checkpoint; the first time is nobody's fault. One that hangs where it hung before is known to be
+its next checkpoint; the first hang is free. One that hangs where it hung before is known to be
 the job's own (`blame/hangs.py`). A rank that was killed from outside (SIGKILL) or only exited left no traceback: it
 costs a restart, however often.
 
@@ -45,7 +45,7 @@ FREE: Final = Cost()
 
 
 def cost_of(job: Job, allotment: Allotment, kind: StopKind, blamed: FailureBlamed | None, rules: Failures) -> Cost:
-    """What the end of an attempt by a failure costs its job."""
+    """Returns the cost to a job of an attempt that ended by a failure."""
     if kind is StopKind.FATAL:
         return Cost(over="No other node could start it.")
     if blamed is not None and blamed.mine and kind in (StopKind.RANK_FAILED, StopKind.HUNG):

@@ -1,8 +1,8 @@
-"""What people ask of a pool: another policy, or a node closed, emptied or opened.
+"""Requests of operators about a pool: another policy, or a node closed, drained or opened.
 
 Holds: a change is judged against the pool's nodes before it counts; one that is refused says what to do, and changes nothing. Asking again
-for what is so already does nothing. A closed node stays closed until it is opened, however often it registers. Who opens a
-node forgives it whatever was held against it.
+for what is so already does nothing. A closed node stays closed until it is opened, however often it registers. Opening a
+node clears the failures that were counted against it.
 """
 
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def on_policy(draft: Draft, envelope: Envelope) -> None:
 
 
 def _why_not(draft: Draft, pool: str, policy: SchedulingPolicy, text: str) -> str:
-    """What of a policy these nodes cannot obey, with lines of its text; a pool without nodes can obey all."""
+    """Returns the parts of a policy that these nodes cannot obey, with lines of its text; empty for a pool without nodes."""
     if policy.run_times is RunTimes.TRUE:
         return "run_times: true ones are known in simulations only; use history or limits"
     known = {d.type for node in draft.state.in_pool(pool) for d in node.devices}

@@ -1,4 +1,4 @@
-"""What becomes of a job when nothing is left of its attempt: it ends, or waits for its next one.
+"""Transition of a job when its attempt has left all devices: it ends, or waits for its next attempt.
 
 Holds: a failure is blamed before anything follows from it. A gang that made way, or failed through no fault of its own, waits for no pause
 unless it got nowhere twice in a row; its restart costs nothing.
@@ -23,7 +23,7 @@ from trainhouse.scheduler.core.trust import hold_against
 
 @dataclass(frozen=True, slots=True)
 class _Next:
-    """How a job goes on. `failed`: something went wrong, so where it goes matters. `rolls_back`: its loss diverged."""
+    """Continuation of a job. `failed`: something went wrong, so the next nodes matter. `rolls_back`: its loss diverged."""
 
     reason: str
     cost: Cost = FREE
@@ -74,13 +74,13 @@ def _failed(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> N
 
 
 def _unexplained(allotment: Allotment, cause: StopCause) -> bool:
-    """Ranks that were ended by somebody, or of which nobody knows how they ended: a node is suspect, but held to nothing."""
+    """Ranks that were killed from outside, or whose exit is unknown: a node is suspect, but not blamed."""
     found = allotment.evidence
     return cause.kind is StopKind.LOST and found.lost_node is None and not found.launch_error
 
 
 def _kept(job: Job) -> str:
-    """What is left to a person of a job that failed."""
+    """Names the last checkpoint that remains of a failed job, as a sentence; empty if there is none."""
     last = job.last_checkpoint
     return f" Its last checkpoint is kept: commit {last.commit}, step {last.step}." if last is not None else ""
 

@@ -1,4 +1,4 @@
-"""What a job asks for, as placement and the queue compare it: from its spec to a shape, and to what its run time is like.
+"""Demand of a job, in the form in which placement and the queue compare it: its spec as a shape, and the keys of its run time estimate.
 
 Holds: a function of the spec alone; equal needs give equal shapes, whatever a spec is called.
 Never: knows nodes.

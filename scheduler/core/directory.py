@@ -2,10 +2,10 @@
 
 Holds: one id is one job, in one pool, with one spec, for ever; a repeated event does nothing, however much came between: the same record
 read again is known by its place (`origins.py`), a request sent again by its id or its time (`asked_ids.py`), all else by the state; what is
-refused is told to whoever asked, under the event's own id, so that a bad resubmission never hides the status of a running job; a request
+refused is answered, under the event's own id, so that a bad resubmission never hides the status of a running job; a request
 that overtakes its submission waits for it, bounded in time and number, of each project and of all; a request about a pool that does not
 exist is refused at once. What a project is, one partition decides, and all others take from it: a newer version counts. What came by a
-project's topic concerns that project's jobs alone: of another's, it is told what it would be told of none. A job that names a secret which
+project's topic concerns that project's jobs alone: of another's, the answer is that of an unknown job. A job that names a secret which
 is declared, and not granted to its project, is refused; what was not declared here, its agent judges.
 A table of many jobs is settled at a tick: where that is stands in the journal, so all who read it have the same segments.
 Never: knows whether a job is finished or whether devices exist; the scheduler of its pool does.
@@ -132,7 +132,7 @@ class DirectoryMachine(Leveled):
         return DirectoryState(partition, settled=Settled(self._index, partition))
 
     def wakes_ms(self, state: DirectoryState, after_ms: int) -> int | None:
-        """When the next early request is given up."""
+        """Returns the time at which the next early request expires."""
         oldest = next(iter(state.held.values()), None)
         due_ms = oldest.since_ms + HELD_FOR_MS if oldest is not None else 0
         return due_ms if due_ms > after_ms else None
@@ -147,7 +147,7 @@ class DirectoryMachine(Leveled):
         return turn.decisions
 
     def after_refusal(self, state: DirectoryState, event: Event, reason: str) -> Event | None:
-        """Nothing: whoever asked is told."""
+        """Nothing: the requester gets the answer."""
         return None
 
     def fold(self, state: DirectoryState, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> DirectoryState:
@@ -157,7 +157,7 @@ class DirectoryMachine(Leveled):
         return state
 
     def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
-        """What goes to the schedulers, and refusals."""
+        """Returns the effects for the schedulers, and refusals."""
         return list(directory_effects(now_ms, decisions))
 
     def condition(self, state: DirectoryState) -> Condition:
@@ -249,7 +249,7 @@ class _Turn:
                 self.asked_of_pool(envelope, event)
 
     def seen(self, envelope: Envelope, digest: str, made_at_ms: int | None = None) -> EventSeen:
-        """That an event was handled, as programs of this level remember it."""
+        """Returns the record that an event was handled, in the form of this level."""
         if not self.names_records:
             return EventSeen(digest=digest)
         project = envelope.project if made_at_ms is not None else None
@@ -269,7 +269,7 @@ class _Turn:
         return True
 
     def is_untimely(self, envelope: Envelope, digest: str) -> bool:
-        """Refuses a request that cannot be told from one that counted, or whose time would keep others from it; True if it did."""
+        """Refuses a request that cannot be distinguished from one that counted, or whose time would keep others from it; True if it did."""
         event, made_at_ms = envelope.event, self.made_at_ms(envelope)
         if not isinstance(event, _CHANGES) or not self.names_records:
             return False
@@ -299,7 +299,7 @@ class _Turn:
             self.admit(envelope, event)
 
     def why_not(self, event: JobSubmitted, project: str | None) -> str:
-        """Why a submission is refused; empty when it is not."""
+        """Returns the reason for which a submission is refused; empty when it is not."""
         state, spec = self.state, event.spec
         owner = state.pool_of(event.job_id)
         if owner is not None and not state.belongs(event.job_id, project):
@@ -331,7 +331,7 @@ class _Turn:
         return why_not_in(rule, spec, event.asked_as) or self.too_many(rule)
 
     def too_many(self, rule: ProjectApplied | None) -> str:
-        """Why a project may submit no more just now; empty where it may."""
+        """Returns the reason for which a project may submit no more just now; empty if it may."""
         rate = rate_of(rule)
         if rule is None or rate is None:
             return ""
@@ -383,7 +383,7 @@ class _Turn:
             self.forward(envelope.id, event.pool, event)
 
     def why_not_moved(self, event: MovePool) -> str:
-        """Why a pool cannot be moved, as far as it is known here; empty where it can."""
+        """Returns the reason for which a pool cannot be moved, as far as it is known here; empty if it can."""
         if not self.moves_pools:
             return "an update is not finished; run `trainhouse upgrade finish --reason TEXT`, then ask again"
         if event.to_partition >= self.control_partitions:
@@ -425,14 +425,14 @@ class _Turn:
             self.give_up(oldest, f"more than {MAX_HELD} requests wait for submissions, and this was the oldest; submit the job first")
 
     def why_not_change(self, event: CancelJob | ChangeJob) -> str:
-        """Why a known job's project does not allow a change; empty where it does."""
+        """Returns the reason for which a known job's project does not allow a change; empty if it does."""
         if not isinstance(event, ChangeJob):
             return ""
         rule = rule_of(self.state.projects, self.state.project_of(event.job_id))
         return "" if rule is None else why_not_priority(rule.project, event.priority)
 
     def project_asked(self, envelope: Envelope, event: ChangeProject) -> None:
-        """A project as somebody wants it, decided by this partition alone."""
+        """A requested project, decided by this partition alone."""
         name, projects = event.project.name, self.state.projects
         known = projects.get(name)
         version = known.version if known else 0
@@ -522,5 +522,5 @@ class _Turn:
 
 
 def event_digest(envelope: Envelope) -> str:
-    """What recognises an event when it comes again: CloudEvents are named by source and id together."""
+    """Returns the key by which a repeated event is recognised: CloudEvents are named by source and id together."""
     return hashlib.blake2b(f"{envelope.source}\n{envelope.id}".encode(), digest_size=8).hexdigest()

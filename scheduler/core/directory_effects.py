@@ -1,4 +1,4 @@
-"""What a record of the directory makes public: admitted jobs, requests and pools to the schedulers, refusals to whoever asked.
+"""Effects of a record of the directory: admitted jobs, requests and pools to the schedulers, refusals to the requester.
 
 Holds: each goes to the partition number of its pool; a project goes to every partition of admission, then to all who read, and its
 limits to every scheduler; a refusal is keyed by the id of the event that was refused.

@@ -1,4 +1,4 @@
-"""How each decision of the directory changes its state: the only place where it does.
+"""Fold of the directory's decisions into its state: the only place that changes it.
 
 Holds: an event that changes nothing is passed over.
 """

@@ -105,12 +105,12 @@ class DirectoryState:
         return self.settled.get(job_id) if entry is None and self.settled is not None else entry
 
     def in_table(self) -> int:
-        """How many jobs are not settled."""
+        """Returns the number of jobs that are not settled."""
         # A ChainMap counts by making a set of all; a job is in one of its tables alone.
         return sum(map(len, self.jobs.maps)) if isinstance(self.jobs, ChainMap) else len(self.jobs)
 
     def segments(self) -> int:
-        """How many segments there are."""
+        """Returns the number of segments."""
         return 0 if self.settled is None else len(self.settled.parts)
 
     def settle(self) -> None:
@@ -180,7 +180,7 @@ class DirectoryState:
             del self.held_by[held.project]
 
     def most_held(self, asking: str | None) -> str | None:
-        """Whose requests wait in the greatest number; of equals, who asks."""
+        """Returns the project with the most requests held; of equals, the one that asks."""
         # By name in the end: a state that was read back has them in another order.
         return max(self.held_by, key=lambda project: (len(self.held_by[project]), project == asking, project or ""))
 

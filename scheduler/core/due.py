@@ -1,4 +1,4 @@
-"""When time alone next asks for something about a job that has devices: a limit, a deadline, an end that nobody explained.
+"""Next deadline of a job that has devices: a limit, a deadline, an unexplained exit.
 
 Holds: a function of the record alone; before that time a tick need not look at the job.
 """
@@ -15,7 +15,7 @@ NEVER_MS: Final = 2**62
 
 
 def quiet_until_ms(phase: Initializing) -> int:
-    """When a job that reports no progress is taken to run."""
+    """Returns the time at which a job that reports no progress is taken to run."""
     return phase.since_ms + (SESSION_START_MS if phase.session else QUIET_START_MS)
 
 

@@ -1,5 +1,5 @@
-"""What a record of the scheduler makes public: orders to agents, statuses to users, pools to agents, alerts to people, whom failures are
-blamed on, and what became of changes that people asked for.
+"""Effects of a record of the scheduler: orders to agents, statuses to users, pools to agents, alerts to people, attributions of
+failures, and outcomes of requested changes.
 
 Holds: an effect's id follows from its content, so that a repeat has the same one; orders go to the journal's own partition number.
 """
@@ -100,7 +100,7 @@ def status_effect(status: JobStatus) -> Effect:
 
 
 def _to_scheduler(decision: PoolPart | FenceSent | InputRedirected, inputs: Sequence[Input], seq: int, place: int) -> Effect:
-    """What goes to the scheduler of another partition. A redirected input keeps its id, so that its sender finds what became of it."""
+    """Returns the effect for the scheduler of another partition. A redirected input keeps its id, so that its sender finds the outcome."""
     to = decision.to_partition
     match decision:
         case PoolPart():

@@ -1,4 +1,4 @@
-"""How a rank ended, in one line for users: which rank, on which node, how, and the last exception's own line.
+"""One-line summary of a rank's exit for users: the rank, its node, the exit, and the last line of the exception.
 
 Holds: one line of bounded length. The traceback is in the job's logs, and in the evidence of the verdict.
 """

@@ -1,4 +1,4 @@
-"""What can go wrong in the scheduler: a small tree. Messages name the thing, the cause and the way out."""
+"""Errors of the scheduler: a small tree. Messages name the thing, the cause and the way out."""
 
 
 class SchedulerError(Exception):
@@ -10,7 +10,7 @@ class BrokenInvariant(SchedulerError):
 
 
 class StateLost(BrokenInvariant):
-    """What a state rests on beside the journal cannot be read: no input is to blame, the partition is recovered anew."""
+    """Data outside the journal on which a state rests cannot be read: no input is to blame, the partition is recovered anew."""
 
 
 class SchedulingFailed(SchedulerError):

@@ -1,7 +1,7 @@
-"""What is told of an attempt that goes wrong is kept until its end, when it is judged.
+"""Evidence of an attempt that goes wrong, kept until its end, when the failure is attributed.
 
 Holds: bounded; a repeat adds nothing. What a release did itself (its SIGTERM, its SIGKILL) is no evidence, unless the gang hung and the
-rank says where it was then; nor is the end of a gang that was asked to leave for a reason of its own.
+rank's stack shows where; nor is the end of a gang that was asked to leave for a reason of its own.
 Never: judges.
 """
 
@@ -36,7 +36,7 @@ def note_end(draft: Draft, job: Job, part: NodePlacement, report: RankExited) ->
 
 
 def note_unexplained(draft: Draft, job: Job, part: NodePlacement, rank: int) -> None:
-    """A rank is gone, and nobody can say how."""
+    """A rank is gone, and its exit is unknown."""
     known = _known(job)
     if known is not None and len(known.ends) < MAX_ENDS and not any(e.rank == rank for e in known.ends):
         device = part.devices[rank - part.first_rank]

@@ -26,7 +26,7 @@ def fingerprint(spec: JobSpec) -> bytes:
 
 
 def _without_former_default(fields: dict[str, Any]) -> dict[str, Any]:
-    """What was written as the default of before says as little as today's: a job that is sent again is the same one."""
+    """Drops fields that hold a former default, so that a job that is sent again keeps its fingerprint."""
     policy = fields.get("checkpoint", {})
     if policy.get("max_interval_s") != FORMER_MAX_INTERVAL_S:
         return fields

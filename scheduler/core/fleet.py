@@ -57,7 +57,7 @@ def _not_running(draft: Draft, old: Node, event: NodeRegistered, hold: Hold) -> 
     rebooted = old.boot_id != event.boot_id
     if not rebooted and job is not None and not _had_started(job, event.node_id) and not _had_ended(job, event.node_id):
         # It may not have read the order yet. Its agent answers the order, or the release, when it does. (Of a part that was given up
-        # nobody asks again: its release is in the log, before whatever comes next for these devices, so they are free.)
+        # no retry follows: its release is in the log, before whatever comes next for these devices, so they are free.)
         if _store_moved(draft, job, event):
             reason = f"node {event.node_id}, which hosts the rendezvous, restarted its agent before the ranks began"
             note_launch(draft, job, event.node_id, reason)
@@ -81,7 +81,7 @@ def _had_ended(job: Job, node_id: str) -> bool:
 
 
 def _store_moved(draft: Draft, job: Job, event: NodeRegistered) -> bool:
-    """Whether the address that the gang was told for its rendezvous is not served any more."""
+    """Whether the gang's rendezvous address is not served any more."""
     allotment = job.allotment
     if allotment is None or isinstance(job.phase, Stopping) or allotment.placements[0].node_id != event.node_id:
         return False
@@ -202,7 +202,7 @@ def _clean(job: Job, ranks: range) -> bool:
 
 
 def _cause_of_loss(job: Job, reason: str) -> StopCause | None:
-    """What the loss of a part ends the attempt for; None when it is ending for something that stands."""
+    """Returns the cause for which the loss of a part ends the attempt; None when it already ends for a cause that stands."""
     if isinstance(job.phase, Stopping) and job.phase.cause.kind not in (StopKind.RANK_FAILED, StopKind.HUNG):
         return None
     return StopCause(kind=StopKind.LOST, reason=reason)

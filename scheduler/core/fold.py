@@ -1,4 +1,4 @@
-"""How each decision changes the state: the only place where it does.
+"""Fold of decisions into the state: the only place that changes it.
 
 Holds: a decision carries the new values, so folding needs no rule of the deciding side; an event that changes nothing is passed over.
 Never: decides, or reads the inputs of a record.
@@ -137,7 +137,7 @@ def _moved(state: ScheduleState, now_ms: int, d: JobMoved) -> None:
 
 
 def _ended_by_itself(old: Phase, new: Phase) -> bool:
-    """Whether its run time tells of others like it: it ran to its own end, good or bad, and was not cut short."""
+    """Whether its run time predicts that of others like it: it ran to its own end, good or bad, and was not cut short."""
     return isinstance(new, Succeeded) or (isinstance(new, Failed) and _cause_of(old) is StopKind.RANK_FAILED)
 
 

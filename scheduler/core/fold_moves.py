@@ -1,4 +1,4 @@
-"""How decisions about pools that move between partitions change the state.
+"""Fold of decisions about pools that move between partitions.
 
 Holds: as `fold` does, which calls these. A pool that arrives has the numbers and indexes of this partition: its jobs come after those that
 are here, in their order, and its nodes get the lowest vacant indexes.

@@ -1,4 +1,4 @@
-"""How decisions about nodes change the state.
+"""Fold of decisions about nodes.
 
 Holds: as `fold` does, which calls these.
 Never: decides.

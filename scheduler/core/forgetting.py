@@ -1,4 +1,4 @@
-"""Nodes that are gone for good: lost for as long as the pool's policy says, and in nobody's way.
+"""Nodes that are gone for good: lost for as long as the pool's policy says, and not in use.
 
 Holds: a node that an attempt, a claim or a held start names stays, and so does one that a person closed: it must not come back open. What
 the platform itself held against a node goes with it. At most MOST_AT_ONCE at a tick, in order of their ids; the others follow at the next.

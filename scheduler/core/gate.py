@@ -1,4 +1,4 @@
-"""What a journal record must survive before it is appended: being written, being read back, and being published.
+"""Checks of a journal record before it is appended: it can be written, read back and published.
 
 Holds: a record that passes is read back as exactly what was decided, so every reader folds what `decide` has folded on its own fork; each
 of its integers fits in 64 bits; each record that it makes public fits into its topic.

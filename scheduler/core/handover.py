@@ -72,7 +72,7 @@ def on_move(draft: Draft, envelope: Envelope) -> None:
 
 
 def _why_not(draft: Draft, event: MovePool) -> str:
-    """Why a pool cannot be handed over; empty where it can."""
+    """Returns the reason for which a pool cannot be handed over; empty if it can."""
     state, pool = draft.state, event.pool
     if draft.level < MOVES_SINCE:
         levels = f"its partition is at level {draft.level}, and pools move from level {MOVES_SINCE} on"
@@ -88,7 +88,7 @@ def _why_not(draft: Draft, event: MovePool) -> str:
 
 
 def _shared(state: ScheduleState, pool: str) -> str:
-    """Says which job has devices of a node that is in another pool than the job, where one of the two is to move; empty where none has."""
+    """Names the job with devices of a node that is in another pool than the job, where one of the two is to move; empty if none has."""
     found = [(j, p.node_id) for j in state.active for p in _left(state.jobs[j])]
     found += [(j, p.node_id) for j, claim in state.claims.items() for p in claim.parts]
     found += [(j, node_id) for j, held in state.reservations.items() for node_id in held.node_ids]
@@ -103,7 +103,7 @@ def _shared(state: ScheduleState, pool: str) -> str:
 
 
 def _left(job: Job) -> Iterator[NodePlacement]:
-    """Where a job still has devices."""
+    """Yields the placements on which a job still has devices."""
     if job.allotment is not None:
         ended = {e.node_id for e in job.allotment.ended}
         yield from (p for p in job.allotment.placements if p.node_id not in ended)

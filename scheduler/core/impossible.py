@@ -1,6 +1,6 @@
 """Gangs that their pool could never hold: refused early, with the numbers.
 
-Holds: a pool that got a new device within POOL_SETTLES_MS, or has none, is still being built: nobody is refused for what it has. Lost
+Holds: a pool that got a new device within POOL_SETTLES_MS, or has none, is still being built: no job is refused for what it has. Lost
 and closed nodes count as the pool's, forgotten ones do not. A team's limit refuses at submission only, since a policy may change while a
 job waits.
 """

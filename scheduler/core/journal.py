@@ -146,7 +146,7 @@ def fold_record(machine: Machine[S], folded: Folded[S], record: JournalRecord, h
 
 
 def machine_part(record: JournalRecord) -> tuple[list[Input], list[Event]]:
-    """What the machine sees of a record: its inputs and decisions without what the protocol itself noted."""
+    """Returns the machine's part of a record: its inputs and decisions without those of the protocol itself."""
     refused = {d.offset for d in record.decisions if isinstance(d, InputRefused)}
     return readable(record.inputs, refused), [d for d in record.decisions if not isinstance(d, InputRefused | LevelRaised)]
 

@@ -64,7 +64,7 @@ def jobs_on(draft: Draft, node: Node, device_id: str | None = None) -> list[str]
 
 
 def holder_of(draft: Draft, node_id: str, hold: Hold) -> Job | None:
-    """The job whose present attempt a node's hold is of. A node may say that it runs what was never placed on it: nobody's."""
+    """The job whose present attempt a node's hold is of. A node may report an attempt that was never placed on it: then None."""
     job = draft.live(hold.job_id)
     if job is None or job.allotment is None or job.allotment.epoch != hold.epoch:
         return None

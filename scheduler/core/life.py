@@ -18,7 +18,7 @@ from trainhouse.scheduler.core.transitions import state_of
 REMIND_MS: Final = 20_000
 FAILED_GRACE_S: Final = 2.0
 HUNG_GRACE_S: Final = 0.5
-"""Ranks that hang seldom hear SIGTERM; what they could still do in time is write down their stacks."""
+"""Ranks that hang seldom handle SIGTERM; what they could still do in time is write down their stacks."""
 _SUDDEN: Final = (StopKind.LOST, StopKind.RANK_FAILED, StopKind.HUNG)
 
 
@@ -43,7 +43,7 @@ def stop(draft: Draft, job: Job, cause: StopCause) -> None:
 
 
 def _grace_s(draft: Draft, job: Job, kind: StopKind) -> float:
-    """As long as the spec says where somebody asked for it; little where there is nothing left to wait for.
+    """As long as the spec says where the stop was requested; little where there is nothing left to wait for.
 
     A rank that can save for those that died takes the time that the policy gives for it; ranks with nothing to save are gone at once.
     """
@@ -61,7 +61,7 @@ def _for_survivors(job: Job, kind: StopKind) -> bool:
 
 
 def release(draft: Draft, job: Job) -> None:
-    """Tells the nodes of a stopping job to end its ranks; a repeat is harmless."""
+    """Orders the nodes of a stopping job to end its ranks; a repeat is harmless."""
     if job.allotment is None or not isinstance(job.phase, Stopping):
         return
     stopped = {e.node_id for e in job.allotment.ended if e.how is PartEnd.STOPPED}

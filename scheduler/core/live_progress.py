@@ -3,7 +3,7 @@
 Progress that changes no decision leaves no record. Its owner puts a mark of each job into the journal, at most one in MARK_EVERY_MS while
 nothing else asks for one, and before whatever else it decides about the job; the job's live statuses are numbered as `status` says.
 Holds: a number is used once, by the process whose own record gave it, and not after that process has folded a record of another one: so of
-two owners whoever publishes later has the larger numbers. Entries are bounded by the jobs that run.
+two owners the later publisher has the larger numbers. Entries are bounded by the jobs that run.
 Never: changes the state; decides.
 """
 
@@ -95,7 +95,7 @@ class LiveProgress:
         self._round_ms = 0
 
     def marks(self, state: ScheduleState, now_ms: int) -> list[ProgressReported]:
-        """What is to be put into the next record, once in a round: in the order in which the jobs first reported, at most MOST_MARKS.
+        """Returns the marks for the next record, once in a round: in the order in which the jobs first reported, at most MOST_MARKS.
 
         A report that came too soon after the status before, and that no other one followed, is due by now.
         """

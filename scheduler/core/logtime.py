@@ -83,5 +83,5 @@ def elapsed_ms(timed_ms: int, claimed_ms: int, clock_ms: int) -> int:
 
 
 def _begin_ms(claimed_ms: int, clock_ms: int) -> int:
-    """Where the time of an empty journal begins: as the log's own says."""
+    """Returns the begin of an empty journal's time: the log's own time, or the clock's if there is none."""
     return claimed_ms if claimed_ms >= 0 else clock_ms

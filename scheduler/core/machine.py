@@ -63,7 +63,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How a partition's state is: the pools in it, and why placement is frozen (empty: it is not)."""
+    """Condition of a partition's state: the pools in it, and why placement is frozen (empty: it is not)."""
 
     pools: tuple[PoolName, ...] = ()
     frozen: str = ""
@@ -128,10 +128,10 @@ class Machine(Protocol[S]):
         """The state after a record, at the record's level. The old state must not be used afterwards."""
 
     def effects(self, seq: int, now_ms: int, inputs: Sequence[Input], decisions: Sequence[Event]) -> list[Effect]:
-        """What the record makes public, in order; the index is the effect's ordinal. Depends on the record alone."""
+        """Returns the effects of a record, in order; the index is the effect's ordinal. Depends on the record alone."""
 
     def condition(self, state: S) -> Condition:
-        """What of the state a person is alerted about. Never raises, also for a state that a fold left half done."""
+        """Returns the part of the state that people are alerted about. Never raises, also for a state that a fold left half done."""
 
     def wakes_ms(self, state: S, after_ms: int) -> int | None:
         """The next time after `after_ms` at which time alone asks for a decision that must not wait; None: there is none."""
@@ -148,7 +148,7 @@ class Captures(Protocol[S_contra]):
     """A machine that takes hold of a state quickly, and writes it down later, in another thread."""
 
     def capture(self, state: S_contra) -> Callable[[], bytes]:
-        """What `dump` gives now, to be asked for once; the state may change meanwhile."""
+        """Returns a function that gives the present `dump`, to be called once; the state may change meanwhile."""
 
 
 @runtime_checkable

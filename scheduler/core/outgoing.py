@@ -1,7 +1,7 @@
-"""What a folded record makes public: the machine's effects and the protocol's own, as bytes ready to send.
+"""Outgoing messages of a folded record: the machine's effects and the protocol's own, as bytes ready to send.
 
 Holds: depends on the record alone, so every process derives the same bytes; each effect names its place (partition, seq, ordinal).
-A status of a project's job is also for the project's own topic, the same bytes; whether there is one, who sends finds out.
+A status of a project's job is also for the project's own topic, the same bytes; the sender looks up whether there is one.
 Never: sends.
 """
 
@@ -51,7 +51,7 @@ def outgoing(machine: Machine[S], input_topic: str, partition: int, record: Jour
 
 
 def sent_of(effect: Effect, machine_name: str, order: Order, now_ms: int) -> list[Outgoing]:
-    """What is sent of one effect at its place in the journal."""
+    """Returns the messages of one effect at its place in the journal."""
     event = effect.event
     envelope = envelope_of(event, id=effect.event_id, source=f"trainhouse/{machine_name}", now_ms=now_ms, order=order)
     out = Outgoing(
@@ -79,7 +79,7 @@ def _dead_letter(refusal: InputRefused, source: JournaledInput, topic: str, part
 
 
 def _forged(refusal: InputRefused, topic: str, partition: int, now_ms: int) -> list[Effect]:
-    """Somebody spoke in another's name: people are told; of alike ones, who sends them passes on a few."""
+    """A record in another's name is reported to people; of alike ones, the sender passes on a few."""
     if not refusal.forged:
         return []
     return [
@@ -93,7 +93,7 @@ def _forged(refusal: InputRefused, topic: str, partition: int, now_ms: int) -> l
 
 
 def signature_refused(claimed: str, reason: str, topic: str, partition: int, offset: int, now_ms: int) -> SignatureRefused:
-    """What people are told of a record in another's name."""
+    """Returns the notice to people about a record in another's name."""
     kind, _, name = claimed.partition(" ")
     node_id = NodeId(name) if kind == "node" and NodeId.pattern.fullmatch(name) else None
     return SignatureRefused(node_id=node_id, claimed=claimed, reason=reason, topic=topic, partition=partition, offset=offset, at_ms=now_ms)
@@ -105,7 +105,7 @@ def _about(refusal: InputRefused, source: JournaledInput) -> tuple[str, str]:
 
 
 def _review(refusal: InputRefused, source: JournaledInput, now_ms: int) -> list[Effect]:
-    """Our own code failed on a readable input about a job: its user is told, under the event's id so that no status is overwritten."""
+    """Our own code failed on a readable input about a job: its user is notified, under the event's id so that no status is overwritten."""
     job_id, kind = _about(refusal, source)
     if not JobId.pattern.fullmatch(job_id) or not refusal.event_id:
         return []

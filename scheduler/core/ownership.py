@@ -1,7 +1,7 @@
 """Whether this process decides for a partition now: assigned by the group, or standing in because nothing is decided there.
 
 Holds: the journal's rule keeps two deciders safe, so this only has to make progress: where something is owed (inputs wait, a timer has run
-out, effects are not out), somebody decides within `takeover_s`. Where nothing is, an owner appends a record every `quiet_s`, and a journal
+out, effects are not out), a process decides within `takeover_s`. Where nothing is, an owner appends a record every `quiet_s`, and a journal
 that lacks it for `takeover_s` more gets a stand-in. A stand-in steps back as soon as another owner's record counts.
 Never: reads a clock; times come in as seconds of any steady clock.
 """

@@ -51,7 +51,7 @@ def unpacked(parts: Sequence[str]) -> bytes:
 
 
 def counted(data: bytes) -> tuple[int, int]:
-    """How many jobs and nodes a pool's state has, without reading each. Raises BrokenInvariant on a format that is not known."""
+    """Returns the number of jobs and nodes in a pool's state, without reading each. Raises BrokenInvariant on an unknown format."""
     raw = SCHEDULE_FORMATS.lifted(parse(data))
     return len(raw["jobs"]), len(raw["nodes"])
 

@@ -3,7 +3,7 @@
 A device that was closed alone comes back in the same way, while the node's other devices work: it is idle when its gangs have moved.
 
 Holds: a self test of a node runs when it is idle, that of devices when they are, and one at a time; one that fails is repeated after twice
-as long, up to the policy's bound: then it waits for a person. A test that nobody answers is asked for again. A tick looks at nodes whose
+as long, up to the policy's bound: then it waits for a person. A test without an answer is requested again. A tick looks at nodes whose
 time has come only.
 Never: touches what a person has closed.
 """
@@ -24,7 +24,7 @@ ANSWER_MS: Final = 600_000
 
 
 def on_due(draft: Draft) -> None:
-    """What is due for nodes in quarantine."""
+    """Handles the self tests that are due for nodes in quarantine."""
     if not draft.state.probing:
         return
     for node_id in sorted(n for n, at_ms in draft.state.probing.items() if at_ms <= draft.now_ms):

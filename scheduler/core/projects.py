@@ -22,12 +22,12 @@ Projects = Mapping[str, ProjectApplied]
 
 
 def rule_of(projects: Projects, name: str) -> ProjectApplied | None:
-    """What holds for a project; None: nothing does."""
+    """Returns the rule that applies to a project; None: there is none."""
     return projects.get(name) or projects.get(EVERY_OTHER)
 
 
 def why_not_in(rule: ProjectApplied | None, spec: JobSpec, asked_as: str | None) -> str:
-    """Why a project does not take a job, whatever else it was asked for; empty where it does."""
+    """Returns the reason for which a project does not take a job; empty if it does."""
     if rule is None:
         return ""
     project = rule.project
@@ -35,7 +35,7 @@ def why_not_in(rule: ProjectApplied | None, spec: JobSpec, asked_as: str | None)
 
 
 def why_not_priority(project: Project, priority: int | None) -> str:
-    """Why a priority is not the project's to ask for; empty where it is."""
+    """Returns the reason for which a priority is not the project's to ask for; empty if it is."""
     highest = project.limits.highest_priority
     if priority is None or priority >= highest:
         return ""
@@ -46,7 +46,7 @@ def why_not_priority(project: Project, priority: int | None) -> str:
 
 
 def rate_of(rule: ProjectApplied | None) -> Rate | None:
-    """How many submissions one partition of the directory lets through for a project; None: any number."""
+    """Returns the rate of submissions that one partition of the directory lets through for a project; None: unlimited."""
     if rule is None or rule.project.limits.submissions_per_minute is None:
         return None
     per_minute = rule.project.limits.submissions_per_minute
@@ -74,12 +74,12 @@ def approved(asked: Project, before: Project | None, user: str, now_ms: int) -> 
 
 
 def rule_bytes(applied: ProjectApplied) -> int:
-    """How large a rule is, its file's text with it, as JSON."""
+    """Returns the size of a rule, its file's text included, as JSON."""
     return len(applied.model_dump_json().encode())
 
 
 def why_too_large(projects: Projects, wanted: ProjectApplied) -> str:
-    """Why a rule takes too much room; empty where it does not, or takes less than the one before."""
+    """Returns the reason for which a rule is too large; empty if it is not, or is smaller than the one before."""
     name, size = wanted.project.name, rule_bytes(wanted)
     known = projects.get(name)
     before = rule_bytes(known) if known is not None else 0
@@ -108,7 +108,7 @@ def same(asked: ChangeProject, applied: ProjectApplied | None) -> bool:
 
 
 def limits_told(projects: Projects, changed: str, before: ProjectApplied | None) -> list[ProjectLimited]:
-    """What schedulers are to know once a project changed. When "*" first bounds jobs: all projects, since it does not hold for those."""
+    """Returns the limits to publish once a project changed. When "*" first bounds jobs: all projects, since it does not hold for those."""
     rule = projects[changed]
     first = changed == EVERY_OTHER and _bounds_jobs(rule) and (before is None or not _bounds_jobs(before))
     names = sorted(projects) if first else [changed]
@@ -116,7 +116,7 @@ def limits_told(projects: Projects, changed: str, before: ProjectApplied | None)
 
 
 def limits_of(projects: Projects, names: Sequence[str]) -> list[ProjectLimited]:
-    """What schedulers know of these projects."""
+    """Returns the limits of these projects, as schedulers get them."""
     return [
         ProjectLimited(project=name, version=told.version, running=told.project.limits.running, queued=told.project.limits.queued)
         for name in names

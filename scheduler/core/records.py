@@ -1,4 +1,4 @@
-"""What the scheduler knows of one job and of one node: frozen records, replaced as a whole.
+"""Records of one job and of one node: frozen, replaced as a whole.
 
 Holds: equal histories give equal records; tuples are sorted where order means nothing.
 """
@@ -40,7 +40,7 @@ class Job(Model):
     `expected_ms`: the remaining run time that was expected from history when it began to wait; None: nothing was known.
     `commits`: its newest checkpoints, oldest first; `past`: its last failures. The next attempt goes to `prefer_nodes` if it can, keeps
     away from `avoid_nodes` if it can, and begins from no newer commit than `restore_at_most`. `ran_on`: all nodes that its
-    attempts were given, by name; they tell of checkpoints also when the attempt is over. `status_seq`: the highest number that a status of
+    attempts were given, by name; they report checkpoints also when the attempt is over. `status_seq`: the highest number that a status of
     it may have; statuses without a record of their own are numbered from `live_seq` + 1 on (see `status`), None: there are none.
     """
 
@@ -81,7 +81,7 @@ class Job(Model):
         return self.spec.pool
 
     def ran_ms(self, now_ms: int) -> int:
-        """How long it has had devices, all attempts together."""
+        """Returns the time for which it has had devices, all attempts together, in milliseconds."""
         current = now_ms - self.allotment.allocated_at_ms if self.allotment is not None else 0
         return self.tally.ran_ms + max(0, current)
 
@@ -131,7 +131,7 @@ class Node(Model):
         return self.restriction is not Restriction.NONE and self.restricted_by != TRAINHOUSE
 
     def hold_of(self, job_id: str, epoch: int) -> Hold | None:
-        """What one attempt holds here, if anything."""
+        """Returns the devices that one attempt holds here, or None."""
         return next((h for h in self.holds if h.job_id == job_id and h.epoch == epoch), None)
 
     @property

@@ -1,4 +1,4 @@
-"""What agents report about attempts.
+"""Handling of agents' reports about attempts.
 
 Holds: a report of an older epoch, or of a node that has no part in the attempt, changes no job; a repeat or a late one is harmless.
 """
@@ -91,7 +91,7 @@ def on_rank_exited(draft: Draft, report: RankExited) -> None:
 
 
 def _kind_of_exit(report: RankExited) -> StopKind:
-    """An end that could not be learnt, or that nobody here asked for (a node shuts down: SIGTERM, or its agent asked the ranks to save
+    """An end that could not be learnt, or that was not ordered (a node shuts down: SIGTERM, or its agent asked the ranks to save
     and leave, and could not tell us) is no failure of the job's own."""
     unknown = report.exit_code is None and report.signal is None
     asked = report.by_agent or report.signal == 15 or report.exit_code == EXIT_STOPPED

@@ -1,6 +1,6 @@
-"""What people ask for: jobs, cancellations, changes, pools, as the directory forwards them.
+"""Handling of people's requests: jobs, cancellations, changes, pools, as the directory forwards them.
 
-Holds: each is handled once, however often it arrives: its order token says whether it was seen.
+Holds: each is handled once, however often it arrives: its order token shows whether it was seen.
 """
 
 from trainhouse.events import CancelJob, ChangeJob, Envelope, JobAdmitted, PoolCreated, ProjectLimited

@@ -1,4 +1,4 @@
-"""Where a restart goes: to the same devices if it may, else near them; away from what the failure is blamed on.
+"""Choice of nodes for a restart: the same devices if possible, else near them; away from the blamed node.
 
 A gang that fails holds on to its devices with a claim, as one that is moved does: on its nodes are its warm processes and its page cache,
 and a failure that is not its own costs it no place in the queue. When its attempt is over it starts on all of them again, or lets them go:
@@ -20,7 +20,7 @@ _CULPRITS = (FailureCategory.NODE, FailureCategory.DEVICE, FailureCategory.NETWO
 
 
 def hold_on(draft: Draft, job: Job) -> None:
-    """A gang that fails keeps its devices on open nodes while its nodes end it, so that nobody takes some of them meanwhile."""
+    """A gang that fails keeps its devices on open nodes while its nodes end it, so that no other gang takes some of them meanwhile."""
     allotment, recovery = job.allotment, draft.state.book.policy(job.pool).failures.recovery
     if allotment is None or job.job_id in draft.state.claims or not recovery.prefer_same_nodes:
         return
@@ -47,7 +47,7 @@ def has_all(draft: Draft, job: Job, allotment: Allotment) -> bool:
 
 
 def let_go(draft: Draft, job: Job) -> None:
-    """What a failed gang held on to is free for all, in the order of the policy."""
+    """Drops the claim of a failed gang, so that its devices are free for all, in the order of the policy."""
     claim = draft.state.claims.get(job.job_id)
     if claim is not None and not claim.victims:
         draft.emit(ClaimDropped(job_id=job.job_id))

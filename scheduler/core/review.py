@@ -1,4 +1,4 @@
-"""A job that a person must judge: sent to review it leaves its devices or its queue, and waits until somebody lets it go on or cancels it.
+"""A job that a person must judge: sent to review it leaves its devices or its queue, and waits until a person lets it go on or cancels it.
 
 Holds: what cannot be obeyed is refused under the request's own id, and changes nothing; a job whose end is decided already ends as
 decided. A review shortens no pause between restarts, and makes no room in a project's queue.
@@ -94,7 +94,7 @@ def _send(draft: Draft, job: Job, told: str) -> None:
 
 
 def _leaves_for(job: Job) -> StopKind | None:
-    """What its gang is being released for, where the job comes to its end, or to a review, by that."""
+    """Returns the kind of stop for which its gang is being released, where the job then ends or goes to a review; else None."""
     phase = job.phase
     if not isinstance(phase, Checkpointing | Stopping) or phase.cause.kind.makes_way:
         return None
@@ -102,7 +102,7 @@ def _leaves_for(job: Job) -> StopKind | None:
 
 
 def _why_not(job: Job | None, event: ReviewJob) -> str:
-    """Why a request cannot be obeyed; empty where it can."""
+    """Returns the reason for which a request cannot be obeyed; empty if it can."""
     if job is None:
         return "it has ended"
     state = state_of(job.phase)

@@ -1,4 +1,4 @@
-"""How far back a job goes whose loss diverged.
+"""Bound on the checkpoint from which a job with a diverged loss restarts.
 
 Holds: never to a checkpoint from after the last good one; as far as it is remembered, if it should go further than that. The bound stays
 until an attempt that obeyed it made a checkpoint of its own: what lies above it in the chain is never begun from.
@@ -12,7 +12,7 @@ BEGINNING = 0
 
 
 def last_good(allotment: Allotment) -> int | None:
-    """The newest commit from before the loss went wrong, as the session told; None: there is none."""
+    """The newest commit from before the loss went wrong, as the session reported; None: there is none."""
     told = allotment.evidence.diverged
     return told.good_commit if told is not None else None
 

@@ -142,7 +142,7 @@ class ScheduleMachine(Leveled):
             self._take(draft, item.envelope, by_owner=item.offset is None)
 
     def _of_scheduler(self, draft: Draft, item: Input) -> None:
-        """What the scheduler of another partition sent: a pool, or what is about one."""
+        """Handles an input from the scheduler of another partition: a pool, or an input about one."""
         event = item.event
         if isinstance(event, PoolPart):
             handover.on_part(draft, event)

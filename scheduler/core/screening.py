@@ -1,6 +1,6 @@
 """Intake's first stage: what an outsider's record on the public topic becomes.
 
-Holds: one record becomes an admission, or a dead letter with a reason and, where its producer can be told, a rejection under the
+Holds: one record becomes an admission, or a dead letter with a reason and, where its producer can be identified, a rejection under the
 event's id; nothing disappears. Stateless: repeats are the directory's business.
 Never: trusts an outsider's `order`, `project` or `origin`; raises InvalidEvent; passes on a secret in a spec's `env`.
 """
@@ -37,7 +37,7 @@ from trainhouse.scheduler.core.outgoing import Outgoing, set_aside
 from trainhouse.scheduler.core.vouching import told_id, vouched
 
 SOURCE = "trainhouse/intake"
-# Somebody waits for an answer under the event's id, though it is about no job.
+# A client waits for an answer under the event's id, though it is about no job.
 _ANSWERED = frozenset({ChangeProject.event_type, *(cls.event_type for cls in get_args(PoolRequest))})
 
 
@@ -60,7 +60,7 @@ class Arrived:
 
     @property
     def project(self) -> str | None:
-        """Whose topic it is; None for the public one."""
+        """Project that owns the topic; None for the public one."""
         return project_of(self.topic)
 
     @property
@@ -71,7 +71,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """What to send for one record. `own_failure`: what our own code raised, and where; the input may be fine. Empty: nothing."""
+    """Messages to send for one record. `own_failure`: an error of our own code, and its place; the input may be fine. Empty: nothing."""
 
     outgoing: tuple[Outgoing, ...]
     own_failure: str = ""
@@ -83,13 +83,13 @@ def screen(arrived: Arrived, admission_partitions: int, now_ms: int) -> Screened
         return Screened(tuple(_admit(arrived, admission_partitions, now_ms)))
     except InvalidEvent as invalid:
         return Screened(_reject(arrived, invalid, now_ms))
-    except Exception as error:  # our own bug: told apart, so that operators see it
+    except Exception as error:  # our own bug: reported apart, so that operators see it
         failure = InvalidEvent(f"trainhouse failed to read it: {type(error).__name__}: {error}", **_names(arrived))
         return Screened(_reject(arrived, failure, now_ms), own_failure=_kind(error))
 
 
 def _names(arrived: Arrived) -> dict[str, str | None]:
-    """Job and event id of what our own code failed on, where they can be read: whoever sent it is told."""
+    """Job and event id of what our own code failed on, where they can be read: the sender is notified."""
     try:
         attributes, data = split(arrived.value, _headers(arrived))
     except InvalidEvent:
@@ -102,7 +102,7 @@ def _names(arrived: Arrived) -> dict[str, str | None]:
 
 
 def _kind(error: Exception) -> str:
-    """Which fault it is: faults alike raise the same in the same line."""
+    """Returns the key of a fault: faults alike raise the same error in the same line."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} in {last.name}, {last.filename.rpartition('/')[2]}:{last.lineno}"
 
@@ -158,7 +158,7 @@ def _without_env(value: bytes) -> bytes:
 
 
 def _answered(arrived: Arrived) -> bool:
-    """Whether somebody asked something of a pool or project, who waits for an answer under the event's id."""
+    """Whether it is a request about a pool or project, whose client waits for an answer under the event's id."""
     try:
         kind = split(arrived.value, _headers(arrived))[0].get("type")
     except InvalidEvent:

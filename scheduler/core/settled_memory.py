@@ -1,4 +1,4 @@
-"""Settled jobs in memory: for tests, and for whoever runs a directory without an index beside the process.
+"""Settled jobs in memory: for tests, and for processes that run a directory without an index beside the process.
 
 Holds: the contract of `SettledJobs`, by the same segments.
 """

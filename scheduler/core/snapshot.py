@@ -131,7 +131,7 @@ def _load_moves(state: ScheduleState, raw: dict[str, Any]) -> None:
 
 
 def _dump_book(book: Book) -> dict[str, Any]:
-    """What of the book does not follow from the records: policies, past use, learned run times, moves, and what was looked at."""
+    """Returns the part of the book that does not follow from the records: policies, past use, learned run times, moves, marks."""
     return {
         "policies": {str(pool): _plain(policy) for pool, policy in sorted(book.policies.items())},
         "usage": [(pool, team, resource, *map(_wide, track)) for pool, team, resource, *track in book.usage.rows()],

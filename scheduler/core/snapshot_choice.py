@@ -49,12 +49,12 @@ class Pointers:
     unreadable: frozenset[bytes]
 
     def newest_first(self, topic_id: str) -> list[SnapshotPointer]:
-        """Those of the topic with this id; of equal seqs, in a stable order."""
+        """Returns the pointers of the topic with this id; of equal seqs, in a stable order."""
         own = {p.object_key: p for p in self.readable.values() if p.topic_id == topic_id}
         return sorted(own.values(), key=lambda p: (p.seq, p.object_key), reverse=True)
 
     def foreign(self, topic_id: str) -> list[SnapshotPointer]:
-        """Those of a former topic of the same name."""
+        """Returns the pointers of former topics of the same name."""
         return [p for p in self.readable.values() if p.topic_id != topic_id]
 
 
@@ -79,14 +79,14 @@ def pointers_of(found: Mapping[bytes, bytes], journal: str, partition: int) -> P
 
 @dataclass(frozen=True, slots=True)
 class Surplus:
-    """What one pass deletes: first the pointers, then the objects, so that no pointer names an object that is gone."""
+    """Deletions of one pass: first the pointers, then the objects, so that no pointer names an object that is gone."""
 
     pointers: tuple[bytes, ...] = ()
     objects: tuple[str, ...] = ()
 
 
 def surplus(pointers: Pointers, topic_id: str, present: Collection[str], listed: Iterable[str], prefix: str) -> Surplus:
-    """What lies before the newest KEPT snapshots; nothing while there are fewer.
+    """Returns what lies before the newest KEPT snapshots; nothing while there are fewer.
 
     `present`: the objects among the newest; `listed`: the first objects of the folder `prefix`, in order.
     """
@@ -118,5 +118,5 @@ def segment_orphans(listed: Iterable[str], named: Collection[str], topic_id: str
 
 
 def segment_surplus(orphans: Iterable[str], named_by_others: Collection[str]) -> tuple[str, ...]:
-    """Those of them that no other remaining snapshot names; bounded."""
+    """Returns those of the orphans that no other remaining snapshot names; bounded."""
     return tuple(key for key in orphans if key not in named_by_others)[:MOST_DELETED]

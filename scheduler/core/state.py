@@ -149,7 +149,7 @@ class ScheduleState:
         return found
 
     def pool(self, name: str) -> Pool:
-        """A pool, told of or not."""
+        """A pool, published or not."""
         return self.pools.get(name) or Pool(PoolName(name))
 
     # ---- jobs
@@ -194,7 +194,7 @@ class ScheduleState:
             self.reviewed[key] = count
 
     def entry_of(self, job: Job) -> Waiting | Running | None:
-        """What the book is to say of a job; None of one that has ended."""
+        """Returns the book's entry for a job; None of one that has ended."""
         known = self.book.running.get(job.job_id)
         entry = known.job if known is not None else self.book.lanes.get(job.job_id)
         policy = self.book.policy(job.pool)
@@ -217,7 +217,7 @@ class ScheduleState:
         return mask
 
     def _placement(self, job: Job, allotment: Allotment, known: Running | None) -> Placement:
-        """Where an attempt still has devices: a part that has ended has none, though others go on."""
+        """Returns the placement that an attempt still has: a part that has ended has none, though others go on."""
         left = len(allotment.placements) - len(allotment.ended)
         if known is not None and known.started_ms == allotment.allocated_at_ms and len(known.placement) == left:
             return known.placement
@@ -371,7 +371,7 @@ class ScheduleState:
             self.nodes_of_pool[node.pool] = inside[:at] + inside[at + 1 :]
 
     def _find_again(self, node: Node, now_ms: int) -> None:
-        """A node tells its devices in another order, or other ones: what is placed there has other positions."""
+        """A node reports its devices in another order, or other ones: what is placed there has other positions."""
         for job_id in sorted(self.active):
             job = self.jobs[job_id]
             if job.allotment is not None and any(p.node_id == node.node_id for p in job.allotment.placements):

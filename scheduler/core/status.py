@@ -35,7 +35,7 @@ def live_status_of(job: Job, now_ms: int, number: int) -> JobStatus:
 
 
 def next_live_seq(job: Job) -> int | None:
-    """Where the next portion of a job's live numbers begins; None: only another status in the journal gives one."""
+    """Returns the first number of the next portion of a job's live numbers; None: only another status in the journal gives one."""
     if job.live_seq is None or job.live_seq + 2 * LIVE_STEP > job.status_seq:
         return None
     return job.live_seq + LIVE_STEP

@@ -1,7 +1,7 @@
-"""What a node offers, as placement sees it: from its record to slots, and to what is free of them.
+"""Supply of a node, in the form in which placement sees it: its record as slots, and the part of them that is free.
 
 Holds: a function of the record alone; a device's position is its place in the registration, and only one with a rendezvous port has one.
-A node that is lost, restricted, about to go away, or runs what nobody here gave it, is not open.
+A node that is lost, restricted, about to go away, or runs ranks that this scheduler did not place, is not open.
 Never: knows jobs.
 """
 
@@ -56,14 +56,14 @@ def is_open(node: Node) -> bool:
 
 
 def is_of_same_registration(one: Node, other: Node) -> bool:
-    """Whether two records of a node tell the same devices, labels and host; says no, if need be, where they are equal but not the same."""
+    """Whether two records of a node have the same devices, labels and host; False, if need be, where they are equal but not the same."""
     same = one.devices is other.devices and one.rendezvous_ports is other.rendezvous_ports and one.labels is other.labels
     same = same and one.isolation is other.isolation
     return same and (one.index, one.pool, one.cpus, one.memory_bytes) == (other.index, other.pool, other.cpus, other.memory_bytes)
 
 
 def free_of(node: Node) -> tuple[int, dict[int, int], float, int]:
-    """Positions that nobody holds (a bit mask), thousandths left of shared ones, free cpus, free bytes of memory."""
+    """Free positions (a bit mask), thousandths left of shared ones, free cpus, free bytes of memory."""
     position = positions(node)
     free, shares = (1 << len(position)) - 1, dict[int, int]()
     for hold in node.holds:
@@ -92,7 +92,7 @@ def positions(node: Node) -> dict[str, int]:
 
 
 def _islands(node_id: str, devices: tuple[Device, ...]) -> tuple[str, ...]:
-    """By position, the group of devices that are each other's NVLink peers, directly or not; empty where all are, or none was told."""
+    """By position, the group of devices that are each other's NVLink peers, directly or not; empty where all are, or none was reported."""
     if not any(d.nvlink_peers for d in devices):
         return ()
     at = {d.device_id: n for n, d in enumerate(devices)}

@@ -1,4 +1,4 @@
-"""What happens because time went by, on a tick: limits of run time, saves that take too long, ends that nobody explained, self
+"""Handling of deadlines on a tick: limits of run time, saves that take too long, unexplained exits, self
 tests of nodes, nodes that are forgotten.
 
 Holds: a pass looks only at jobs with devices, and at nodes, whose time has come; what is due is handled in order of their ids.

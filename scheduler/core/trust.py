@@ -1,7 +1,7 @@
-"""What is held against a node: failures that are blamed on it, and when they are too many.
+"""Trust in a node: the failures blamed on it, and the quarantine when they are too many.
 
 Holds: one incident counts once, however many gangs it ended; failures count for a while only. A node that a person has closed is left as
-it is. A quarantine of ours is by TRAINHOUSE, and says for which failures.
+it is. A quarantine of ours is by TRAINHOUSE, and names the failures.
 Never: stops a gang (`probes` asks them to leave).
 """
 
@@ -20,7 +20,7 @@ MAX_TOLD: Final = 3
 
 
 def is_ours(node: Node) -> bool:
-    """Whether the node is in a quarantine that nobody but the platform asked for."""
+    """Whether the node is in a quarantine that the platform alone asked for."""
     return node.restriction is Restriction.QUARANTINED and node.restricted_by == TRAINHOUSE
 
 
@@ -46,7 +46,7 @@ def hold_against(draft: Draft, job: Job, allotment: Allotment, blamed: FailureBl
 
 
 def _incident(job: Job, allotment: Allotment, node: Node, blamed: FailureBlamed) -> str:
-    """What counts once: the loss of a node for all gangs that it had; the hangs of one job, which may be its own; any other failure."""
+    """Returns the key of an incident: the loss of a node for all its gangs; the hangs of one job, maybe its fault; any other failure."""
     if allotment.evidence.lost_node == node.node_id:
         boot = next((p.boot_id for p in allotment.placements if p.node_id == node.node_id), node.boot_id)
         return f"lost {boot} {allotment.evidence.lost_incarnation}"

@@ -1,8 +1,8 @@
-"""What is told of gangs, devices and nodes that are not well, and what is done about it.
+"""Handling of verdicts on gangs, devices and nodes that are not well.
 
 Holds: a verdict counts for the attempt, the boot and the agent's start that it names; one on a gang that leaves already changes nothing. A
 gang that can still save is asked to, before it is moved; one that hangs cannot.
-Never: judges who is to blame.
+Never: attributes a failure.
 """
 
 from typing import Final
@@ -30,7 +30,7 @@ def on_hung(draft: Draft, event: GangHung) -> None:
     if job is None or job.allotment is None or job.allotment.epoch != event.epoch or isinstance(job.phase, Stopping):
         return
     if event.node_id is not None and not any(p.node_id == event.node_id for p in job.allotment.placements):
-        return  # a node tells of a gang that it was never given
+        return  # a node reports a gang that was never placed on it
     if not isinstance(job.phase, Checkpointing):
         note_hung(draft, job, event)
     stop(draft, draft.state.job(job.job_id), StopCause(kind=StopKind.HUNG, reason=_hung_reason(event)))
@@ -67,7 +67,7 @@ def _left_ms(event: NodeNoticed, now_ms: int) -> int:
 def on_degraded(draft: Draft, event: DeviceDegraded) -> None:
     """Errors of a device's memory: its gangs save now, and move; it gets no new ranks before it passes a self test.
 
-    A slow device is told of, and used on.
+    A slow device is reported, and used on.
     """
     node = draft.state.nodes.get(event.node_id)
     if node is None or node.boot_id != event.boot_id or not any(d.device_id == event.device_id for d in node.devices):

@@ -1,6 +1,6 @@
-"""Whose a request is: what intake makes of an event by the topic that it came on.
+"""Origin of a request: intake derives it from the topic on which the event came.
 
-Holds: on a project's topic the project is the topic's, whatever the event says: its spec names that project, its jobs' ids begin with
+Holds: on a project's topic the project is the topic's, whatever the event claims: its spec names that project, its jobs' ids begin with
 `PROJECT.`, its event's id becomes `PROJECT/ID` (so it is never taken for another's event, nor a refusal of it for a status), and its user
 becomes `PROJECT/USER`: a claim that the project vouches for, and no other. On `trainhouse.jobs`, names are believed: operators and the
 gateway write there.
@@ -57,7 +57,7 @@ def claimed_user(project: str, user: str) -> str:
 
 
 def _by_operator(event: Event) -> Event:
-    """Who asked, where the gateway has not said so; only the gateway's word and an operator's are to be had here."""
+    """Fills in the requester where the gateway has not; on this topic only the gateway and operators write."""
     if "requested_by" not in type(event).model_fields:
         return event
     told: RequestedBy | None = getattr(event, "requested_by", None)
@@ -109,7 +109,7 @@ def _event_id(envelope: Envelope, project: str) -> EventId:
 
 
 def told_id(project: str | None, event_id: str) -> str:
-    """The id under which a request's outcome is told."""
+    """The id under which a request's outcome is published."""
     return event_id if project is None else f"{project}/{event_id}"
 
 

@@ -1,6 +1,6 @@
-"""What the first job of a pool that waits is told in its status: in a sentence, at once and then not too often.
+"""Wait reason in the status of a pool's first waiting job: as a sentence, at once and then at a bounded rate.
 
-Holds: told of the first waiting job by priority and submission; the whole answer for every job is `explain`'s.
+Holds: given to the first waiting job by priority and submission; the whole answer for every job is `explain`'s.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ TELL_EVERY_MS: Final = 5_000
 
 
 def tell_the_first(draft: Draft, pool: str) -> None:
-    """Publishes the sentence if it is new, at once to a job that was told nothing yet, else at most once in TELL_EVERY_MS."""
+    """Publishes the sentence if it is new, at once for a job without one, else at most once in TELL_EVERY_MS."""
     heads = draft.state.book.lanes.of(pool).heads
     if not heads:
         return

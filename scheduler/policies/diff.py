@@ -1,4 +1,4 @@
-"""What differs between two policies, field by field.
+"""Differences between two policies, field by field.
 
 Holds: teams are compared by name, so an added team is one added team, wherever it stands in the file. Nothing differs: no changes.
 Never: reads a file.

@@ -1,6 +1,6 @@
 """Reads a policy: from one of the files beside this module by name, from a path, or from text.
 
-Holds: what comes back is valid; what does not is told with its file, line and field, all faults at once.
+Holds: what comes back is valid; what does not is reported with its file, line and field, all faults at once.
 Never: guesses: an unknown key, a key that stands twice, a YAML alias are refused.
 """
 

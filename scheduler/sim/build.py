@@ -51,7 +51,7 @@ class Shapes:
         self._made: dict[tuple[str, int, str, int, int, int, int], Shape] = {}
 
     def of(self, job: TraceJob) -> Shape:
-        """What a job needs. It asks for at least one device."""
+        """Returns the shape of a job. It asks for at least one device."""
         if job.shape is not None:
             return replace(job.shape, prefer=job.shape.prefer or self._prefer_of(job.shape.pool))
         pool = pool_of_job(job, self._one_pool)

@@ -1,4 +1,4 @@
-"""What the plots of a simulation share: colours that tell many policies apart, axes of time, and writing PNG and SVG.
+"""Shared parts of a simulation's plots: colours that tell many policies apart, axes of time, and writing PNG and SVG.
 
 Holds: matplotlib is imported here and by the plots alone, through `figure`; without it the error says how to get it.
 Never: uses pyplot (it keeps global state) or a display.

@@ -27,7 +27,7 @@ class Faults:
 
 
 def read_faults(path: Path, nodes: Sequence[SimNode], servers: int | None = None, shift_s: int = 0) -> Faults:
-    """Reads a file of faults for a fleet. `servers`: of how many machines it tells. Raises FileError."""
+    """Reads a file of faults for a fleet. `servers`: the number of machines in it. Raises FileError."""
     notes: list[str] = []
     found = [replace(f, time_s=f.time_s + shift_s, repaired_s=_later(f.repaired_s, shift_s)) for f in _read(path, notes)]
     ids = {n.node_id for n in nodes}

@@ -17,7 +17,7 @@ RAMP = ("#B3CFE5", "#86B3D8", "#5594C4", "#2B6A9F", "#F2B77C", "#E08A3C", "#B854
 """One colour a class of SIZES: blue up to a node of 8, then orange, darker with size."""
 
 LIGHTER = 0.22
-"""Every other job is drawn so much lighter, so that one can be told from the next."""
+"""Every other job is drawn so much lighter, so that neighbours differ."""
 
 Bar = tuple[int, int, int, int, int]
 """(start second, length, first row, rows, twice the class of size, and 1 more for every other job)"""
@@ -94,7 +94,7 @@ def runs(devices: int) -> Iterable[tuple[int, int]]:
 
 
 def coverage(kept: int, found: int, share: float) -> str:
-    """What the title says of bars that are not drawn."""
+    """Returns the title's note about bars that are not drawn; empty if all are."""
     return "" if kept == found else f"\n{kept:,} of {found:,} bars, {int(1000 * share) / 10:.1f} % of the device time in use"
 
 

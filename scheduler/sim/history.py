@@ -1,4 +1,4 @@
-"""What a journal says of the past: each job's life, each node's times out of service, each pool's policies.
+"""History read from a journal: each job's life, each node's times out of service, each pool's policies.
 
 Holds: pure; read from decisions alone, in the order of their partition; times are the journal's clock, in milliseconds.
 Never: decides anything again.
@@ -24,7 +24,7 @@ _FINAL = (Succeeded, Failed, Cancelled, Rejected)
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One decision of a record that counts; without one it tells only that the journal goes as far as that."""
+    """One decision of a record that counts; without one it only marks how far the journal goes."""
 
     partition: int
     now_ms: int
@@ -32,7 +32,7 @@ class Happening:
 
 
 class End(StrEnum):
-    """How an attempt ended. OPEN: not by the end of the journal."""
+    """Outcome of an attempt. OPEN: it had not ended by the end of the journal."""
 
     OPEN = "OPEN"
     DONE = "DONE"
@@ -156,7 +156,7 @@ def _of_job(history: History, decision: Event, now_ms: int) -> None:
     if isinstance(decision, JobRetuned):
         known.priority, known.limit_s = decision.priority, decision.limits.run_time_s
     elif isinstance(decision, GangAllocated):
-        # A node that registers again is told its gang once more: that is no new attempt.
+        # A node that registers again gets its gang once more: that is no new attempt.
         if not known.attempts or known.attempts[-1].how is not End.OPEN:
             known.attempts.append(Attempt(known.waits_from_ms, now_ms, decision.world_size))
     elif isinstance(decision, CheckpointNoted):
@@ -171,7 +171,7 @@ def _of_job(history: History, decision: Event, now_ms: int) -> None:
 
 
 def _how(before: Tally, after: Tally) -> End:
-    """What a requeue was for, from what it counted."""
+    """Returns the cause of a requeue, by the counter that it raised."""
     return End.OWN if after.failures > before.failures else End.LOST if after.losses > before.losses else End.MADE_WAY
 
 

@@ -1,7 +1,7 @@
 """The event loop: virtual time in whole seconds, and one scheduling cycle an instant.
 
 At one instant: gangs that are done leave, gangs that were asked to leave and have saved leave, faults and repairs happen, running gangs
-save, jobs arrive; then one cycle of the core. If somebody is to leave at once, or a gang has no work, the instant goes on with another.
+save, jobs arrive; then one cycle of the core. If a gang is to leave at once, or a gang has no work, the instant goes on with another.
 
 Holds: the core is driven by its book and `run_cycle` alone, as the journal's machine does it; the same input gives the same result.
 Never: decides who runs.
@@ -186,7 +186,7 @@ class Loop:
         heappush(self._events, (at_s, kind, self._count, job_id, number))
 
     def _plan_save(self, job: SimJob, now_s: int) -> None:
-        """The next checkpoint, where anybody asks how much would be lost."""
+        """The next checkpoint, where the policy asks how much would be lost."""
         every_s = self._options.checkpoint_s
         if self._saves and job.left > every_s * job.ranks:
             worked_s = now_s - job.started_s - job.restart_s

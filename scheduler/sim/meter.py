@@ -1,4 +1,4 @@
-"""What a simulation measures as time goes on: devices in use and in service, jobs waiting, and what they ask for.
+"""Measurements of a simulation over time: devices in use and in service, jobs waiting, and the devices that they ask for.
 
 Holds: integrals are exact; the timeline has at most so many points of equal width, each the mean over its time: when it is full,
 neighbours are joined. Times are whole seconds, never going back.

@@ -1,6 +1,6 @@
 """From a history to what the simulator takes: the jobs, nodes and times out of service of one pool, from a moment on.
 
-Holds: seconds count from that moment; nothing is younger than the journal's end. What had to be guessed is said in `notes`.
+Holds: seconds count from that moment; nothing is younger than the journal's end. What had to be guessed is in `notes`.
 
 A job's run time is its kept work: all attempts, but of one that the fleet took from it (a lost node, another job) only what its checkpoints
 kept. A simulation makes its own losses.
@@ -57,7 +57,7 @@ def recorded(history: History, pool: str | None = None, since_ms: int | None = N
     ran = _left_out(lives, notes)
     if not ran or not nodes:
         raise NothingRecorded(f"pool {pool} has {len(ran)} jobs that could be simulated and {len(nodes)} nodes in that time; nothing to do")
-    # Who held devices comes first: at the moment itself nobody else can take them.
+    # Jobs that held devices come first: at the moment itself no other can take them.
     ran.sort(key=lambda j: (0, _held_from(j, from_ms), j.number) if _holds(j, from_ms) else (1, j.queued_ms, j.number))
     usual_ms = _usual_ms(ran, history.last_ms)
     jobs = [_job(j, from_ms, history.last_ms, usual_ms) for j in ran]
@@ -104,7 +104,7 @@ def _left_out(lives: Sequence[Life], notes: list[str]) -> list[Life]:
 
 
 def _guesses(lives: Sequence[Life], usual_ms: int, notes: list[str]) -> None:
-    """What is not known of jobs that have not ended."""
+    """Appends notes on the assumed run times of jobs that have not ended."""
     going = sum(1 for j in lives if j.end_ms is None and j.attempts)
     if going:
         notes.append(f"{going:,} jobs had not ended: they count as long as they had run, which is the least that it can be")
@@ -137,7 +137,7 @@ def _policy(history: History, pool: str, from_ms: int, notes: list[str]) -> Sche
 
 
 def _job(life: Life, from_ms: int, last_ms: int, usual_ms: int) -> TraceJob:
-    """What is still to do of a job at the moment."""
+    """Returns the rest of a job at the moment, as a job of the trace."""
     spec = life.spec
     work_ms = life.work_ms(last_ms) - life.work_ms(from_ms)
     if not life.attempts:
@@ -165,7 +165,7 @@ def _usual_ms(lives: Sequence[Life], last_ms: int) -> int:
 
 
 def _row(life: Life, from_ms: int) -> JobRow:
-    """What really became of a job that has ended."""
+    """Returns the real outcome of a job that has ended."""
     end_ms = life.end_ms or 0
     return JobRow(
         job_id=life.job_id,
@@ -189,7 +189,7 @@ def _node(life: NodeLife) -> SimNode:
 
 
 def _faults(life: NodeLife, from_ms: int, last_ms: int) -> list[Fault]:
-    """When a node was not there, in seconds since the moment."""
+    """Returns the spans in which a node was out of service, in seconds since the moment."""
     spans = [(c.from_ms, c.to_ms) for c in life.closed]
     if life.joined_ms > from_ms:
         spans.append((from_ms, life.joined_ms))

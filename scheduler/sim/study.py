@@ -26,7 +26,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is simulated. `about`: for titles and the summary file."""
+    """Input of a simulation. `about`: for titles and the summary file."""
 
     jobs: Sequence[TraceJob]
     fleet: Fleet

@@ -37,7 +37,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """How even tenants fare. `jain_slowdown`: Jain's index of their mean slowdowns (1: all alike; 1/n: one has it all).
+    """Fairness between tenants. `jain_slowdown`: Jain's index of their mean slowdowns (1: all alike; 1/n: one has it all).
 
     The worst tenants are those with the largest mean wait and the largest mean slowdown.
     """
@@ -128,7 +128,7 @@ def group(rows: Sequence[JobRow]) -> Group:
 
 
 def fairness(rows: Sequence[JobRow]) -> Fairness:
-    """How even the tenants of these jobs, which ended, fare."""
+    """Returns the fairness between the tenants of these jobs, which ended."""
     of: dict[str, list[JobRow]] = {}
     for row in rows:
         of.setdefault(row.tenant, []).append(row)
@@ -154,7 +154,7 @@ def size_name(low: int, high: int) -> str:
 
 
 def slowdown(row: JobRow) -> float:
-    """How many times longer than its run time a job took to its end; at least 1."""
+    """Returns the bounded slowdown of a job: completion time over run time, the latter at least SHORT_S; at least 1."""
     return max(1.0, (row.jct_s or 0) / max(row.duration_s, SHORT_S))
 
 

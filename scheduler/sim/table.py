@@ -1,6 +1,6 @@
 """Reading CSV files (plain or gzip), with errors that name the file, the line, the column, the value and what is allowed.
 
-Holds: a row has as many cells as the header; what a cell may be is said in one place, here.
+Holds: a row has as many cells as the header; what a cell may be is defined in one place, here.
 Never: guesses: a cell that is not what its column wants stops the reading.
 """
 
@@ -130,7 +130,7 @@ def _rows(path: Path, reader: "Reader", columns: dict[str, int], width: int, lin
 
 
 def _guarded(reader: "Reader", path: Path) -> Iterator[list[str]]:
-    """The rows, with what can break a file on the way told by file and line."""
+    """The rows, with errors of a broken file reported by file and line."""
     while True:
         line = reader.line_num + 1
         try:
@@ -146,7 +146,7 @@ def _guarded(reader: "Reader", path: Path) -> Iterator[list[str]]:
 
 
 def _lines(path: Path) -> io.TextIOWrapper:
-    """The file's text; gzip is told by its first bytes, whatever the name says."""
+    """The file's text; gzip is recognised by its first bytes, whatever the name."""
     try:
         with path.open("rb") as file:
             packed = file.read(2) == GZIP_MAGIC

@@ -22,7 +22,7 @@ CLASSES = {"": 50, "Guaranteed": 20, "LS": 20, "Burstable": 50, "BE": 80}
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which jobs of a trace: submitted in [from_s, to_s), of one tenant. None: all."""
+    """Selection of a trace's jobs: submitted in [from_s, to_s), of one tenant. None: all."""
 
     from_s: int | None = None
     to_s: int | None = None

@@ -1,4 +1,4 @@
-"""What a simulation takes and gives: jobs of a trace, nodes, faults, options; rows, segments and a timeline.
+"""Input and output types of a simulation: jobs of a trace, nodes, faults, options; rows, segments and a timeline.
 
 Holds: times are whole seconds of the trace's own zero, in everything that goes in and comes out.
 Never: reads or writes a file (the command line's part does).
@@ -19,7 +19,7 @@ class TraceJob:
 
     `gpu_milli` < 1000: a share of one device. `duration_s`: its run time on the whole gang, true and unknown to an honest scheduler.
     `min_gpus`: an elastic gang may run on as few (0: all or nothing), and then takes longer in proportion. `limit_s`: what its owner said.
-    `shape`, `kin`: where a recorded job tells more than these columns can; they then count instead of them.
+    `shape`, `kin`: where a recorded job has more than these columns can hold; they then count instead of them.
     """
 
     job_id: str
@@ -43,9 +43,9 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class SimNode:
-    """One node. `memory_gib` is that of each device (0: not told); `pool` counts only where jobs stay in their tenant's pool.
+    """One node. `memory_gib` is that of each device (0: not known); `pool` counts only where jobs stay in their tenant's pool.
 
-    `slots`: where a recorded node tells more than these columns can; they then count instead (but for the index).
+    `slots`: where a recorded node has more than these columns can hold; they then count instead (but for the index).
     """
 
     node_id: str
@@ -92,7 +92,7 @@ class Options:
 
 @dataclass(slots=True)
 class JobRow:
-    """What became of one job. Without start or end (None): it never started, or never ended; `refused` then says why it never could.
+    """Outcome of one job. Without start or end (None): it never started, or never ended; `refused` then gives the reason.
 
     `wait_s`: all of its time in the queue, retries included; `run_s`: all of its time on devices; `jct_s`: end - submit.
     `lost_gpu_s`: device time whose work was lost or that went into restarts.

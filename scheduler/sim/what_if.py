@@ -1,7 +1,7 @@
-"""What another policy would have made of a recorded past: both policies in the simulator, and how near the simulator is to what happened.
+"""Comparison of a recorded past with another policy: both policies in the simulator, and the simulator's error against the record.
 
 Holds: both runs get the same jobs, nodes and times out of service; what is compared is the same set of jobs in both.
-Never: claims more than the simulator knows: `honesty` tells how far the run of the recorded policy is from the record.
+Never: claims more than the simulator knows: `honesty` measures how far the run of the recorded policy is from the record.
 """
 
 from collections.abc import Callable, Sequence
@@ -129,7 +129,7 @@ def _figures(summary: Summary) -> tuple[float, ...]:
 
 
 def honesty(past: Recorded, simulated: SimResult) -> Honesty:
-    """How near the simulator is to what happened. Utilization: of the time that was recorded."""
+    """Returns the simulator's error against the record. Utilization: of the time that was recorded."""
     rows = _ended(simulated, frozenset())
     pairs = [(r, rows[r.job_id]) for r in past.real if r.job_id in rows]
     real, ours = sorted(r.wait_s for r, _ in pairs), sorted(s.wait_s for _, s in pairs)

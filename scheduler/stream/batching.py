@@ -49,7 +49,7 @@ class BatchScheduling(SchedulingStrategyT):
 
 
 class BatchSchema(faust.Schema[None, Batch]):
-    """What an event holds: the batch as it is."""
+    """Schema of a batch as one event: the value as it is."""
 
     def loads_key(self, app: Any, message: Any, **_: Any) -> None:
         """Batches have no key of their own."""

@@ -1,6 +1,6 @@
 """Cancellation that cannot get lost: some clients swallow it while they close, and a task would then run for ever.
 
-Holds: a loop that calls `still_wanted` each round ends after a cancellation, whoever swallowed the exception.
+Holds: a loop that calls `still_wanted` each round ends after a cancellation, even where a client swallowed the exception.
 """
 
 import asyncio

@@ -123,7 +123,7 @@ class Detecting:
     def _hear(self, partition: int, entries: Iterable[Entry]) -> list[Said]:
         state, said, now_ms = self._states[partition], list[Said](), self._clock.now_ms()
         for entry in entries:
-            # The group goes on where it was, maybe long before what was read back: whoever spoke only then is heard of, all else is old.
+            # The group goes on where it was, maybe long before what was read back: of nodes seen only then it is read, all else is old.
             self._read_up_to[partition] = max(self._read_up_to.get(partition, 0), entry.offset + 1)
             try:
                 beat = decode(entry.value, entry.headers).event

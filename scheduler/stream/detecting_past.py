@@ -1,4 +1,4 @@
-"""What a detector that begins reads back: the last heartbeats of a partition, and what was said before.
+"""Input of a starting detector: the last heartbeats of a partition, and earlier verdicts.
 
 Holds: bounded in records, and as far as the end that was there when it began. Heartbeats go back far enough that a node which fell silent
 just before is among them; of long ago, the last one of a node is enough.
@@ -15,7 +15,7 @@ from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.stream.ports import Entry, Log
 
 VERDICTS_BACK = 5_000
-"""Of each partition. What was said even before, and still stands, is said once more."""
+"""Of each partition. A standing verdict from even before is published once more."""
 LEAST_HEARTBEATS = 2_000
 MOST_HEARTBEATS = 16_000
 SPAN_MS = 180_000
@@ -57,7 +57,7 @@ async def last_heartbeats(log: Log, topic: str, partition: int) -> tuple[list[En
 
 
 def _span_ms(entries: Sequence[Entry]) -> int:
-    """How long heartbeats came; while the brokers were away there were none, and who died then is to be known."""
+    """Returns the time covered by heartbeats, pauses of the brokers left out: a node that died in one must still be detected."""
     apart = (later.timestamp_ms - earlier.timestamp_ms for earlier, later in pairwise(entries))
     return sum(min(max(0, gap_ms), LONGEST_PAUSE_MS) for gap_ms in apart)
 
@@ -75,7 +75,7 @@ def _thinned(entries: Sequence[Entry]) -> list[Entry]:
 
 
 async def said_before(log: Log) -> Standings:
-    """What stands of each node, by what was said of it. Raises LogUnavailable."""
+    """Returns the standing verdicts on each node, as published earlier. Raises LogUnavailable."""
     known: Standings = {}
     for partition in await log.partitions(VERDICTS):
         for entry in (await read_back(log, VERDICTS, partition, VERDICTS_BACK))[0]:

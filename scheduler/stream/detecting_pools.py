@@ -1,7 +1,7 @@
-"""What the detector knows of pools: their limits, by the policy that counts, and their partition of control.
+"""Pools as the detector knows them: their limits, by the policy that counts, and their partition of control.
 
 Holds: a verdict on which the scheduler acts goes to the newest partition of its pool, and every verdict to people, under the node's key, so
-that all that was said of a node is in one partition, in order. A record that cannot be read, or that says what cannot count, is passed
+that all verdicts on a node are in one partition, in order. A record that cannot be read, or whose content is not valid, is passed
 over with a dead letter: what was known before still counts.
 Never: lets such a record stop the detector.
 """
@@ -29,7 +29,7 @@ log_ = structlog.get_logger(__name__)
 class DetectorPools:
     """Follows the topics of pools, of policies and of nodes' keys, from their beginning; all are compacted and small.
 
-    The first look takes in all that is there: nobody is judged by limits that are not those of the pool.
+    The first look takes in all that is there: no node is judged by limits that are not those of its pool.
     """
 
     def __init__(self, log: Log, machine: DetectorMachine) -> None:
@@ -40,7 +40,7 @@ class DetectorPools:
         self._keys: dict[str, dict[str, str]] = {}
 
     async def follow(self) -> list[Outgoing]:
-        """Reads what is new; gives the answers to what nobody can read. Raises LogUnavailable."""
+        """Reads what is new; gives the answers to unreadable records. Raises LogUnavailable."""
         answers: list[Outgoing] = []
         for topic in (POOLS, POLICIES, NODE_KEYS):
             tail = self._tails.get(topic)

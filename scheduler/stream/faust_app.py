@@ -104,7 +104,7 @@ def on_assignment(app: Any, topic: str, changed: Callable[[set[int]], None]) -> 
 
 
 def _datadir(name: str) -> Path:
-    """Faust's own folder, in which it keeps nothing, since there are no tables: one for all starts, unless somebody else has it."""
+    """Faust's own folder, in which it keeps nothing, since there are no tables: one for all starts, unless another user has it."""
     path = Path(gettempdir()) / f"trainhouse-{os.getuid()}-{name}"
     try:
         return private_folder(path, mend=True)  # Faust itself, and versions before, make it for all to read

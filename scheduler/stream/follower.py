@@ -104,7 +104,7 @@ class Follower(Generic[S]):
         """Goes on from a state that was recovered anew."""
         self.folded, self.position, self.unpublished = fresh.folded, fresh.position, fresh.unpublished
         self.last_offset, self.emptied, self._own, self._owes_tick = fresh.last_offset, fresh.emptied, None, fresh._owes_tick
-        # While it was halted it heard no owner: whether it may decide shows from now on.
+        # While it was halted it read no owner's record: whether it may decide shows from now on.
         self.ownership.standing_in, self.ownership.owed_since_s = False, None
         self.time, self.appended_ms, self.timed_ms = fresh.time, fresh.appended_ms, fresh.timed_ms
         self.halted = fresh.halted
@@ -153,7 +153,7 @@ class Follower(Generic[S]):
         """Whether a record is due though no input waits: effects are not out, no tick came after the last inputs, a timer has run out, or
         an update was finished.
 
-        Time is the journal's own, carried on by the steady clock: what a wrong clock says makes nobody stand in. Where ticks fail although
+        Time is the journal's own, carried on by the steady clock: a wrong clock makes no process stand in. Where ticks fail although
         placement is frozen, no tick is owed: another process could do no better, unless its version is newer.
         """
         if self.unpublished or self.to_raise is not None:
@@ -184,7 +184,7 @@ class Follower(Generic[S]):
             self.unpublished.popleft()
 
     def wake(self) -> None:
-        """Lets everybody who waits look again."""
+        """Wakes all waiters."""
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
         self._changed = None

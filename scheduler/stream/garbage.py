@@ -16,7 +16,7 @@ SETTLE_EVERY_S = 2.0
 # Counting what is set aside walks through it, so it is done seldom.
 COUNT_EVERY = 15
 YOUNG, MIDDLE = 10_000, 20
-# Nobody but `Settling` starts a full look.
+# `Settling` alone starts a full collection.
 NEVER = 1_000_000_000
 LEAST = 200_000
 GROWTH = 2

@@ -27,7 +27,7 @@ MOST_POOLS = 1000
 
 
 class HaltReports(Generic[S]):
-    """What of one journal's partitions does not work in this process."""
+    """Reports of faults in one journal's partitions in this process."""
 
     def __init__(self, log: Log, clock: Clock, journal: str, machine: Machine[S], meters: JournalMeters) -> None:
         self._log = log

@@ -40,7 +40,7 @@ Observer = Callable[[Follower[S]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Live(Generic[S]):
-    """What goes beside a journal: who reads it, and how each partition keeps it."""
+    """Live progress beside a journal: its feed, and the live statuses of each partition."""
 
     feed: ProgressFeed[S]
     statuses: Callable[[], LiveStatuses[S]]
@@ -57,7 +57,7 @@ log_ = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """What one journal host needs to know. `transactional`: effects go through a fencing transactional producer. `grows`: partitions
+    """Settings of one journal host. `transactional`: effects go through a fencing transactional producer. `grows`: partitions
     that are recorded while it runs are taken in.
     """
 
@@ -292,7 +292,7 @@ class JournalHost(Generic[S]):
             await asyncio.sleep(WATCH_S)
 
     async def _watch(self, owners: Mapping[int, Owner[S]]) -> None:
-        """Raises BrokenInvariant when an owner makes no round. Counts its own turns, so that a process that was paused accuses nobody."""
+        """Raises BrokenInvariant when an owner makes no round. Counts its own turns, so that a pause of this process is no hang."""
         seen: dict[int, tuple[int, int]] = {}
         while True:
             still_wanted()
@@ -322,7 +322,7 @@ class JournalHost(Generic[S]):
             await asyncio.sleep(self._settings.takeover_s / 4)
 
     async def _inputs_wait(self, followers: Mapping[int, Follower[S]]) -> dict[int, bool]:
-        """Where the input topic goes beyond the cursor; nowhere, where the brokers do not answer."""
+        """Returns by partition whether the input topic goes beyond the cursor; empty where the brokers do not answer."""
         if not followers:
             return {}
         cursors = {partition: follower.folded.cursor for partition, follower in followers.items()}

@@ -39,7 +39,7 @@ class KafkaTail:
         self._topic = topic
 
     async def take(self, max_wait_s: float) -> list[Entry]:
-        """What is there, or nothing after `max_wait_s`."""
+        """Returns entries at once, or none after `max_wait_s`. Raises BrokenInvariant and LogUnavailable."""
         try:
             found = await self._consumer.getmany(timeout_ms=max(1, int(max_wait_s * 1000)))
         except OffsetOutOfRangeError as error:
@@ -49,7 +49,7 @@ class KafkaTail:
         return [Entry(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for records in found.values() for r in records]
 
     async def position(self, partition: int) -> int:
-        """Where the next read goes on."""
+        """Returns the offset of the next read."""
         return int(await self._consumer.position(TopicPartition(self._topic, partition)))
 
     async def close(self) -> None:

@@ -2,7 +2,7 @@
 
 Holds: with a transactional id, a batch and its mark are one transaction, and a publisher that was fenced can make nothing visible;
 without one, records of a partition arrive in order. What is for control goes out before the transaction, each record after the one before
-it was acked: whoever reads control counts on offsets without a gap, and the ends of transactions would leave some. What is sent twice by
+it was acked: readers of control count on offsets without a gap, and the ends of transactions would leave some. What is sent twice by
 that, its reader recognises (`core/handover.py`). After an error it is of no use any more.
 """
 

@@ -33,7 +33,7 @@ class LiveJobStatuses:
         return self.progress.due
 
     def read_from_end(self) -> None:
-        """What is read from now on is new."""
+        """Marks reports that are read from now on as new."""
         self.unread = False
 
     def note_read(self) -> None:
@@ -68,7 +68,7 @@ class LiveJobStatuses:
         self.progress.foreign_record()
 
     def resend(self) -> None:
-        """What was taken out last may not have been published."""
+        """Makes the statuses that were taken last due again: they may not have been published."""
         self.progress.resend()
 
     def outgoing(self, state: ScheduleState, partition: int, seq: int, now_ms: int, most: int) -> list[Outgoing]:

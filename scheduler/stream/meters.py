@@ -1,6 +1,6 @@
 """Figures of the stream processors for Prometheus: what a journal's owner, intake's first stage and the detector count and time.
 
-Holds: without a registry they count for nobody, so that a test needs none; every label is a partition, a topic or a verdict's type.
+Holds: without a registry they are not exported, so that a test needs none; every label is a partition, a topic or a verdict's type.
 Never: decides anything; raises.
 """
 
@@ -57,7 +57,7 @@ class JournalMeters:
 
 
 class ProgressMeters:
-    """What the scheduler reads beside its journal."""
+    """Metrics of the scheduler's live progress feed."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.reports = Counter("trainhouse_scheduler_progress_reports", "Reports read from the topic of progress", registry=registry)

@@ -44,7 +44,7 @@ log_ = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often an owner ticks, waits and retries; all in seconds. `look_s`: time alone changes what a cycle sees (see `marks`)."""
+    """Intervals at which an owner ticks, waits and retries; in seconds. `look_s`: time alone changes what a cycle sees (see `marks`)."""
 
     idle_tick_s: float = 0.8
     look_s: float = RELOOK_MS / 1000
@@ -219,7 +219,7 @@ class Owner(Generic[S]):
         return propose([*marks, *behind]) if behind else proposed
 
     def _marks(self, waiting: list[Pending], now_ms: int, tick: bool) -> Sequence[Event]:
-        """What of the progress that came beside the journal is due in it."""
+        """Returns the marks of live progress that are due in the journal."""
         state, live = self._follower.folded.state, self._follower.live_statuses
         if live is None:
             return ()
@@ -230,7 +230,7 @@ class Owner(Generic[S]):
         return marks
 
     def _owed_live(self) -> bool:
-        """Whether a record is owed to what goes beside the journal: others see by it that somebody decides here."""
+        """Whether a record is owed to what goes beside the journal: others see by it that an owner decides here."""
         live = self._follower.live_statuses
         return (live is not None and live.unrecorded) or (self._publishing is not None and self._publishing.owed())
 
@@ -251,7 +251,7 @@ class Owner(Generic[S]):
         return max(0.001, self._ticked_at_s + pause_s - self._clock.steady_s() + 0.001)
 
     async def _append(self, proposed: Written) -> None:
-        """Returns when the record's seq is folded, by whoever it was, or when the brokers failed; both are safe to decide after."""
+        """Returns when the record's seq is folded, by any process, or when the brokers failed; both are safe to decide after."""
         record, sent_at_s = proposed.record, self._clock.steady_s()
         self._follower.expect(proposed)
         sending = asyncio.ensure_future(self._log.append(self._journal, self._follower.partition, proposed.value))

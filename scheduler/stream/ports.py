@@ -1,4 +1,4 @@
-"""What the journal's shell needs from the world: a log, a place for snapshots, a clock.
+"""Ports of the journal's shell: a log, a store for snapshots, a clock.
 
 Holds: `append` returns once the entry is in the log for good; when it raises LogUnavailable, the entry may or may not be there.
 """
@@ -27,7 +27,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where an append landed, and when by the log's clock."""
+    """Position of an append, and its time by the log's clock."""
 
     offset: int
     timestamp_ms: int
@@ -37,17 +37,17 @@ class Tail(Protocol):
     """A reader of some partitions of one topic, from given positions on, in order within each partition."""
 
     async def take(self, max_wait_s: float) -> list[Entry]:
-        """What is there, or nothing after `max_wait_s`. Raises BrokenInvariant when the log no longer holds the position."""
+        """Returns entries at once, or none after `max_wait_s`. Raises BrokenInvariant when the log no longer holds the position."""
 
     async def position(self, partition: int) -> int:
-        """Up to where it has read. An entry of the log may be for nobody (the end of a transaction): that is passed, never taken."""
+        """Up to where it has read. An entry of the log may be a control record (the end of a transaction): that is passed, never taken."""
 
     async def close(self) -> None:
         """Gives its connections back."""
 
 
 class Publisher(Protocol):
-    """Sends effects in order. With a transactional id each batch is visible as a whole, and only while nobody fenced it."""
+    """Sends effects in order. With a transactional id each batch is visible as a whole, and only while it is not fenced."""
 
     async def send(self, batch: Sequence[Outgoing], mark: int = 0) -> None:
         """Returns when all is acked (committed). Raises Fenced, or LogUnavailable: then it must be closed and never used again.
@@ -81,7 +81,7 @@ class Log(Protocol):
         """The partition numbers of a topic. Raises LogUnavailable."""
 
     async def existing(self, topics: Collection[str]) -> set[str]:
-        """Which of these topics there are, as the brokers say now. Raises LogUnavailable."""
+        """Returns those of these topics that exist, by the brokers' present answer. Raises LogUnavailable."""
 
     async def topic_id(self, topic: str) -> str:
         """The id that a topic keeps until it is deleted; another one of the same name has another id. Raises LogUnavailable."""
@@ -103,7 +103,7 @@ class Log(Protocol):
 
 
 class LiveStatuses(Protocol[S_contra]):
-    """What of one partition's inputs needs no record: reports come in, statuses follow (see `core/live_progress`)."""
+    """Live statuses of one partition, for inputs that need no record: reports come in, statuses follow (see `core/live_progress`)."""
 
     @property
     def due(self) -> bool:
@@ -111,7 +111,7 @@ class LiveStatuses(Protocol[S_contra]):
 
     @property
     def unrecorded(self) -> bool:
-        """Whether anything was read of them since the last record: one is owed soon, so that others see that somebody decides."""
+        """Whether anything was read of them since the last record: one is owed soon, so that others see that this owner still decides."""
 
     @property
     def unread(self) -> bool:
@@ -127,10 +127,10 @@ class LiveStatuses(Protocol[S_contra]):
         """Takes what of a batch's inputs are such reports."""
 
     def marks(self, state: S_contra, now_ms: int) -> Sequence[Event]:
-        """What the next record that ends with a tick is to hold of them."""
+        """Returns the marks for the next record that ends with a tick."""
 
     def behind(self, state: S_contra, decisions: Sequence[Event]) -> Sequence[Event]:
-        """What a record with these decisions, on this state, must hold of them."""
+        """Returns the marks that a record with these decisions, on this state, must hold."""
 
     def own_record(self, now_ms: int, decisions: Sequence[Event]) -> None:
         """A record of this process counted."""
@@ -139,14 +139,14 @@ class LiveStatuses(Protocol[S_contra]):
         """A record of another one counted, or it is not known which did."""
 
     def resend(self) -> None:
-        """What `outgoing` gave last may not be published."""
+        """Makes the statuses of the last `outgoing` due again: they may not be published."""
 
     def outgoing(self, state: S_contra, partition: int, seq: int, now_ms: int, most: int) -> list[Outgoing]:
         """The statuses that are due, at most so many, while all effects up to `seq`, the newest record, are out or with them."""
 
 
 class SnapshotStore(Protocol):
-    """Where snapshots live: an object store. All methods block, and run in a thread."""
+    """Store of snapshots: an object store. All methods block, and run in a thread."""
 
     def put(self, key: str, data: bytes) -> None:
         """Stores an object, replacing it if it is there."""
@@ -162,7 +162,7 @@ class SnapshotStore(Protocol):
 
 
 class JournalArchive(Protocol):
-    """Where the journals' records are that the log no longer holds. Blocks, and runs in a thread."""
+    """Archive of the journals' records that the log no longer holds. Blocks, and runs in a thread."""
 
     def archived(self, journal: str, partition: int, start: int = 0) -> tuple[Iterator[Entry], int]:
         """A partition's archived entries from an offset on, and the offset at which the log goes on."""

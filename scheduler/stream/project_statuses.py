@@ -18,7 +18,7 @@ AGAIN_S = TOPICS_COUNT_AFTER_S
 
 
 class ProjectStatuses:
-    """What one publisher knows of the projects' status topics."""
+    """Status topics of projects that exist, as one publisher knows them."""
 
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log = log
@@ -27,7 +27,7 @@ class ProjectStatuses:
         self._asked_s: dict[str, float] = {}
 
     def forget(self) -> None:
-        """Whatever is there is asked again."""
+        """Forgets the known topics, so that the log is asked again."""
         self._there.clear()
         self._asked_s.clear()
 

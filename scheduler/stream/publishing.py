@@ -1,7 +1,7 @@
 """Sends the effects of folded records, in order, while this process owns the partition.
 
 Holds: opening a publisher fences the one before it; only then is the journal read to its end, and only from there is published;
-with transactions, how far was published is committed with the effects themselves, so none is published twice, whoever died when;
+with transactions, how far was published is committed with the effects themselves, so none is published twice after a crash;
 a publisher stops at its first failed send and is never used again; one that is refused for longer than `takeover_s` gives its partition
 up. `done` moves after acks only. What is acted on goes out at once, statuses alone within `LINGER_S`.
 Never: sends an effect of a record that did not count, or every one of a flood of refused signatures.
@@ -26,7 +26,7 @@ S = TypeVar("S")
 BATCH_RECORDS = 200
 BATCH_BYTES = 4 * 1024 * 1024
 RETRY_S = 0.3
-# A transaction costs the brokers the same whatever it holds, and the next one waits for it. Statuses alone are told a little later.
+# A transaction costs the brokers the same whatever it holds, and the next one waits for it. Statuses alone are published a little later.
 LINGER_S = 0.05
 LINGER_RECORDS = 50
 LIVE_STATUSES = 200
@@ -93,7 +93,7 @@ class Publishing(Generic[S]):
         return self._unproven and live is not None and live.due
 
     def advance(self) -> int:
-        """How far everything is out, records without effects included."""
+        """Returns the seq up to which all effects are published, records without effects included."""
         folded = self._follower.folded
         if self.done is None:
             return folded.published_up_to

@@ -1,7 +1,7 @@
 """The shell of intake's first stage: batches of the public topic in, admissions and dead letters out, acked before Faust may commit.
 
 Holds: never raises into Faust (it would ack the batch all the same): a batch is out, or the process crashes and reads it again.
-What our own code fails on is set aside like everything that cannot be read, and its sender is told; all others are served meanwhile. Each
+What our own code fails on is set aside like everything that cannot be read, and its sender gets that; all others are served meanwhile. Each
 kind of such a fault is logged once in REMIND_S of each topic, with how often it came. Each admission names the record that it comes from by
 its topic's id, which is asked for again whenever offsets go back: the topic may have been made anew under its name.
 """

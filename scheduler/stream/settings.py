@@ -49,11 +49,11 @@ class StreamSettings(TomlSection):
     )
 
     def key(self) -> SigningKey | None:
-        """What this process signs with. Raises InvalidKeyError."""
+        """Returns the key with which this process signs, or None. Raises InvalidKeyError."""
         return None if self.signing_key is None else kept_key(self.signing_key)
 
     def vetting(self) -> Followed[VettingRules]:
-        """What is asked of the signatures of what it reads; its own key is that of now, the list is read again when it was changed.
+        """Returns the rules for signatures of what it reads; its own key is that of now, the list is read again when it was changed.
 
         Raises InvalidKeyError.
         """

@@ -27,7 +27,7 @@ log_ = structlog.get_logger(__name__)
 
 
 class FilesDamagedError(Exception):
-    """What is on the disk is not what was written."""
+    """Files on the disk differ from those that were written."""
 
 
 class SettledFiles:
@@ -71,14 +71,14 @@ class SettledFiles:
             for job_id, entry in chunk:
                 batch.put(_JOB + job_id.encode("ascii"), number + entry)
             self._write(batch)
-            time.sleep(0)  # whoever waits for the interpreter has it first
+            time.sleep(0)  # threads that wait for the interpreter have it first
         last = WriteBatch(raw_mode=True)
         last.put(_CONTENT + number, content)
         last.put(_MARKER + number, sha256)
         self._write(last)
 
     def _delete_from(self, number: int) -> None:
-        """Deletes what a history that counts no more left: the entries first, at last the notes that tell of them."""
+        """Deletes what a history that counts no more left: the entries first, at last the notes about them."""
         first = _number(number)
         log_.warning("settled jobs of another history deleted", folder=str(self._folder), from_segment=number)
         found = self._opened().iter()

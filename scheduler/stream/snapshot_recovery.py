@@ -38,7 +38,7 @@ Offload = Callable[..., Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Recovered(Generic[S]):
-    """Where to go on: the state, the next offset of the journal, and the records whose effects are not out yet.
+    """Result of a recovery: the state, the next offset of the journal, and the records whose effects are not out yet.
 
     `snapshot_seq`: of the snapshot that it began with, 0 without one. `timed_ms`: append time of the last record with a newer journal time,
     0 where it is not known. `emptied`: the repairs that the snapshot rests on.
@@ -120,7 +120,7 @@ class Recovery(Generic[S]):
         return recovered
 
     def _fold_archived(self, recovered: Recovered[S], archive: JournalArchive, emptied: Repairs) -> Recovered[S]:
-        """What is archived from there on, folded. Blocks."""
+        """Folds the archived records from there on. Blocks."""
         folded, timed_ms = recovered.folded, recovered.timed_ms
         unpublished = deque((int(record_head(value)["seq"]), value) for value in recovered.unpublished)
         entries, end = archive.archived(self._journal, folded.partition, recovered.position)
@@ -181,7 +181,7 @@ def fits(machine: Machine[S], pointer: SnapshotPointer) -> bool:
 
 
 def fetched_from(store: SnapshotStore, pointer: SnapshotPointer) -> Fetch:
-    """How the segments of a snapshot are read. Blocks."""
+    """Returns a function that reads the segments of a snapshot. Blocks."""
     return lambda segment: store.get(segment_key(pointer.journal, pointer.partition, pointer.topic_id, segment))
 
 

@@ -131,7 +131,7 @@ class Snapshots(Generic[S]):
         await self._alert(folded, error)
 
     async def _alert(self, folded: Folded[S], error: Exception | None) -> None:
-        """Says once that snapshots of a partition fail, and once that they work again."""
+        """Alerts once that snapshots of a partition fail, and once that they work again."""
         partition, failing = folded.partition, self._failing.get(folded.partition)
         if (error is None) == (failing is None):
             return

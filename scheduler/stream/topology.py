@@ -38,7 +38,7 @@ HANDLED_S, HINT_S = 0.5, 5.0
 
 
 class Takes(Protocol):
-    """What handles batches to their end (screening, the detector)."""
+    """Handler of whole batches (screening, the detector)."""
 
     async def take(self, by_partition: dict[int, list[Entry]]) -> None: ...
 

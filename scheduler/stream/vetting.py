@@ -99,7 +99,7 @@ class _Keys:
 
 
 class _OfAnyNode:
-    """The keys of all nodes, which nobody lists."""
+    """The keys of all nodes, which are in no list."""
 
     def __init__(self, keys: _Keys) -> None:
         self._keys = keys

@@ -31,7 +31,7 @@ _MINE: Final = frozenset(
 
 
 class Standing(IntEnum):
-    """How an end stands among those of its gang: the lowest is the root."""
+    """Rank of an exit among those of its gang: the lowest is the root cause."""
 
     CAUSE = 0
     BARE = 1
@@ -41,7 +41,7 @@ class Standing(IntEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What one end says."""
+    """Result of the rules for one rank's exit."""
 
     end: RankEnd
     standing: Standing

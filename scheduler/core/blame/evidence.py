@@ -1,7 +1,7 @@
-"""What is known of one failed attempt, and the answer: whom it is blamed on.
+"""Evidence of one failed attempt, and the verdict: the component blamed for it.
 
-Holds: plain frozen values; nothing here decides. Times are those of whoever reported them, in milliseconds of the epoch, so two nodes may
-disagree about them by their clocks. Texts are as they were written: a standard error's last lines, in whatever language.
+Holds: plain frozen values; nothing here decides. Times are by the reporting node's clock, in milliseconds of the epoch, so two nodes may
+disagree. Texts are as they were written: a standard error's last lines, in whatever language.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from trainhouse.events.verdict import Hang
 
 @dataclass(frozen=True)
 class RankEnd:
-    """How one rank ended: `exit_code`, or `signal`; both None when it could not be learnt. `text`: its last words."""
+    """Exit of one rank: `exit_code`, or `signal`; both None when it could not be learnt. `text`: the last lines of its standard error."""
 
     rank: int
     node_id: str
@@ -68,7 +68,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Blamed:
-    """Who is to blame, by which rule. `mine`: another attempt would fail the same way.
+    """Verdict of attribution and the rule that gave it. `mine`: another attempt would fail the same way.
 
     `node_id`, `device_id` and `rank` are where it began; that is the culprit if the category is NODE or DEVICE, and a hint otherwise.
     """

@@ -1,4 +1,4 @@
-"""Where the ranks of a gang are."""
+"""Mapping of a gang's ranks to nodes and devices."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +7,7 @@ from trainhouse.scheduler.core.blame.evidence import RankEnd
 
 
 class Gang:
-    """Looks up places: of the placements, or as far as the ends tell."""
+    """Lookup of ranks' nodes and devices: by the placements, else by the exits."""
 
     def __init__(self, placements: Sequence[NodePlacement], ends: Sequence[RankEnd]) -> None:
         places = {end.rank: (end.node_id, end.device_id) for end in ends}

@@ -1,4 +1,4 @@
-"""A text in fewer characters, with what may tell who is to blame kept: what is remembered of a rank's end until its gang is judged.
+"""Excerpt of a rank's log: the lines that attribution needs, kept of a rank's end until its gang's failure is attributed.
 
 Holds: pure; lines stay in their order; the result is never longer than asked for.
 Never: judges.

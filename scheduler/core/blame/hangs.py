@@ -1,4 +1,4 @@
-"""Where a gang hung, and whether it hung there before: the same rank at the same step, or in the same place, twice is the job's own.
+"""Location of a gang's hang, and whether it repeats: the same rank at the same step, or the same place, twice is the job's own fault.
 
 Holds: a node on which the hang came once more, and of which something else is known (a degraded device, failures of other jobs), stays to
 blame; so do network, store and device, which may well fail twice alike.
@@ -21,8 +21,8 @@ _MAX_PLACE_CHARS: Final = 200
 
 
 def hang_of(evidence: Evidence, gang: Gang) -> Hang | None:
-    """Where the gang hung, as verdict, recorders and stacks tell it; None where it did not. Texts of ranks may name any rank: only the
-    gang's own count."""
+    """Location of the hang by verdict, flight recorders and stacks; None if the gang did not hang. Texts of ranks may name any rank: only
+    the gang's own count."""
     hung = evidence.hung
     if hung is None:
         return None

@@ -1,4 +1,4 @@
-"""What earlier failures make of one: what follows a job from node to node is the job's, what meets every job on a node is the node's.
+"""Attribution by earlier failures: those that follow a job from node to node are the job's, those of every job on a node are the node's.
 
 Holds: only failures of the last day count, and only doubtful ones are judged anew. A large gang meets broken machines and devices every
 day: these follow a job only if it got nowhere in between.

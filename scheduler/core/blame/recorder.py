@@ -1,6 +1,6 @@
-"""What the flight recorders of a gang's ranks say together: in which collective some waited, and who never came to it.
+"""Analysis of a gang's flight recorder dumps: the collective in which ranks waited, and the ranks that never entered it.
 
-Holds: only what recorders said counts; ranks without a dump are named as such, not taken for absent, unless nobody else is.
+Holds: only recorded entries count; ranks without a dump are named as such, and taken for absent only if no other rank is.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ def told(texts: Iterable[str]) -> Told | None:
 
 
 def _of_group(ranks: Sequence[AtCollective]) -> Told | None:
-    """Who waited in the collective that the furthest rank had not done, and who had not begun it."""
+    """Returns the ranks that waited in the furthest unfinished collective, and those that had not begun it; None if all finished."""
     latest = max(at.at for at in ranks)
     behind = sorted(at.rank for at in ranks if at.begun < latest)
     here = sorted((at for at in ranks if at.at == latest and at.begun >= latest), key=lambda at: at.rank)

@@ -1,4 +1,4 @@
-"""Which piece of the data a text names."""
+"""Data shard named in a rank's error text."""
 
 import re
 from collections.abc import Sequence

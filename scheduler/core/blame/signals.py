@@ -1,4 +1,4 @@
-"""What an exit code or a signal says when nothing else was said. A shell's 128 + N is signal N."""
+"""Attribution by exit code or signal alone, for ranks without an error text. A shell's 128 + N is signal N."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +12,7 @@ _NAMES: Final = {2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE
 
 @dataclass(frozen=True)
 class Said:
-    """`asked`: somebody asked for this end, so any other one comes before it."""
+    """`asked`: the end was requested, so any other one comes before it."""
 
     category: FailureCategory
     rule: str
@@ -22,7 +22,7 @@ class Said:
 
 
 def by_code(exit_code: int | None, signal: int | None) -> Said:
-    """What an end without a word says. Neither code nor signal: it could not be learnt, so its node is suspect."""
+    """Classifies an exit without an error text. Neither code nor signal: it could not be learnt, so its node is suspect."""
     if signal is None and exit_code is None:
         return Said(
             FailureCategory.NODE, "end-unknown", "how the rank ended was not recorded: its keeper was killed, or the machine went down"

@@ -1,6 +1,6 @@
-"""When no rank says why: who kept the others waiting, as verdict, flight recorder and watchdogs tell it.
+"""Attribution of stalls without an error text: the node that kept the others waiting, by verdict, flight recorder and watchdogs.
 
-Holds: one node that kept the others waiting is to blame; when everybody waited, it is the network, or nobody knows.
+Holds: one node that kept the others waiting is to blame; when all waited, it is the network, or unknown.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What a rank's last words say: lines, the exception that ended it, the frames of its own code.
+"""Parsing of a rank's last output: lines, the exception that ended it, the frames of its own code.
 
 Holds: what is read of a text is bounded in lines and in their length, so that no pattern can take long.
 Never: knows what a line means (rules do).
@@ -71,7 +71,7 @@ def plain(text: str, most: int = 80) -> str:
 
 
 def exception_lines(lines: Sequence[str]) -> list[int]:
-    """Where exceptions stand in a text, the last first."""
+    """Returns the indexes of the lines that begin an exception, the last first."""
     names = ((at, _NAME.match(_OF_RANK.sub("", line))) for at, line in enumerate(lines))
     return [at for at, name in names if name is not None and _LAST_PART.search(name.group(1))][::-1]
 

@@ -27,7 +27,7 @@ def tightest(by: Sequence[int], ranks: int) -> tuple[int, int] | None:
 
 
 def fewest_nodes(by: Sequence[int], nodes: int, ranks: int) -> int:
-    """How many of these nodes a gang needs at least; 0: they do not suffice."""
+    """Returns the least number of these nodes that a gang needs; 0: they do not suffice."""
     needed, left = 0, ranks
     for count in range(len(by) - 1, 0, -1):
         found = by[count] & nodes
@@ -140,7 +140,7 @@ def best_domain(by: Sequence[int], domains: Iterable[Domain], ranks: int, rooms:
 
 
 def _fewest(by: Sequence[int], level: Level, nodes: int, ranks: int) -> int:
-    """Those of `nodes` that lie in the fewest domains of a level which together take the gang; all, if the level does not suffice."""
+    """Returns those of `nodes` in the fewest domains of a level which together take the gang; all, if the level does not suffice."""
     found = sorted(((-count_in(by, d.nodes & nodes), d.first, d.nodes) for d in level.domains if d.nodes & nodes), key=lambda f: f[:2])
     union, left = 0, ranks
     for at, (room, _, inside) in enumerate(found):

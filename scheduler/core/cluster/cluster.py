@@ -1,7 +1,7 @@
 """The cluster: which devices are free, where a gang goes, and what follows from giving it devices.
 
 Holds: a device is free for one placement at most; `give` undoes `take`, `unclaim` undoes `claim`; a fork is independent of what it was
-forked from; decisions depend on indexes of nodes, never on the order in which things were said.
+forked from; decisions depend on indexes of nodes, never on the order of the calls.
 Never: knows jobs, time or events.
 """
 
@@ -49,21 +49,21 @@ class Cluster:
         self._mine = True
         self.bays: dict[Key, Bay] = {}
         self.idle: list[int] = []
-        """Devices that nobody uses, by node; claimed ones and those of closed nodes included."""
+        """Idle devices, by node; claimed ones and those of closed nodes included."""
         self.free_bits: list[int] = []
         """Devices that may be given now, by node."""
         self.claimed: dict[int, int] = {}
-        """Devices that are free for nobody, by node: those of claims, and those that are shut."""
+        """Devices that are not free, by node: those of claims, and those that are shut."""
         self.kept: dict[int, int] = {}
         """Of them, those of claims."""
         self.shut: dict[int, int] = {}
-        """Of them, those that nobody gets, not even a claim."""
+        """Of them, those that no gang gets, not even a claim's."""
         self.shares: dict[int, dict[int, int]] = {}
         """Thousandths left of shared devices, by node and position."""
         self._told: dict[int, tuple[tuple[str, int], ...]] = {}
         """What bays know of the shares of a node."""
         self.cpus_milli: list[int] = []
-        """Thousandths of cpus that are free, and bytes of memory, by node: below 0 where more is held than the node tells."""
+        """Thousandths of cpus that are free, and bytes of memory, by node: below 0 where more is held than the node reports."""
         self.memory_free: list[int] = []
         self.mix = Mix()
         """What is usual here: `mix.seen(shape)` for every job that comes."""
@@ -131,9 +131,9 @@ class Cluster:
     def set_free(
         self, node: int, devices: int, shares: Mapping[int, int] = NO_SHARES, cpus_free: float = 0.0, memory_free: int = 0
     ) -> None:
-        """Says outright what is idle of a node: device bits, thousandths left of shared devices, cpus, bytes. Claims stay."""
+        """Sets the free resources of a node: device bits, thousandths left of shared devices, cpus, bytes. Claims stay."""
         self.idle[node] = devices
-        # One without anything left is told too: when one of its users goes, that part comes free, and not the whole.
+        # A device without anything left is passed too: when one of its users goes, that part comes free, and not the whole.
         left = {p: m for p, m in shares.items() if 0 <= m < WHOLE}
         if left:
             self.shares[node] = dict(sorted(left.items()))
@@ -254,7 +254,7 @@ class Cluster:
                 self._states.changed.append(part)
 
     def claim(self, placement: Placement) -> None:
-        """Keeps devices for one gang: free for nobody, also when those who use them leave."""
+        """Keeps devices for one gang: not free, also when those who use them leave."""
         for part in placement:
             self._set_kept(part.node, self.kept.get(part.node, 0) | part.devices, self.shut.get(part.node, 0))
 
@@ -264,7 +264,7 @@ class Cluster:
             self._set_kept(part.node, self.kept.get(part.node, 0) & ~part.devices, self.shut.get(part.node, 0))
 
     def shut_devices(self, node: int, devices: int) -> None:
-        """Says which devices of an open node get no new ranks (bits), also when those who use them leave; 0: none."""
+        """Sets the devices (bits) of an open node that get no new ranks, also when those who use them leave; 0: none."""
         if self.shut.get(node, 0) != devices:
             self._set_kept(node, self.kept.get(node, 0), devices)
 
@@ -277,7 +277,7 @@ class Cluster:
         self._refresh(node)
 
     def all_free(self, placement: Placement) -> bool:
-        """Whether a claimed placement can be taken: its nodes are open and nobody uses its devices."""
+        """Whether a claimed placement can be taken: its nodes are open and its devices are idle."""
         return all(self._is_open(p.node) and not self.shut.get(p.node, 0) & p.devices and self._has(p) for p in placement)
 
     def _has(self, part: Part) -> bool:
@@ -303,7 +303,7 @@ class Cluster:
         return refusing.most_ranks(self, shape, packing)
 
     def refusals(self, shape: Shape, packing: Packing) -> Refusals:
-        """Why nodes do not take a gang now: what each of them says."""
+        """Returns the reasons for which nodes do not take a gang now, with the nodes of each."""
         return refusing.refusals(self, shape, packing)
 
     # ---- numbers
@@ -324,5 +324,5 @@ class Cluster:
         return self.layout.pools.get(pool, 0)
 
     def levels(self, pool: str) -> set[str]:
-        """The topology levels that nodes of the pool tell, and "node"; "nvlink" too where a node tells the parts that it has."""
+        """The topology levels that nodes of the pool report, and "node"; "nvlink" too where a node reports its parts."""
         return set(self.layout.levels(pool))

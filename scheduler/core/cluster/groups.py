@@ -48,7 +48,7 @@ def _scopes(by: Sequence[int], topology: Topology, require: str, ranks: int) -> 
 
 
 def _homes(by: Sequence[int], topology: Topology, scope: int, unit: int, cells: dict[int, tuple[int, ...]]) -> list[Home]:
-    """NVLink domains and what they take: those that nodes tell, and each other undivided node by itself."""
+    """NVLink domains and what they take: those that nodes report, and each other undivided node by itself."""
     level = topology.level(NVLINK)
     domains = [(d.nodes & scope, d.first) for d in level.domains] if level is not None else []
     told = level.nodes if level is not None else 0

@@ -1,4 +1,4 @@
-"""Which ranks of a placement have which needs: for the cpus and memory that a gang holds of each node.
+"""Assignment of a placement's ranks to their needs: for the cpus and memory that a gang holds of each node.
 
 Holds: stretches come in the order of ranks and cover all of them.
 """

@@ -1,6 +1,6 @@
-"""What a node says to one rank of a gang, and which nodes say something that does not depend on what is free.
+"""Reasons for which a node refuses one rank of a gang, and masks of the nodes whose reason does not depend on free resources.
 
-Holds: a node says one thing to a block: the first that keeps it from taking a rank.
+Holds: a node has one reason for each block: the first that keeps it from taking a rank.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ ISOLATED_LABEL = "trainhouse.isolated"
 
 
 class NodeSays(StrEnum):
-    """What a node says to one rank of a gang."""
+    """Reason for which a node refuses one rank of a gang, or ROOM if it takes it."""
 
     CLOSED = "CLOSED"
     OTHER_TYPE = "OTHER_TYPE"

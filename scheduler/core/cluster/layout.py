@@ -1,4 +1,4 @@
-"""What the fleet is made of, apart from what is free: nodes, pools, topology, and which nodes a shape may use at all.
+"""Composition of the fleet, apart from what is free: nodes, pools, topology, and the nodes that are eligible for a shape.
 
 Holds: the same nodes give the same layout, whatever the order in which they were put. Clusters that were forked share one layout; it is
 copied before the first change of either. What is derived (topology, masks per need) is made when first asked for, and forgotten on change.
@@ -27,7 +27,7 @@ class Layout:
     """Nodes of several NVLink domains: the masks of their devices, by lowest position."""
     tells_cpus: int = 0
     tells_memory: int = 0
-    """Nodes that say how many cpus, and how much memory, they have."""
+    """Nodes that report their number of cpus and amount of memory."""
     most: dict[tuple[Shape, Packing], int] = field(default_factory=dict)
     """Largest gangs, as they were asked for; forgotten on change."""
     kinds: dict[Shape, tuple[dict[NodeSays, int], ...]] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Layout:
         return found
 
     def levels(self, pool: str) -> frozenset[str]:
-        """Names of the levels that the pool's nodes tell, "node" among them, and "nvlink" where a node tells its parts."""
+        """Names of the levels that the pool's nodes report, "node" among them, and "nvlink" where a node reports its parts."""
         found = self._levels.get(pool)
         if found is None:
             parts = {NVLINK} if any(s.nvlink for s in self.of_pool(pool)) else set()

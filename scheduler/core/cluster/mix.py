@@ -1,4 +1,4 @@
-"""What is usual here: how often which needs were asked for of late. Fragmentation is judged by it.
+"""Recent demand distribution: how often each need was requested of late. Fragmentation is scored by it.
 
 Holds: bounded in entries and in counts; equal histories give equal mixes; a mix made from another's table goes on exactly like it.
 Never: knows jobs or time. It lasts as long as its table is kept.
@@ -16,7 +16,7 @@ COVERED_PERCENT = 99
 
 @dataclass(frozen=True, slots=True, order=True)
 class Usual:
-    """What one node is asked for by a usual job. `types` empty: any. Cpus in thousandths, memory in bytes, of all ranks of it together."""
+    """Need of a typical job on one node. `types` empty: any. Cpus in thousandths, memory in bytes, of all its ranks there together."""
 
     types: tuple[str, ...]
     ranks: int

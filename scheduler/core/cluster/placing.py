@@ -1,4 +1,4 @@
-"""Which rule places a shape.
+"""Choice of the placement rule for a shape.
 
 Holds: an answer is the whole gang, or None; the cluster is not changed.
 """

@@ -1,4 +1,4 @@
-"""What placing a shape needs to know of a layout, worked out once for each shape: needs by block and type, and nodes that may serve them.
+"""Placement plan of a shape on a layout, computed once for each shape: needs by block and type, and nodes that may serve them.
 
 Holds: a plan says nothing about what is free.
 """

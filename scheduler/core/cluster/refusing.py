@@ -1,4 +1,4 @@
-"""Why a gang is not placed now, by node; and how large it could be at best.
+"""Reasons for which a gang is not placed now, by node; and the largest size that would fit.
 
 Holds: each node of the pool is counted once, under the first thing that keeps it from taking a rank, or under ROOM if it takes one.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """`nodes`: masks of nodes by what they say, that of most nodes first; each node is in one of them.
+    """`nodes`: masks of nodes by reason, that of most nodes first; each node is in one of them.
 
     `room`: ranks that all nodes together would take; `largest`: that the roomiest domain of the required level (`level`; "node":
     the roomiest node) would take. `fits`: the gang can be placed now.
@@ -42,12 +42,12 @@ class Refusals:
 
     @property
     def counts(self) -> tuple[tuple[NodeSays, int], ...]:
-        """How many nodes say each thing, most first."""
+        """Number of nodes for each reason, most first."""
         return tuple((says, nodes.bit_count()) for says, nodes in self.nodes)
 
 
 def refusals(cluster: Cluster, shape: Shape, packing: Packing) -> Refusals:
-    """What the nodes of a shape's pool say to it now. Of several roles, to the one that fewest nodes have room for."""
+    """Returns the refusals by the nodes of a shape's pool now. Of several roles, for the one that fewest nodes have room for."""
     found = [_of_block(cluster, shape, at) for at in range(len(cluster.layout.plan(shape).blocks))]
     masks, best = min(found, key=lambda f: f[0].get(NodeSays.ROOM, 0).bit_count())
     return Refusals(
@@ -71,7 +71,7 @@ def _roomiest(by: Sequence[int], level: Level | None) -> int:
 
 
 def _of_block(cluster: Cluster, shape: Shape, at: int) -> tuple[dict[NodeSays, int], Sequence[int]]:
-    """Masks by what nodes say, and the rooms for the type that has most."""
+    """Masks of nodes by reason, and the rooms for the type that has most."""
     layout = cluster.layout
     plan = layout.plan(shape)
     kinds = layout.kinds.get(shape)

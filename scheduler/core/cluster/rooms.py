@@ -1,6 +1,6 @@
-"""How many ranks of one need each node can take, and which of its devices they get.
+"""Capacity of nodes for one need, in ranks, and the devices that the ranks get.
 
-Holds: what a node is said to take, `pick` finds devices for; groups of ranks stay within one NVLink domain of a node.
+Holds: `pick` finds devices for all ranks that a node is counted to take; groups of ranks stay within one NVLink domain of a node.
 Never: changes the cluster.
 """
 
@@ -46,7 +46,7 @@ def rooms_by(cluster: Cluster, bay: Bay, need: Need, nodes: int | None) -> Seque
 
 
 def host_told(cluster: Cluster, need: Need) -> int:
-    """Nodes that tell what the need asks of a host: they must be looked at one by one."""
+    """Nodes that report what the need asks of a host: they must be looked at one by one."""
     layout = cluster.layout
     return (layout.tells_cpus if need.cpus_milli else 0) | (layout.tells_memory if need.memory_bytes else 0)
 
@@ -66,7 +66,7 @@ def fullest_singly(cluster: Cluster, bay: Bay, need: Need, ranks: int, nodes: in
 
 
 def node_room(cluster: Cluster, node: int, need: Need, unit: int) -> int:
-    """How many ranks one node takes, all of its limits counted."""
+    """Returns the number of ranks that one node takes, all of its limits counted."""
     bits = fitting(cluster, node, need)
     cells = cluster.layout.cells.get(node)
     if cells is None or (unit == 1 and not need.one_cell):

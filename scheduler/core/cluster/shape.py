@@ -1,4 +1,4 @@
-"""What a gang needs, in the form in which placement compares it, and where a gang is.
+"""Needs of a gang, in the form in which placement compares them, and the placement of a gang.
 
 Holds: equal needs are equal shapes with equal hashes; a placement's parts are in rank order, and name each node once.
 """
@@ -81,7 +81,7 @@ Placement = tuple[Part, ...]
 
 
 def ranks_of(placement: Placement) -> int:
-    """How many ranks a placement has."""
+    """Returns the number of ranks in a placement."""
     count = 0
     for part in placement:
         count += part.devices.bit_count()

@@ -63,7 +63,7 @@ def shared_position(cluster: Cluster, node: int, need: Need, left: int) -> int |
 
 
 def has_host(cluster: Cluster, node: int, need: Need, ranks: int) -> bool:
-    """Whether a node that tells cpus and memory has enough of both."""
+    """Whether a node that reports cpus and memory has enough of both."""
     slots = cluster.layout.slots[node]
     if slots is None:
         return False

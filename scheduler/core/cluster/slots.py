@@ -13,8 +13,8 @@ NVLINK, NODE = "nvlink", "node"
 class NodeSlots:
     """One node. `types` and `memory_bytes` go by device position. `domains`: (level, domain) for levels wider than parts of a node.
 
-    `nvlink`: by device position, the part of this node whose devices are peers of each other; empty: all are, or the node tells a domain
-    of level "nvlink", which then may hold several nodes. `cpus` and `memory` (bytes) of 0: not told, never a limit.
+    `nvlink`: by device position, the part of this node whose devices are peers of each other; empty: all are, or the node reports a domain
+    of level "nvlink", which then may hold several nodes. `cpus` and `memory` (bytes) of 0: not reported, never a limit.
     `open` False: cordoned, draining, quarantined or lost. `not_isolated`: why it does not confine jobs whole.
     """
 

@@ -50,7 +50,7 @@ class Topology:
         self.position = {index: at for at, index in enumerate(near)}
 
     def level(self, name: str) -> Level | None:
-        """The level of that name, if any node of the pool tells it."""
+        """The level of that name, if any node of the pool reports it."""
         return next((level for level in self.levels if level.name == name), None)
 
     def within(self, domain: Domain, level: Level) -> bool:

@@ -28,7 +28,7 @@ UNTOLD = -1
 
 
 class State(NamedTuple):
-    """What is left of one device type on a node: whole devices, shares left of others (sorted), and the host's cpus and memory."""
+    """Free resources of one device type on a node: whole devices, shares left of others (sorted), and the host's cpus and memory."""
 
     whole: int
     left: tuple[int, ...]
@@ -37,7 +37,7 @@ class State(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a job takes of one node."""
+    """Request of a job to one node."""
 
     ranks: int
     milli: int
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """How good a state is for a job (least is best): growth of fragmentation, what is left over. `share`: the one that it takes, or 0."""
+    """Score of a state for a job (least is best): growth of fragmentation, what is left over. `share`: the one that it takes, or 0."""
 
     growth: int
     over: int
@@ -144,7 +144,7 @@ def place_usual(cluster: Cluster, plan: Plan, shape: Shape, packing: Packing, ra
 
 
 def _allowed(cluster: Cluster, shape: Shape, need: Need, nodes: int | None) -> int | None:
-    """Where the need may go; nodes whose devices differ in memory are left to the search by counts."""
+    """Returns the nodes that the need may use; nodes whose devices differ in memory are left to the search by counts."""
     if need.nodes is None:
         return nodes
     plain = need.nodes & ~need.mixed
@@ -175,7 +175,7 @@ def _judge(states: States, device_type: str, state: State, asked: Asked, packing
 
 
 def _over(state: State) -> int:
-    """What a state has left, devices and cpus together."""
+    """Returns the resources that a state has left, devices and cpus together."""
     return (state.whole * WHOLE + sum(state.left)) * CPUS_BESIDE_A_DEVICE + max(0, state.cpus_milli)
 
 

@@ -1,4 +1,4 @@
-"""What an action changes in the book, devices included: the same for the cycle that chose it, a trial, and the simulator.
+"""Effect of an action on the book, devices included: the same for the cycle that chose it, a trial, and the simulator.
 
 Holds: an action is applied once. After a start its job runs, and its claim and held start are over.
 Never: decides.

@@ -113,7 +113,7 @@ class Book:
         return self.held_by_project(job) >= bound.running
 
     def held_by_project(self, job: Waiting) -> int:
-        """How many other jobs of a job's project have devices of its pool, or a claim on some."""
+        """Returns the number of other jobs of a job's project that have devices of its pool, or a claim on some."""
         pool, project = job.shape.pool, job.project
         waiting = (self.lanes.get(job_id) for job_id in self.claims if job_id != job.job_id and job_id not in self.running)
         claimed = sum(1 for other in waiting if other is not None and (other.shape.pool, other.project) == (pool, project))
@@ -248,14 +248,14 @@ class Book:
             self.elastic[pool] = self.elastic.get(pool, 0) + sign
 
     def ends_of(self, pool: str) -> Ends:
-        """When the running gangs of a pool are expected to come free."""
+        """Returns the expected ends of a pool's running gangs."""
         found = self._ends.get(pool)
         if found is None:
             found = self._ends[pool] = Ends()
         return found
 
     def amounts(self, shape: Shape, placement: Placement) -> Amounts:
-        """What a placed gang holds, by device type. Where there is one type only, equal gangs hold the same: that is kept."""
+        """Returns the resources of a placed gang by device type; cached where the pool has one type, since equal gangs hold the same."""
         if len(self.cluster.layout.types(shape.pool)) != 1:
             return self._amounts(shape, placement)
         key = (shape, ranks_of(placement))
@@ -286,7 +286,7 @@ class Book:
         self.reservations.pop(job_id, None)
 
     def hold(self, claim: Claim) -> None:
-        """Devices are kept for a job: free for nobody else, also when those who use them leave."""
+        """Devices are kept for a job: not free for others, also when those who use them leave."""
         if claim.job_id in self.claims:
             self.unhold(claim.job_id)
         self.claims[claim.job_id] = claim

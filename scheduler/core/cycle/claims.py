@@ -1,9 +1,9 @@
 """Claims: the gangs for which others were asked to leave start as soon as all their devices are free.
 
-Holds: a claim ends with its gang's start, or when it can no longer be kept: its gang is gone, one of its nodes is closed, or somebody else
+Holds: a claim ends with its gang's start, or when it can no longer be kept: its gang is gone, one of its nodes is closed, or another gang
 holds its devices though all who were asked have left. So finished or lost gangs never keep devices from others. A start passes no quota:
-where others of the team have yet to leave, the claim waits for them; where nobody leaves and its quota refuses still, it is over. So is
-that of a gang which only starts again, at once: nobody was asked to leave for it.
+where others of the team have yet to leave, the claim waits for them; where none leaves and its quota refuses still, it is over. So is
+that of a gang which only starts again, at once: no gang was asked to leave for it.
 Never: waits for itself: a gang that moves keeps its claim while it runs elsewhere.
 """
 

@@ -5,7 +5,7 @@ its way are looked for; all of them, and the waiting gang, must have their place
 the start it is expected to have otherwise), times its ranks, is at least `min_gain` times what the moves lose.
 
 Holds: who moves has its new devices claimed before it leaves; at most `max_moves_per_h` moves in any hour; a gang whose expected start is
-not known moves nobody. A plan that fails changes nothing.
+not known causes no move. A plan that fails changes nothing.
 Never: stops a gang for good.
 """
 

@@ -1,4 +1,4 @@
-"""Where the plans of one cycle are made: victims, ranks and the trial are worked out once for all gangs that ask.
+"""Preemption planner for one cycle: computes victims, ranks and the trial state once for all gangs that ask.
 
 Holds: the book is not changed, and the trial is as before after each plan, whether it came to something or not; `accept` follows what the
 caller did to the book with one.
@@ -30,7 +30,7 @@ Rights = dict[int, Eviction]
 
 
 class Desk:
-    """One pool, one state, one time. `idle`: there is nobody whom anybody could ask. `searches`: how often devices were looked for."""
+    """One pool, one state, one time. `idle`: no gang may be asked to leave by any other. `searches`: how often devices were looked for."""
 
     def __init__(self, book: Book, pool: str, now_ms: int) -> None:
         self._book, self._pool, self._now_ms = book, pool, now_ms
@@ -82,7 +82,7 @@ class Desk:
     # ---- a plan
 
     def plan(self, job: Waiting) -> Plan | None:
-        """How `job` can start; None: nobody can be asked, or it would not help."""
+        """Returns a plan that lets `job` start; None: no gang can be asked to leave, or it would not help."""
         rights, able = self._whom(job)
         if not rights and not able:
             return None
@@ -168,7 +168,7 @@ class Desk:
         return within is None or within in self._book.usage.quotas(self._pool).tree.path(victim.running.job.team)
 
     def _by_waiting(self, job: Waiting, avoid: int) -> Found | None:
-        """On devices that others are leaving already, and that nobody claims: then nobody need be asked."""
+        """On devices that others are leaving already, and that no gang claims: then none need be asked."""
         if not self._trial.leavers:
             return None
         placement = self._trial.place(job.shape, job.shape.least_ranks, avoid)
@@ -222,7 +222,7 @@ class Desk:
         return found if self._quota_refuses(job, placement, found.victims, ()) else Found(found.victims, placement)
 
     def _settled(self, job: Waiting, found: Found, squeezed: list[Resized]) -> list[Resized]:
-        """Who shrinks, and to what, once all has its place; the trial is as at the beginning afterwards."""
+        """Returns the gangs that shrink and their new placements, once all has its place; the trial is as at the beginning afterwards."""
         trial = self._trial
         for victim in found.victims:
             trial.gone(victim.running)

@@ -1,10 +1,10 @@
-"""Elastic gangs grow into devices that nobody waits for.
+"""Growth of elastic gangs into devices that no job waits for.
 
 A gang restarts at a larger size when it has run long enough, no waiting gang that could ever run wants devices of its types, and the run
 time saved exceeds what the restart costs. Run times scale linearly: twice the ranks, half the time; the true gain is at most that.
 
 Holds: growing never takes a device from a gang that waits, from a claim or from a promised start; a gang that grows has its new devices
-claimed before it leaves the old ones, so it cannot end with fewer. A gang that shrank grows only when nobody waits any more.
+claimed before it leaves the old ones, so it cannot end with fewer. A gang that shrank grows only when no job waits any more.
 Never: shrinks (`shrink` does, for a gang that waits).
 """
 
@@ -76,7 +76,7 @@ def _wanted(book: Book, pool: str, now_ms: int) -> frozenset[str] | None:
 
 
 def _grown(book: Book, pool: str, running: Running, now_ms: int) -> Placement | None:
-    """The largest size that fits now beside everybody else, its own devices included, if it is worth a restart; else None."""
+    """The largest size that fits now beside all others, its own devices included, if it is worth a restart; else None."""
     shape, trial = running.job.shape, Trial(book, pool, later=False)
     trial.gone(running)
     avoid, _ = kept_for_others(book, running.job, now_ms, now_ms)

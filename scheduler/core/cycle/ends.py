@@ -1,9 +1,9 @@
-"""When running gangs are expected to come free, in order: what promises and estimates of a start are made from.
+"""Expected release times of running gangs, in order: the base of reservations and estimated starts.
 
 A gang that overran its expected end is believed to run as long again, by doubling. Such a belief stands until its own time comes, so it is
 worked out then, and not at every look.
 
-Holds: what is said of a time follows from the gangs alone, whatever was asked before.
+Holds: an expected time follows from the gangs alone, whatever was asked before.
 Never: knows devices.
 """
 
@@ -21,14 +21,14 @@ End = tuple[int, str]
 
 
 def expected_end_ms(job: Waiting, ranks: int, begins_ms: int) -> int | None:
-    """When a job ends that begins then on so many ranks; on fewer than it wants (an elastic gang) it takes longer in proportion."""
+    """Returns the end of a job that begins then on so many ranks; on fewer than it wants (elastic) it takes longer in proportion."""
     if job.run_ms is None:
         return None
     return begins_ms + -(-job.run_ms * job.shape.ranks // ranks)
 
 
 def end_ms(running: Running) -> int:
-    """When a gang is expected to leave its devices: its end, or the deadline if it was asked to leave.
+    """Returns the time at which a gang is expected to leave its devices: its end, or the deadline if it was asked to leave.
 
     Without any expectation a short run is guessed, so that those who wait for it get a promise, which moves while the guess proves wrong.
     """
@@ -38,7 +38,7 @@ def end_ms(running: Running) -> int:
 
 
 def likely_end_ms(running: Running, now_ms: int) -> int:
-    """When a running gang comes free, later than now.
+    """Returns the time at which a running gang is expected to come free, later than now.
 
     One that overran its expected end is believed to run as long again as it was expected to, and so on by doubling.
     """
@@ -109,7 +109,7 @@ class Ends:
             insort(self._order, (end, job_id))
 
     def _anew(self, running: Mapping[str, Running]) -> None:
-        """What was believed at a later time is forgotten."""
+        """Recomputes the order and forgets the beliefs of a later time."""
         known = [*(job_id for _, job_id in self._order), *self._overdue]
         self._order = sorted((end_ms(running[job_id]), job_id) for job_id in known)
         self._late, self._overdue = {}, []

@@ -15,7 +15,7 @@ class Waiting:
 
     `number` is its place in the order of submission, and stays through retries. `kin` names what its run time is like (for history).
     It goes to the nodes of `prefer` if it can, and keeps off those of `shun` if it can (bit masks).
-    `project`: whose bounds it counts against; empty: nobody's.
+    `project`: its bounds apply; empty: none do.
     """
 
     job_id: str
@@ -68,7 +68,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Devices that a waiting job starts on as soon as all are free: others were asked to leave for it. Nobody else gets them."""
+    """Devices that a waiting job starts on as soon as all are free: others were asked to leave for it. No other job gets them."""
 
     job_id: str
     placement: Placement
@@ -77,7 +77,7 @@ class Claim:
 
 
 class Eviction(StrEnum):
-    """Why a running gang is asked to leave its devices."""
+    """Reason for which a running gang is asked to leave its devices."""
 
     PREEMPTED = "PREEMPTED"
     RECLAIMED = "RECLAIMED"

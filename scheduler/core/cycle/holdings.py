@@ -1,4 +1,4 @@
-"""Which victims hold which devices, by node: made once for a plan, read for each gang that wants devices.
+"""Index of the victims that hold devices, by node: made once for a plan, read for each gang that wants devices.
 
 Holds: a victim is named by its ordinal in the list of victims. Gangs that share one device free it only together, so they are one item.
 Never: looks at what is free.
@@ -33,7 +33,7 @@ class Holdings:
         return self._ordinals[job_id]
 
     def items(self, cluster: Cluster, node: int, devices: int, eligible: Collection[int]) -> list[Item]:
-        """What can be freed of a node's `devices` (bits), in whole devices.
+        """Returns the part of a node's `devices` (bits) that can be freed, in whole devices.
 
         A shared device is freed only if all who use it are eligible: what it would then have left is a whole.
         """
@@ -50,7 +50,7 @@ class Holdings:
         return found
 
     def on_device(self, node: int, bit: int, eligible: Collection[int]) -> list[Item]:
-        """What can be freed of one device, in thousandths."""
+        """Returns the part of one device that can be freed, in thousandths."""
         out = [Item((v,), milli, self.victims[v].cost) for v, milli in self.shared.get(node, {}).get(bit, ()) if v in eligible]
         out.extend(Item((v,), WHOLE, self.victims[v].cost) for v, bits in self.whole.get(node, ()) if v in eligible and bits & bit)
         return out

@@ -1,6 +1,6 @@
-"""Which pools changed since they were last looked at, so that a cycle without a change costs next to nothing.
+"""Pools that changed since their last cycle, so that a cycle without a change costs next to nothing.
 
-Holds: without a mark, the last look still tells all, up to what time alone changes.
+Holds: without a mark, the result of the last look is still valid, but for what time alone changes.
 Never: changes what is decided: a pool that is looked at without need gives no action.
 """
 
@@ -51,5 +51,5 @@ class Marks:
         self._looked_ms = {str(p): int(at) for p, at in rows["looked_ms"]}
 
     def looked_ms(self, pool: str) -> int | None:
-        """When a pool was last looked at."""
+        """Returns the time of a pool's last look, or None."""
         return self._looked_ms.get(pool)

@@ -1,4 +1,4 @@
-"""Where a gang goes that ran before: back to its nodes, which have its warm processes and its files at hand, or near them.
+"""Placement of a gang that ran before: back to its nodes, which have its warm processes and its files at hand, or near them.
 
 First on those nodes alone; else on what is free of them, the rest on others, if that takes no more nodes than a new place would; then
 anywhere but where its last failure is blamed on.
@@ -30,7 +30,7 @@ def place_near(cluster: Cluster, job: Waiting, shape: Shape, packing: Packing, r
 
 
 def _split(cluster: Cluster, shape: Shape, packing: Packing, ranks: int, home: int, avoid: int) -> Placement | None:
-    """What is free at home, and the rest on other nodes."""
+    """Places the ranks that fit at home, and the rest on other nodes."""
     plan = cluster.layout.plan(shape)
     if packing is not Packing.TOPOLOGY or not plan.plain:
         return None

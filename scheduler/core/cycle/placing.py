@@ -1,9 +1,9 @@
 """One pass over a pool's waiting gangs in the order of its policy: who starts now, and who gets a promised start.
 
-Under `strict` the first gang that does not fit ends the pass. Under `skip` it stops nobody. Under `backfill` the first such gangs get a
+Under `strict` the first gang that does not fit ends the pass. Under `skip` it blocks no other. Under `backfill` the first such gangs get a
 promise each (a start time and nodes), and those behind them start only where no promise is touched: on other nodes, or if they end in time.
 
-Holds: a promise is kept as it is until its gang starts, its time passes, its nodes close, or somebody new comes ahead; a gang with a
+Holds: a promise is kept as it is until its gang starts, its time passes, its nodes close, or a new job comes ahead; a gang with a
 promise that starts earlier touches no other promise. A team's quota stops that team only, a project's limit
 that project only.
 Never: stops a running gang.
@@ -31,7 +31,7 @@ MOST_PASSES = 8
 
 
 def place_waiting(book: Book, pool: str, now_ms: int) -> list[Action]:
-    """The pass, once more where a promise fell that held somebody up; the book is left as if its actions were applied."""
+    """The pass, once more where a promise fell that held a job up; the book is left as if its actions were applied."""
     lanes = book.lanes.of(pool)
     lanes.wake(now_ms)
     if not lanes.heads and not book.reservations:
@@ -49,7 +49,7 @@ def place_waiting(book: Book, pool: str, now_ms: int) -> list[Action]:
 class Pass:
     """The state of one pass. `_failed`: (shape, ranks, nodes to avoid) that found no place; devices only get fewer within a pass.
 
-    `unsettled`: somebody may have been held up by a promise that ended in it, or was passed over in it.
+    `unsettled`: a job may have been held up by a promise that ended in it, or was passed over in it.
     """
 
     __slots__ = (
@@ -78,7 +78,7 @@ class Pass:
         self._promises = Promises(book, pool, now_ms)
         self._slots = self._policy.backfill.reservations if self._policy.blocking is Blocking.BACKFILL else 0
         self._quotas = book.usage.quotas(pool)
-        # Who waits on a claim will hold its devices: nobody starts on that part of a quota meanwhile.
+        # A job with a claim will hold its devices: no other starts on that part of a quota meanwhile.
         self._pledged = pledged(book, pool) if book.claims and self._quotas.tree.types else None
         self._stopped = self._narrowed = self.unsettled = False
         self._bays = [bay for (of, _), bay in book.cluster.bays.items() if of == pool]
@@ -114,7 +114,7 @@ class Pass:
         return self._actions
 
     def _narrow(self) -> None:
-        """From here on only gangs matter that could start: by the number of free devices, and of those on nodes that nobody keeps."""
+        """From here on only gangs matter that could start: by the number of free devices, and of those on nodes without a reservation."""
         kept = 0
         for promise in self._promises.ahead:
             kept |= promise.nodes

@@ -18,7 +18,7 @@ from trainhouse.scheduler.core.cycle.victims import Victim
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What lets one gang start: where it goes, who stops for it (and by what right), who shrinks for it, whose promises break."""
+    """Plan that lets one gang start: its placement, the gangs stopped (and by what right) and shrunk for it, the reservations it breaks."""
 
     job: Waiting
     placement: Placement

@@ -1,10 +1,10 @@
 """Preemption as a transaction: others are asked to leave only if the whole waiting gang is then placed.
 
 For each gang that found no place, in order: elastic gangs are shrunk if that is enough; else gangs that run on borrowed devices are asked
-to leave, by least lost work; else any that it outranks. The devices are claimed for it in the same cycle: evictions serve nobody else.
+to leave, by least lost work; else any that it outranks. The devices are claimed for it in the same cycle: evictions serve no other gang.
 
 Holds: no eviction without a claim that its devices are part of; a protected gang is never asked; at most `max_victims` gangs for one;
-nobody can win back what was taken from it here by the same rules (`standing` says why). A plan that fails changes nothing.
+no gang can win back what was taken from it here by the same rules (`standing` says why). A plan that fails changes nothing.
 Never: stops part of a gang.
 """
 
@@ -57,7 +57,7 @@ def plan_preemption(book: Book, pool: str, candidates: Iterable[Waiting], now_ms
 
 
 def _ranked(book: Book, pool: str, now_ms: int) -> bool:
-    """Whether anybody who waits could outrank anybody who runs: most looks end here, where priorities are alike and no score may lead."""
+    """Whether any waiting gang could outrank any running one: most looks end here, where priorities are alike and no score may lead."""
     policy = book.policy(pool)
     if policy.order is Order.REMAINING:
         return shorter_waits(book, pool, now_ms)

@@ -31,7 +31,7 @@ class Promises:
 
     @property
     def none(self) -> bool:
-        """Whether nothing is kept for anybody."""
+        """Whether no nodes are reserved."""
         return not self.ahead and not self._came
 
     def of(self, job_id: str) -> Reservation | None:
@@ -39,7 +39,7 @@ class Promises:
         return self._came.get(job_id)
 
     def sound(self, promise: Reservation) -> bool:
-        """Its time is still to come, its nodes are open, and nobody ahead took them."""
+        """Its time is still to come, its nodes are open, and no job ahead took them."""
         return promise.start_ms > self._now_ms and promise.job_id in self._came and not promise.nodes & ~self._open_nodes()
 
     def came_before(self, job: Waiting, barred: Callable[[Waiting], bool]) -> bool:
@@ -75,9 +75,9 @@ class Promises:
         return mask
 
     def window_ms(self, below_ms: int | None = None) -> int:
-        """Who runs no longer than this may use some kept nodes; 0: nobody may, or none are kept.
+        """Longest run time that may use some reserved nodes; 0: none may, or none are reserved.
 
-        `below_ms`: more of them than a gang may that runs so long.
+        `below_ms`: only windows shorter than this count.
         """
         windows = [w for p in self.ahead if (w := p.start_ms - self._now_ms) > 0 and (below_ms is None or w < below_ms)]
         return max(windows, default=0)

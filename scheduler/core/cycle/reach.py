@@ -1,7 +1,7 @@
 """Victims in the order in which waiting gangs come to lead them: whom a gang is ahead of, and how many devices those have.
 
-Each victim has a rank, each waiting gang a bound (`standing` says both): the gang leads those of at most that rank. So a gang that leads
-nobody, or nobody with enough devices, is told so by one search in a sorted list.
+Each victim has a rank, each waiting gang a bound (`standing` says both): the gang leads those of at most that rank. One search in a sorted
+list shows that a gang leads none, or none with enough devices.
 
 Holds: a victim is named by its ordinal; after `drop` all is as if the victim had never been there.
 Never: judges anything but ranks.

@@ -1,9 +1,9 @@
-"""When a gang that does not fit can start at the latest, and on which nodes: the promise that backfill keeps.
+"""Reservation of a gang that does not fit: its latest start time and its nodes, which backfill respects.
 
 The running gangs' expected ends are gone through in order on a trial cluster until the gang fits: the shadow time of EASY backfilling
 (Lifka, "The ANL/IBM SP Scheduling System", JSSPP 1995), for several gangs one after the other.
 
-Holds: with run times that are not exceeded, nodes that stay, and nobody ahead who was not ahead before, a gang starts at its promised time
+Holds: with run times that are not exceeded, nodes that stay, and no job ahead that was not ahead before, a gang starts at its promised time
 or earlier. Promises made ahead keep their nodes, from their start to their expected end. Where nothing is known of a running gang it is
 guessed to be short, then to run as long again, by doubling, so that a large gang is never passed for ever; a waiting one of which nothing
 is known counts as never ending, so it touches no promise.
@@ -29,7 +29,7 @@ def nodes_of(placement: Placement) -> int:
 
 
 def held_until_ms(book: Book, reservation: Reservation) -> int | None:
-    """When the gang with this promise is expected to end, if it starts as promised; None: not known."""
+    """Returns the expected end of a reserved gang, if it starts on time; None: not known."""
     job = book.lanes.get(reservation.job_id)
     return None if job is None or job.run_ms is None else reservation.start_ms + max(1, job.run_ms)
 

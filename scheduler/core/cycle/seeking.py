@@ -143,7 +143,7 @@ class Seeker:
     # ---- several nodes
 
     def _areas(self, types: tuple[str, ...]) -> list[int | None]:
-        """Where to look: the whole pool, or the domains of the required level that could have room, the cheapest first."""
+        """Returns the areas to search: the whole pool, or the domains of the required level that could have room, the cheapest first."""
         shape = self._job.shape
         level = self._trial.cluster.layout.topology(shape.pool).level(shape.require) if shape.require else None
         if level is None:
@@ -152,7 +152,7 @@ class Seeker:
         return [nodes for _, _, nodes in sorted(priced)[:MAX_DOMAINS]]
 
     def _price(self, types: tuple[str, ...], nodes: int) -> int | None:
-        """What enough devices of a domain cost at least, by numbers alone; None: it has not enough."""
+        """Returns the least cost of enough devices of a domain, by numbers alone; None: it has not enough."""
         free, parts = self._ground(types, nodes)
         gains, costs = _gains(parts), [v.cost for v in self._holdings.victims]
         have, cost = sum(free.values()), 0
@@ -247,7 +247,7 @@ class Seeker:
         return gone, placement
 
     def _used(self, gone: list[Victim], placement: Placement) -> list[Victim]:
-        """Those whose devices a placement uses; the others are put back. Where host memory counts, all on its nodes are needed."""
+        """Returns the victims whose devices a placement uses; puts the others back. If host memory counts: all victims on its nodes."""
         used = {r.job.job_id for r in occupants(placement, (v.running for v in gone))}
         nodes = nodes_of(placement) if self._costly else 0
         stay = []

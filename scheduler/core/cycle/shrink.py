@@ -1,4 +1,4 @@
-"""Elastic gangs give up ranks above their minimum, so that nobody need be stopped.
+"""Shrinking of elastic gangs: they give up ranks above their minimum, so that no gang need be stopped.
 
 On a trial, gangs are squeezed to their minimum on their own nodes, the cheapest restart first; once the waiting gang is placed, each
 squeezed one whose devices it uses gets the largest size that still fits, and the others stay as they were.
@@ -36,7 +36,7 @@ def above_minimum(victim: Victim) -> int:
 
 
 def by_price(victims: Sequence[Victim]) -> list[Victim]:
-    """Those that can shrink, by the cost of their restart for each rank that it frees."""
+    """Returns the gangs that can shrink, by the cost of their restart for each rank that it frees."""
     able = [v for v in victims if above_minimum(v) > 0]
     return sorted(able, key=lambda v: (v.cost / above_minimum(v), v.running.job.number, v.job_id))
 

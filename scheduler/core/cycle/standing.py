@@ -1,4 +1,4 @@
-"""Who may take devices from whom: a strict order that no sequence of evictions can lead back to where it began.
+"""Preemption order: a strict order of gangs that no sequence of evictions can lead back to where it began.
 
 A running gang is *covered* where the gangs of a team (and of the teams below it) that come before it, in the order (priority, submission),
 leave room for it in what that team is guaranteed. A gang stops another one
@@ -7,11 +7,11 @@ leave room for it in what that team is guaranteed. A gang stops another one
 A team above its fair share loses that lead by its penalty; it never gains one, and waiting gains none.
 
 Why that ends when demand is constant: a team's covered gangs change only by a start before them in a fixed order, so they settle; from then
-on whoever stops a gang outranks it by a fixed number. Under order `remaining` the expected remaining run time is the rank: the one that
+on a gang outranks those that it stops by a fixed number. Under order `remaining` the expected remaining run time is the rank: the one that
 started has less left than those that it stopped, and goes on having less.
 
 With `by_score_every_s` whole scores lead by the margin, between gangs of one priority or against a lower one. A running gang's wait stands
-still, so who was stopped may come back when it has waited for a whole margin more than the one that stopped it: gangs that are alike take
+still, so a stopped gang may come back when it has waited for a whole margin more than the one that stopped it: gangs that are alike take
 turns, at most (most bonus / margin) times for the waiting and once for each doubling of what they are expected to run still.
 
 Holds: ranks depend on facts that waiting, running and being stopped do not change (but for the penalty, which only refuses, and for the
@@ -37,7 +37,7 @@ Member = tuple[int, int, str, Amounts]
 
 
 def _least(job: Waiting, amounts: Amounts, placement: Placement) -> Amounts:
-    """What an elastic gang holds at its least size: what it has above that is always borrowed, and can be had without stopping it."""
+    """Returns the resources of an elastic gang at its least size; more than that is always borrowed, and reclaimed without stopping it."""
     least, ranks = job.shape.min_ranks, ranks_of(placement)
     if not 0 < least < ranks:
         return amounts
@@ -190,7 +190,7 @@ class Standing:
         return self.by_score and lead >= 0 and self.points(job) - handicap - self._known(victim) >= self._margin
 
     def by_rank_alone(self, job: Waiting, cover: frozenset[str], last_priority: int) -> bool:
-        """Whether `led_by` tells whom a gang may stop: nothing is taken back for it, and no victim has so low a priority that this counts.
+        """Whether `led_by` alone decides: nothing is taken back for the gang, and no victim has so low a priority that this counts.
 
         `last_priority`: the lowest of all victims.
         """
@@ -248,7 +248,7 @@ class Standing:
         return (100 - job.priority) * POINT + self._wait.ratio(before, max(1, self._left_ms(running)))
 
     def _left_ms(self, running: Running) -> int:
-        """What a gang is expected to run still. Learned run times are asked again: who outlived what was expected is likely to be long."""
+        """Returns the expected remaining run time; learned run times are asked anew: a job past its estimate is likely long."""
         job = running.job
         ran_ms = job.ran_ms + max(0, self._now_ms - running.started_ms) * running.ranks // job.shape.ranks
         learned = self._estimates.expected(job.kin, ran_ms) if self._estimates is not None else None

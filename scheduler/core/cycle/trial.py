@@ -65,7 +65,7 @@ def overlap(one: Placement, other: Placement) -> bool:
 
 
 def occupants(placement: Placement, running: Iterable[Running]) -> list[Running]:
-    """Those of `running` that are on devices of a placement."""
+    """Returns those of `running` that are on devices of a placement."""
     held = {part.node: part.devices for part in placement}
     return [r for r in running if any(held.get(part.node, 0) & part.devices for part in r.placement)]
 
@@ -91,13 +91,13 @@ def kept_for_others(book: Book, job: Waiting, now_ms: int, begins_ms: int) -> tu
 
 
 def broken_by(book: Book, job_ids: Sequence[str], placement: Placement) -> list[str]:
-    """Those of the promises whose nodes a placement uses."""
+    """Returns those of the reservations whose nodes a placement uses."""
     nodes = nodes_of(placement)
     return [i for i in job_ids if book.reservations[i].nodes & nodes]
 
 
 def pledged(book: Book, pool: str) -> Quotas:
-    """What teams will hold when all who were asked to leave have left, and all claims have started."""
+    """Returns the quotas of teams once all that were asked to leave have left, and all claims have started."""
     quotas = book.usage.quotas(pool).fork()
     for job_id in sorted(book.running):
         leaver = book.running[job_id]

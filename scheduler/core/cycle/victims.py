@@ -1,7 +1,7 @@
-"""What stopping a running gang would cost, and which gangs may be asked at all.
+"""Preemption victims: the running gangs that may be asked to leave, and the cost of stopping each.
 
-Holds: a cost is an integer (device-milliseconds), so that no comparison depends on a platform; a protected gang is nobody's victim.
-Never: looks at who asks (`standing` does), nor at where the gang runs (`choosing` does).
+Holds: a cost is an integer (device-milliseconds), so that no comparison depends on a platform; a protected gang is never a victim.
+Never: looks at the gang that asks (`standing` does), nor at the victim's nodes (`choosing` does).
 """
 
 from collections.abc import Iterable
@@ -47,16 +47,16 @@ def lost_work(running: Running, now_ms: int, restart_ms: int) -> int:
 
 
 def protected(running: Running, now_ms: int, min_run_ms: int) -> bool:
-    """Whether nobody may stop it now: it is leaving already, is not preemptible, or has not had its undisturbed run time."""
+    """Whether it may not be stopped now: it is leaving already, is not preemptible, or has not had its undisturbed run time."""
     if running.leaving_ms is not None or not running.job.preemptible:
         return True
     return now_ms - running.started_ms < min_run_ms
 
 
 def victims_of(running: Iterable[Running], rules: Preemption, now_ms: int) -> list[Victim]:
-    """Those of `running` that may be asked to leave now, the cheapest first; ties: the latest submitted first.
+    """Returns those of `running` that may be asked to leave now, the cheapest first; ties: the latest submitted first.
 
-    What is cheap, the policy says: little lost work, or a late start (a cost of the milliseconds since).
+    The policy defines the cost: lost work, or the milliseconds since the start.
     """
     min_run_ms, restart_ms = milliseconds(rules.min_run_s), milliseconds(rules.restart_cost_s)
     recent = rules.victims is Victims.MOST_RECENT

@@ -1,6 +1,6 @@
-"""A device that is not what it should be, said once for each fault.
+"""Verdicts on degraded devices, one for each fault.
 
-Holds: what was said of another boot is over; ECC is over when no error came for a whole window; throttling and a slow clock when they were
+Holds: a verdict on another boot is over; ECC is over when no error came for a whole window; throttling and a slow clock when they were
 seen to be over for one.
 """
 
@@ -37,7 +37,7 @@ def look_at_device(look: Look, watch: DeviceWatch, health: DeviceHealth) -> None
 
 
 def end_other_boots(look: Look) -> None:
-    """Devices are set up anew when a machine boots: their faults are told anew, or are gone."""
+    """Devices are set up anew when a machine boots: their faults are reported anew, or are gone."""
     for about, stood in list(look.node.stands.items()):
         if stood.device_id is not None and stood.boot_id not in (None, look.node.boot_id):
             look.lifts(about, f"{look.node.node_id} was booted since")

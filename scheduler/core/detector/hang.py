@@ -1,9 +1,9 @@
 """A gang that makes no step: judged from the ranks of one node.
 
 Holds: a rank has patience, and uses it up while it makes no step and says nothing new: a span of time uses up its share of the limit that
-holds then. A step, or another activity, gives all patience back. So does a gap in what is known of it: what nobody saw is held against
-nobody; a figure that is no number says nothing. A rank with a pulse may be waiting for another one, so its limit is that of the most
-patient rank here: while one saves, all may take as long as a save. A rank whose pulse is gone as well waits for nobody: it is judged by its
+holds then. A step, or another activity, gives all patience back. So does a gap in what is known of it: unobserved time does not
+count; a figure that is no number is ignored. A rank with a pulse may be waiting for another one, so its limit is that of the most
+patient rank here: while one saves, all may take as long as a save. A rank whose pulse is gone too waits for no other: it is judged by its
 own limit. One that never spoke has no session, or hangs before it begins one: it is judged where the policy has a limit for that.
 Never: compares clocks of two machines.
 """
@@ -28,9 +28,9 @@ ALL: Final = 1 - 1e-9
 
 @dataclass(slots=True)
 class RankWatch:
-    """What is known of one rank's progress. `used_alone`, `used`: the share of its patience that is gone, by its own limit and by all's.
+    """Progress of one rank as observed. `used_alone`, `used`: the share of its timeout that has passed, by its own limit and by the gang's.
 
-    `moved`: it made a step, or said something new, since it was first seen and since it was last stuck.
+    `moved`: it made a step, or reported something new, since it was first seen and since it was last stuck.
     """
 
     step: int | None = None
@@ -56,7 +56,7 @@ class RankWatch:
 
 
 def step_limit_s(rank: RankHeartbeat, limits: Detection) -> float:
-    """How long a step may take, by the rank's own steps; before there are any, as long as a start."""
+    """Returns the longest normal duration of a step, in seconds, by the rank's own steps; before there are any, the limit of a start."""
     p99_ms, longest_ms = _number(rank.step_time_p99_ms), _number(rank.longest_step_ms)
     if rank.step is None or p99_ms is None:
         return limits.start_limit_s
@@ -70,7 +70,7 @@ def _number(told: float | None) -> float | None:
 
 
 def own_limit_s(rank: RankHeartbeat, limits: Detection) -> float | None:
-    """How long a rank may go on as it does without a step, in seconds; None if nothing more is expected of it."""
+    """Returns how long a rank may stay in its activity without a step, in seconds; None if it is expected to make none."""
     if rank.state is RankState.EXITED or rank.activity is RankActivity.DONE:
         return None
     if rank.activity is RankActivity.STARTING:
@@ -131,12 +131,12 @@ def _hear_pulse(watch: RankWatch, rank: RankHeartbeat, at_ms: int, seen_ms: int 
 
 
 def _since(moment_ms: int, at_ms: int, seen_ms: int | None) -> int:
-    """How long ago, by clocks of one machine; never more than what was seen, in case one of them jumped."""
+    """Returns the age of a moment by clocks of one machine, in ms; at most the observed age, in case one of the clocks jumped."""
     return min(max(0, at_ms - moment_ms), seen_ms or 0)
 
 
 def culprits(ranks: Iterable[tuple[int, RankWatch]]) -> tuple[int, ...]:
-    """The ranks that others wait for, as far as this node can tell: those that are deaf, or else silent, or behind; maybe none."""
+    """The ranks that others wait for, as far as this node's heartbeats show: those that are deaf, or else silent, or behind; maybe none."""
     known = list(ranks)
     deaf = tuple(n for n, w in known if w.stuck and w.deaf())
     if deaf:

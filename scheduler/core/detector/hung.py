@@ -1,6 +1,6 @@
 """A hung gang, said once for each node that sees it.
 
-Holds: `ranks` names those that the others wait for, as far as this node can tell: none where all merely wait.
+Holds: `ranks` names those that the others wait for, as far as this node's heartbeats show: none where all merely wait.
 """
 
 from trainhouse.events import AttemptHeartbeat, RankHeartbeat

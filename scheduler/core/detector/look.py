@@ -1,6 +1,6 @@
 """One heartbeat as the rules look at it, and what they say.
 
-Holds: what a rule finds goes through here, so that it is said once and lifted once.
+Holds: what a rule finds goes through here, so that it is published once and lifted once.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from trainhouse.scheduler.core.detector.verdicts import Said, name_of, stands, t
 
 
 class OfGang(TypedDict):
-    """What every verdict about a gang has."""
+    """Fields that every verdict about a gang has."""
 
     pool: PoolName
     job_id: JobId

@@ -1,9 +1,9 @@
 """The failure detector as a pure machine: heartbeats in, verdicts out.
 
 Holds: a node's silence counts only while the detector itself was reading, and what a heartbeat says is judged by the node's own clock,
-from one heartbeat to the next (blindness is not death): the detector's pause, restart or lost brokers, and an agent's restart, condemn
-nobody. Every verdict can be told from one node's heartbeats alone, comes once, and is lifted once.
-Never: takes anything from anybody; the scheduler does.
+from one heartbeat to the next (blindness is not death): the detector's pause, restart or lost brokers, and an agent's restart, never cause
+a verdict. Every verdict follows from one node's heartbeats alone, comes once, and is lifted once.
+Never: stops a gang or closes a node; the scheduler does.
 """
 
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ class DetectorMachine:
             self._version += 1
 
     def begin(self, before: Standings) -> DetectorState:
-        """Nobody has been heard; `before` (see `recall`) is what was said by others, and may still stand."""
+        """Returns the state before the first heartbeat; `before` (see `recall`) are verdicts of earlier detectors that may still stand."""
         return DetectorState(recalled=dict(before))
 
     def heard(self, state: DetectorState, beat: NodeHeartbeat, now_ms: int) -> list[Said]:
@@ -157,7 +157,7 @@ def _look_at_attempts(look: Look, beat: NodeHeartbeat) -> None:
 
 
 def _forget(node: NodeWatch, attempts: Iterable[str]) -> None:
-    """What stands of attempts that are over is over without a word."""
+    """Drops the verdicts on attempts that are over, without an event."""
     over = [about for about, s in node.stands.items() if s.job_id is not None and f"{s.job_id}:{s.epoch}" not in attempts]
     for about in over:
         del node.stands[about]

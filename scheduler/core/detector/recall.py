@@ -1,6 +1,6 @@
-"""What a detector that begins takes over from what was said before it.
+"""Restoration of a new detector's state from earlier verdicts.
 
-Holds: folded in the order in which it was said: a verdict stands until its lifting; bounded, the oldest nodes are forgotten first.
+Holds: folded in the order of publication: a verdict stands until its lifting; bounded, the oldest nodes are forgotten first.
 """
 
 from collections.abc import Iterable

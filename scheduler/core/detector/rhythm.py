@@ -3,7 +3,7 @@
 Holds: the phi accrual of Hayashibara, Defago, Yared and Katayama, "The phi accrual failure detector" (SRDS 2004): phi is -log10 of the
 chance that a heartbeat comes this late, if gaps are normal with the mean and deviation of the last WINDOW ones. The chance comes from a
 table, so that it is the same everywhere.
-Never: counts time in which nobody listened; whoever adds a gap has taken that out.
+Never: counts time in which the detector did not read; the caller takes it out of a gap.
 """
 
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Rhythm:
             self.place = (self.place + 1) % WINDOW
 
     def mean_ms(self, interval_ms: float) -> float:
-        """What the node keeps to: what it promised, or longer if it takes longer."""
+        """Returns the mean interval of the node's heartbeats, in ms: the promised one, or longer if they take longer."""
         if len(self.gaps_ms) < FEWEST:
             return interval_ms
         return max(interval_ms, sum(self.gaps_ms) / len(self.gaps_ms))
@@ -49,7 +49,7 @@ class Rhythm:
         return max(least, sqrt(max(0, spread)) / count)
 
     def phi(self, silent_ms: float, interval_ms: float) -> float:
-        """How unusual a silence is: 0 to 15.2; it grows with the silence."""
+        """Returns the suspicion level of a silence (phi accrual): 0 to 15.2; it grows with the silence."""
         return phi_of((silent_ms - self.mean_ms(interval_ms)) / self.deviation_ms(interval_ms))
 
 

@@ -19,7 +19,7 @@ UNUSUAL_PHI: Final = 8.0
 
 
 class Standing(StrEnum):
-    """What the detector last said of a node."""
+    """Last published verdict on a node's liveness."""
 
     ALIVE = "ALIVE"
     SUSPECTED = "SUSPECTED"
@@ -32,7 +32,7 @@ def bounded_interval_s(interval_s: float) -> float:
 
 
 def standing_after(silent_ms: int, rhythm: Rhythm, interval_s: float, before: Standing, limits: Detection) -> Standing:
-    """What a silence makes of a node; it never gets better by silence."""
+    """Returns the liveness of a node after a silence; a silence never improves it."""
     beat_ms = rhythm.mean_ms(1000 * interval_s)
     if before is Standing.LOST or silent_ms >= limits.lost_beats * beat_ms:
         return Standing.LOST
@@ -42,5 +42,5 @@ def standing_after(silent_ms: int, rhythm: Rhythm, interval_s: float, before: St
 
 
 def first_look_ms(interval_s: float, limits: Detection) -> int:
-    """No silence shorter than this changes anything: whoever is not silent for so long need not be looked at."""
+    """No silence shorter than this changes anything: a node that is not silent for so long need not be looked at."""
     return int(1000 * interval_s * min(limits.suspected_beats, limits.lost_beats))

@@ -1,6 +1,6 @@
-"""What is said of a silent node: suspected, lost, and that it speaks again.
+"""Verdicts on silent nodes: suspected, lost, and alive again.
 
-Holds: both name the heartbeat after which the silence began, so that the same silence has the same verdicts, whoever listened.
+Holds: both name the heartbeat after which the silence began, so that the same silence has the same verdicts in every detector.
 """
 
 from typing import Final
@@ -30,7 +30,7 @@ def end_silence(look: Look, beat: NodeHeartbeat) -> None:
 
 
 def say_silent(look: Look, silent_ms: int) -> None:
-    """Says how its node stands now, after a silence."""
+    """Emits the verdict on its node after a silence."""
     node, silent_s = look.node, silent_ms / 1000
     if node.standing is Standing.SUSPECTED:
         event: Event = NodeSuspected(

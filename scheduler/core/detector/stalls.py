@@ -1,6 +1,6 @@
 """Ranks that spend their time waiting: for data, or for saves.
 
-Holds: a data stall is said once for each node that has such a rank, of the worst rank there; slow saves by the node of rank 0 alone, since
+Holds: one data stall for each node that has such a rank, of the worst rank there; slow saves by the node of rank 0 alone, since
 all ranks save together.
 """
 
@@ -38,7 +38,7 @@ def look_for_stalls(look: Look, watch: AttemptWatch, beat: AttemptHeartbeat) -> 
 
 
 def _beyond(look: Look, about: str, share: float, limit: float, words: str) -> bool:
-    """Whether a share is to be said; one well below its limit lifts what was said."""
+    """Whether a share makes a verdict; one well below its limit lifts it."""
     if share < LIFT_SHARE * limit:
         look.lifts(about, f"at most: {words}")
     return share >= limit

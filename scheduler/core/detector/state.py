@@ -1,4 +1,4 @@
-"""What the detector remembers, all of it soft: lost, it is learned anew from the heartbeats.
+"""State of the detector, all of it soft: if lost, it is rebuilt from the heartbeats.
 
 Holds: bounded by what the heartbeats speak of: an attempt, rank or device that is no longer in them is forgotten, a node after a day of
 silence.
@@ -59,9 +59,9 @@ class NodeWatch:
 
 @dataclass(slots=True)
 class DetectorState:
-    """All nodes that were heard. `listened_ms` grows only while the detector reads; `ticked_at_ms` is None before the first tick.
+    """All nodes that sent a heartbeat. `listened_ms` grows only while the detector reads; `ticked_at_ms` is None before the first tick.
 
-    `recalled`: what stands, from what was said before this detector began, of nodes that it has not heard yet.
+    `recalled`: standing verdicts from before this detector began, on nodes without a heartbeat since.
     """
 
     nodes: dict[str, NodeWatch] = field(default_factory=dict)

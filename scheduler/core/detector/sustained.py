@@ -1,6 +1,6 @@
 """Something that is so, or is not so, and for how long it was seen to be.
 
-Holds: only time between two heartbeats that follow one another counts; what nobody saw lasted no time.
+Holds: only time between two heartbeats that follow one another counts; unobserved time does not count.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What share of the last while a rank spent waiting, from totals that only grow.
+"""Share of a recent window that a rank spent waiting, from totals that only grow.
 
 Holds: a few samples at most, about a sixth of the window apart, however often heartbeats come. A clock or total that went back begins anew.
 """

@@ -1,6 +1,6 @@
 """Saying a verdict once, and that it is over once.
 
-Holds: a verdict has a name that the same facts give again, so that one that is said twice (a detector that restarted) counts once. What
+Holds: a verdict has a name that the same facts give again, so that a repeat (a detector that restarted) counts once. What
 stands is known by the thing that it speaks of; a verdict about that thing is not said again before it is lifted.
 """
 
@@ -20,7 +20,7 @@ SAID: Final = (NodeSuspected, NodeLost, GangHung, StragglerDetected, DataStalled
 
 
 def name_of(facts: str) -> str:
-    """The id of a verdict's event. What agents say (a boot, an incarnation) may be text that no id takes: then a hash tells them apart."""
+    """The id of a verdict's event. Agents' values (a boot, an incarnation) may be text that no id takes: then a hash takes its place."""
     if EventId.pattern.fullmatch(facts[:MAX_NAME_CHARS]):
         return facts[:MAX_NAME_CHARS]
     digest = hashlib.sha256(facts.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -29,7 +29,7 @@ def name_of(facts: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A verdict, the id of its event, and the node whose heartbeats (or silence) told it."""
+    """A verdict, the id of its event, and the node whose heartbeats (or silence) caused it."""
 
     name: str
     event: Event
@@ -38,7 +38,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Stands:
-    """A verdict that was said and is not over: what its lifting has to name. `sequence`: of the last heartbeat before a silence."""
+    """A verdict that was published and is not over: what its lifting has to name. `sequence`: of the last heartbeat before a silence."""
 
     name: str
     of: str
@@ -71,7 +71,7 @@ class Stands:
 
 
 def stands(said: Said) -> Stands:
-    """What is to be remembered of a verdict."""
+    """Returns the part of a verdict that the state keeps."""
     fields: Mapping[str, Any] = said.event.__dict__
     return Stands(
         said.name,
@@ -89,7 +89,7 @@ def stands(said: Said) -> Stands:
 
 
 def thing_of(event: Event) -> str:
-    """What a verdict, or its lifting, speaks of; equal for verdicts that cannot both stand. Stalls and hangs are of a whole attempt."""
+    """Returns the subject of a verdict, or of its lifting; equal for verdicts that exclude each other. Stalls and hangs are per attempt."""
     fields: Mapping[str, Any] = event.__dict__
     of = fields.get("of", event.event_type)
     rank = fields.get("rank") if of == StragglerDetected.event_type else None

@@ -1,1 +1,1 @@
-"""Why jobs wait: answers derived from the book, for people. Nothing here decides."""
+"""Explanations of why jobs wait: answers derived from the book, for people. Nothing here decides."""

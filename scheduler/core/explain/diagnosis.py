@@ -1,4 +1,4 @@
-"""What keeps one kind of job (a team's gangs of one shape) from starting now, as typed refusals.
+"""Obstacles that keep one kind of job (a team's gangs of one shape) from starting now, as typed refusals.
 
 Holds: the same checks in the same order as a cycle makes them: quota, nodes and topology, held start times, the order.
 Never: changes the book.
@@ -129,7 +129,7 @@ def by_nodes(book: Book, shape: Shape) -> Diagnosis:
 
 
 def _worst(said: Refusals) -> Obstacle:
-    """Nobody has any room: FULL counts before what never changes, since waiting helps there."""
+    """Returns the main obstacle if no node has any room: FULL counts before permanent ones, since waiting helps there."""
     kinds = {kind for kind, _ in said.counts}
     for kind in (NodeSays.FULL, NodeSays.CLAIMED, NodeSays.CPUS, NodeSays.MEMORY, NodeSays.GROUP, NodeSays.CLOSED):
         if kind in kinds:

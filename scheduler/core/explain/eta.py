@@ -1,4 +1,4 @@
-"""When a waiting job may start, where no start time is held for it: by the expected ends of what runs, and what waits before it.
+"""Estimated start of a waiting job without a reservation: by the expected ends of running gangs, and the jobs before it.
 
 An estimate, not a promise: devices that come free are counted, wherever they are; jobs before it take theirs first.
 

@@ -1,7 +1,7 @@
-"""What each node of its pool says to a waiting job.
+"""Reasons by node for which a waiting job is not placed.
 
 Holds: every node of the pool once, in the order in which they joined.
-Never: part of what is published: with thousands of nodes and jobs it is worked out for whoever asks.
+Never: part of what is published: with thousands of nodes and jobs it is computed on request.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class NodeAnswer:
 
     @property
     def text(self) -> str:
-        """What it says, in words that follow its name."""
+        """Reason as a phrase that follows the node's name."""
         return f"no isolation ({self.why})" if self.says is NodeSays.ISOLATION else SAYS[self.says][1]
 
 

@@ -1,4 +1,4 @@
-"""Why jobs wait, from the scheduler's state: the live one, or one that was folded up to a moment of the past."""
+"""Explanations from the scheduler's state: the live one, or one that was folded up to a moment of the past."""
 
 from collections.abc import Iterator
 
@@ -34,6 +34,6 @@ def explain_job(state: ScheduleState, job_id: str, now_ms: int) -> JobExplained 
 
 
 def explain_nodes(state: ScheduleState, job_id: str) -> list[NodeAnswer]:
-    """What each node of its pool says to one job; empty: it does not wait."""
+    """Returns the reason of each node of its pool for one job; empty: it does not wait."""
     waiting = state.book.lanes.get(job_id)
     return [] if waiting is None else nodes_asked(state.book, waiting.shape)

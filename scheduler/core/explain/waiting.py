@@ -1,4 +1,4 @@
-"""Why each job of a pool waits, in the order in which the policy serves them.
+"""Explanations for each waiting job of a pool, in the order in which the policy serves them.
 
 Holds: every waiting job gets an answer; jobs of one team and shape share the checks, so that thousands of jobs cost hundreds of checks;
 the same book and time give the same answers.
@@ -24,12 +24,12 @@ from trainhouse.scheduler.core.queue.quotas import QuotaRefusal
 from trainhouse.scheduler.core.queue.score import POINT, score
 
 REFRESH_MS = 120_000
-"""An answer's numbers are told anew after this, although its obstacle is the same."""
+"""An answer's numbers are published anew after this, although its obstacle is the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a job stands: its place from 1, and the ranks and device-milliseconds before it (None: not known)."""
+    """Queue position of a job, from 1, and the ranks and device-milliseconds before it (None: not known)."""
 
     place: int
     ranks_before: int
@@ -190,7 +190,7 @@ class _Look:
         return Diagnosis(Obstacle.RESERVATION, text, [told], [f"limits.run_time_s of at most {window}", f"the start of job {by}"])
 
     def _older(self, job: Waiting, place: _Place) -> list[Refusal]:
-        """Those before it in the order, of which the first is named."""
+        """Returns the refusal by the jobs before it in the order; it names the first of them."""
         if place.place == 1:
             return []
         first, count = self.order[0], place.place - 1
@@ -225,7 +225,7 @@ class _Look:
 
 
 def _ordered(book: Book, pool: str, now_ms: int) -> list[Waiting]:
-    """Who waits, in the policy's order; those who rest come last."""
+    """Returns the waiting jobs in the policy's order; those in backoff come last."""
     lanes = book.lanes.fork()
     turn = in_order(lanes, book.usage, pool, book.policy(pool), now_ms)
     found: list[Waiting] = []

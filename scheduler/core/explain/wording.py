@@ -1,4 +1,4 @@
-"""What a gang needs, and other quantities, in words.
+"""Text of a gang's needs, and of other quantities.
 
 Holds: a sentence names numbers and units; equal shapes have equal words.
 """

@@ -1,1 +1,1 @@
-"""Who is next: lanes of waiting jobs, scores, quotas, decaying use, expected run times."""
+"""Queue of waiting jobs: lanes, scores, quotas, decaying use, expected run times."""

@@ -1,7 +1,7 @@
-"""What a gang takes of each resource, in one unit per resource, so that use and quotas can be added up exactly.
+"""Resources of a gang, in one unit per resource, so that use and quotas can be added up exactly.
 
 Holds: integers only; devices in thousandths (a whole one is 1000) by device type, sorted by type, none of them zero.
-Never: knows nodes. Which device type an "any" gang got is told by the caller, who knows its placement.
+Never: knows nodes. The caller, which knows the placement, passes the device type that an "any" gang got.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ class Amounts:
 
 
 def amounts_asked(shape: Shape, ranks: int | None = None) -> Amounts:
-    """What a shape asks for before it has a place; `ranks`: of an elastic gang, how many of them (its least size, for example)."""
+    """Returns the resources that a shape asks for before it is placed; `ranks`: of an elastic gang, how many (its least size, e.g.)."""
     devices: dict[str, int] = {}
     cpus_milli = memory_bytes = 0
     for block in shape.blocks:
@@ -45,12 +45,12 @@ def amounts_asked(shape: Shape, ranks: int | None = None) -> Amounts:
 
 
 def amounts_least(shape: Shape) -> Amounts:
-    """What the least size of a gang asks for."""
+    """Returns the resources of a gang at its least size."""
     return amounts_asked(shape, shape.min_ranks or None)
 
 
 def amounts_placed(shape: Shape, placement: Placement, types_of: Callable[[int], tuple[str, ...]]) -> Amounts:
-    """What a placed gang holds. `types_of(node)`: the type of each device position of a node; "any" where it ends."""
+    """Returns the resources of a placed gang. `types_of(node)`: the type of each device position of a node; "any" past its end."""
     devices: dict[str, int] = {}
     ranks = 0
     for part in placement:

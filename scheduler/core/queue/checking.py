@@ -1,4 +1,4 @@
-"""What of a policy only a fleet can judge: device types that no node has, topology levels that no node tells.
+"""Checks of a policy against a fleet: device types that no node has, topology levels that no node reports.
 
 Holds: a policy without faults can be obeyed by the pool as it is now. A pool without nodes cannot judge: nothing is refused there.
 Never: changes the policy, or drops the part that is at fault.
@@ -17,7 +17,7 @@ MAX_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class PolicyFault:
-    """What is wrong with a policy, and at which field: the keys and indexes that lead there."""
+    """Fault in a policy and its field: the keys and indexes that lead there."""
 
     field: tuple[str | int, ...]
     problem: str
@@ -39,7 +39,7 @@ def field_path(field: Iterable[str | int]) -> str:
 
 
 def check_against(policy: SchedulingPolicy, device_types: Collection[str], levels: Collection[str]) -> tuple[PolicyFault, ...]:
-    """Every fault of a policy for a pool whose nodes have these device types and tell these topology levels. Empty: it can be obeyed."""
+    """Every fault of a policy for a pool whose nodes have these device types and report these topology levels. Empty: it can be obeyed."""
     if not device_types:
         return ()
     known = sorted({*device_types} - {ANY})

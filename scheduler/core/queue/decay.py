@@ -35,7 +35,7 @@ def fade(past: int, steps: int) -> int:
 
 
 def advance(track: Track, now_ms: int, step_ms: int, more: int = 0) -> Track:
-    """The same use, told at a later time. An earlier `now_ms` counts as no time. `more`: what is held beside, from then on."""
+    """The same use, as of a later time. An earlier `now_ms` counts as no time. `more`: what is held beside, from then on."""
     now_ms = max(now_ms, track.since_ms)
     first, last = track.since_ms // step_ms, now_ms // step_ms
     held = track.held
@@ -50,6 +50,6 @@ def advance(track: Track, now_ms: int, step_ms: int, more: int = 0) -> Track:
 
 
 def average(track: Track, now_ms: int, step_ms: int) -> int:
-    """What was held on average over the faded past, until the end of the last whole step; in the resource's unit."""
+    """Returns the average held over the faded past, until the end of the last whole step; in the resource's unit."""
     past = advance(track, now_ms, step_ms).past
     return (past << _PLACES) // (step_ms * _STEADY)

@@ -1,4 +1,4 @@
-"""How long a job will run, learned from the jobs before it.
+"""Run time estimates of jobs, learned from the jobs before them.
 
 Holds: whole milliseconds and integer arithmetic only; what is known is a function of what was learned, in order; memory is bounded:
 `MAX_KIN` kinds of jobs, `BUCKETS` counts for each. A fork learns apart.
@@ -89,7 +89,7 @@ class Estimates:
         return made
 
     def of_kins(self, kins: Iterable[Kin]) -> "Estimates":
-        """What is known of these and of the more general ones, alone."""
+        """Returns the estimates of these kins and of the more general ones, alone."""
         wanted = {kin[:n] for kin in kins for n in range(len(kin) + 1)}
         return self.from_rows([row for row in self.rows() if row[0] in wanted])
 

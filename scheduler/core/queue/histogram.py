@@ -40,7 +40,7 @@ class Histogram:
         return Histogram(cells, old.count + 1, old._total + run_ms)
 
     def beyond(self, bucket: int, ran_ms: int) -> tuple[int, int]:
-        """How many run times were longer than `ran_ms` (of the bucket that `ran_ms` is in), and their sum in ms.
+        """Returns the number of run times longer than `ran_ms` (of the bucket that `ran_ms` is in), and their sum in ms.
 
         The bucket itself counts if its mean is longer.
         """

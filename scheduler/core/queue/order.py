@@ -45,7 +45,7 @@ def in_order(lanes: Lanes, usage: Usage, pool: str, policy: SchedulingPolicy, no
 
 
 class _Bounds:
-    """Who may still come in a pass: by shape, those up to which run time (-1: none), and what `narrow` said of large gangs.
+    """Bounds on the jobs that may still come in a pass: by shape, the longest run time (-1: none); and by `narrow`, for large gangs.
 
     A bound goes with its class of run times: lanes of longer ones need no look.
     """
@@ -81,7 +81,7 @@ class _Bounds:
         return found[0] if key.grade_ms <= found[1] else -1
 
     def left(self, lanes: PoolLanes, head: Head) -> Head | None:
-        """What `narrow` leaves of a lane whose next job is this: the same, a later job of it, or nothing."""
+        """Returns the part of a lane that `narrow` leaves, if its next job is this: the same, a later job of it, or nothing."""
         key = head[3]
         shape = key.shape
         ranks = shape.least_ranks

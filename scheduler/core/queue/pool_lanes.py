@@ -24,7 +24,7 @@ UNKNOWN_RUN_MS = 1 << 62
 
 
 class Arrangement(StrEnum):
-    """How the jobs of a lane follow each other."""
+    """Order of the jobs within a lane."""
 
     BY_NUMBER = "by-number"
     BY_RUN_TIME = "by-run-time"
@@ -32,7 +32,7 @@ class Arrangement(StrEnum):
 
 
 def arrangement(policy: SchedulingPolicy) -> Arrangement:
-    """What a policy needs: run times first, or the order of submission in lanes of like run times, or the order of submission."""
+    """Returns the arrangement for a policy: by run time, by submission in lanes of like run times, or by submission."""
     if policy.order in (Order.SHORTEST, Order.REMAINING):
         return Arrangement.BY_RUN_TIME
     if policy.order is Order.SCORE and policy.score.wait_in_run_times:
@@ -41,7 +41,7 @@ def arrangement(policy: SchedulingPolicy) -> Arrangement:
 
 
 class LaneKey(NamedTuple):
-    """What the jobs of a lane have in common. `grade_ms`: the top of their class of run times; 0 without classes."""
+    """Key that the jobs of a lane share. `grade_ms`: the top of their class of run times; 0 without classes."""
 
     team: str
     priority: int
@@ -135,7 +135,7 @@ class PoolLanes:
             self._enter(self._resting.pop(0)[3])
 
     def next_wake_ms(self) -> int | None:
-        """When the next resting job may start; None: nobody rests."""
+        """Returns the time at which the next resting job may start; None: none rests."""
         return self._resting[0][0] if self._resting else None
 
     def after(self, key: LaneKey, last: tuple[int, int, str], bound_ms: int | None = None) -> Entry | None:

@@ -1,6 +1,6 @@
-"""How much each team uses of one pool, now and lately, against what is fair: dominant-resource fairness with fading history.
+"""Use of one pool by each team, now and lately, against its fair share: dominant-resource fairness with fading history.
 
-A team's use of a resource is a mean of what it holds now and of its faded average (`fair_share.history` says how much the past counts).
+A team's use of a resource is a mean of what it holds now and of its faded average (`fair_share.history` sets the weight of the past).
 Its share is the largest use divided by what the pool has of that resource: its dominant share (Ghodsi et al., "Dominant Resource Fairness",
 NSDI 2011). Over-share: that share divided by the team's fair share, which follows from weights down the tree among the teams with demand.
 
@@ -49,7 +49,7 @@ class PoolUsage:
         self._cache = {}
 
     def set_capacity(self, capacity: Amounts) -> None:
-        """What the pool has in all: shares are parts of it. Of what the pool has none, no share follows."""
+        """Sets the capacity of the pool: shares are parts of it. No share follows of a resource that the pool lacks."""
         if capacity != self.quotas.capacity:
             self.quotas.capacity = capacity
             self._capacity = dict(_resources(capacity))

@@ -1,7 +1,7 @@
-"""How many jobs of a project may run, and wait, in each pool at once; and how many run.
+"""Bounds on a project's running and waiting jobs in each pool, and the number of those that run.
 
-Holds: what was said of a project last counts; one of which nothing was said is as "*" says, counted by itself; no project means no bound.
-Never: decides who starts.
+Holds: the newest bound of a project counts; a project without any has that of "*", counted by itself; no project means no bound.
+Never: decides which job starts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,12 +38,12 @@ class ProjectBounds:
             self._bounds[project] = bound
 
     def version(self, project: str) -> int:
-        """Of what was said of a project last; 0: nothing was."""
+        """Version of a project's newest bound; 0: it has none."""
         known = self._bounds.get(project)
         return known.version if known is not None else 0
 
     def of(self, project: str) -> Bound | None:
-        """What holds for a project."""
+        """Returns the bound that applies to a project, or None."""
         return (self._bounds.get(project) or self._bounds.get(EVERY_OTHER)) if project else None
 
     def count(self, pool: str, project: str, sign: int) -> None:
@@ -56,7 +56,7 @@ class ProjectBounds:
             self._running.pop(key, None)
 
     def running(self, pool: str, project: str) -> int:
-        """How many jobs of a project have devices of a pool."""
+        """Returns the number of a project's jobs that have devices of a pool."""
         return self._running.get((pool, project), 0)
 
     def fork(self) -> "ProjectBounds":

@@ -1,4 +1,4 @@
-"""Who may hold how many devices: the guarantees and limits of a tree of teams, borrowing and lending.
+"""Quotas of teams on devices: the guarantees and limits of a tree of teams, borrowing and lending.
 
 A team may use what it is guaranteed, and borrow what is idle; never what a team that does not lend is guaranteed and leaves idle, and never
 past a limit of its own or of a team above it. What it lent comes back by preemption, or when its borrowers end.
@@ -18,7 +18,7 @@ MAX_UNTOLD = 4096
 
 
 class QuotaRule(StrEnum):
-    """What refused: a limit, or devices kept for teams that do not lend."""
+    """Rule by which a request is refused: a limit, or devices kept for teams that do not lend."""
 
     LIMIT = "limit"
     RESERVED = "reserved"
@@ -26,7 +26,7 @@ class QuotaRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuotaRefusal:
-    """Why a team may not hold more. `at`: the team in the tree whose number refuses ("" the pool); `held`, `bound`: there.
+    """Refusal of more devices to a team. `at`: the team in the tree whose number refuses ("" the pool); `held`, `bound`: there.
 
     `reserved_for`: teams that keep idle guaranteed devices, with how many. `borrowers`: teams that hold more than they are guaranteed.
     """
@@ -64,7 +64,7 @@ def shown(milli: int) -> str:
 
 
 class Quotas:
-    """What each team of a tree holds, itself and all below it. `fork` shares the tree."""
+    """Devices held by each team of a tree, itself and all below it. `fork` shares the tree."""
 
     __slots__ = ("_borrowers", "_held", "_own", "_untold", "capacity", "tree")
 
@@ -84,7 +84,7 @@ class Quotas:
             self._tell()
 
     def _tell(self) -> None:
-        """Adds up what came and went since somebody last asked: most of it cancels out."""
+        """Adds up what came and went since the last read: most of it cancels out."""
         self._borrowers = {}
         for (team, amounts), times in self._untold.items():
             for device_type, milli in _wants(amounts) if times else ():
@@ -94,7 +94,7 @@ class Quotas:
         self._untold = {}
 
     def held(self, name: str, device_type: str = ANY) -> int:
-        """What a team and all below it hold; "" is the whole pool."""
+        """Returns the devices that a team and all below it hold, in thousandths; "" is the whole pool."""
         if self._untold:
             self._tell()
         return self._held.get((name, device_type), 0)
@@ -130,11 +130,11 @@ class Quotas:
         return found
 
     def under(self, tree: QuotaTree) -> "Quotas":
-        """What is held, under another tree."""
+        """Returns the same holdings under another tree."""
         self._tell()
         twin = Quotas(tree, self.capacity)
         for (team, device_type), milli in self._own.items():
-            if device_type == ANY:  # those whose type nobody knows are in this sum only
+            if device_type == ANY:  # those of unknown type are in this sum only
                 milli -= sum(m for (other, known), m in self._own.items() if other == team and known != ANY)
             if milli:
                 twin.add(team, Amounts(((device_type, milli),)))
@@ -181,7 +181,7 @@ class Quotas:
         return QuotaRefusal(QuotaRule.RESERVED, team, ROOT, device_type, milli, held, whole, tuple(sorted(kept)), borrowers)
 
     def _kept_idle(self, name: str, device_type: str) -> list[tuple[str, int]]:
-        """What a team, or those below it, leave idle and do not lend; the larger of the two."""
+        """Returns the devices that a team, or those below it, leave idle and do not lend; the larger of the two."""
         below = [kept for child in self.tree.keeping(name) for kept in self._kept_idle(child, device_type)]
         branch = self.tree.branch(name)
         own = 0 if branch.lends else branch.guaranteed.get(device_type, 0) - self.held(name, device_type)

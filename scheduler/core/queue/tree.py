@@ -68,11 +68,11 @@ class QuotaTree:
         return self.branch(team).path
 
     def guaranteed(self, name: str, device_type: str) -> int:
-        """What a team is guaranteed, in thousandths. Where it says nothing: the sum of its children's ("any": of its own types')."""
+        """Returns the guarantee of a team, in thousandths. Without one of its own: the sum of its children's ("any": of its own types')."""
         return self.branch(name).guaranteed.get(device_type, 0)
 
     def own_guaranteed(self, team: str, device_type: str) -> int:
-        """What is left of its guarantee for a team's own gangs when the teams below it have theirs."""
+        """Returns the rest of a team's guarantee for its own gangs when the teams below it have theirs."""
         below = sum(self.guaranteed(child, device_type) for child in self.branch(team).children)
         return max(0, self.guaranteed(team, device_type) - below)
 

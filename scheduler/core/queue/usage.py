@@ -17,7 +17,7 @@ _DEFAULT = SchedulingPolicy()
 
 
 class Usage:
-    """Who used how much. A pool without a policy of its own has the default one."""
+    """Use of all pools by team. A pool without a policy of its own has the default one."""
 
     __slots__ = ("_pools",)
 
@@ -41,7 +41,7 @@ class Usage:
         self.of(pool).set_policy(policy)
 
     def set_capacity(self, pool: str, capacity: Amounts) -> None:
-        """What the pool has in all; call it when nodes come, go, or are lost. Cheap when nothing changed."""
+        """Sets the capacity of the pool; call it when nodes come, go, or are lost. Cheap when nothing changed."""
         self.of(pool).set_capacity(capacity)
 
     def start(self, pool: str, team: str, amounts: Amounts, now_ms: int) -> None:
@@ -61,7 +61,7 @@ class Usage:
         return self.of(pool).share(team, now_ms)
 
     def fair_shares(self, pool: str, waiting: Iterable[str]) -> dict[str, float]:
-        """What is fair for each team that runs something or is in `waiting`; they add up to 1."""
+        """Returns the fair share of each team that runs something or is in `waiting`; they add up to 1."""
         return self.of(pool).fair_shares(waiting)
 
     def drop_pool(self, pool: str) -> None:
