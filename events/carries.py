@@ -1,4 +1,4 @@
-"""Which event types travel on which topic.
+"""Event types of each topic.
 
 Holds: a type that no topic carries is a mistake, and a test says so.
 """
