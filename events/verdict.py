@@ -136,7 +136,7 @@ class Hang(Model):
 
 
 class FailureBlamed(GangVerdict, type="trainhouse.failure.blamed.v1"):
-    """Attribution of an attempt's failure, once all its ranks have ended. `rule`: the one that decided; `fingerprint`: equal for equal ones.
+    """Attribution of an attempt's failure, once all its ranks have ended. `rule` decided it; `fingerprint`: equal for equal ones.
 
     `node_id`, `device_id`, `rank` and `shard` are the culprit, as far as the category has one. `mine`: it is known to be the fault of
     the job itself, and another attempt would fail the same way.
