@@ -20,7 +20,7 @@ class Severity(StrEnum):
 
 
 class AlertEvent(Event):
-    """Common fields of alert events. `labels` are the columns that tell the case apart (pool, job_id, node_id …)."""
+    """Common fields of alert events. `labels` are the columns that identify the case (pool, job_id, node_id …)."""
 
     rule: str = Field(max_length=128)
     key: str = Field(max_length=512)

@@ -1,7 +1,7 @@
 """Requester of an action, and the evidence for that identity.
 
 Holds: intake rewrites it for requests on a project's topic; there it never claims more than the topic proves.
-Never: proof by itself: who may write to a topic is the brokers' matter, and what an agent obeys is signed.
+Never: proof by itself: the brokers authorize writers of a topic, and requests that agents obey are signed.
 """
 
 from enum import StrEnum

@@ -1,6 +1,6 @@
 """Explanation of a waiting job: a typed answer with its numbers, derived from the scheduler's state and published when it changes.
 
-Holds: the answer is whole (needs, refusals and by how much, what would unblock it, when); its texts say the same in words.
+Holds: the answer is whole (needs, refusals and by how much, what would unblock it, when); its texts repeat it in words.
 Never: a fact of the journal: any reader who folds the journal to the same record gives the same answer.
 """
 

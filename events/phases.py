@@ -1,6 +1,6 @@
 """Phases of a job's life, as the journal holds them: one frozen variant per phase, never a bundle of flags.
 
-Holds: a phase carries what is true in that phase alone; `kind` tells the variants apart on the wire.
+Holds: a phase carries what is true in that phase alone; `kind` identifies the variant on the wire.
 Never: defines which phase may follow which (`scheduler.core.transitions` does).
 """
 
