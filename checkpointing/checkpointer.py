@@ -31,7 +31,7 @@ OnEvent = Callable[[str, dict[str, Any]], None]
 
 
 def _no_event(name: str, fields: dict[str, Any]) -> None:
-    """Tells nobody."""
+    """No-op event sink."""
 
 
 class Checkpointer:
@@ -208,7 +208,7 @@ class Checkpointer:
             self._tell("CheckpointFailed", self._clock(), step=0, reason=reason)
 
     def _completed(self, manifest: Manifest, told: bool = False) -> SavedCheckpoint:
-        """Tells of a commit, with what its manifest says: the same whenever it is told. By rank 0, or if `told`."""
+        """Publishes a commit from its manifest, so that a repeat is the same event. Published by rank 0, or if `told`."""
         saved = SavedCheckpoint(
             commit=manifest.commit,
             step=manifest.step,

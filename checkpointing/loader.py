@@ -86,7 +86,7 @@ class Loader:
         return found
 
     def _targets(self, manifest: Manifest, state: dict[str, Any], skeleton: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """Where each tensor goes: into the live one if it is alike, else into a new one in host memory."""
+        """Target of each tensor: the live one if shape and type match, else a new one in host memory."""
         absent = sorted(set(state) - set(skeleton))
         if absent:
             raise InvalidState(f"the checkpoint of step {manifest.step} holds {sorted(skeleton)}, not {absent}")

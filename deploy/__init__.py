@@ -1,1 +1,1 @@
-"""Where Trainhouse runs: `local/` is the whole stack on one machine, from packages alone."""
+"""Deployment of Trainhouse: `local/` is the whole stack on one machine, from packages alone."""

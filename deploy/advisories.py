@@ -24,7 +24,7 @@ WAIVED: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class Result:
-    """What the advisories say. `found`: one line for each advisory that is not waived."""
+    """Result of an audit of advisories. `found`: one line for each advisory that is not waived."""
 
     asked: int
     not_asked: tuple[str, ...]

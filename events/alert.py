@@ -12,7 +12,7 @@ from trainhouse.events.bounds import MOST_LABELS, CutText, Metric, TimestampMs
 
 
 class Severity(StrEnum):
-    """How soon somebody should look: at night, today, some time."""
+    """Urgency of an alert: at night, today, some time."""
 
     CRITICAL = "CRITICAL"
     WARNING = "WARNING"
@@ -20,7 +20,7 @@ class Severity(StrEnum):
 
 
 class AlertEvent(Event):
-    """What both carry. `labels` are the columns that tell the case apart (pool, job_id, node_id …)."""
+    """Common fields of alert events. `labels` are the columns that identify the case (pool, job_id, node_id …)."""
 
     rule: str = Field(max_length=128)
     key: str = Field(max_length=512)

@@ -1,7 +1,7 @@
-"""Who asked for something, and what that rests on.
+"""Requester of an action, and the evidence for that identity.
 
-Holds: intake writes it anew for what comes by a project's topic; there it never says more than the topic does.
-Never: proof by itself: who may write to a topic is the brokers' matter, and what an agent obeys is signed.
+Holds: intake rewrites it for requests on a project's topic; there it never claims more than the topic proves.
+Never: proof by itself: the brokers authorize writers of a topic, and requests that agents obey are signed.
 """
 
 from enum import StrEnum
@@ -12,8 +12,8 @@ from trainhouse.events.base import Model
 
 
 class AskedVia(StrEnum):
-    """What a name rests on. GATEWAY: it verified the user's token. OPERATOR: whose Kafka credentials write to `trainhouse.jobs`, or who
-    holds an operations key; the name is what they say. PROJECT: whoever may write to a project's topic; the name is a claim."""
+    """Evidence for a requester's name. GATEWAY: it verified the user's token. OPERATOR: Kafka credentials that write to `trainhouse.jobs`,
+    or an operations key; the name is a claim of their holder. PROJECT: credentials that write to a project's topic; the name is a claim."""
 
     GATEWAY = "gateway"
     OPERATOR = "operator"
@@ -21,7 +21,7 @@ class AskedVia(StrEnum):
 
 
 class RequestedBy(Model):
-    """Who asked. `role` is the gateway's word for what its user may do; `project` the topic's project, where one vouches."""
+    """Requester. `role` is the gateway's word for what its user may do; `project` the topic's project, where one vouches."""
 
     name: str = Field(min_length=1, max_length=256)
     via: AskedVia

@@ -1,4 +1,4 @@
-"""What agents report to the scheduler about attempts.
+"""Reports of agents to the scheduler about attempts.
 
 Holds: each report names job, attempt, epoch and node, so that a stale one is recognised and ignored.
 """
@@ -13,7 +13,7 @@ from trainhouse.events.spec import is_no
 
 
 class AttemptReport(Event):
-    """What every report carries."""
+    """Common fields of attempt reports."""
 
     job_id: JobId
     attempt: AttemptNumber
@@ -66,7 +66,7 @@ class AttemptStopped(AttemptReport, type="trainhouse.attempt.stopped.v1"):
 
 
 class ProgressReported(RankLife, AttemptReport, type="trainhouse.attempt.progress.v1"):
-    """Where training is: at most one a second an attempt. `step` counts finished optimizer steps of the whole job.
+    """Progress of training: at most one a second an attempt. `step` counts finished optimizer steps of the whole job.
 
     An attempt's first one and its last are on control, those between them on the topic of progress.
     """

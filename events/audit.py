@@ -1,4 +1,4 @@
-"""Who asked what and got which answer; tokens that were issued or revoked.
+"""Audit of requests and their answers, and of tokens that were issued or revoked.
 
 Holds: texts that come from callers are bounded; a refusal, or a read, that was repeated is one event with a count, so that a flood of
 them is a few events, and the counts add up.  Never: a token, a key or a request's body; of SQL the statement, which is what was asked.

@@ -1,4 +1,4 @@
-"""What callers wrote, as the events of the audit take it.
+"""Texts of callers, as the events of the audit take them.
 
 Holds: pure; no token of Trainhouse's; no text is longer than its field in `AccessRefused`, `AccessGranted` and `AccessEnded` may be.
 """

@@ -48,7 +48,7 @@ class Event(Model):
         _registry[type] = cls
 
     def subject(self) -> str:
-        """What the event is about (a job, a node …): the first id that it carries."""
+        """Subject of the event (a job, a node …): the first id that it carries."""
         for name in ("job_id", "node_id", "pool", "request_id"):
             value = getattr(self, name, None)
             if value is not None:

@@ -1,4 +1,4 @@
-"""How large a duration, a size, a count or a text may be, and how to read what was stored before a bound was set.
+"""Bounds of durations, sizes, counts and texts, and the reading of values that were stored before a bound was set.
 
 Holds: a bound refuses what comes in from outside; what a journal, a snapshot or another part of the platform holds already is read with the
 bound in its place, alike for every reader. What the platform itself computes or writes (`Due…`, `Computed…`, `CutText`) is brought within

@@ -1,6 +1,6 @@
-"""Which event types travel on which topic.
+"""Event types of each topic.
 
-Holds: a type that no topic carries is a mistake, and a test says so.
+Holds: every type has a topic; a test checks it.
 """
 
 from trainhouse.events import topics

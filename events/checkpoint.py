@@ -1,4 +1,4 @@
-"""What happened to checkpoints.
+"""Events of checkpoints.
 
 Holds: a CheckpointCompleted follows the manifest it names, its event id is `{job}:commit:{n}`, and a repeat means the same commit.
 """
@@ -11,7 +11,7 @@ from trainhouse.events.ids import AttemptNumber, Epoch, JobId
 
 
 class CheckpointEvent(Event):
-    """What every checkpoint event carries."""
+    """Common fields of checkpoint events."""
 
     job_id: JobId
     attempt: AttemptNumber

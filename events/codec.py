@@ -181,7 +181,7 @@ def _origin(attributes: Mapping[str, Any]) -> Origin | None:
 
 
 def _traceparent(attributes: Mapping[str, Any]) -> str | None:
-    """What cannot be one is left out: a bad trace must not cost anybody a job."""
+    """Returns the trace parent, or None for an invalid one: a bad trace must not cost anybody a job."""
     value = attributes.get("traceparent")
     return value if isinstance(value, str) and 0 < len(value) <= MAX_TRACEPARENT else None
 

@@ -1,4 +1,4 @@
-"""Where a rank stood in its collectives when its flight recorder was dumped, as one line in the reason of its end.
+"""Position of a rank in its collectives when its flight recorder was dumped, as one line in the reason of its end.
 
 Holds: `AtCollective.found_in` reads back what `line` writes; the agent writes such lines, and blame reads them.
 """

@@ -43,7 +43,7 @@ class PerMinute:
 
 @dataclass(frozen=True)
 class Count(Generic[First]):
-    """What came of one kind and is not told yet. `first`: what the first one said."""
+    """Unpublished count of one kind. `first`: the content of its first event."""
 
     since_ms: int
     first: First
@@ -52,7 +52,7 @@ class Count(Generic[First]):
 
 
 class Counts(Generic[Kind, First]):
-    """The counts of all kinds. `per_minute`: so many are told at most; `window_ms`: how long one is counted; `stays`: a kind that was told
+    """Counts of all kinds. `per_minute`: the most that are published; `window_ms`: the window of one count; `stays`: a published kind
     stays known for another window."""
 
     def __init__(self, per_minute: int, max_kinds: int, *, stays: bool, window_ms: int = WINDOW_MS) -> None:
@@ -71,7 +71,7 @@ class Counts(Generic[Kind, First]):
         return kind in self._counted
 
     def add(self, kind: Kind, first: First, now_ms: int, size_bytes: int = 0, at_once: bool = True) -> bool:
-        """Takes one in; whether it is to be told now, by itself. `at_once` False: it is counted in any case."""
+        """Counts an event; returns whether to publish it now, by itself. `at_once` False: it is counted in any case."""
         known = self._counted.get(kind)
         if known is None and at_once and self._rate.may(now_ms):
             self._counted[kind] = Count(now_ms, first)
@@ -81,7 +81,7 @@ class Counts(Generic[Kind, First]):
         return False
 
     def due(self, now_ms: int) -> list[tuple[Kind, Count[First]]]:
-        """What was counted for long enough; as many as may be told now, the rest later."""
+        """Returns the counts whose window is over, within the rate limit; the rest stay for later calls."""
         told = []
         for kind, counted in list(self._counted.items()):
             if within(self._window_ms, counted.since_ms, now_ms):

@@ -1,4 +1,4 @@
-"""Where undecodable input goes: the raw bytes travel as the record's value, this travels in its headers.
+"""Dead letters: the raw bytes of undecodable input travel as the record's value, this travels in its headers.
 
 Holds: (topic, partition, offset) names a dead letter for ever, so a repeat is recognised. Of very large records the beginning is kept.
 """
@@ -13,7 +13,7 @@ MAX_KEPT_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """Why bytes could not be used, and where they came from."""
+    """Reason that bytes could not be used, and their source."""
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-"""What the scheduler decides, as the journal holds it: each event is the whole new value of what it changes.
+"""Decisions of the scheduler, as the journal holds them: each event is the whole new value of its object.
 
 Holds: folding these alone rebuilds the scheduler's state, whatever code decided them. The orders to agents (GangAllocated …) and the
 statuses that a record publishes are decisions too, beside these.
@@ -58,7 +58,7 @@ class JobQueued(Event, type="trainhouse.decision.job-queued.v1"):
 
 
 class JobRetuned(Event, type="trainhouse.decision.job-retuned.v1"):
-    """What may change of a job changed."""
+    """A job's mutable settings changed."""
 
     job_id: JobId
     priority: int = Field(ge=0, le=100)

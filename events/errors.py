@@ -1,4 +1,4 @@
-"""What can be wrong with an event. A small tree: everything is an EventError.
+"""Errors of events. A small tree: everything is an EventError.
 
 Holds: every message names the event or field, the cause, and what to change.
 """

@@ -1,4 +1,4 @@
-"""What is known of how an attempt ended, and what is held against a node: parts of the scheduler's state.
+"""Evidence on an attempt's end, and failures attributed to a node: parts of the scheduler's state.
 
 Holds: everything is bounded; what came first is kept, since later ends are mostly consequences of the first.
 Never: judges (`scheduler.core` does).
@@ -86,7 +86,7 @@ class Probe(Model):
 
 
 class Trust(Model):
-    """What is held against a node: failures blamed on it lately, devices that get no new ranks, and the self test that lets it back."""
+    """Trust in a node: recent failures blamed on it, devices that get no new ranks, and the self test that lets it back."""
 
     blames: tuple[NodeBlame, ...] = Field((), max_length=MAX_BLAMES)
     closed_devices: tuple[DeviceId, ...] = Field((), max_length=MOST_DEVICES)

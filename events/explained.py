@@ -1,6 +1,6 @@
-"""Why a job waits: a typed answer with its numbers, derived from the scheduler's state and published when it changes.
+"""Explanation of a waiting job: a typed answer with its numbers, derived from the scheduler's state and published when it changes.
 
-Holds: the answer is whole (what is needed, who refuses and by how much, what would unblock it, when); its texts say the same in words.
+Holds: the answer is whole (needs, refusals and by how much, what would unblock it, when); its texts repeat it in words.
 Never: a fact of the journal: any reader who folds the journal to the same record gives the same answer.
 """
 
@@ -14,7 +14,7 @@ from trainhouse.events.ids import JobId, PoolName
 
 
 class Obstacle(StrEnum):
-    """What keeps a job waiting."""
+    """Reason that keeps a job waiting."""
 
     NO_NODES = "NO_NODES"
     NODES_CLOSED = "NODES_CLOSED"
@@ -62,10 +62,10 @@ class ScoreTerms(Model):
 
 
 class JobExplained(Event, type="trainhouse.job.explained.v1"):
-    """Why one job waits, as of `at_ms`. `place`: its place in the pool's order (1 is next) among `waiting` jobs.
+    """Explanation of one job's waiting, as of `at_ms`. `place`: its place in the pool's order (1 is next) among `waiting` jobs.
 
     `reserved_start_ms`: the start time that is held for it. `eta_ms`: when it is expected to start, None where nothing is known;
-    `eta_from` says what the expectation rests on.
+    `eta_from` names the basis of the expectation.
     """
 
     job_id: JobId

@@ -1,4 +1,4 @@
-"""What a pool's policy says of failures: when something counts as one, what is done then, and whom it is blamed on.
+"""Failure section of a pool's policy: detection of failures, recovery from them, and their attribution.
 
 Holds: every number has a default that serves a usual fleet; all of it is data, so `trainhouse policy apply` changes it and replay has it.
 Of failures the last 32 are remembered (`evidence`): a limit beyond that is never reached.
@@ -17,14 +17,14 @@ from trainhouse.events.verdict import FailureCategory
 
 
 class Detection(Model):
-    """When silence, slowness or errors become a verdict.
+    """Thresholds at which silence, slowness or errors become a verdict.
 
     A node is suspected after `suspected_beats` of its own heartbeats' interval and lost after `lost_beats`. A gang hangs when it made no
     step for `hang_factor` x its own p99 step time, and for `longest_factor` x the longest step that it ever made, and for
     `hang_floor_s`; before its first step after `start_limit_s`, while it saves after `save_limit_s`. As long as all its ranks on a node
     show life, which may wait for a rank on another one or do something unannounced, it hangs after `live_floor_s` at least. A rank that
-    never said a word is judged only where `silent_start_limit_s` is given, for pools whose programs all use a session: any other program
-    that trains well says nothing either. A straggler's own work takes `straggler_slowdown` x that of the fastest rank for
+    never reported is judged only where `silent_start_limit_s` is given, for pools whose programs all use a session: any other program
+    that trains well reports nothing either. A straggler's own work takes `straggler_slowdown` x that of the fastest rank for
     `straggler_after_s`. `ecc_errors`: so many new uncorrected errors within `device_window_s` degrade a device; so does throttling, or a
     clock below `clock_share` of its best, for all of that time. Waiting for data, or for saves, during such shares of `stall_window_s` is
     a stall.
@@ -50,7 +50,7 @@ class Detection(Model):
 
 
 class Recovery(Model):
-    """What follows a failure.
+    """Recovery from a failure.
 
     A retry waits `backoff_s`, doubled for each attempt in a row that got nowhere, `max_backoff_s` at most. An unknown failure that comes
     `same_failures` times with the same fingerprint counts as the job's own. `prefer_same_nodes`: a restart goes where its warm processes

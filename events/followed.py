@@ -18,10 +18,10 @@ log_ = structlog.get_logger(__name__)
 
 
 class Followed(Generic[T]):
-    """What some files say. Any thread may ask."""
+    """Value that is read from files and reloaded when they change. Thread-safe."""
 
     def __init__(self, paths: Sequence[Path], read: Callable[[], T]) -> None:
-        """Reads them. Raises what `read` raises."""
+        """Reads the files. Raises the errors of `read`."""
         self._paths = tuple(paths)
         self._read = read
         self._lock = threading.Lock()
@@ -31,7 +31,7 @@ class Followed(Generic[T]):
         self._found = read()
 
     def now(self) -> T:
-        """What they say now; what they said before where they cannot be read."""
+        """Returns the current value; the previous one if the files cannot be read."""
         if self._marked() != self._marks:
             with self._lock:
                 self._again()
@@ -56,7 +56,7 @@ class Followed(Generic[T]):
 
 
 def _mark(path: Path) -> tuple[int, int, int] | None:
-    """What differs once a file was written anew."""
+    """Fingerprint of a file that changes when it is written anew; None if there is no file."""
     try:
         found = path.stat()
     except OSError:

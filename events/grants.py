@@ -1,4 +1,4 @@
-"""What each process of the platform may do on the brokers: topic x principal x operation, in one table.
+"""Kafka ACLs of the platform's processes: topic x principal x operation, in one table.
 
 Holds: a principal has what it needs and nothing else; what is not in the table is refused. Ranks have no principal: they reach no broker.
 A project may have an account of its own: it writes the project's topic for requests, reads that of its statuses, and nothing else.
@@ -147,7 +147,7 @@ def grants(projects: Iterable[str] = ()) -> Iterator[Grant]:
 
 
 def project_grants(project: str) -> Iterator[Grant]:
-    """What a project's account may do. Raises ValueError for a name that cannot have topics."""
+    """ACLs of a project's account. Raises ValueError for a name that cannot have topics."""
     return _rows(project_account(project), needs_of_project(project))
 
 

@@ -76,7 +76,7 @@ class DeviceId(Name):
 
 
 class AttemptNumber(int):
-    """Which try of a job this is: 0, 1, 2 …"""
+    """Number of a job's attempt: 0, 1, 2 …"""
 
     __slots__ = ()
 

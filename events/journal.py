@@ -168,7 +168,7 @@ def _decision_json(decision: Event, level: int, since: Mapping[str, int]) -> dic
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPointer:
-    """Where one snapshot of a journal's partition is, and which record it includes last."""
+    """Pointer to one snapshot of a journal's partition, with the last record that it includes."""
 
     journal: str
     partition: int
@@ -206,7 +206,7 @@ class SnapshotPointer:
 
 
 def pointer_prefix(journal: str, partition: int) -> bytes:
-    """How the keys of the pointers to a partition's snapshots begin; alone, it is the key of a pointer of an older version."""
+    """Key prefix of the pointers to a partition's snapshots; alone, it is the key of a pointer of an older version."""
     return f"{journal}/{partition}".encode()
 
 

@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class MetricsSettings(TomlSection):
-    """Where a process serves its figures: `http://host:port/metrics`. Port 0 serves nothing."""
+    """Address of a process's metrics: `http://host:port/metrics`. Port 0 serves nothing."""
 
     section = "metrics"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_METRICS_", extra="ignore")

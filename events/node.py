@@ -63,7 +63,7 @@ class IsolationLayer(Model):
 
 
 class NodeIsolation(Model):
-    """How a node confines jobs. `complete`: none sees or touches what is not its own; else `reason`. `mode`: required, preferred, none."""
+    """Job isolation of a node. `complete`: none sees or touches what is not its own; else `reason`. `mode`: required, preferred, none."""
 
     mode: ShortText
     complete: bool
@@ -90,7 +90,7 @@ class NodeRegistered(Event, type="trainhouse.node.registered.v1"):
 
 
 class RankState(StrEnum):
-    """What a rank's process is doing, as its agent sees it."""
+    """State of a rank's process, as its agent sees it."""
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"
@@ -98,7 +98,7 @@ class RankState(StrEnum):
 
 
 class RankActivity(StrEnum):
-    """What a rank that talks to us says it is at. BUSY: something that makes no steps and was announced, such as an evaluation."""
+    """Reported activity of a rank with a session. BUSY: something that makes no steps and was announced, such as an evaluation."""
 
     STARTING = "STARTING"
     STEPPING = "STEPPING"
@@ -109,7 +109,7 @@ class RankActivity(StrEnum):
 
 
 class RankLife(Model):
-    """What a rank's session tells of its life, in its reports and so in its node's heartbeats (see there); None where there is none."""
+    """Liveness of a rank's session, in its reports and so in its node's heartbeats (see there); None without a session."""
 
     pulse_at_ms: TimestampMs | None = None
     activity: RankActivity | None = None
@@ -149,7 +149,7 @@ class AttemptHeartbeat(Model):
 
 
 class DeviceHealth(Model):
-    """What the driver says of one device; a field is None where it says nothing."""
+    """Health of one device, as its driver reports it; a field is None where it reports nothing."""
 
     device_id: DeviceId
     utilization_pct: Reading | None = None
@@ -248,7 +248,7 @@ class ProbeCheck(Model):
 
 
 class NodeProbed(Event, type="trainhouse.node.probed.v1"):
-    """What a node's self test found."""
+    """Result of a node's self test."""
 
     node_id: NodeId
     boot_id: ShortText

@@ -1,4 +1,4 @@
-"""What a node's agent let happen, refused, or saw end: commands, stacks, secrets.
+"""Audit of accesses on a node: commands, stacks and secrets that its agent granted, refused, or saw end.
 
 Holds: texts that come from callers are bounded; a refusal that was repeated is one event with a count, and the counts add up.
 Never: the value of a secret.
@@ -13,7 +13,7 @@ from trainhouse.events.bounds import ByteCount, Count, Int32, SmallCount, SpanMs
 
 
 class Outcome(StrEnum):
-    """What became of an access. ENDED: one that was granted is over."""
+    """Outcome of an access. ENDED: one that was granted is over."""
 
     GRANTED = "granted"
     REFUSED = "refused"

@@ -33,7 +33,7 @@ class BatchRecord:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a batch holds, [first, end) in offsets, `packed_bytes` as it is sent. `readable`: no record stands in its place."""
+    """Content of a batch, [first, end) in offsets, `packed_bytes` as it is sent. `readable`: no record stands in its place."""
 
     first: int
     end: int

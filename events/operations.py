@@ -12,7 +12,7 @@ from trainhouse.events.ids import AttemptNumber, JobId, NodeId
 
 
 class Operation(Event):
-    """What every request carries. It is void after `expires_at_ms`."""
+    """Common fields of operation requests. A request is void after `expires_at_ms`."""
 
     request_id: str = Field(min_length=1, max_length=128)
     node_id: NodeId

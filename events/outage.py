@@ -33,22 +33,22 @@ class Asked(Protocol):
     """A consumer, a producer or an AdminClient."""
 
     def list_topics(self, topic: str = ..., timeout: float = ...) -> Any:
-        """What the brokers say of a topic."""
+        """Returns the brokers' metadata of a topic."""
 
 
 class Outage:
-    """When a client is asked whether it reaches the brokers, and when it is given up. Reads no clock."""
+    """Schedule of a client's connection checks, and the condition to replace it. Reads no clock."""
 
     def __init__(self, now_s: float, after_silence_s: float) -> None:
         self._after_silence_s = after_silence_s
         self.heard(now_s)
 
     def heard(self, now_s: float) -> None:
-        """Something came from the brokers."""
+        """Notes a message from the brokers."""
         self._ask_at_s = now_s + self._after_silence_s
 
     def all_down(self, now_s: float) -> None:
-        """The client said that it reaches no broker."""
+        """Notes that the client reaches no broker."""
         self._ask_at_s = min(self._ask_at_s, now_s + AFTER_OUTAGE_S)
 
     def due(self, now_s: float) -> bool:
@@ -56,26 +56,26 @@ class Outage:
         return now_s >= self._ask_at_s
 
     def asked(self, reaches: bool, others_reach: bool, now_s: float) -> bool:
-        """Whether the client is to be made anew, by what was answered; `others_reach` says nothing where it reaches them itself."""
+        """Returns whether to replace the client, by the answers; `others_reach` is ignored where it reaches them itself."""
         away = not reaches and not others_reach
         self._ask_at_s = now_s + (AFTER_OUTAGE_S if away else self._after_silence_s)
         return not reaches and others_reach
 
 
 class Watch:
-    """An outage as one client hears of it; give `said` to the client as its `error_cb`. Blocks in `lost` alone, for 4 s at most."""
+    """Outage detection of one client; give `said` to the client as its `error_cb`. Blocks in `lost` alone, for 4 s at most."""
 
     def __init__(self, settings: KafkaSettings, after_silence_s: float = AFTER_SILENCE_S) -> None:
         self._settings = settings
         self._outage = Outage(steady_s(), after_silence_s)
 
     def said(self, error: KafkaError) -> None:
-        """One of the client's notices."""
+        """Takes an error notice of the client."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._outage.all_down(steady_s())
 
     def heard(self) -> None:
-        """Something came from the brokers."""
+        """Notes a message from the brokers."""
         self._outage.heard(steady_s())
 
     def due(self) -> bool:

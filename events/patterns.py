@@ -54,7 +54,7 @@ class _Group:
 
 
 def costly(pattern: str) -> str:
-    """Why a valid expression could take long on some line; empty when it cannot."""
+    """Returns the reason that a valid expression could take long on some line; empty if it cannot."""
     groups = [_Group()]
     previous = ""
     for token in _TOKEN.finditer(pattern):
@@ -79,7 +79,7 @@ def costly(pattern: str) -> str:
 
 
 def _bounds(repeat: str) -> tuple[int, float]:
-    """How often a repeat matches at least and at most."""
+    """Least and greatest number of matches of a repeat."""
     if repeat in "*+?":
         return int(repeat == "+"), 1 if repeat == "?" else inf
     least, comma, most = repeat[1:-1].partition(",")

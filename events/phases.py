@@ -1,7 +1,7 @@
-"""Where a job is in its life, as the journal holds it: one frozen variant per phase, never a bundle of flags.
+"""Phases of a job's life, as the journal holds them: one frozen variant per phase, never a bundle of flags.
 
-Holds: a phase carries what is true in that phase alone; `kind` tells the variants apart on the wire.
-Never: says which phase may follow which (`scheduler.core.transitions` does).
+Holds: a phase carries what is true in that phase alone; `kind` identifies the variant on the wire.
+Never: defines which phase may follow which (`scheduler.core.transitions` does).
 """
 
 import operator
@@ -19,7 +19,7 @@ from trainhouse.events.job import JobState
 
 
 class StopKind(StrEnum):
-    """Why an attempt ends before its ranks did so by themselves, and so what becomes of its job."""
+    """Reason that an attempt is ended before its ranks end by themselves; it decides what becomes of its job."""
 
     RANK_FAILED = "RANK_FAILED"
     LOST = "LOST"
@@ -138,7 +138,7 @@ Phase = Annotated[
 
 
 class PartEnd(StrEnum):
-    """How a node's part of an attempt came to its end."""
+    """End of a node's part of an attempt."""
 
     STOPPED = "STOPPED"
     LOST = "LOST"
@@ -183,7 +183,7 @@ class Progress(Model):
 
 
 class Tally(Model):
-    """What a job has used up: restarts after failures of its own, after losses of the fleet's, and time with devices.
+    """Usage of a job: restarts after failures of its own, after losses of the fleet's, and time with devices.
 
     `streak` counts attempts that ended without having got anywhere, for the backoff; `hangs` those that hung since the last checkpoint;
     `rollbacks` the times that it went back because its loss diverged.
@@ -198,5 +198,5 @@ class Tally(Model):
 
     @property
     def restarts(self) -> int:
-        """Restarts after failures, whosever fault they were; a gang that made way is none."""
+        """Restarts after failures, the job's own and others; a gang that made way is none."""
         return self.failures + self.losses + self.rollbacks

@@ -25,7 +25,7 @@ Devices = Annotated[dict[Label, Annotated[int, Field(ge=0, le=10_000_000)]], Fie
 
 
 class Order(StrEnum):
-    """Which waiting job comes first. Ties: the order of submission.
+    """Order of waiting jobs. Ties: the order of submission.
 
     SHORTEST: least expected run time; REMAINING: the same, and preemption ranks running gangs by it too. FAIR: the team with the
     least share of what is fair for it, then priority. SCORE: see Score.
@@ -39,7 +39,7 @@ class Order(StrEnum):
 
 
 class Blocking(StrEnum):
-    """What the first job that does not fit does to those behind it: stops them, nothing, or holds a start time that they may not delay."""
+    """Effect of the first job that does not fit on those behind it: stops them, nothing, or holds a start time that they may not delay."""
 
     STRICT = "strict"
     SKIP = "skip"
@@ -47,7 +47,7 @@ class Blocking(StrEnum):
 
 
 class RunTimes(StrEnum):
-    """Where the expected run time of a job comes from. TRUE is the trace's own, for simulation only."""
+    """Source of a job's expected run time. TRUE is the trace's own, for simulation only."""
 
     TRUE = "true"
     LIMITS = "limits"
@@ -138,7 +138,7 @@ class Backfill(Model):
 
 
 class Preemption(Model):
-    """Who may be stopped for whom, and at what price.
+    """Preemption: eligible victims and preemptors, and the price.
 
     A job gets `min_run_s` undisturbed from each start. A victim saves first, within `checkpoint_deadline_s`. A preemptor must lead a
     victim's score by `margin` (order REMAINING: have the shorter remaining run time); a team's own guaranteed devices are taken back from
@@ -179,28 +179,28 @@ class Defragmentation(Model):
 
 
 class Price(Model):
-    """What an hour of one device costs. `spot`: on a node with the label spot=true; absent: the same."""
+    """Price of one device's hour. `spot`: on a node with the label spot=true; absent: the same."""
 
     reserved: float = Field(ge=0, le=1_000_000)
     spot: float | None = Field(None, ge=0, le=1_000_000)
 
 
 class Prices(Model):
-    """What device time costs, by device type; "any" speaks of every type that is not named. For the view `cost`: decides nothing."""
+    """Prices of device time, by device type; "any" speaks of every type that is not named. For the view `cost`: decides nothing."""
 
     currency: str = Field("USD", max_length=3, pattern="^[A-Z]{3}$", description="ISO 4217")
     devices: dict[Label, Price] = Field(min_length=1, max_length=1000)
 
 
 class Isolation(StrEnum):
-    """Which nodes run jobs. REQUIRED: those alone that confine each job whole, as they say when they register."""
+    """Nodes that run jobs. REQUIRED: those alone that confine each job whole, by their registration."""
 
     ANY = "any"
     REQUIRED = "required"
 
 
 class UnlistedTeams(StrEnum):
-    """What becomes of jobs of a team that `teams` does not list.
+    """Treatment of jobs of a team that `teams` does not list.
 
     UNLIMITED (the default): it has no guarantee, and borrows what is idle without bound. REFUSED: its jobs are rejected until a policy
     lists it; those that wait already go on waiting, and what runs goes on.

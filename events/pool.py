@@ -102,7 +102,7 @@ class ChangeRefused(Event, type="trainhouse.change.refused.v1"):
 
 
 class Restriction(StrEnum):
-    """What a person has closed a node for."""
+    """Restriction that a person put on a node."""
 
     NONE = "NONE"
     CORDONED = "CORDONED"

@@ -24,7 +24,7 @@ HIGHEST_PRIORITY: Final = 1
 
 
 class MemberRole(StrEnum):
-    """What a member may do in its project: read; submit and change jobs; say who is a member and what jobs are for."""
+    """Permissions of a member in its project: read; submit and change jobs; manage members and purposes."""
 
     VIEWER = "viewer"
     SUBMITTER = "submitter"
@@ -32,12 +32,12 @@ class MemberRole(StrEnum):
 
     @property
     def submits(self) -> bool:
-        """Whether the role may submit jobs."""
+        """True if the role may submit jobs."""
         return self is not MemberRole.VIEWER
 
 
 class Purpose(Model):
-    """What jobs of a project may be for. Who approved it and when is filled in by intake, whatever a request says."""
+    """Approved purpose of a project's jobs. Intake fills in the approver and the time, whatever a request contains."""
 
     description: str = Field("", max_length=1024)
     approved_by: str = Field("", max_length=128)
@@ -45,7 +45,7 @@ class Purpose(Model):
 
 
 class ProjectLimits(Model):
-    """How much a project may take. `highest_priority`: the lowest number that its jobs may have as `priority`. Absent: no limit.
+    """Limits of a project. `highest_priority`: the lowest number that its jobs may have as `priority`. Absent: no limit.
 
     `running` and `queued`: jobs of it that have devices, and that wait, in each pool at once. Where "*" has them they count for each
     project that was never declared by itself. `cost_per_month` stops nothing: the alert cost-over-budget fires beyond it.

@@ -28,12 +28,12 @@ def may_have_topics(project: str) -> bool:
 
 
 def jobs_topic(project: str) -> str:
-    """Where a project's people ask for jobs, their ends and their changes."""
+    """Topic of a project's job requests: submissions, cancellations, changes."""
     return JOBS_PREFIX + project
 
 
 def status_topic(project: str) -> str:
-    """Where the statuses of a project's jobs are, and of no other's."""
+    """Topic of a project's job statuses, and of no other's."""
     return STATUS_PREFIX + project
 
 

@@ -21,14 +21,14 @@ _OF_RANK: Final = re.compile(r"^\[(?:default|rank)?\d+\]: ?")
 
 
 def report_text(rank: int, how: str, note: str, stderr: str, recorded: str) -> str:
-    """How a rank ended, what its keeper knows beside that, the end of its standard error, and the lines of its flight recorder."""
+    """Formats a rank's end, its keeper's note, the end of its standard error, and the lines of its flight recorder."""
     noted = f" ({note})" if note else ""
     wrote = f"{_LEADS_TO}\n{stderr}" if stderr else _NOTHING
     return f"rank {rank} {how}{noted}{wrote}" + (f"\n{recorded}" if recorded else "")
 
 
 def note_of(text: str) -> str:
-    """What the rank's keeper knew beside the exit code or signal; empty for nothing."""
+    """Keeper's note beside the exit code or signal; empty without one."""
     head = _HEAD.match(text.partition("\n")[0])
     return (head["note"] or "") if head is not None else ""
 

@@ -46,7 +46,7 @@ class JournalRepaired(Event, type="trainhouse.journal.repaired.v1"):
 
 
 class HaltFault(StrEnum):
-    """Why a partition of a journal does not do its work."""
+    """Reason that a partition of a journal does not do its work."""
 
     STOPPED = "STOPPED"
     PLACEMENT_FROZEN = "PLACEMENT_FROZEN"

@@ -1,4 +1,4 @@
-"""Where a job begins from: another job's checkpoint, named in a spec's `resume_from`.
+"""Starting point of a job: another job's checkpoint, named in a spec's `resume_from`.
 
 Holds: one grammar for specs, the command line, the API and sessions: `JOB` is the newest healthy checkpoint of that job, `JOB@N` its commit
 N, `JOB@step:N` its newest commit of step N, `JOB@best` the one with the lowest loss of those that retention left (damaged manifests
@@ -39,7 +39,7 @@ class ResumeFrom:
 
 
 def parse_resume_from(text: str) -> ResumeFrom:
-    """What a text names. Raises ValueError that says what to write."""
+    """Parses a `resume_from`. Raises ValueError with the accepted grammar."""
     name, at, which = text.partition("@")
     try:
         job_id = JobId.parse(name)

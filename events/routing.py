@@ -1,4 +1,4 @@
-"""What intake's directory decides, as its journal holds it: which jobs and pools exist, where requests go, what waits.
+"""Decisions of intake's directory, as its journal holds them: known jobs and pools, routes of requests, requests on hold.
 
 Holds: folding these (with PoolCreated and JobRejected, which are decisions there too) rebuilds the directory.
 Never: leaves the journal, but for replay and projections.
@@ -63,7 +63,7 @@ def _is_zero(value: object) -> bool:
 
 
 class LimitsForwarded(Event, type="trainhouse.directory.limits-forwarded.v1"):
-    """How many jobs of a project may run and wait goes to every scheduler: to the partitions of control from `first_partition` on."""
+    """A project's limits on running and waiting jobs go to every scheduler: to the partitions of control from `first_partition` on."""
 
     limited: ProjectLimited
     control_partitions: SmallCount = Field(ge=1)

@@ -85,7 +85,7 @@ def _message(name: str) -> dict[str, Any]:
 
 
 def _operations() -> dict[str, Any]:
-    """What outsiders may do: send to the public input, receive from the public output."""
+    """AsyncAPI operations of external clients: send to the public input, receive from the public output."""
     return {
         "submit": {"action": "receive", "channel": {"$ref": "#/channels/trainhouse.jobs"}},
         "status": {"action": "send", "channel": {"$ref": "#/channels/trainhouse.status"}},

@@ -1,4 +1,4 @@
-"""What the control plane is told of secrets: that they are, and which projects may use them.
+"""Declarations of secrets for the control plane: their existence, and the projects that may use them.
 
 Never: a value, or where one is.
 """

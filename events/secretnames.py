@@ -48,7 +48,7 @@ def variable_of(wanted: str) -> str:
 
 
 def meant(project: str, wanted: str) -> tuple[SecretName, ...]:
-    """What a job of this project may mean by a name, the first that exists counting."""
+    """Secrets that a name may mean in a job of this project; the first that exists counts."""
     if "/" in wanted:
         return (SecretName.parse(wanted),)
     return tuple(dict.fromkeys((SecretName(project, wanted), SecretName(DEFAULT_PROJECT, wanted))))

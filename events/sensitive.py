@@ -1,4 +1,4 @@
-"""Which environment variables of a spec look like secrets, and texts without the values of variables. Pure.
+"""Detection of environment variables that look like secrets, and texts without the values of variables. Pure.
 
 Holds: a variable is refused for its name (`HF_TOKEN`, `DB_PASSWORD`), for a known shape of its value (a cloud's key, a JWT, a private key,
 a URL with a password), or for a value that is random as keys are. Numbers, switches and paths are no secrets, unless a number is said to
@@ -66,7 +66,7 @@ class Sensitive:
 
 
 def sensitive_variables(env: Mapping[str, str], allowed: Collection[str] = ()) -> Iterator[Sensitive]:
-    """Those of an environment, but for the allowed ones."""
+    """Sensitive variables of an environment, but for the allowed ones."""
     for name, value in env.items():
         why = None if name in allowed else looks_secret(name, value)
         if why:
@@ -74,7 +74,7 @@ def sensitive_variables(env: Mapping[str, str], allowed: Collection[str] = ()) -
 
 
 def looks_secret(name: str, value: str) -> str:
-    """Why a variable looks like a secret; empty when it does not."""
+    """Returns the reason that a variable looks like a secret; empty if it does not."""
     text = value.strip()[:MAX_SCANNED_CHARS]
     words = [word.upper() for word in _WORD.findall(name)]
     if not text or (_NO_SECRET.fullmatch(text) and not (_PASSWORDS.intersection(words) and re.fullmatch(r"\d{4,}", text))):
@@ -127,7 +127,7 @@ def _bits(text: str) -> float:
 
 
 def refusal(spec: JobSpec) -> str:
-    """Why a spec is refused for what its `env` holds, and how to do it right; empty when it is not."""
+    """Returns the reason to refuse a spec for its `env`, and the way out; empty if it is accepted."""
     found = list(sensitive_variables(spec.env, spec.env_allow))
     if not found:
         return ""

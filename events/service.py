@@ -1,6 +1,6 @@
-"""How well a part of the platform answered, as somebody saw it who asked.
+"""Service level of a part of the platform, as its users measure it.
 
-Holds: measured from outside, by who uses the part; a span without questions has no event.
+Holds: measured from outside, by a user of the part; a span without questions has no event.
 """
 
 from pydantic import Field

@@ -1,6 +1,6 @@
-"""What stands in the place of a batch that was not unpacked: one record at its last offset, which nobody can read as an event.
+"""Placeholder of a batch that was not unpacked: one record at its last offset, which cannot be decoded as an event.
 
-Holds: it says which offsets it stands for, so who counts them sees that none is missing.
+Holds: it names the offsets that it stands for, so a reader that counts them sees that none is missing.
 Never: imports a client of Kafka.
 """
 
@@ -14,7 +14,7 @@ _OFFSETS: Final = re.compile(re.escape(_SAID) + rb"offsets (\d{1,19}) to \d{1,19
 
 
 def too_large_told(first: int, last: int, packed_bytes: int) -> bytes:
-    """What stands in the place of a batch of these offsets."""
+    """Value of the placeholder for a batch of these offsets."""
     return _SAID + b"offsets %d to %d, %d bytes as it was sent" % (first, last, packed_bytes)
 
 

@@ -1,4 +1,4 @@
-"""Where the brokers are and how to speak to them; the base of every settings group.
+"""Addresses and protocols of the brokers; the base of every settings group.
 
 Holds: explicit argument > environment > file > default. The file is the TOML one that TRAINHOUSE_CONFIG names; each group is a section.
 """
@@ -45,7 +45,7 @@ class _Section(TomlConfigSettingsSource):
 
 
 class KafkaSettings(TomlSection):
-    """How to reach the brokers. Everything beyond `bootstrap` is for clusters with TLS or SASL."""
+    """Connection to the brokers. Everything beyond `bootstrap` is for clusters with TLS or SASL."""
 
     section = "kafka"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_KAFKA_", extra="ignore")
@@ -78,7 +78,7 @@ class KafkaSettings(TomlSection):
 
 
 class OperationsSettings(TomlSection):
-    """What signs requests to agents (stacks, commands): `[operations] key` is a file with a private key."""
+    """Signing key of requests to agents (stacks, commands): `[operations] key` is a file with a private key."""
 
     section = "operations"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_OPERATIONS_", extra="ignore")

@@ -27,7 +27,7 @@ class InvalidKeyError(EventError):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a record's header says: the public key, and the signature by it."""
+    """Signature of a record's header: the public key, and the signature by it."""
 
     public_key: str
     value: bytes
@@ -69,7 +69,7 @@ class SigningKey:
 
 
 def signature_of(headers: Headers) -> Signature | None:
-    """What a record's headers say; None: it is not signed, or not in a way that could hold."""
+    """Signature of a record's headers; None if it is not signed, or not in a way that could hold."""
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
     found = [value for name, value in pairs if name == HEADER]
     # In CloudEvents' binary mode the type stands in headers, which no signature covers.

@@ -1,4 +1,4 @@
-"""What a job is to run: the spec that a submission carries. It never changes once the job is admitted.
+"""Spec of a job, which a submission carries. It never changes once the job is admitted.
 
 Holds: every field is bounded; the hash of a spec is that of its canonical JSON, so equal specs have equal hashes everywhere.
 """
@@ -35,7 +35,7 @@ def is_absent(value: object) -> bool:
 
 
 class Resources(Model):
-    """What each rank needs. `device_type` "any" takes what the pool has; "cpu" asks for cpu slots.
+    """Resources of each rank. `device_type` "any" takes what the pool has; "cpu" asks for cpu slots.
 
     `device_memory_gib`: the least memory of the device itself. `device_share`: thousandths of a device, for a job of one rank.
     """
@@ -102,7 +102,7 @@ class Placement(Model):
 
 
 class Runtime(Model):
-    """How a rank is started: a command, as torchrun's environment contract expects it.
+    """Runtime of a rank: a command, as torchrun's environment contract expects it.
 
     `command[0]` may be `python`: it then means `interpreter`, or the agent's own where none is given.
     An argument may hold `{name}` of a hyperparameter.
@@ -132,7 +132,7 @@ class DataReference(Model):
 
 
 class CheckpointPolicy(Model):
-    """When the session saves, and what is kept. Without `every_*` the session chooses within the bounds.
+    """Schedule of a session's saves, and retention. Without `every_*` the session chooses within the bounds.
 
     `max_interval_s` bounds the time between saves by `every_steps`, too; `every_s` decides alone.
     """
@@ -163,7 +163,7 @@ class Limits(Model):
 
 
 class OnDivergence(StrEnum):
-    """What happens when the loss is no number or explodes: the job FAILED, goes back some checkpoints, or nothing."""
+    """Reaction to a loss that is no number or explodes: the job FAILED, goes back some checkpoints, or nothing."""
 
     HALT = "halt"
     ROLLBACK = "rollback"
@@ -171,7 +171,7 @@ class OnDivergence(StrEnum):
 
 
 class Divergence(Model):
-    """What the session watches of the logged `loss`.
+    """Divergence check of the logged `loss` by the session.
 
     It diverged when it is no finite number, or more than `explode_factor` x its own usual size (absent: not watched). `rollback`
     goes `checkpoints` back, `rollbacks` times at most; then the job is FAILED.

@@ -1,4 +1,4 @@
-"""Where a rank stood when its gang was found to hang, as one line in the reason of its end: the innermost frames of its main thread.
+"""Position of a rank when its gang was found to hang, as one line in the reason of its end: the innermost frames of its main thread.
 
 Holds: `found_in` reads back what `line` writes; the agent writes such lines, and blame reads them.
 """

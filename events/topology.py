@@ -27,7 +27,7 @@ SETTING: Final = "[kafka] partitions (TRAINHOUSE_KAFKA_PARTITIONS)"
 
 
 class TopicRecorded(Event, type="trainhouse.topic.recorded.v1"):
-    """How many partitions a topic has, from its making or its last grow on. `was`: before that grow; 0 for one that never grew."""
+    """Number of partitions of a topic, from its making or its last grow on. `was`: before that grow; 0 for one that never grew."""
 
     topic: str = Field(min_length=1, max_length=249)
     partitions: int = Field(ge=1, le=MOST_PARTITIONS)
@@ -53,7 +53,7 @@ class Topology:
         return self.counts.get(ADMISSION, default)
 
     def scheduling(self, default: int) -> int:
-        """How many partitions a pool may be on."""
+        """Number of partitions that a pool may be on."""
         return self.counts.get(CONTROL, self.made_with(default))
 
 
@@ -76,7 +76,7 @@ def may_have_more(topic: str) -> bool:
 
 
 def why_refused(topology: Topology, found: Mapping[str, int], setting: int | None = None) -> str:
-    """What differs and what to do, in one sentence; empty where all is as recorded. `setting`: the count in the settings, if it is set.
+    """Describes the differences and the way out, in one sentence; empty if there are none. `setting`: the count in the settings, if set.
 
     `found`: the brokers' counts, of the topics that this process may see. Fewer than recorded in the scheduler's topics is a grow that was
     cut off: what is there can be used.
@@ -133,7 +133,7 @@ def _unequal(topology: Topology, found: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class Grow:
-    """What `topics grow` does: `counts` is recorded first, then the brokers are asked to add what is missing."""
+    """Plan of `topics grow`: `counts` is recorded first, then the brokers are asked to add what is missing."""
 
     partitions: int
     before: Mapping[str, int]

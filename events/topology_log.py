@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 def read_topology(kafka: KafkaSettings, group: str = "trainhouse-reader", timeout_s: float = ANSWER_S) -> tuple[Topology, dict[str, int]]:
-    """What is recorded, and the counts of our topics that the brokers let this process see. Raises BusUnavailable."""
+    """Reads the recorded topology, and the counts of our topics that the brokers let this process see. Raises BusUnavailable."""
     reader = consumer(kafka, group=group, log_level=0, **TO_END)
     try:
         listed = reader.list_topics(timeout=timeout_s).topics
@@ -58,7 +58,7 @@ def setting_of(kafka: KafkaSettings) -> int | None:
 
 
 def checked_topology(kafka: KafkaSettings, group: str = "trainhouse-reader", timeout_s: float = ANSWER_S) -> Topology:
-    """What is recorded, or what the brokers have where nothing is. Raises TopicsDiffer, BusUnavailable."""
+    """Returns the recorded topology, or the brokers' counts if none is recorded. Raises TopicsDiffer, BusUnavailable."""
     topology, found = read_topology(kafka, group, timeout_s)
     refusal = why_refused(topology, found, setting_of(kafka))
     if refusal:

@@ -1,6 +1,6 @@
-"""How far a job was told of to others (traces, lineage): what the exporter must remember between two starts.
+"""Export state of a job (traces, lineage): the exporter's memory between two starts.
 
-Holds: it follows from the job's events; written after what it speaks of was taken, so a crash tells the same things again, under the
+Holds: it follows from the job's events; written after the peer accepted the export, so a crash repeats the same spans, under the
 same ids. Never: read by the control plane.
 """
 
@@ -15,8 +15,7 @@ class JobTraced(Event, type="trainhouse.job.traced.v1"):
     """One job that has not ended, as the exporter knows it. Times are milliseconds since 1970.
 
     `trace_id`, `parent_id`: in hexadecimal, the parent '' where the submission named none. `started_ms`: by node.
-    `nodes`: those that the attempt was given. `told`: the spans of
-    the attempt that were told already. `running`: the attempt has begun and not ended.
+    `nodes`: those of the attempt. `told`: the spans of the attempt that were exported. `running`: the attempt has begun and not ended.
     """
 
     job_id: JobId

@@ -1,7 +1,7 @@
-"""What is tracked: runs that Trainhouse did not schedule, and what any run tells of itself (parameters, tags, artifacts, environment).
+"""Tracking: runs that Trainhouse did not schedule, and the logged data of any run (parameters, tags, artifacts, environment).
 
-Holds: a tracked run's id is a job id, so that metrics, logs and lineage of both kinds are the same. An event says what is new; the newest
-word on one thing counts, in the order of the job's partition, but a parameter's first value stays. An experiment is known by an id that
+Holds: a tracked run's id is a job id, so that metrics, logs and lineage of both kinds are the same. An event holds the changes; the newest
+value of one thing counts, in the order of the job's partition, but a parameter's first value stays. An experiment is known by an id that
 follows from its name, so that two writers who create the same one mean the same.
 Never: carries points; those are StepMetrics.
 """
@@ -34,7 +34,7 @@ def experiment_id_of(name: str) -> str:
 
 
 def project_of(experiment: str) -> str:
-    """Whose an experiment is: `vision/resnet` and `vision` belong to the project `vision`, the default one to `default`."""
+    """Project of an experiment: `vision/resnet` and `vision` belong to the project `vision`, the default one to `default`."""
     if experiment == DEFAULT_EXPERIMENT:
         return "default"
     return experiment.strip("/").split("/", 1)[0][:128] or "default"
@@ -72,7 +72,7 @@ class TrackedRunBegun(Event, type="trainhouse.tracking.run-begun.v1"):
 
 
 class TrackedRunChanged(Event, type="trainhouse.tracking.run-changed.v1"):
-    """What is new about a run: its state and end, its name, whether it is deleted. None: as it was."""
+    """Changes of a run: its state and end, its name, whether it is deleted. None: as it was."""
 
     job_id: JobId
     state: JobState | None = None
@@ -132,7 +132,7 @@ class InputsLogged(Event, type="trainhouse.tracking.inputs-logged.v1"):
 
 
 class EnvironmentCaptured(Event, type="trainhouse.tracking.environment-captured.v1"):
-    """What one attempt ran in, told once by its rank 0. `packages`: versions by name. `environment_id`: the hash of packages and Python.
+    """Environment of one attempt, reported once by its rank 0. `packages`: versions by name. `environment_id`: hash of packages and Python.
 
     `git_diff`: what was not committed, cut at a bound; `git_diff_sha256` is of the whole; or `git_diff_uri` is where it lies.
     """

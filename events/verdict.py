@@ -18,7 +18,7 @@ MAX_EVIDENCE_CHARS = 4096
 
 
 class Verdict(Event):
-    """What every verdict carries. `evidence` is for a person."""
+    """Common fields of verdicts. `evidence` is for a person."""
 
     pool: PoolName
     at_ms: TimestampMs
@@ -77,7 +77,7 @@ class StoreSlow(GangVerdict, type="trainhouse.gang.store-slow.v1"):
 
 
 class DeviceFault(StrEnum):
-    """What is wrong with a device."""
+    """Fault of a device."""
 
     ECC = "ECC"
     THROTTLED = "THROTTLED"
@@ -96,7 +96,7 @@ class DeviceDegraded(Verdict, type="trainhouse.device.degraded.v1"):
 
 
 class VerdictLifted(Verdict, type="trainhouse.verdict.lifted.v1"):
-    """What an earlier verdict said is over. `of` is its event type; the other fields are its own, as far as it had them."""
+    """An earlier verdict no longer holds. `of` is its event type; the other fields are its own, as far as it had them."""
 
     of: ShortText
     job_id: JobId | None = None
@@ -112,7 +112,7 @@ class VerdictLifted(Verdict, type="trainhouse.verdict.lifted.v1"):
 
 
 class FailureCategory(StrEnum):
-    """Who or what is to blame for the end of an attempt."""
+    """Category of an attempt's failure."""
 
     NODE = "NODE"
     DEVICE = "DEVICE"
@@ -125,7 +125,7 @@ class FailureCategory(StrEnum):
 
 
 class Hang(Model):
-    """Where a gang hung: what equals it when it hangs there again. `ranks`: that kept the others waiting, none where that is not known;
+    """Signature of a hang: equal when the gang hangs there again. `ranks`: that kept the others waiting, none where that is not known;
     `collective`: the operation in which the others waited; `stack`: the innermost frames of the first of those ranks.
     """
 
@@ -136,7 +136,7 @@ class Hang(Model):
 
 
 class FailureBlamed(GangVerdict, type="trainhouse.failure.blamed.v1"):
-    """Why an attempt failed, once all its ranks have ended. `rule` names what decided; `fingerprint` is equal for equal failures.
+    """Attribution of an attempt's failure, once all its ranks have ended. `rule` decided it; `fingerprint`: equal for equal ones.
 
     `node_id`, `device_id`, `rank` and `shard` are the culprit, as far as the category has one. `mine`: it is known to be the fault of
     the job itself, and another attempt would fail the same way.

@@ -97,7 +97,7 @@ def key_that_counts(own: str, elsewhere: Collection[str], signed_by: str) -> str
 
 
 def refusal(rules: VettingRules, known: Known, topic: str, value: bytes, signature: Signature | None, event: Event) -> str:
-    """Why a record does not count; empty where it does."""
+    """Returns the reason to ignore a record; empty for a valid one."""
     if not isinstance(event, BY_AGENTS):
         return _of_platform(rules, topic, value, signature)
     node_id = str(getattr(event, "node_id", ""))
@@ -117,7 +117,7 @@ def refusal(rules: VettingRules, known: Known, topic: str, value: bytes, signatu
 
 
 def _of_job(rules: VettingRules, known: Known, topic: str, value: bytes, signature: Signature | None, job_id: str) -> str:
-    """What names a job and no node must come from a node that the job runs on."""
+    """Returns the reason to ignore a record that names a job and no node: it must come from a node that the job runs on."""
     keys: KeySet = known.of_job.get(job_id) or _NONE
     if signature is None:
         return f"the nodes of job {job_id} sign what they say, and this is not signed" if keys or rules.required else ""

@@ -1,6 +1,6 @@
-"""Where in a YAML text (a policy, a rule of alerts) a field stands.
+"""Line numbers of fields in a YAML text (a policy, a rule of alerts).
 
-Holds: a field that is absent is told at the nearest thing around it that is there. Line numbers begin with 1.
+Holds: an absent field has the line of the nearest node around it. Line numbers begin with 1.
 Never: reads a file; builds anything but plain nodes; goes deeper than such a file does, however deep a text is.
 """
 

@@ -78,7 +78,7 @@ def stamp_of(folder: Path) -> tuple[tuple[int, int], ...]:
 
 
 def packed(ranks: Iterable[Left]) -> bytes:
-    """Those of one machine, as one object."""
+    """Packs the own states of one machine's ranks into one object."""
     every = list(ranks)
     head = orjson.dumps([{"rank": left.rank, "gone": left.gone, "sizes": [len(s) for s in left.states]} for left in every])
     return b"".join((_LENGTH.pack(len(head)), head, *(state for left in every for state in left.states)))
@@ -111,17 +111,17 @@ def sweep_left(objects: ObjectStore, grace_s: float = GRACE_S) -> int:
 
 
 def nodes_prefix(job_id: str, epoch: int) -> str:
-    """Where the objects of an attempt's machines are."""
+    """Key prefix of an attempt's node objects."""
     return f"{epoch_prefix(job_id, epoch)}nodes/"
 
 
 def node_key(job_id: str, epoch: int, node_id: str) -> str:
-    """Where one machine puts what its ranks have left."""
+    """Key of the object with one machine's own states."""
     return f"{nodes_prefix(job_id, epoch)}{node_id}"
 
 
 def saver_key(job_id: str, epoch: int, step: int) -> str:
-    """Where the one rank stands that saves `step` for all."""
+    """Key that names the one rank that saves `step` for all."""
     return f"{epoch_prefix(job_id, epoch)}savers/{step}"
 
 

@@ -28,17 +28,17 @@ R = TypeVar("R")
 
 
 def chunks_prefix(job_id: str) -> str:
-    """Where the chunks of a job are."""
+    """Key prefix of a job's chunks."""
     return f"jobs/{job_id}/chunks/"
 
 
 def prefix_of(manifest: Manifest) -> str:
-    """Where the chunks are that a manifest names."""
+    """Key prefix of a manifest's chunks."""
     return chunks_prefix(manifest.job_id) if manifest.has_own_chunks else SHARED_PREFIX
 
 
 def chunk_key(sha256: str, prefix: str) -> str:
-    """Where a chunk is."""
+    """Key of a chunk."""
     return f"{prefix}{sha256[:2]}/{sha256}"
 
 

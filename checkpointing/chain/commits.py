@@ -18,7 +18,7 @@ MAX_CLAIM_TRIES = 64
 
 
 def chain_prefix(job_id: str) -> str:
-    """Where the entries of a job are."""
+    """Key prefix of a job's commit entries."""
     return f"jobs/{job_id}/commits/"
 
 

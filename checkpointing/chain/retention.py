@@ -73,7 +73,7 @@ class Pruner:
         self._damaged: set[int] = set()
 
     def do_not_count(self, commit: int) -> None:
-        """Tells that this commit is damaged."""
+        """Marks this commit as damaged."""
         self._damaged.add(commit)
 
     def prune(self, policy: RetentionPolicy, keep: frozenset[int] = frozenset()) -> PruneResult:

@@ -90,7 +90,7 @@ class Lease:
 
 
 def refusal(lease: Lease, ask: Ask) -> str | None:
-    """Why not; None if it is allowed."""
+    """Returns the reason for a refusal, or None if access is allowed."""
     operation, key = ask.operation, ask.key
     if not _fits(ask):
         ok = False

@@ -24,12 +24,12 @@ class Owner:
 
 
 def owner_key(job_id: str) -> str:
-    """Where it stands."""
+    """Key of a job's owner record."""
     return f"jobs/{job_id}/owner"
 
 
 def owner_of(objects: ObjectStore, job_id: str) -> Owner | None:
-    """Returns the project of a job, None if nothing says so. Blocks. Raises ObjectStoreUnavailable, ObjectStoreRefused."""
+    """Returns the recorded owner of a job, or None. Blocks. Raises ObjectStoreUnavailable, ObjectStoreRefused."""
     content = get_or_none(objects, owner_key(job_id))
     if content is None:
         return None
@@ -41,7 +41,7 @@ def owner_of(objects: ObjectStore, job_id: str) -> Owner | None:
 
 
 def owned(objects: ObjectStore, job_id: str, project: str, epoch: int) -> Owner:
-    """The owner of a job of which an attempt starts: its project, if nothing was said before. Raises ObjectStoreRefused."""
+    """Returns the owner of a starting job; records its project unless it has one. Raises ObjectStoreRefused if it is another project."""
     found = owner_of(objects, job_id)
     if found is None:
         # A job without a chain has no checkpoints of before: whatever it writes as one of those is its own invention.
@@ -58,7 +58,7 @@ def owned(objects: ObjectStore, job_id: str, project: str, epoch: int) -> Owner:
 
 
 def say_owner(objects: ObjectStore, job_id: str, project: str) -> Owner:
-    """Says by hand whose a job is that ended before owners were written down. Raises ObjectStoreRefused if it has another owner."""
+    """Records the owner of a job that ended before owners were recorded. Raises ObjectStoreRefused if it has another owner."""
     epochs = [int(entry.epoch) for _, entry in entries_newest_first(objects, job_id) if not isinstance(entry, Damaged)]
     return owned(objects, job_id, project, max(epochs, default=-1) + 1)
 

@@ -59,7 +59,7 @@ class Signer:
 
 
 def base_url(settings: StoreSettings) -> str:
-    """Where the bucket is, with a slash behind it."""
+    """URL of the bucket, with a trailing slash."""
     if settings.endpoint:
         return f"{settings.endpoint.rstrip('/')}/{settings.bucket}/"
     host = f"s3.{settings.region}.amazonaws.com"

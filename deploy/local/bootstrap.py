@@ -1,4 +1,4 @@
-"""What a fresh stack needs before its parts can work: topics, and one pool of nodes.
+"""Bootstrap of a fresh stack, before its parts can work: topics, and one pool of nodes.
 
 Always: harmless when repeated; the pool's event has one id for ever, so that a repeat is the same event.
 Never: a change to what exists.

@@ -46,12 +46,12 @@ def keep_old_key(folder: StackFolder, keys: StoreKeys) -> None:
 
 
 def old_keys(folder: StackFolder) -> tuple[StoreKeys, ...]:
-    """The store's keys of before that are still taken."""
+    """Earlier keys of the store that it still accepts."""
     return tuple(found for name in _old_names(folder) if (found := _kept(folder, name)) is not None)
 
 
 def forget_old_keys(folder: StackFolder) -> None:
-    """Those of before are taken no more."""
+    """Forgets the store's retired keys, so that it accepts them no more."""
     for name in _old_names(folder):
         credentials.forget(folder, "store", name)
 
@@ -72,7 +72,7 @@ def forget_next_key(folder: StackFolder) -> None:
 
 
 def taken_keys(folder: StackFolder) -> tuple[StoreKeys, ...]:
-    """What the store takes beside its key of now."""
+    """Keys that the store accepts besides its current one."""
     coming = _kept(folder, NEXT_KEY)
     return (*old_keys(folder), *(() if coming is None else (coming,)))
 
@@ -111,7 +111,7 @@ def forget_old_broker(folder: StackFolder) -> None:
 
 
 def local_token(folder: StackFolder) -> Path:
-    """Where the gateway keeps the token of the user whose stack this is."""
+    """Path of the gateway's token for the user who runs the stack."""
     return folder.part("gateway") / "token"
 
 
@@ -164,7 +164,7 @@ def projects_with_accounts(folder: StackFolder) -> list[str]:
 
 
 def sections(folder: StackFolder, choices: Choices, keys: StoreKeys) -> dict[str, dict[str, Any]]:
-    """What `up` decides."""
+    """Sections of the client configuration, as `up` decides them."""
     ports = StackPorts(choices.ports)
     return {
         "kafka": {
@@ -234,7 +234,7 @@ def exports(folder: StackFolder, part: str | None = None) -> dict[str, str]:
 
 
 def _sql(section: dict[str, str]) -> dict[str, str]:
-    """Where SQL is asked, and as whom; the DSN says all of it in one URL."""
+    """Environment variables of the SQL endpoint and its account; the DSN has all of them in one URL."""
     url, user, secret = section["url"], section.get("user", ""), section.get("password", "")
     if not user:
         return {"TRAINHOUSE_CLICKHOUSE_URL": url}

@@ -77,7 +77,7 @@ def _kept(port: int) -> bool:
 
 
 def holder(port: int) -> str:
-    """Who listens on `port`, for a message: `name (pid 123)`, or a phrase if the kernel does not say."""
+    """Process that listens on `port`, for a message: `name (pid 123)`, or a phrase if the kernel does not name it."""
     try:
         connections = psutil.net_connections(kind="tcp")
     except psutil.AccessDenied:

@@ -67,7 +67,7 @@ class StackPorts:
         return self.numbers[GATEWAY] if len(self.numbers) > GATEWAY else 0
 
     def metrics(self, name: str) -> int:
-        """Where a part serves its figures; 0 where it serves none."""
+        """Port of a part's metrics; 0 if it serves none."""
         at = METRICS + METERED.index(name) if name in METERED else COUNT
         return self.numbers[at] if at < len(self.numbers) else 0
 
@@ -79,7 +79,7 @@ class StackPorts:
 
 @dataclass(frozen=True)
 class Choices:
-    """What `up` was told, kept for the next `up`."""
+    """Options of `up`, kept for the next `up`."""
 
     ports: tuple[int, ...]
     slots: int
@@ -138,7 +138,7 @@ class StackFolder:
             raise FolderUnusable(f"the data folder {self.root} is not writable: `chmod u+wx` it, or name another by --data-dir")
 
     def read_choices(self) -> Choices | None:
-        """What the last `up` chose; None on a fresh folder."""
+        """Options of the last `up`; None on a fresh folder."""
         if not self.choices_file.exists():
             return None
         found = read_toml(self.choices_file)

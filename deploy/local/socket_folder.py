@@ -1,4 +1,4 @@
-"""Where the sockets of a stack live: a short private folder, since a socket's path has at most 107 bytes.
+"""Folder of a stack's sockets: short and private, since a socket's path has at most 107 bytes.
 
 Always: one folder for one data folder and user, readable by that user alone.  Never: data that must last.
 """

@@ -141,7 +141,7 @@ def ps(root: Path) -> list[PartRow]:
 
 
 def warnings(root: Path, min_free_bytes: int = MIN_FREE_BYTES) -> list[str]:
-    """What a person should know beside `ps`."""
+    """Warnings for the operator, beside `ps`."""
     found = []
     free = shutil.disk_usage(root).free
     if free < min_free_bytes:
@@ -170,7 +170,7 @@ def halted_partitions(root: Path) -> list[str]:
 
 
 def isolation_warnings(root: Path) -> list[str]:
-    """Where the stack's own agent does not isolate jobs whole, as it said at its start."""
+    """Warning if the stack's own agent does not isolate jobs whole, as it logged at its start."""
     said = told_in(StackFolder(root.absolute()).part(stack_parts.AGENT))
     return [said] if said else []
 
@@ -184,7 +184,7 @@ def env(root: Path, part: str | None = None) -> str:
 
 
 def choose(folder: StackFolder, slots: int | None, ports: StackPorts | None, tls: bool | None = None) -> Choices:
-    """What was asked for, else what the folder had before, else the defaults."""
+    """Merges the given options with those of the folder, else the defaults."""
     before = folder.read_choices() or Choices(StackPorts.from_base(BASE_PORT).numbers, DEFAULT_SLOTS)
     return replace(
         before,

@@ -62,7 +62,7 @@ def verify(archive: PartitionArchive, log: PartitionLog | None = None, noted: It
 
 
 def compared(archive: PartitionArchive, log: PartitionLog, first: int, end: int) -> int:
-    """How many offsets archive and topic both have of [first, end) and agree about. Blocks. Raises ArchiveDamaged."""
+    """Compares the offsets of [first, end) that archive and topic both hold; returns their number. Blocks. Raises ArchiveDamaged."""
     while True:
         low, high = log.bounds()
         start = max(low, first)

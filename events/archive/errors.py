@@ -1,4 +1,4 @@
-"""What can be wrong with an archive. Every message names the object or the offsets."""
+"""Errors of archives. Every message names the object or the offsets."""
 
 from trainhouse.events.errors import EventError
 

@@ -26,7 +26,7 @@ class PartitionLog(Protocol):
         """The first offset that is still there and the next one to be written."""
 
     def records(self, start: int) -> Iterator[LogRecord]:
-        """What is there from `start` to the end as of the call. Raises RecordsGone before the first one where it begins later."""
+        """Records from `start` to the end as of the call. Raises RecordsGone before the first one if the log begins later."""
 
     def delete_before(self, offset: int) -> int:
         """Deletes what lies before; returns where it begins then."""

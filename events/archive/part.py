@@ -20,8 +20,8 @@ from trainhouse.events.archive.partition import PartitionArchive
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What was proved; None where no record is of the time. `first_ms` and `last_ms`: times of all that the archive has, None where it has
-    nothing; `unread`: objects outside the part that cannot be read."""
+    """Result of the proof; `proved` is None if no record is of the time. `first_ms`, `last_ms`: time range of the archive, None if it is
+    empty; `unread`: objects outside the part that cannot be read."""
 
     proved: Proved | None
     first_ms: int | None

@@ -21,10 +21,10 @@ _FIRST = re.compile(r"(\d{20})\.jsonl\.gz")
 
 
 class ArchiveStore(Protocol):
-    """Where archives lie: an object store. All methods block; errors are the store's."""
+    """Object store of archives. All methods block; errors are the store's."""
 
     def put_if_absent(self, key: str, body: bytes) -> bool:
-        """Whether this content is now under the key. False: another content is, and stays."""
+        """Returns whether this content is now under the key. False: another content is, and stays."""
 
     def get(self, key: str) -> bytes | None:
         """The object, None when there is none."""
@@ -96,7 +96,7 @@ class PartitionArchive:
             raise ArchiveDamaged(f"the archive of {self.name} lacks the offsets from {at} on: {missing}; put a copy of it in its place")
 
     def _from(self, start: int) -> Iterator[int]:
-        """Where the objects begin, from the one on that covers `start`."""
+        """First offsets of the objects, from the one on that covers `start`."""
         before: int | None = None
         for first in self._firsts(""):
             if first > start and before is not None:
@@ -116,7 +116,7 @@ class PartitionArchive:
         return self.sealed(key)[0]
 
     def sealed(self, key: str) -> tuple[Segment, str]:
-        """What an object holds, and its seal. Blocks. Raises ArchiveDamaged."""
+        """Returns the segment of an object, and its seal. Blocks. Raises ArchiveDamaged."""
         content = self._store.get(key)
         if content is None:
             raise ArchiveDamaged(f"the archive's object {key} is missing: put a copy of it in its place")

@@ -65,7 +65,7 @@ def archive_of(kafka: KafkaSettings, archive: ArchiveStore | None, topic: str, p
 
 
 def joint(log: PartitionLog, archive: PartitionArchive) -> int:
-    """Where the archive ends and the topic goes on. Blocks. Raises ArchiveGap, ArchiveDamaged, BusUnavailable.
+    """Offset at which the archive ends and the topic goes on. Blocks. Raises ArchiveGap, ArchiveDamaged, BusUnavailable.
 
     The archive's end only grows, and nothing beyond it is trimmed: so it is asked for between the topic's beginning and the topic's end.
     """

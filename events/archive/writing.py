@@ -19,7 +19,7 @@ SEGMENT_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What one run did, and up to where the archive reaches now."""
+    """Result of one run, and the archive's end after it."""
 
     end: int
     records: int = 0

@@ -61,7 +61,7 @@ class Topics(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Buried:
-    """What became of one topic: keys that ended, tombstones that were written, keys left alone since something came between."""
+    """Result for one topic: keys that ended, tombstones that were written, keys left alone since something came between."""
 
     topic: str
     ended: int
@@ -71,7 +71,7 @@ class Buried:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a reading found due, partition by partition."""
+    """Result of a scan: the due keys, partition by partition."""
 
     due: tuple[Due, ...]
 

@@ -1,4 +1,4 @@
-"""Which keys of a compacted topic get a tombstone.
+"""Rule for tombstones: the keys of a compacted topic that get one.
 
 A status ends when it is final, an answer under an event's id with its time; what else is kept by job ends with the job's status.
 Holds: pure. Only the newest record of a key counts, only one that the broker appended before the cutoff and that SQL holds already. Of two

@@ -119,7 +119,7 @@ class AlertsBus:
         return BusUnavailable(f"alerts could not be told to {self._settings.bootstrap}: {why}")
 
     def _starts(self, since_ms: int) -> dict[int, int]:
-        """Where to read verdicts from; the reader goes on from their present ends."""
+        """Start offsets of the verdicts, by partition; assigns the reader to their present ends."""
         partitions = partitions_of(self._reader, VERDICTS, ANSWER_S)
         wanted = [TopicPartition(VERDICTS, p, max(0, since_ms)) for p in partitions]
         ends = {p: watermarks(self._reader, VERDICTS, p, ANSWER_S)[1] for p in partitions}

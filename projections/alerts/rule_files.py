@@ -33,7 +33,7 @@ class Loaded:
 
     @property
     def enabled(self) -> list[Rule]:
-        """Those that run."""
+        """Enabled rules."""
         return [rule for rule in self.rules.values() if rule.enabled]
 
 

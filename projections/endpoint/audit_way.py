@@ -41,11 +41,11 @@ class AuditWay:
         return self._waiting >= self._most_waiting
 
     def offer(self, event: Event) -> bool:
-        """Sends an event without waiting; one for which there is no room is counted as lost. Whether it is kept."""
+        """Sends an event without waiting; one for which there is no room is counted as lost. Returns whether it is kept."""
         return self._send(event, self._lose)
 
     def turn(self) -> None:
-        """Hears what the brokers took, and tells what was lost as soon as there is room."""
+        """Polls for acks, and publishes the count of lost events as soon as there is room."""
         self._producer.poll(0)
         if self._untold and not self.full:
             count, since_ms = self._untold, self._untold_since_ms

@@ -33,21 +33,21 @@ UNTOLD = "this question cannot be written to the audit, which this Trainhouse re
 
 
 class Way(Protocol):
-    """Where events of the audit go."""
+    """Sink of audit events."""
 
     def offer(self, event: Event) -> bool:
-        """Sends an event without waiting. Whether it is kept."""
+        """Sends an event without waiting. Returns whether it is kept."""
 
     @property
     def full(self) -> bool:
         """True if the next one would be lost."""
 
     def turn(self) -> None:
-        """Sends on what waits."""
+        """Sends queued events."""
 
 
 class Nowhere:
-    """A way that leads nowhere: for an endpoint without brokers."""
+    """No-op sink, for an endpoint without brokers."""
 
     full = False
 
@@ -138,11 +138,11 @@ class SqlAudit:
             self._way.offer(_refusal(kind, Count(now_ms, reason, 1), now_ms))
 
     def turn(self) -> None:
-        """Tells what was counted for long enough; to be called about each second."""
+        """Publishes the counts whose window is over; to be called about each second."""
         self._due(self._clock_ms())
 
     def close(self) -> None:
-        """Tells all that was counted."""
+        """Publishes all remaining counts."""
         self._due(self._clock_ms() + WINDOW_MS)
 
     def _due(self, now_ms: int) -> None:

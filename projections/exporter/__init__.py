@@ -1,1 +1,1 @@
-"""Tells others of jobs in their own formats: traces by OpenTelemetry, lineage by OpenLineage."""
+"""Export of jobs in the formats of other systems: traces by OpenTelemetry, lineage by OpenLineage."""

@@ -162,7 +162,7 @@ def in_pieces(waiting: list[T], size: int, send: Callable[[list[T]], None]) -> N
 
 
 def senders(settings: ExporterSettings, meters: ExporterMeters) -> list[Sender]:
-    """One for each peer that the settings name."""
+    """Sender of each peer that the settings name."""
     found: list[Sender] = []
     if settings.otlp_endpoint is not None:
         found.append(Traces(settings, meters))

@@ -184,7 +184,7 @@ def _start(job: JobTraced, end_ms: int, error: str, told: Exported) -> JobTraced
 def _span(
     job: JobTraced, told: Exported, part: str, name: str, start_ms: int, end_ms: int, more: Attributes, error: str = "", **update: Any
 ) -> JobTraced:
-    """Tells a part of an attempt once; the job after that."""
+    """Exports the span of one part of an attempt, once; returns the job with that part marked as exported."""
     after = job.model_copy(update={"told": (*job.told, part), **update})
     root = span_id_of(str(job.job_id), 0, START)
     own_start = span_id_of(str(job.job_id), job.attempt, START)

@@ -20,7 +20,7 @@ from trainhouse.projections.record import Record
 
 
 class OldRecords:
-    """Archived records that wait to be given. `archive` None: none is known. Every call blocks."""
+    """Queue of archived records. `archive` None: no archive is configured. Every call blocks."""
 
     def __init__(self, kafka: KafkaSettings, archive: ArchiveStore | None) -> None:
         self._kafka = kafka
@@ -29,9 +29,9 @@ class OldRecords:
         self.exhausted = True
 
     def begin(self, reader: Consumer, topic: str, partition: int, start: int, low: int, end: int | None = None) -> int:
-        """Where to go on in a topic that begins at `low`, if it is read from `start` on; what lies before will be given by `take`.
+        """Returns the offset at which to read the topic, whose first is `low`; `take` returns the records from `start` up to there.
 
-        `end`: nothing from there on is given. Raises ArchiveGap, ArchiveDamaged, BusUnavailable.
+        `end`: exclusive bound of `take`'s records. Raises ArchiveGap, ArchiveDamaged, BusUnavailable.
         """
         if start >= low or topic not in ARCHIVED:
             return max(start, low)
@@ -43,7 +43,7 @@ class OldRecords:
         return goes_on
 
     def take(self, max_records: int, max_bytes: int) -> list[Record]:
-        """The next ones, at most about so many; empty when all are given."""
+        """The next records, at most about so many; empty after the last one."""
         found: list[Record] = []
         size = 0
         while not self.exhausted and len(found) < max_records and size < max_bytes:

@@ -129,7 +129,7 @@ class Lane:
 
     @property
     def next_offsets(self) -> dict[tuple[str, int], int]:
-        """Where it reads on, by topic and partition; what was never read is not in it."""
+        """Next offset by topic and partition; partitions that were never read are not in it."""
         return self._next | {(r.topic, r.partition): r.offset + 1 for r in list(self._kept)}
 
     def close(self) -> None:

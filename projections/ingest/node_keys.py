@@ -71,7 +71,7 @@ class NodeKeys:
         return not stop.is_set()
 
     def why_not_theirs(self, beat: NodeHeartbeat, record: Record) -> str:
-        """Why the heartbeat in this record is not the node's that it names; empty where it is."""
+        """Returns the reason that the record's heartbeat is not from the node that it names; empty for a valid one."""
         signature = signature_of(record.headers)
         now = self._key(beat, signature, _FOR_EVER_MS)
         why = self._refusal(beat, record, signature, now)
@@ -136,7 +136,7 @@ class KafkaNodeKeys(NodeKeys):
 
     @property
     def assigned(self) -> list[TopicPartition]:
-        """What is being fetched now."""
+        """Partitions that are assigned to the reader."""
         return list(self._reader.assignment())
 
     def close(self) -> None:

@@ -87,7 +87,7 @@ class Placements:
         return False
 
     def _ends_known(self, stop: Event) -> Offsets:
-        """Where the journal ends, as soon as the brokers say so; nothing is begun meanwhile, so waiting harms nothing."""
+        """Waits for the journal's end offsets until the brokers answer; nothing depends on them meanwhile. Empty after `stop`."""
         while not stop.is_set():
             try:
                 return self._ends()
@@ -114,7 +114,7 @@ class Placements:
             return self._jobs[job_id]
 
     def _look(self, attempts: Iterable[Attempt]) -> set[Attempt]:
-        """Those of the attempts that the table does not have."""
+        """Returns the attempts that the table does not have."""
         with self._lock:
             missing = {a for a in attempts if a not in self._jobs.get(a.job_id, {})}
             if missing:

@@ -38,7 +38,7 @@ PATIENCE = {"reconnect.backoff.ms": 200, "reconnect.backoff.max.ms": 2000}
 
 
 class Source(Protocol):
-    """Where a lane's records come from."""
+    """Source of a lane's records."""
 
     def start(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
         """Reads on from these offsets; from the beginning where none is given. Blocks on the brokers."""

@@ -62,7 +62,7 @@ class Senders:
 
     @property
     def required(self) -> bool:
-        """True if nodes must sign what they say."""
+        """True if nodes must sign their events."""
         return self._keys.required
 
     def known_attempts(self, attempts: Collection[Attempt], stop: Event) -> bool:
@@ -74,7 +74,7 @@ class Senders:
         return node_id in self._placements.nodes(attempt)
 
     def refusals(self, claims: Sequence[Claim]) -> list[str]:
-        """Why each does not count, in their order; empty where it does. Blocks; raises BusUnavailable where keys were never read."""
+        """Refusal reason of each claim, in their order; empty for a valid one. Blocks; raises BusUnavailable if keys were never read."""
         if not claims:
             return []
         self._keys.follow()

@@ -94,7 +94,7 @@ class KafkaHistory(KafkaSource):
 
 
 def ends_of(source: KafkaSource) -> dict[Place, int]:
-    """Where a source's topics end now; partitions that never had a record are left out. Blocks on the brokers."""
+    """End offsets of a source's topics; partitions that never had a record are left out. Blocks on the brokers."""
     found = {}
     for topic in source.topics:
         for partition in source.partitions(topic):

@@ -65,7 +65,7 @@ class Health:
 
     @property
     def measured_s(self) -> float:
-        """That of jobs of which it is known what they did with it."""
+        """Device-seconds with a known cause."""
         return sum(s for (_, cause), s in self.time.items() if cause != "UNMEASURED")
 
     def of(self, cause: str) -> float:

@@ -113,7 +113,7 @@ def checkpoints(period: Period) -> Question:
 
 
 def checkpoint_failures(period: Period) -> Question:
-    """Why saves failed, most often first."""
+    """Reasons of failed saves, most frequent first."""
     return bind(
         period,
         "SELECT reason, count() AS failed, uniqExact(job_id) AS jobs FROM checkpoint_failures "

@@ -93,7 +93,7 @@ def _told(event: ArtifactLogged | InputsLogged | EnvironmentCaptured) -> Iterato
 
 
 def _data_uri(dataset: DatasetUsed) -> str:
-    """Where its client says it came from, if that is an address; else its name with its digest."""
+    """Source address of a dataset, as its client gave it; else its name with its digest."""
     return dataset.source if "://" in dataset.source and len(dataset.source) <= 4096 else f"{dataset.name}@{dataset.digest}"
 
 

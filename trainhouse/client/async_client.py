@@ -107,7 +107,7 @@ class AsyncClient:
         return table_of(await self.run(flows.points(job_id, names, self._after(job_id))))
 
     async def why(self, job_id: str) -> JobExplained | None:
-        """Why a job waits; None: it does not."""
+        """Returns the reason that a job waits, or None if it does not wait."""
         return await self._either(lambda: flows.why(job_id, None, self._after(job_id)), lambda c: c.why(job_id))
 
     async def follow(self, job: Submitted) -> AsyncIterator[JobStatus]:
@@ -247,7 +247,7 @@ class AsyncJob:
         return await self._client.metrics(self.job_id, *names)
 
     async def why(self) -> JobExplained | None:
-        """Why it waits; None: it does not."""
+        """Returns the reason that the job waits, or None if it does not wait."""
         return await self._client.why(self.job_id)
 
     async def cancel(self, reason: str = "cancelled by its user") -> None:

@@ -101,7 +101,7 @@ class WayIn(Protocol):
 
     @property
     def place(self) -> str:
-        """Where this leads, for people: `Kafka at 127.0.0.1:9092`. Does not block."""
+        """Endpoint of this backend, for messages: `Kafka at 127.0.0.1:9092`. Does not block."""
         ...
 
     @property
@@ -187,7 +187,7 @@ class WayIn(Protocol):
         ...
 
     def why(self, job_id: str, at_ms: int | None) -> JobExplained | None:
-        """Why a job waits, or waited then; None: it does not."""
+        """Returns the reason that a job waits, or waited at `at_ms`; None if it does not wait."""
         ...
 
     def nodes(self) -> list[Row]:

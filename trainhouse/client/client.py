@@ -175,7 +175,7 @@ class TrainhouseClient:
         return self.way.curve(job_id, metric, points)
 
     def why(self, job_id: str, at_ms: int | None = None) -> JobExplained | None:
-        """Why a job waits, or waited then; None: it does not. Blocks. Raises UnknownJob."""
+        """Returns the reason that a job waits, or waited at `at_ms`; None if it does not wait. Blocks. Raises UnknownJob."""
         return self.way.why(job_id, at_ms)
 
     def spec_from(self, spec: JobSpec | None, fields: dict[str, Any]) -> JobSpec:

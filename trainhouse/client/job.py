@@ -87,7 +87,7 @@ class Job:
         return self._client.checkpoints(self.job_id)
 
     def why(self, at_ms: int | None = None) -> JobExplained | None:
-        """Why it waits, or waited then; None: it does not."""
+        """Returns the reason that the job waits, or waited at `at_ms`; None if it does not wait."""
         return self._client.why(self.job_id, at_ms)
 
     def cancel(self, reason: str = "cancelled by its user") -> None:

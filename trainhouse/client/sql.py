@@ -32,7 +32,7 @@ class Table:
 
 @dataclass(frozen=True)
 class SqlEndpoint:
-    """Where ClickHouse answers. `url` is http(s)://host:port."""
+    """HTTP endpoint of ClickHouse. `url` is http(s)://host:port."""
 
     url: str
     user: str = ""

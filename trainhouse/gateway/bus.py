@@ -26,7 +26,7 @@ POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Sent:
-    """Where an event lies."""
+    """Position of a published event."""
 
     event_id: str
     topic: str

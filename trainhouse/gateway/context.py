@@ -67,7 +67,7 @@ class Gateway:
         self.queued = Queued(self.reader, self.projects)
 
     def token_over(self, principal: Principal) -> str:
-        """Why a principal's token counts no more; empty while it counts."""
+        """Returns the reason that a principal's token is no longer valid; empty while it is."""
         if any(one in self.revocations.ids for one in principal.ids):
             return "the token was revoked" if principal.token_id in self.revocations.ids else "the session was ended"
         if principal.key_id and principal.key_id not in self.keys.now().ids:
@@ -77,11 +77,11 @@ class Gateway:
         return ""
 
     def rights_over(self, principal: Principal) -> str:
-        """Why somebody who was let in may not go on: the token, or a membership, counts no more; empty while both do."""
+        """Returns the reason that an admitted principal lost its access, by its token or a membership; empty while both are valid."""
         return self.token_over(principal) or self.projects.lost(principal)
 
     def accepted(self, request: Request, principal: Principal, sent: Sent, *, target: str = "", project: str = "") -> None:
-        """Tells the audit of a write that was passed on."""
+        """Audits a write that was passed on to Kafka."""
         event = RequestAccepted(
             at_ms=now_ms(),
             action=action_of(request),
@@ -108,7 +108,7 @@ def action_of(request: Request) -> str:
 
 
 def address_of(request: Request) -> str:
-    """Where a request came from."""
+    """Client address of a request."""
     return (request.client.host if request.client else "")[:64]
 
 

@@ -42,13 +42,13 @@ NOBODY = Asker()
 
 @dataclass(frozen=True)
 class Access:
-    """One access that was let in."""
+    """Granted access, whose end is still to be audited."""
 
     audit: "NodeAudit"
     told: NodeAccess
 
     def ended(self, ranks: Iterable[int], exit_code: int | None, size_bytes: int, reason: str = "") -> None:
-        """Tells its end, or that of some of its ranks."""
+        """Audits the end of the access, or that of some of its ranks."""
         now_ms = self.audit.clock_ms()
         more = {"ranks": tuple(ranks), "exit_code": exit_code, "size_bytes": size_bytes, "reason": reason[:1024]}
         more |= {"outcome": Outcome.ENDED, "at_ms": now_ms, "since_ms": now_ms, "took_ms": max(0, now_ms - self.told.at_ms)}
@@ -57,7 +57,7 @@ class Access:
 
 @dataclass
 class NodeAudit:
-    """One node's. `tell` is called from several threads."""
+    """Audit of one node's accesses. `tell` is called from several threads."""
 
     node_id: str
     tell: Tell
@@ -68,13 +68,13 @@ class NodeAudit:
     _held_since_ms: int = 0
 
     def granted(self, access: str, action: str, who: Asker, **about: Any) -> Access:
-        """Tells of an access that is about to happen."""
+        """Audits an access that is about to happen."""
         event = self._event(Outcome.GRANTED, access, action, who, about, self.clock_ms())
         self.tell(event)
         return Access(self, event)
 
     def refused(self, access: str, action: str, who: Asker, **about: Any) -> None:
-        """Tells of a refusal, or counts it."""
+        """Audits a refusal, or counts it beyond the rate limit."""
         now_ms = self.clock_ms()
         with self._lock:
             if not self._rate.may(now_ms):
@@ -85,7 +85,7 @@ class NodeAudit:
         self.tell(self._event(Outcome.REFUSED, access, action, who, about, now_ms))
 
     def turn(self, now_ms: int, *, at_once: bool = False) -> None:
-        """Tells what was counted; to be called now and then."""
+        """Publishes the counted refusals; to be called now and then."""
         with self._lock:
             count, since_ms = self._held, self._held_since_ms
             if not count or (not at_once and within(MINUTE_MS, since_ms, now_ms)):

@@ -213,7 +213,7 @@ class Agent:
                 self._step(heard)
 
     def _keep(self, home: Home) -> None:
-        """Where control is written to is on disk before anything is."""
+        """Saves the partition of control on disk before anything is written to it."""
         self._home = home
         if self.state.control != home.at:
             self.state = replace(self.state, control=home.at)
@@ -328,7 +328,7 @@ class Agent:
         return paths_of(self._p.starter.agent_dir, key)
 
     def _register(self, *more: Report) -> None:
-        """Says who it is, as soon as it is known where."""
+        """Registers the node, as soon as its partition is known."""
         home = self._home
         if home is None or home.stage is Stage.LEAVING:
             return  # it does when that is known, or when all that was sent is with the brokers

@@ -215,7 +215,7 @@ def confiner_of(settings: AgentSettings, store: StoreSettings, devices: DeviceSo
 
 
 def notice_sources(settings: AgentSettings) -> list[NoticeSource]:
-    """Where a notice may stand."""
+    """Sources of termination notices."""
     assert settings.notice_file is not None, "give resolved settings"
     sources: list[NoticeSource] = [NoticeFile(settings.notice_file, round(psutil.boot_time() * 1000))]
     if settings.notice_url is not None:
@@ -243,7 +243,7 @@ def store_keys(store: StoreSettings) -> dict[str, str]:
 
 
 def store_environment(store: StoreSettings) -> dict[str, str]:
-    """Where the store is, as a rank reads it again; no key is in it."""
+    """Environment variables of a rank's object store, without keys."""
     values = {"ENDPOINT": store.endpoint, "BUCKET": store.bucket, "REGION": store.region, "CA_FILE": store.ca_file}
     return {f"TRAINHOUSE_S3_{name}": value for name, value in values.items() if value is not None}
 

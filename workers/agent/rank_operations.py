@@ -90,7 +90,7 @@ class Operations:
         *,
         judged: bool,
     ) -> Access | None:
-        """Tells the audit; the access, if it is let in. `judged`: what the asker's name rests on has the refusal in it."""
+        """Audits a request; returns the access if it is granted. `judged`: the evidence for the asker's name includes the refusal."""
         allocation = attempt.allocation if attempt is not None else None
         known = self._starter.secrets.known(allocation) if allocation is not None and isinstance(request, ExecuteCommand) else ()
         about = about_operation(request, allocation, ranks, command_text(request, known))

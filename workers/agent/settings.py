@@ -20,7 +20,7 @@ NODE_KEY = "node.key"  # in `dir`
 
 
 class GatewayAddress(TomlSection):
-    """Where ranks that log by MLflow's client find this Trainhouse. Empty: they are told nothing."""
+    """Address of the gateway for ranks that log by MLflow's client. Empty: MLflow is not configured."""
 
     section = "gateway"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_GATEWAY_", extra="ignore")

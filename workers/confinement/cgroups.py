@@ -38,7 +38,7 @@ class Hierarchy:
 
 
 def hierarchies(mountinfo: str, own: str) -> list[Hierarchy]:
-    """Where this process is in each hierarchy, from /proc/self/mountinfo and /proc/self/cgroup. Pure."""
+    """Position of this process in each cgroup hierarchy, from /proc/self/mountinfo and /proc/self/cgroup. Pure."""
     mine = {names: path for _, names, path in (line.split(":", 2) for line in own.splitlines() if line.count(":") >= 2)}
     found = []
     for line in mountinfo.splitlines():

@@ -71,7 +71,7 @@ class Sandbox:
 
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> "Sandbox":
-        """One that runs, for a process that is to join it. Raises OSError when it is gone."""
+        """Running sandbox, for a process that is to join it. Raises OSError when it is gone."""
         sandbox = cls(
             Confinement.from_json(record["confinement"]),
             record["uid"],

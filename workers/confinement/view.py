@@ -115,6 +115,6 @@ def _account(root: str, uid: int, gid: int) -> None:
 
 
 def _names_of_hosts() -> list[Place]:
-    """Where /etc/resolv.conf leads to."""
+    """Target folder of the /etc/resolv.conf link."""
     real = os.path.realpath("/etc/resolv.conf")
     return [] if real.startswith("/etc/") or not os.path.exists(real) else [Place(os.path.dirname(real), Kind.READ_ONLY)]

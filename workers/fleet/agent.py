@@ -192,7 +192,7 @@ class EmulatedAgent:
         self._tick = self._timers.at(due_ms, lambda now_ms: self.hear(Tick(), now_ms) if self.alive else None)
 
     def _register(self, now_ms: int, *more: Report) -> None:
-        """Says who it is, unless what was sent is not with the brokers yet: then it does when that is."""
+        """Registers the node, once the brokers hold all that was sent before."""
         home = self._home
         if home is None or home.stage is Stage.LEAVING:
             return
@@ -202,7 +202,7 @@ class EmulatedAgent:
         self.uplink.located(home.at, registration, *more, opens=home.open)
 
     def _keep(self, home: Home) -> None:
-        """Where control is written to is on disk before anything is."""
+        """Saves the partition of control on disk before anything is written to it."""
         self._home = home
         self.state = replace(self.state, control=home.at)
         self._disk.keep(self.state)

@@ -54,5 +54,5 @@ class Disk:
         self.fences, self.order, self.control = state.fences, state.order, state.control
 
     def state(self, identity: Identity) -> AgentState:
-        """Where the next start of the agent begins."""
+        """State at the next start of the agent."""
         return AgentState(identity, fences=self.fences, order=self.order, max_fences=MAX_FENCES, control=self.control)

@@ -143,7 +143,7 @@ class Fleet:
         self.timers.run(now_ms)
 
     def take_acks(self, now_ms: int) -> None:
-        """Tells agents what the brokers acked. Call it after each poll of the producer."""
+        """Delivers the brokers' acks to the agents. Call it after each poll of the producer."""
         while self._acks:
             self._acks.popleft()(now_ms)
         if self._leaving and not self._outbox.holds(CONTROL):

@@ -37,7 +37,7 @@ class Hardware:
         return f"{self.pool}-{index:05d}"
 
     def labels(self, index: int) -> dict[str, str]:
-        """Where the node stands, and what kind of contract it is under."""
+        """Labels of a node: its NVLink domain, rack, pod, and whether it is a spot node."""
         rack = index // self.nodes_per_rack
         labels = {"nvlink": f"{self.node_id(index)}/0", "rack": f"r{rack}", "pod": f"p{rack // self.racks_per_pod}"}
         if draw(self.seed, "spot", index) < self.spot_share:

@@ -69,7 +69,7 @@ class LoadPlan:
     seed: int = 0
 
     def job(self, number: int) -> JobSubmitted:
-        """One of them."""
+        """Submission of job `number`."""
         ranks = self.sizes.of(self.seed, number)
         spec = JobSpec(
             name=f"{self.name}-{ranks}",

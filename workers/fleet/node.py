@@ -105,7 +105,7 @@ class EmulatedNode:
                 self._ended(folder, RankGone(key, rank, None, None, text, now_ms))
 
     def attempts(self) -> list[AttemptKey]:
-        """Those that have ranks here, in a fixed order."""
+        """Attempts with ranks on this node, in a fixed order."""
         return sorted(key for key, folder in self.disk.folders.items() if folder.ranks_left)
 
     def strike_rank(self, kind: str, now_ms: int) -> None:

@@ -15,5 +15,5 @@ def draw(seed: int, *names: object) -> float:
 
 
 def pick(seed: int, count: int, *names: object) -> int:
-    """One of 0 … count - 1."""
+    """Random integer in 0 … count - 1."""
     return min(count - 1, int(draw(seed, *names) * count))

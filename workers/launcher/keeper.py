@@ -131,7 +131,7 @@ def keep(order: Order, reply_fd: int, spawner: Spawner, host_store: Callable[[St
 
 
 def _remove_secrets(order: Order) -> None:
-    """Nobody of the attempt is left to read them; the agent may be gone by now."""
+    """Removes the attempt's secrets: no process is left to read them, and the agent may be gone by now."""
     for folder in secrets_of(order):
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -66,7 +66,7 @@ class Masker:
         return safe
 
     def _spans(self, text: bytes) -> list[Span]:
-        """Where secrets stand, in order, those that overlap as one."""
+        """Spans of the secrets in a text, in order, overlapping spans merged."""
         found = [span for form in self._forms for span in _occurrences(text, form)]
         if b"\n" in text:
             flat = text.translate(None, BREAKS)
@@ -75,7 +75,7 @@ class Masker:
         return _merged(found)
 
     def _possible_start(self, text: bytes, spans: list[Span]) -> int:
-        """Where the earliest suffix begins that may still grow into a secret, whole ones that it overlaps included; else the end."""
+        """Start of the earliest suffix that may still grow into a secret, whole ones that it overlaps included; else the end."""
         end = self._earliest_tail(text, self._forms)
         if b"\n" in text or b"\r" in text:
             flat = text.translate(None, BREAKS)
@@ -89,7 +89,7 @@ class Masker:
 
 
 class _Places:
-    """Where a byte of a text without its line breaks stands in the text itself."""
+    """Map from a byte of a text without line breaks to its position in the text itself."""
 
     def __init__(self, text: bytes) -> None:
         breaks = [i for i, byte in enumerate(text) if byte in BREAKS] if len(text) < 256 else list(_breaks(text))
@@ -114,7 +114,7 @@ def _occurrences(text: bytes, form: bytes) -> Iterator[Span]:
 
 
 def _tail_start(text: bytes, form: bytes) -> int:
-    """Where the longest suffix of a text begins that is a beginning of the form, but not all of it; else the text's end."""
+    """Start of the longest suffix of a text that is a proper prefix of the form; else the text's end."""
     first = max(0, len(text) - len(form) + 1)
     anchor = form[:ANCHOR]
     at = text.find(anchor, first) if len(form) > ANCHOR else -1

@@ -50,7 +50,7 @@ class RankPaths:
 
     @property
     def own(self) -> Path:
-        """Where the rank itself writes. A confined rank has a folder for it, and cannot change what its keeper records beside it."""
+        """Folder that the rank itself writes to. A confined rank has a folder for it, and cannot change its keeper's records beside it."""
         own = self.folder / "own"
         return own if own.is_dir() and not own.is_symlink() else self.folder
 
@@ -109,7 +109,7 @@ class AttemptPaths:
 
     @property
     def store_socket(self) -> Path:
-        """Where the agent gives the ranks leave to the object store; see `checkpointing/lease`."""
+        """Socket on which the agent grants the ranks access to the object store; see `checkpointing/lease`."""
         return self.folder / "store.sock"
 
     @property

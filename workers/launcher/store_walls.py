@@ -50,7 +50,7 @@ def enclose(port: int, world_size: int) -> None:
 
 
 def numeric(fd: int, address: str) -> str:
-    """Where the store's own client reaches the socket: names cannot be looked up within the walls."""
+    """Numeric address of the socket for the store's own client: names cannot be looked up within the walls."""
     with socket.socket(fileno=os.dup(fd)) as listener:
         named = str(listener.getsockname()[0])
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(named, named) or address  # nosec B104  # what is listened on, as connecting names it

@@ -15,7 +15,7 @@ from trainhouse.workers.secretstore.errors import SealError
 
 
 class KeyFile:
-    """Where the keys are. May lie on another volume than the secrets, or on tmpfs where a key service puts it."""
+    """File of the sealing keys. May lie on another volume than the secrets, or on tmpfs where a key service puts it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -238,7 +238,7 @@ class Session:
 
     @property
     def hyperparameters(self) -> Mapping[str, Scalar]:
-        """Those of the job's spec; empty outside of Trainhouse."""
+        """Hyperparameters of the job's spec; empty outside of Trainhouse."""
         return self._context.hyperparameters
 
     def secret(self, name: str) -> str:
@@ -266,7 +266,7 @@ class Session:
 
     @property
     def device(self) -> torch.device:
-        """Where this rank computes."""
+        """Torch device of this rank."""
         return self._gang.device
 
     @property

@@ -1,4 +1,4 @@
-"""Which passwords and keys a stack has, where they are, and how old: `trainhouse credentials list`.
+"""List of a stack's passwords and keys, with their files and ages: `trainhouse credentials list`.
 
 Never: a password or a private key.
 """

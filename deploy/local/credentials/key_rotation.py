@@ -29,7 +29,7 @@ def retire(private: Path, listed: Path) -> None:
 
 
 def of_before(listed: Path) -> int:
-    """How many keys of before still count."""
+    """Number of earlier keys that are still accepted."""
     return sum(MARK in line for line in listed.read_text().splitlines()) if listed.exists() else 0
 
 

@@ -30,7 +30,7 @@ class Known:
 
 
 def credentials_file(folder: StackFolder) -> Path:
-    """Where the passwords are."""
+    """Path of the file of passwords."""
     return folder.root / NAME
 
 
@@ -58,7 +58,7 @@ def forget(folder: StackFolder, server: str, name: str) -> None:
 
 
 def known(folder: StackFolder) -> list[Known]:
-    """Which passwords there are, without them."""
+    """Lists the recorded accounts with their times of creation, without passwords."""
     content = _read(folder)
     made = content.pop(MADE, {})
     return [Known(server, name, made.get(server, {}).get(name)) for server, accounts in content.items() for name in accounts]
@@ -77,13 +77,13 @@ def note(folder: StackFolder, server: str, name: str) -> None:
 
 
 def noted(folder: StackFolder, server: str, name: str) -> datetime | None:
-    """When it was made, if that was noted."""
+    """Time at which a secret was created, if it was recorded."""
     found = _read(folder).get(MADE, {}).get(server, {}).get(name)
     return found if isinstance(found, datetime) else None
 
 
 def read(folder: StackFolder, server: str, name: str) -> str | None:
-    """What is kept under that name, None if nothing is."""
+    """Returns the stored secret of that name, or None."""
     found = _read(folder).get(server, {}).get(name)
     return None if found is None else str(found)
 

@@ -23,7 +23,7 @@ KAFKA = "kafka"
 
 
 def create(root: Path, project: str, *, new_password: bool = False) -> KafkaSettings:
-    """How a project's people reach the brokers; its topics, account and grants are made. Raises StackError, BusUnavailable, ValueError."""
+    """Creates a project's topics, account and grants; returns its client settings. Raises StackError, BusUnavailable, ValueError."""
     topics_of(project)
     with alone(started(root)) as (folder, choices):
         operator, name = _as(folder, choices, OPERATOR), project_account(project)

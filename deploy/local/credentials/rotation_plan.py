@@ -1,6 +1,6 @@
-"""What a rotation does, in which order, and which parts are started again for it. Pure.
+"""Steps of a credential rotation, their order, and the parts that each restarts. Pure.
 
-Holds: what others check by is changed before what they are shown: the store takes a key before any part has it, a public key is listed
+Holds: a verifier changes before the signer: the store accepts a key before any part has it, a public key is listed
 before anything is signed with its private one. Every step may be repeated from its begin, so a rotation that was cut off is finished by the
 whole plan again, for its own servers and those that are asked for now.
 """

@@ -28,7 +28,7 @@ PERSONS = ("operations", "fleet")
 
 
 def platform_key(folder: StackFolder) -> Path:
-    """What intake, scheduler and detector sign with."""
+    """Path of the signing key of intake, scheduler and detector."""
     return _folder(folder) / "platform.key"
 
 
@@ -38,7 +38,7 @@ def platform_keys(folder: StackFolder) -> Path:
 
 
 def operations_key(folder: StackFolder) -> Path:
-    """What the person signs requests for stacks and commands with."""
+    """Path of the operator's signing key, for requests for stacks and commands."""
     return _folder(folder) / "operations.key"
 
 
@@ -48,7 +48,7 @@ def operations_keys(folder: StackFolder) -> Path:
 
 
 def fleet_key(folder: StackFolder) -> Path:
-    """What emulated nodes sign with."""
+    """Path of the signing key of emulated nodes."""
     return _folder(folder) / "fleet.key"
 
 
@@ -92,12 +92,12 @@ def exports(content: dict[str, Any], part: str | None) -> dict[str, str]:
 
 
 def _section(part: str) -> str:
-    """Where a part finds its settings of signatures: intake and the detector read the scheduler's."""
+    """Settings section of a part's signatures: intake and the detector share the scheduler's."""
     return "scheduler" if part in ("intake", "detector") else part
 
 
 def persons_prefix() -> str:
-    """What stands before the person's key in the list of whose requests count."""
+    """Prefix of the operator's key in the list of accepted operations keys."""
     name = "".join(c if c.isalnum() else "-" for c in getpass.getuser()) or "owner"
     return f"operator {name} "
 

@@ -29,18 +29,18 @@ def paths(folder: StackFolder) -> tuple[Path, Path, Path]:
 
 
 def wanted(folder: StackFolder) -> bool:
-    """Whether the last `up` was told so."""
+    """Whether the last `up` enabled TLS."""
     choices = folder.read_choices()
     return choices is not None and choices.tls
 
 
 def gateway_url(folder: StackFolder, port: int) -> str:
-    """Where the gateway of this stack answers."""
+    """URL of this stack's gateway."""
     return endpoint(port, "https" if wanted(folder) else "http")
 
 
 def context(folder: StackFolder) -> ssl.SSLContext | None:
-    """What trusts this stack's authority; None where it has none."""
+    """TLS context that trusts this stack's authority; None without TLS."""
     return ssl.create_default_context(cafile=paths(folder)[0]) if wanted(folder) else None
 
 

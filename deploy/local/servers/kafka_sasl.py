@@ -20,14 +20,14 @@ SCRAM_JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
 @dataclass(frozen=True)
 class Account:
-    """Who, and its password."""
+    """Kafka account and its password."""
 
     name: str
     password: str = field(repr=False)
 
 
 def settings(account: Account) -> dict[str, str]:
-    """What a broker whose own account this is needs beside its addresses."""
+    """SASL settings of a broker that owns this account, besides its addresses."""
     jaas = (
         f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{account.name}" password="{account.password}" '
         f'user_{account.name}="{account.password}";'
@@ -56,7 +56,7 @@ def listener(name: str) -> dict[str, str]:
 
 
 def own_settings(bootstrap: str, account: Account) -> KafkaSettings:
-    """How the broker's own account reaches it."""
+    """Client settings of the broker's own account."""
     return KafkaSettings(
         bootstrap=bootstrap,
         security_protocol=PROTOCOL,
@@ -67,7 +67,7 @@ def own_settings(bootstrap: str, account: Account) -> KafkaSettings:
 
 
 def client_section(account: Account) -> dict[str, str]:
-    """What a client's `[kafka]` section says beside the address."""
+    """Client's `[kafka]` section, without the address."""
     return {
         "security_protocol": PROTOCOL,
         "sasl_mechanism": MECHANISM,

@@ -1,4 +1,4 @@
-"""What closes every port of the S3 server but its S3 port: keys and a certificate that its own roles alone hold.
+"""Access control of the S3 server's other ports: keys and a certificate that its own roles alone hold.
 
 Holds: gRPC of all roles, and HTTP of all but S3, want a client certificate whose key is in a file for its owner alone; the volume server
 wants a token besides, signed with a key of its own, for every read, write and delete. All of it is made anew at each `up`.

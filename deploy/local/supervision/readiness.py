@@ -1,4 +1,4 @@
-"""When a part does its work: each has one question whose answer only the working part can give.
+"""Readiness checks of a stack's parts: each asks a question that only a working part can answer.
 
 Always: a check never raises for a part that is away, and blocks for two seconds at most.  Never: "its process exists".
 """
@@ -42,7 +42,7 @@ def answers(url: str, trusting: ssl.SSLContext | None = None) -> Check:
 
 
 def _body(url: str, trusting: ssl.SSLContext | None = None) -> bytes | None:
-    """What is there; None where nobody answers with 200."""
+    """Body of a 200 response; None for any other status or a failed connection."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S, context=trusting) as reply:  # nosec B310  # an address of this stack
             return bytes(reply.read()) if reply.status == 200 else None

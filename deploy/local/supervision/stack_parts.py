@@ -130,7 +130,7 @@ def _metered(ports: StackPorts, part: Part) -> Part:
 
 
 def _watched(folder: StackFolder, name: str) -> dict[str, str]:
-    """Where Faust shows its monitor: a socket for whoever owns the folder, since its server asks nobody who they are."""
+    """Setting of Faust's monitor socket: a Unix socket that the folder's owner alone can open, since its server has no authentication."""
     path = str(folder.part(name) / "web" / "socket")
     fits = name in STREAMS and len(os.fsencode(path)) <= MOST_SOCKET_BYTES
     return {"TRAINHOUSE_SCHEDULER_WEB_SOCKET": path} if fits else {}

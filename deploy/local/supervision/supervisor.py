@@ -21,7 +21,7 @@ DIED = (states.ProcessStates.EXITED, states.ProcessStates.BACKOFF, states.Proces
 
 
 class Restarts:
-    """What `trainhouse.restarts` answers over the supervisor's socket."""
+    """Restart counter behind `trainhouse.restarts` on the supervisor's socket."""
 
     def __init__(self, timed: Container[str] = ()) -> None:
         self._timed = timed
@@ -30,7 +30,7 @@ class Restarts:
         events.subscribe(events.ProcessStateBackoffEvent, self._bound_pause)
 
     def restarts(self) -> dict[str, int]:
-        """How often each part was started again after it had died, since `up`."""
+        """Counts of restarts after a crash, by part, since `up`."""
         return dict(self._counts)
 
     def _count(self, event: Any) -> None:

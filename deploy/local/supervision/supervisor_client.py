@@ -86,7 +86,7 @@ def replace(folder: StackFolder, group: str, name: str) -> None:
 
 @contextmanager
 def _already(code: int) -> Iterator[None]:
-    """What is so already needs no call."""
+    """Ignores the fault of this code: the process is in the requested state already."""
     try:
         yield
     except Fault as fault:

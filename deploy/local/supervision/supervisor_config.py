@@ -36,7 +36,7 @@ def render(folder: StackFolder, parts: Iterable[Part]) -> str:
 
 
 def log_file(folder: StackFolder, name: str) -> Path:
-    """Where a part's output goes."""
+    """Path of a part's log file."""
     return folder.logs / f"{name}.log"
 
 

@@ -49,7 +49,7 @@ def _codes(column: pa.ChunkedArray) -> Array:
 
 
 def _begins(columns: list[Array]) -> Array:
-    """Where a row differs from the one before in any column; the first row always does."""
+    """Indexes of rows that differ from the one before in any column; the first row is always one."""
     changed = np.zeros(len(columns[0]), dtype=bool)
     changed[0] = True
     for column in columns:

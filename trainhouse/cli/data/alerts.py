@@ -127,7 +127,7 @@ def backtest(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """When a rule would have fired and resolved: the same engine under a virtual clock, on what the tables keep (40 days of heartbeats).
+    """Show when a rule would have fired and resolved: the live engine under a virtual clock, on the stored tables (40 days of heartbeats).
 
     \b
     trainhouse alerts backtest nodes-lost --since 30d

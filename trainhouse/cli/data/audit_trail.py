@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_rows(user: User = None, since: Since = None, limit: Limit = 100, json: Json = False, data_dir: DataDir = None) -> None:
-    """Who asked what, from where, with which answer; the newest last.
+    """List audited requests: user, action, address and outcome; the newest last.
 
     \b
     trainhouse audit list --user ana --since 2h

@@ -49,12 +49,12 @@ def own(
     project: Annotated[str, typer.Option("--project", help="Its project.")],
     data_dir: DataDir = None,
 ) -> None:
-    """Says whose a job is that ended before the store kept that, so that jobs of its project may resume from it.
+    """Record the owner of a job that ended before the store recorded owners, so that jobs of its project may resume from it.
 
     \b
     trainhouse store own gpt-17 --project lm
 
-    Jobs that ran since are known: their agents wrote it down. What is said once stays.
+    Later jobs need no such record: their agents wrote it. An owner, once recorded, does not change.
     """
     from trainhouse.checkpointing.lease.lease_facts import say_owner
     from trainhouse.checkpointing.settings import StoreSettings

@@ -60,7 +60,7 @@ def show(pool: PoolArgument, json: Json = False, data_dir: KafkaDir = None) -> N
 
 
 def diff(pool: PoolArgument, file: FileArgument, json: Json = False, data_dir: KafkaDir = None) -> None:
-    """What a file would change of a pool's policy: each field with its old and its new value. Exits with 1 when anything differs.
+    """Show the changes that a file would make to a pool's policy: each field, its old and new value. Exits with 1 on any difference.
 
     \b
     trainhouse policy diff default policy.yaml

@@ -75,7 +75,7 @@ def status(
 
 
 def checkpoints(job: JobArgument, json: Json = False, data_dir: DataDir = None) -> None:
-    """What a job saved, oldest first: a restart begins from the newest good one; PRUNED ones were removed by retention.
+    """List the checkpoints of a job, oldest first: a restart begins from the newest good one; PRUNED ones were removed by retention.
 
     \b
     trainhouse checkpoints gpt-1k7x3m9qp2f8d

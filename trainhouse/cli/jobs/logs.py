@@ -29,7 +29,7 @@ def logs(
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """What the ranks of a job wrote.
+    """Print the output of a job's ranks.
 
     \b
     trainhouse logs gpt-1k7x3m9qp2f8d --rank 0 -f

@@ -134,7 +134,7 @@ def submit(
 
 
 def split(arguments: list[str]) -> tuple[Path | None, tuple[str, ...]]:
-    """What was typed as (spec file, command)."""
+    """Splits the typed arguments into (spec file, command). Raises CliError for a word that is neither a spec nor a program."""
     if arguments and arguments[0].endswith(SPEC_SUFFIXES):
         return Path(arguments[0]), tuple(arguments[1:])
     if len(arguments) == 1 and "/" not in arguments[0] and not arguments[0].startswith("python"):

@@ -24,7 +24,7 @@ def check_levels(kafka: "KafkaSettings", machines: "Mapping[str, Machine[Any]]",
 
 
 def too_low(upgrades: "Sequence[JournalUpgrade]", needed: Mapping[str, int], what: str) -> str:
-    """Why it has to wait, and what to do; empty where all levels are high enough. A journal without a record begins at the newest."""
+    """Returns the reason to wait and the way out; empty if all levels are high enough. A journal without a record begins at the newest."""
     for upgrade in upgrades:
         if upgrade.level and upgrade.level < needed[upgrade.journal]:
             why = f"{upgrade.journal} is at level {upgrade.level}, and {what} need level {needed[upgrade.journal]}"

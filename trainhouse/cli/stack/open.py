@@ -92,7 +92,7 @@ def _remove(path: Path) -> None:
 
 
 def path_of(what: str | None) -> str:
-    """Where a page is. Pure."""
+    """Returns the URL path of a page or of a job's page. Pure."""
     return "/" if what is None else f"/{what}" if what in PAGES else f"/jobs/{quote(what, safe='')}"
 
 

@@ -189,7 +189,7 @@ def rotate_key(data_dir: KafkaDir = None) -> None:
 
 
 def declare(data_dir: KafkaDir = None) -> None:
-    """Tells the control plane of all secrets here again: names, grants and kinds, so that it refuses jobs that may not use them.
+    """Declare every secret on this machine to the control plane again: names, grants and kinds, so that it rejects jobs without a grant.
 
     \b
     trainhouse secrets declare
@@ -201,7 +201,7 @@ def declare(data_dir: KafkaDir = None) -> None:
 
 
 def inform(records: list[SecretRecord], removed: list[SecretName] | None = None) -> None:
-    """Tells the control plane, if it can be reached; what it does not know, agents refuse all the same."""
+    """Publishes declarations and removals to the control plane, if it is reachable. Agents refuse an undeclared secret in any case."""
     import secrets
     import time
 

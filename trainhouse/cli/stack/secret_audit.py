@@ -102,7 +102,7 @@ class Teller:
 
 @contextmanager
 def audited(action: str) -> Iterator[Teller]:
-    """Tells of one command; what it raises is told as its refusal."""
+    """Audits one command; an exception that it raises is recorded as a refusal."""
     from trainhouse.workers.agent.settings import AgentSettings
 
     teller = Teller(AgentSettings().resolved(), f"secrets {action}")

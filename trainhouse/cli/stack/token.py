@@ -84,7 +84,7 @@ def show(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """What a token says; or which tokens there are, and which were revoked."""
+    """Show the claims of a token; without one, list all issued tokens and their state."""
     from trainhouse.cli.shared.output import json_lines, table
 
     rows = [_claims(token)] if token else _listed()

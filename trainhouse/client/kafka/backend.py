@@ -306,7 +306,7 @@ class ByKafka:
 
 
 def _place(row: Row | None) -> Position | None:
-    """Where the projections saw the job's newest status, so that the topic need not be read from its beginning."""
+    """Position of the job's newest status in the projections, from which to read the topic on."""
     if row is None or row["source_topic"] != STATUS:
         return None
     return Position({int(row["source_partition"]): int(row["source_offset"])})

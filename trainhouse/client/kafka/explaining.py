@@ -1,6 +1,6 @@
-"""Why a job waits, or waited at a moment: worked out from the scheduler's own journal.
+"""Explanation of a waiting job, now or at a past moment, computed from the scheduler's own journal.
 
-Holds: the answer is what the scheduler's own checks say of the state that it had folded by then. Blocks on the brokers.
+Holds: the answer is the result of the scheduler's own checks on the state that it had folded by then. Blocks on the brokers.
 """
 
 from dataclasses import dataclass

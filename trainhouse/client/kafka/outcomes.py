@@ -24,7 +24,7 @@ POLL_S = 0.2
 
 
 class Outcomes:
-    """Whatever comes on some topics from now on. A context manager; not for two threads. Raises NotReachable."""
+    """Reader of new records on some topics. A context manager; not for two threads. Raises NotReachable."""
 
     def __init__(self, settings: KafkaSettings, topics: Sequence[str]) -> None:
         self._settings = settings

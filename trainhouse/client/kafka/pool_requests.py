@@ -194,7 +194,7 @@ class Fleet:
 
 
 def refusal(event_id: str, message: Message) -> str | None:
-    """Why the event of this id was refused, if a record says so: intake tells on the status topic, the scheduler with the policies."""
+    """Reason for which the event of this id was refused, or None. Intake answers on the status topic, the scheduler with the policies."""
     if key_of(message) != event_id:
         return None
     event = event_of(message)

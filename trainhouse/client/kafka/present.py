@@ -36,7 +36,7 @@ def schedule_at(kafka: "KafkaSettings", at_ms: int = NOW_MS, partitions: Iterabl
 
 
 def snapshot_store() -> "SnapshotStore | None":
-    """Where snapshots are; none where the object store does not answer: the whole journal is read then."""
+    """Store of snapshots; None if the object store does not answer, in which case the whole journal is read."""
     from trainhouse.checkpointing.errors import CheckpointError
     from trainhouse.checkpointing.settings import StoreSettings
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore

@@ -48,7 +48,7 @@ class Answers:
 
 
 def nodes_of(placements: Iterable[NodePlacement]) -> dict[int, str]:
-    """Where each rank runs."""
+    """Node of each rank."""
     return {rank: str(placement.node_id) for placement in placements for rank in placement.ranks}
 
 

@@ -32,7 +32,7 @@ def scan(settings: KafkaSettings, topics: Sequence[str], needle: bytes, since_ms
 
 
 def _bounds(reader: Consumer, topics: Sequence[str], since_ms: int | None) -> tuple[dict[Place, int], dict[Place, int]]:
-    """Where to begin and to end in each partition that has anything."""
+    """Start and end offset of each partition that has records."""
     known = reader.list_topics(timeout=METADATA_TIMEOUT_S).topics
     starts, ends = {}, {}
     for topic in topics:

@@ -43,7 +43,7 @@ class StatusFeed:
         self._reader.close()
 
     def position(self) -> Position:
-        """Where the topic ends now. Blocks on the brokers; raises NotReachable."""
+        """End offsets of the topic. Blocks on the brokers; raises NotReachable."""
         try:
             metadata = self._reader.list_topics(STATUS, timeout=METADATA_TIMEOUT_S).topics[STATUS]
             if metadata.error is not None:

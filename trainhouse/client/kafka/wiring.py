@@ -17,7 +17,7 @@ def by_kafka(kafka: KafkaSettings | None = None) -> ByKafka:
 
 
 def sql_of_settings() -> SqlEndpoint:
-    """Where ClickHouse answers."""
+    """ClickHouse endpoint of the settings."""
     from trainhouse.projections.settings import ClickHouseSettings
 
     found = ClickHouseSettings()

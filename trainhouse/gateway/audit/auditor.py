@@ -43,13 +43,13 @@ class Auditor:
         self._grants = GrantBook(settings.accesses_per_minute)
 
     def turn(self, now_ms: int) -> None:
-        """Tells what was counted for long enough, and sends again what the brokers did not take."""
+        """Publishes the counts whose window is over, and resends events that the brokers did not accept."""
         for event in (*self._refusals.due(now_ms), *self._grants.due(now_ms)):
             self.log.offer(event)
         self.log.again(now_ms)
 
     def close(self, now_ms: int) -> None:
-        """Tells all that was counted."""
+        """Publishes all remaining counts."""
         self.turn(now_ms + WINDOW_MS)
 
     def tell(self, event: Event) -> None:

@@ -100,7 +100,7 @@ def needs(role: Role) -> Callable[..., Awaitable[Principal]]:
 
 
 def why(role: Role, principal: Principal) -> str:
-    """Why a principal was let in, for the audit."""
+    """Basis on which a principal was admitted, for the audit."""
     held = ", ".join(r.name.lower() for r in principal.roles)
     shown = "a session" if principal.session_id else "a token"
     return f"needs {role.name.lower()}; {shown} with {held} in {', '.join(principal.projects)}"[:512]

@@ -60,7 +60,7 @@ class Keyring:
 
     @classmethod
     def of_settings(cls, settings: GatewaySettings) -> Keyring:
-        """Those of the settings, followed where they are files. Raises KeyUnusable."""
+        """Keyring of the settings; key files are watched for changes. Raises KeyUnusable."""
         files = (settings.key_file if settings.key is None else None, settings.accepted_keys_file)
         return cls(Followed([path for path in files if path is not None], lambda: Keys(settings.signing_keys())).now)
 

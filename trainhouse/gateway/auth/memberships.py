@@ -82,7 +82,7 @@ class ProjectBook:
         return replace(principal, projects=projects, read_only=read_only, writes_in=writes_in)
 
     def lost(self, principal: Principal) -> str:
-        """Why somebody who was let in may not go on; empty where nothing was lost since."""
+        """Returns the reason that an admitted principal lost its access; empty if it did not."""
         if principal.everywhere or principal.may(Role.OPERATOR):
             return ""
         gone = next((name for name in principal.projects if self._role(name, principal.sub) is None), "")

@@ -38,7 +38,7 @@ def names_of(hosts: Iterable[str], listens_on: str, url: str) -> frozenset[str]:
 
 
 def refused(method: str, target_bytes: int, headers: Headers, names: frozenset[str], limits: Limits) -> Problem | None:
-    """Why a head is refused; None for a sound one."""
+    """Returns the problem with a request's head, or None for a valid one."""
     fields = list(headers)
     size_bytes = target_bytes + sum(len(name) + len(value) + 4 for name, value in fields)
     if len(fields) > limits.most_fields or size_bytes > limits.most_bytes:

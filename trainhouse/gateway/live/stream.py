@@ -104,7 +104,7 @@ class JobStream:
         return messages.event("event", row, self.place)
 
     async def _newest(self) -> Place:
-        """Where the job's story ends now."""
+        """Newest position of the job's points and lines."""
         found = await self.reader.one(
             "SELECT (SELECT if(count() = 0, -1, toInt64(max(source_offset))) FROM step_metrics WHERE job_id = {job_id:String}) AS metrics, "
             "(SELECT if(count() = 0, -1, toInt64(max(source_offset))) FROM logs WHERE job_id = {job_id:String}) AS lines",

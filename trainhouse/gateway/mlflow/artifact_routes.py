@@ -52,7 +52,7 @@ async def upload(place: str, request: Request, desk: Writing) -> Json:
 
 @router.get("/mlflow-artifacts/artifacts")
 async def listed_by_place(desk: Reading, path: _PATH = "") -> Json:
-    """What lies directly under a place; names are relative to it."""
+    """Lists the direct entries of an artifact location; names are relative to it."""
     run_id, under = placed(path)
     root = f"{under}/" if under else ""
     files = await _files(desk, await desk.run(run_id), under)
@@ -61,7 +61,7 @@ async def listed_by_place(desk: Reading, path: _PATH = "") -> Json:
 
 @router.get("/mlflow/artifacts/list")
 async def listed(desk: Reading, run_id: _PATH = "", run_uuid: _PATH = "", path: _PATH = "") -> Json:
-    """What lies directly under a folder of a run."""
+    """Lists the direct entries of a run's folder."""
     row = await desk.run(run_id or run_uuid)
     files = await _files(desk, row, cleaned(path))
     return {"root_uri": schemas.artifact_root(row["experiment_id"], row["job_id"]), "files": files}

@@ -22,7 +22,7 @@ _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 @rest.get("/api/3.0/mlflow/server-info")
 @rest.get("/api/3.0/mlflow/server-features")
 async def server_info(_: Viewer) -> dict[str, Any]:
-    """What newer clients ask first."""
+    """Server capabilities, which newer clients request first."""
     return {
         "store_type": "trainhouse",
         "workspaces_enabled": False,
@@ -49,7 +49,7 @@ async def models(_: Viewer, path: str = "") -> None:
 @rest.api_route("/api/2.0/mlflow/{path:path}", methods=_METHODS)
 @rest.api_route("/api/3.0/mlflow/{path:path}", methods=_METHODS)
 async def others(_: Viewer, path: str) -> None:
-    """Whatever else MLflow has: traces, registry, prompts."""
+    """Rejects all other routes of MLflow: traces, registry, prompts."""
     raise MlflowError("ENDPOINT_NOT_FOUND", f"Trainhouse does not have MLflow's {path[:100]!r}; it has experiments, runs and artifacts")
 
 

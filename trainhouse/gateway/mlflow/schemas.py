@@ -41,7 +41,7 @@ STATUS_SQL: Final = f"transform(state, {_quoted(s.value for s in STATUS)}, {_quo
 
 
 def artifact_root(experiment_id: str, run_id: str) -> str:
-    """Where a run's artifacts are, for clients: behind this very server."""
+    """Artifact root of a run, for clients: a path on this server."""
     return f"mlflow-artifacts:/{experiment_id}/{run_id}/artifacts"
 
 

@@ -33,7 +33,7 @@ async def redacted(reader: SqlReader, principal: Principal, rows: Sequence[Row],
 
 
 def names_in(value: Any) -> set[str]:
-    """Whatever could be the id of a job in a text or a list of texts."""
+    """Possible job ids in a text or a list of texts."""
     if isinstance(value, str):
         return {name for found in _NAME.findall(value) for name in (found, found.rstrip(".:-_"))}
     return set().union(*(names_in(one) for one in value)) if isinstance(value, list) else set()

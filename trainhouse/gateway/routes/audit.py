@@ -27,7 +27,7 @@ Since = Annotated[int | None, Query(ge=0, le=4_000_000_000_000, description="Onl
 
 
 class Kind(StrEnum):
-    """What a row of the audit tells."""
+    """Kind of an audit row."""
 
     REFUSED = "refused"
     GRANTED = "granted"

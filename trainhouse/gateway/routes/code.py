@@ -36,7 +36,7 @@ BYTES: dict[str, Any] = {"requestBody": {"content": {"application/octet-stream":
 
 
 class Stored(BaseModel):
-    """Where it lies: what a spec's `code` names."""
+    """Stored archive; `uri` is the value for a spec's `code`."""
 
     uri: str
     size_bytes: int

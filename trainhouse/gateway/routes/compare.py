@@ -95,7 +95,7 @@ async def curves(
 
 
 def counted(epochs: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Which steps count of the jobs with several attempts: `keys` are job/epoch, `ends` the steps before which they count. Pure."""
+    """Valid steps of the jobs with several attempts: `keys` are job/epoch, `ends` the steps before which an attempt counts. Pure."""
     several, keys, ends = list[str](), list[str](), list[int]()
     for job_id, rows in groupby(epochs, key=lambda e: e["job_id"]):
         own = list(rows)

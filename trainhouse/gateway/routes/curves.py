@@ -109,7 +109,7 @@ async def step_heatmap(
     columns: Annotated[int, Query(ge=2, le=500)] = 120,
     rows: Annotated[int, Query(ge=2, le=512)] = 128,
 ) -> Json:
-    """How long steps took, by rank and steps, ms a step: cells of a map with at most so many rows and columns."""
+    """Step times by rank and step, ms a step: cells of a heatmap of at most `rows` x `columns`."""
     await visible_job(here, principal, job_id)
     cells = await here.reader.rows(_HEATMAP, {"job_id": job_id, "columns": columns, "rows": rows})
     return Json({"items": cells, "next_cursor": None})

@@ -87,7 +87,7 @@ async def queue(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Json:
-    """Who waits, in the order of their places, with the reason, and what would let them start."""
+    """Waiting jobs in queue order, each with its reason and the changes that would unblock it."""
     where = Where()
     where.visible(principal)
     where.equal("pool", pool)

@@ -136,7 +136,7 @@ async def gangs(node_id: Name, here: Here, principal: Viewer) -> Json:
 
 @router.get("/nodes/{node_id}/verdicts")
 async def verdicts(node_id: Name, here: Here, principal: Viewer) -> Json:
-    """What the detector and people said of a node, the newest first."""
+    """Verdicts on a node, by the detector and by people, the newest first."""
     await _known(here, node_id)
     where = _seen(principal, "job_id = '' OR ")
     rows = await here.reader.rows(_VERDICTS.format(where=where.text), where.values | {"node_id": node_id, "limit": MOST_PARTS})

@@ -39,7 +39,7 @@ _HEADERS = {
 
 
 class WhoAmI(BaseModel):
-    """What the caller's token says."""
+    """Claims of the caller's token."""
 
     sub: str
     roles: list[str]
@@ -62,7 +62,7 @@ class Code(BaseModel):
 
 @router.get("/whoami")
 def whoami(principal: Viewer) -> WhoAmI:
-    """Who the caller is."""
+    """Identity of the caller."""
     return shown(principal)
 
 

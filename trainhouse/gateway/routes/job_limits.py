@@ -33,7 +33,7 @@ UNION ALL SELECT reason FROM refused_changes WHERE event_id = {event_id:String} 
 
 
 class Terms(BaseModel):
-    """What may change of a job. `refused`: why the request that was asked about was refused; null: it was not, or not yet."""
+    """Mutable settings of a job. `refused`: the reason that the request in question was refused; null: it was not, or not yet."""
 
     priority: int
     limits: Limits

@@ -36,7 +36,7 @@ SELECT job_id, key, value FROM parameters WHERE job_id IN {job_ids:Array(String)
 
 @router.get("/{job_id}/timeline")
 async def timeline(job_id: JobPath, here: Here, principal: Viewer) -> Json:
-    """What the job and each attempt's part on a node were at, from when to when: kind `state`, `part` or `hang`."""
+    """Timeline of the job and of each attempt's part on a node, with start and end: kind `state`, `part` or `hang`."""
     await visible_job(here, principal, job_id)
     rows = await here.reader.rows(_SPANS, {"job_id": job_id})
     await redacted(here.reader, principal, rows, ("reason",))
@@ -52,7 +52,7 @@ async def gpu_seconds(job_id: JobPath, here: Here, principal: Viewer) -> Json:
 
 @router.get("/{job_id}/config")
 async def config(job_id: JobPath, here: Here, principal: Viewer) -> Json:
-    """What the job was submitted with, and the parameters that its run told, as lines: a dotted path and a value."""
+    """Submitted spec and logged parameters of a job, as lines: a dotted path and a value."""
     await visible_job(here, principal, job_id)
     found = (await configs(here.reader, [job_id]))[job_id]
     return Json({"items": [{"path": path, "value": value} for path, value in found.items()], "next_cursor": None})

@@ -46,7 +46,7 @@ async def events(
     limit: Limit = 1000,
     cursor: Cursor = None,
 ) -> Json:
-    """What happened to a job, oldest first: time, type, one line, and the event whole."""
+    """Event history of a job, oldest first: time, type, a one-line summary, and the whole event."""
     await visible_job(here, principal, job_id)
     where = of_job(job_id)
     if type is not None:
@@ -61,7 +61,7 @@ async def events(
 
 @router.get("/{job_id}/explain")
 async def explain(job_id: JobPath, here: Here, principal: Viewer, limit: Limit = 20, cursor: Cursor = None) -> Json:
-    """Why a job waits, or waited, the newest answer first; and what its state's own reason is."""
+    """Explanations of a job's waiting, the newest first, with its state and the state's own reason."""
     job = await visible_job(here, principal, job_id)
     found = await page(here.reader, _EXPLAINED, "explanations", of_job(job_id), Order((millis("at"),), descending=True), limit, cursor)
     await redacted(here.reader, principal, found.rows, ("text", "needs", "refusals", "unblock", "eta_from", "json"))
@@ -85,7 +85,7 @@ async def attempts(job_id: JobPath, here: Here, principal: Viewer, limit: Limit 
 
 @router.get("/{job_id}/ranks")
 async def ranks(job_id: JobPath, here: Here, principal: Viewer, epoch: Epoch = None, limit: Limit = 1000, cursor: Cursor = None) -> Json:
-    """Where the ranks of a job are, or were, and what they do; the newest attempt's first."""
+    """Placement and activity of a job's ranks; the newest attempt's first."""
     await visible_job(here, principal, job_id)
     where = of_job(job_id)
     where.equal("epoch", epoch, "UInt32")

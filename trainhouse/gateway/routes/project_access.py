@@ -30,13 +30,13 @@ Name = Annotated[str, Path(min_length=1, max_length=128)]
 
 
 class Member(BaseModel):
-    """What a member may do."""
+    """Role of a member."""
 
     role: MemberRole
 
 
 class Approved(BaseModel):
-    """What a purpose means."""
+    """Approval of a purpose, with its description."""
 
     description: Annotated[str, Field(max_length=1024)] = ""
 

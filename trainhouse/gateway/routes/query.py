@@ -87,7 +87,7 @@ async def query(body: Question, here: Here, principal: Viewer, request: Request)
 
 
 def refuse_audit(passed: Passed, principal: Principal) -> None:
-    """What others asked, and in which words, is for admins, as at /v1/audit. Raises Problem 403."""
+    """Restricts the audit tables to admins, as at /v1/audit. Raises Problem 403."""
     if not principal.may(Role.ADMIN) and any(word.text.strip('`"').lower() in AUDIT_TABLES for word in passed.words):
         raise Problem(403, "Forbidden", "the audit tells what everybody asked, so it needs the role admin; your token has less")
 

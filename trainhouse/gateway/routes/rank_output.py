@@ -52,14 +52,14 @@ FROM step_metrics AS m WHERE {where} GROUP BY metric ORDER BY metric LIMIT {{lim
 
 
 class Way(StrEnum):
-    """Which way to page: `newest` begins with the last lines, `oldest` with the first."""
+    """Paging direction: `newest` begins with the last lines, `oldest` with the first."""
 
     NEWEST = "newest"
     OLDEST = "oldest"
 
 
 class Stream(StrEnum):
-    """One of a rank's two outputs; or its Python stack as it was when its gang was found to hang."""
+    """Output stream of a rank, or its Python stack at the time its gang was found to hang."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
@@ -136,7 +136,7 @@ def grows(job: Row, at_ms: int) -> bool:
 
 
 async def _caught_up(request: Request) -> None:
-    """What the brokers hold is to be in the answer; where that takes too long, the answer is what there is."""
+    """Waits until the answer includes the brokers' present records; after a timeout, answers with the known ones."""
     try:
         await freshness_of(request).reached(*POINT_TOPICS)
     except BusUnavailable as error:

@@ -57,20 +57,20 @@ class Submission(Body):
 
 
 class Cancellation(Body):
-    """Why a job is to end."""
+    """Reason to cancel a job."""
 
     reason: Annotated[str, Field(max_length=1024)] = "cancelled by its user"
 
 
 class Change(Body):
-    """What may change of a job."""
+    """Change of a job's mutable settings."""
 
     priority: Annotated[int | None, Field(ge=0, le=100)] = None
     limits: JobLimits | None = None
 
 
 class Review(Body):
-    """What is to become of a job: `send` it to review; let it `go_on`, or `cancel` it, where it is NEEDS_REVIEW."""
+    """Action on a job under review: `send` it to review; let it `go_on`, or `cancel` it, if it is NEEDS_REVIEW."""
 
     action: ReviewAction
     reason: Annotated[str, Field(max_length=1024)] = ""
@@ -215,7 +215,7 @@ async def _refuse_reused(here: Gateway, job_id: str, digest: str, key: str) -> N
 
 
 async def _visible_source(here: Gateway, principal: Principal, spec: JobSpec) -> None:
-    """What a job begins from must be its sender's to see: a checkpoint is data."""
+    """Refuses a job that resumes from a job its sender may not see: a checkpoint is data. Raises Problem 422, and 404 for a hidden job."""
     if spec.resume_from is None:
         return
     try:

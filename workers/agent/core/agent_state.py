@@ -36,7 +36,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why and how gently an attempt is to end."""
+    """Reason and grace of an attempt's stop."""
 
     reason: str
     grace_ms: int

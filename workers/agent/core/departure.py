@@ -19,7 +19,7 @@ SIGTERM = "sigterm"
 
 
 def noticed(turn: Turn, source: str, reason: str, deadline_ms: int) -> None:
-    """Tells the scheduler, unless it knows already of an end that is no later."""
+    """Reports a termination notice to the scheduler, unless an earlier or equal deadline is reported already."""
     known, notice = turn.state.notice, Notice(source, reason[:MAX_REASON_CHARS], turn.now_ms, deadline_ms)
     said = turn.state.notices.get(source)
     if said is None or deadline_ms < said.deadline_ms:

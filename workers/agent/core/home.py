@@ -40,7 +40,7 @@ class Home:
 
 
 def located(saved: int | None, partition: int, now_ms: int) -> Home:
-    """Where a start begins. `saved`: the partition that the agent wrote to before, if it did."""
+    """Partition of control at the agent's start. `saved`: the partition that the agent wrote to before, if any."""
     if saved is None or saved == partition:
         return Home(partition, partition)
     return Home(saved, partition, Stage.ASKED, now_ms + START_PATIENCE_MS)

@@ -14,7 +14,7 @@ TERM_SHARE, KILL_SHARE = 4, 12
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Heard at `at_ms` from `source`; the node goes at `deadline_ms`."""
+    """Termination notice, received at `at_ms` from `source`; the node goes at `deadline_ms`."""
 
     source: str
     reason: str

@@ -106,7 +106,7 @@ class Turn:
         return any(o.key.job_id == attempt.key.job_id or _collide(o, attempt) for o in others)
 
     def tell_own_states(self, attempt: LocalAttempt) -> None:
-        """Where the gang has ranks on other nodes too: those here have the files themselves."""
+        """Uploads the ranks' own states if the gang spans several nodes; ranks on this one read the files themselves."""
         if len(attempt.allocation.placements) > 1:
             self.do(TellOwnStates(attempt.key))
 

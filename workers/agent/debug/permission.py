@@ -104,7 +104,7 @@ class Permission:
         return Judged(refusal, claimed, refusal or f"the gateway {key.name} signed it for a {role}")
 
     def refusal(self, envelope: Envelope, value: bytes, signature: Signature | None, now_ms: int) -> str:
-        """Why the agent does not do it; empty where it does."""
+        """Returns the reason that the agent refuses the request; empty if it is allowed."""
         if signature is None:
             return (
                 ""

@@ -71,7 +71,7 @@ def parse(raw: bytes) -> Mapping[str, Any]:
 
 
 def standing(rank: int, dump: Mapping[str, Any]) -> list[AtCollective]:
-    """Where the rank stood, one for each process group: those with something undone first, then by the group's id."""
+    """Position of the rank in each process group's collectives: groups with unfinished ones first, then by the group's id."""
     entries: dict[str, dict[int, Mapping[str, Any]]] = {}
     names: dict[str, str] = {}
     for entry in dump.get("entries", []):

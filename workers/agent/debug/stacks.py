@@ -77,7 +77,7 @@ def _masked(text: str, secrets: Iterable[str]) -> bytes:
 
 
 def top_of_stack(path: Path, rank: int) -> str:
-    """Where a rank's main thread stood, as a line in the reason of its end; empty where no stack is kept."""
+    """Innermost frames of a rank's main thread, as a line in the reason of its end; empty if no stack is stored."""
     try:
         lines = read_plain(path, MAX_KEPT_BYTES + 1).decode("utf-8", "replace").splitlines()
     except OSError:

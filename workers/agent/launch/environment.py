@@ -40,7 +40,7 @@ class NodeSide:
 
 @dataclass(frozen=True)
 class RankFolders:
-    """Where the rank's and its attempt's files are. `secrets`: on tmpfs; empty for a job without any."""
+    """Folders of the rank and its attempt. `secrets`: on tmpfs; empty for a job without any."""
 
     attempt: str
     rank: str

@@ -120,7 +120,7 @@ class RankStarter:
 
 
 def folders_of(paths: AttemptPaths, rank: int, secrets: AttemptSecrets) -> RankFolders:
-    """Where the files of a rank are, as it is told."""
+    """Folders of a rank, as its environment names them."""
     return RankFolders(str(paths.folder), str(paths.rank(rank).own), str(secrets.folder or ""))
 
 

@@ -291,7 +291,7 @@ class Keys:
         self._chain = None if settings.access_key else boto3.session.Session().get_credentials()
 
     def __call__(self) -> ReadOnlyCredentials:
-        """Those of now. Raises ObjectStoreUnavailable if there are none."""
+        """Returns the current credentials. Raises ObjectStoreUnavailable if there are none."""
         if self._settings.access_key and self._settings.secret_key:
             return ReadOnlyCredentials(self._settings.access_key, self._settings.secret_key.get_secret_value(), None)
         if self._chain is None:

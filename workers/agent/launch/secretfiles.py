@@ -151,7 +151,7 @@ class SecretFiles:
 
     @contextmanager
     def _told(self, allocation: GangAllocated, action: str) -> Iterator[Names]:
-        """Tells the audit what was resolved within, or why it was refused."""
+        """Audits the secrets resolved in the body, or the reason of a refusal."""
         resolved: Names = {}
         try:
             yield resolved

@@ -90,7 +90,7 @@ class NodeFacts:
 
 @dataclass(frozen=True)
 class Pulse:
-    """Where a heartbeat's facts come from."""
+    """Source of a heartbeat's facts."""
 
     interval_s: float
     devices: DeviceSource

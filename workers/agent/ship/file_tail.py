@@ -39,7 +39,7 @@ class FileTail:
 
     @property
     def path(self) -> Path:
-        """Where it is by now: a rank's folder may be laid out only after its tail was made."""
+        """Current path of the file: a rank's folder may be laid out only after its tail was made."""
         return self._where if isinstance(self._where, Path) else self._where()
 
     def look(self) -> int:

@@ -195,13 +195,13 @@ class RankShipper:
             self._step(cut.batches[-1].steps[-1], cut.batches[-1].times_ms[-1])
 
     def _tell_session(self, alive: ProgressReported) -> None:
-        """Tells the scheduler once, before the first progress, that rank 0 will report some."""
+        """Reports rank 0's session to the scheduler once, before its first progress."""
         if self.who.rank == 0 and not self._session_told:
             self._session_told = True
             self._send(CONTROL, self.who.session_opened(alive.at_ms), self.who.event_id("session", 0), alive.at_ms)
 
     def _tell_later(self, offset: int, told: ProgressReported) -> None:
-        """Only rank 0 tells the scheduler, and only what is new to it: a rank that waits lives, and heartbeats say so."""
+        """Queues progress for the scheduler: only rank 0's, and only if it changed; heartbeats show that a waiting rank lives."""
         new = (told.step, told.total_steps, told.saving)
         if self.who.rank == 0 and new != self._last:
             self._untold, self._last = (offset, told), new

@@ -114,7 +114,7 @@ class Shipper:
         )
 
     def writers_gone(self, key: AttemptKey) -> None:
-        """Nobody writes to the attempt's files any more: a last line without its end counts."""
+        """Marks the attempt's files as complete: a last line without its line break counts."""
         if key in self._attempts:
             self._attempts[key].writers_gone = True
 

@@ -99,7 +99,7 @@ class SpoolCover:
         return self._masker.whole(text.encode("utf-8", "surrogateescape")).decode("utf-8", "replace")
 
     def _columns(self, batch: MetricsBatch) -> dict[str, list[float | None]]:
-        """Those whose names are alike now become one, with the last value of each point."""
+        """Merges columns whose masked names are equal, with the last value of each point."""
         covered: dict[str, list[float | None]] = {}
         for name, column in batch.metrics.items():
             shown = self._text(name)

@@ -39,7 +39,7 @@ class Saver(Protocol):
 
     @property
     def elsewhere(self) -> Elsewhere | None:
-        """Where ranks on other machines leave what they have of their own; None for nowhere."""
+        """Exchange of own states with ranks on other machines; None without one."""
 
     def proved(self) -> None:
         """Training went on soundly from the newest checkpoint: it is a good one, to be kept until the next is."""

@@ -143,5 +143,5 @@ def judged(found: dict[int, Left], me: int, world_size: int, step: int) -> list[
 
 
 def told_nothing(error: CheckpointError) -> str:
-    """Why nothing is known of other machines."""
+    """Message for own states of other machines that cannot be fetched."""
     return f"what ranks on other machines have of their own cannot be asked for: {error}"

@@ -16,7 +16,7 @@ EVERY_S = 1.0
 
 
 class Pulse:
-    """Tells `progress` at once and then every `every_s`, in a thread of its own; then calls `look` with the time."""
+    """Heartbeat thread of a session: reports `progress` at once and then every `every_s`; then calls `look` with the time."""
 
     def __init__(self, progress: Progress, every_s: float = EVERY_S) -> None:
         self.progress = progress
@@ -26,11 +26,11 @@ class Pulse:
         self._complained_ms: int | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Starts the thread."""
         self._beside.start()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """End; True when nothing is being told any more. Blocks for as long as one beat takes, at most `timeout_s`."""
+        """Stops the thread; True once it has ended. Blocks for as long as one beat takes, at most `timeout_s`."""
         return self._beside.stop(timeout_s)
 
     def _run(self) -> None:
@@ -46,7 +46,7 @@ class Pulse:
                 return
 
     def _complain(self, now_ms: int) -> None:
-        """Names, once, what was announced with a limit and takes longer."""
+        """Warns, once, of an announced phase that exceeds its limit."""
         doing = self.progress.activity.now
         if doing.limit_s is None or doing.since_ms == self._complained_ms or now_ms - doing.since_ms <= doing.limit_s * 1000:
             return

@@ -76,18 +76,18 @@ class Progress:
         self._at = (step, now_ms, now)
 
     def tick(self, now: float, now_ms: int) -> None:
-        """Report the first step at once; the pulse tells of the others."""
+        """Report the first step at once; the pulse reports the others."""
         if self._steps_per_s is None:
             self.report(now, now_ms)
 
     def report(self, now: float, now_ms: int) -> None:
-        """Tell now how far it is and what it is at: as progress once training has begun. The pulse's thread calls it too."""
+        """Report step and activity now: as progress once training has begun. The pulse's thread calls it too."""
         self._pace()
         write = self._write if self._began else self._write_life
         write(self._fields(now, now_ms))
 
     def _pace(self) -> None:
-        """Steps a second since it was told last."""
+        """Updates the steps a second since the last report."""
         since, counted = self._rate_from
         step, _, ended = self._at
         if ended > since and step > counted:
