@@ -18,8 +18,8 @@ from trainhouse.deploy.local.client_config import exports
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.server import die_with_parent
 from trainhouse.events import PoolCreated, envelope_of
-from trainhouse.events.kafka import EventProducer
-from trainhouse.events.topics import JOBS
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.wire.topics import JOBS
 
 
 @dataclass(frozen=True)

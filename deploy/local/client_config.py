@@ -18,7 +18,7 @@ from trainhouse.deploy.local.kafka_sasl import Account
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, endpoint, read_toml, write_toml
 from trainhouse.deploy.local.ports import LOOPBACK
 from trainhouse.deploy.local.store import BUCKET, REGION, StoreKeys
-from trainhouse.events.grants import OPERATOR, PRINCIPALS, project_account, project_of_account
+from trainhouse.events.security.grants import OPERATOR, PRINCIPALS, project_account, project_of_account
 
 KEY, OLD_KEY, NEXT_KEY = "key", "old key", "next key"
 OLD_BROKER = "broker until its restart"

@@ -30,7 +30,7 @@ from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, end
 from trainhouse.deploy.local.rotation_plan import GATEWAY, KAFKA, RETIRED, SERVERS, SIGNING, SQL, STORE, Step, plan, started_again
 from trainhouse.deploy.local.startup import Startup
 from trainhouse.deploy.local.store import StoreKeys
-from trainhouse.events.securing import lets_in, set_passwords
+from trainhouse.events.bus.accounts import lets_in, set_passwords
 from trainhouse.events.settings import KafkaSettings
 
 MAX_OF_BEFORE = 8

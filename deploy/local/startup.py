@@ -15,7 +15,7 @@ from trainhouse.deploy.local.layout import StackFolder, StackPorts, endpoint
 from trainhouse.deploy.local.server import Server, tail
 from trainhouse.deploy.local.store import StoreKeys
 from trainhouse.deploy.local.supervisor_config import log_file
-from trainhouse.events.securing import secure
+from trainhouse.events.bus.accounts import secure
 
 # Much more than a machine needs that is not overloaded: a part that keeps ending stops the start at once, a slow one may take its time.
 READY_TIMEOUT_S = 300.0

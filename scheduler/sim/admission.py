@@ -5,7 +5,7 @@ Holds: a shape is judged once. Never: looks at what is free now.
 
 from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.queue.amounts import amounts_least
+from trainhouse.scheduler.core.queue.resources import amounts_least
 from trainhouse.scheduler.sim.build import Shapes
 from trainhouse.scheduler.sim.types import TraceJob
 

@@ -1,6 +1,6 @@
 """The machine's clocks, as the shells take them."""
 
-from trainhouse.events.steady import steady_s, wall_ms
+from trainhouse.events.runtime.clock import steady_s, wall_ms
 
 
 class SystemClock:

@@ -11,12 +11,12 @@ import time
 
 from tests.bench import report
 from tests.shapes import simple
-from trainhouse.events.policy import Blocking, Elastic, Order, Packing, Preemption, RunTimes, SchedulingPolicy
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
-from trainhouse.scheduler.core.cycle.applying import apply
+from trainhouse.events.model.policy import Blocking, Elastic, Order, Packing, Preemption, RunTimes, SchedulingPolicy
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
+from trainhouse.scheduler.core.cycle.apply_actions import apply
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
-from trainhouse.scheduler.core.cycle.entries import Start, Waiting
+from trainhouse.scheduler.core.queue.entries import Start, Waiting
 from trainhouse.scheduler.policies import load
 
 POOL, GPUS, TEAMS, WAITING = "main", 8, 20, 5000

@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 from tests.bench import report
-from trainhouse.events.policy import Packing
+from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
-from trainhouse.scheduler.core.cluster.mix import Mix
+from trainhouse.scheduler.core.cluster.demand_mix import Mix
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Block, Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
 
 TRACES = Path(os.environ.get("TRAINHOUSE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 MIB = 1 << 20

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests.waiting import until
-from trainhouse.events.kafka import producer_config
+from trainhouse.events.bus.kafka import producer_config
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.errors import BrokenPosition
 from trainhouse.projections.ingest.memory_source import MemoryHistory, MemoryLog, MemorySource

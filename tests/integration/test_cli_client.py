@@ -28,12 +28,12 @@ from trainhouse.events import (
     encode,
     envelope_of,
 )
-from trainhouse.events.admin import create_topics
-from trainhouse.events.codec import HEADERS
-from trainhouse.events.dead_letter import DeadLetter
-from trainhouse.events.kafka import consumer, partitions_of, producer_config, watermarks
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import consumer, partitions_of, producer_config, watermarks
+from trainhouse.events.model.dead_letter import DeadLetter
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import CONTROL, DEAD_LETTERS, JOBS, OPERATION_REPLIES, OPERATIONS, STATUS
+from trainhouse.events.wire.codec import HEADERS
+from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, JOBS, OPERATION_REPLIES, OPERATIONS, STATUS
 
 SPEC = spec_of({"name": "gpt", "runtime": {"command": ["python", "train.py"]}})
 NO_SQL = SqlEndpoint("http://127.0.0.1:1", timeout_s=0.2)

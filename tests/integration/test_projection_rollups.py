@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.projecting import Killed, Killing, append, drain, metrics
-from trainhouse.events import topics
-from trainhouse.events.telemetry import StepMetrics
+from trainhouse.events.model.telemetry import StepMetrics
+from trainhouse.events.wire import topics
 from trainhouse.projections.ingest.memory_source import MemoryLog
 from trainhouse.projections.store import rollups
 from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_embedded

@@ -13,7 +13,7 @@ import pytest
 
 from tests.waiting import until
 from trainhouse.deploy.local.ports import free_port
-from trainhouse.scheduler.core.blame.recorder import Told, told
+from trainhouse.scheduler.core.blame.flight_recorder import Told, told
 from trainhouse.workers.agent.debug.recorder_dumps import words_of
 from trainhouse.workers.launcher.ports import RankPaths
 

@@ -28,12 +28,12 @@ from trainhouse.events import (
     StepMetrics,
     decode,
     envelope_of,
-    topics,
 )
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, partitions_of, read_to_end
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, partitions_of, read_to_end
+from trainhouse.events.model.tracking import EnvironmentCaptured
+from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.signing import SigningKey
-from trainhouse.events.tracking import EnvironmentCaptured
+from trainhouse.events.wire import topics
 
 BEGUN = (JobState.INITIALIZING, JobState.RUNNING)
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]

@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 from tests.shapes import simple
-from trainhouse.events.policy import Elastic, Preemption, SchedulingPolicy
+from trainhouse.events.model.policy import Elastic, Preemption, SchedulingPolicy
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
 from trainhouse.scheduler.core.cluster.shape import Placement, Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.claims import start_claimed
 from trainhouse.scheduler.core.cycle.defragment import plan_moves
 from trainhouse.scheduler.core.cycle.elastic import plan_elastic
-from trainhouse.scheduler.core.cycle.entries import Action, Evict, Hold, Running, Waiting
-from trainhouse.scheduler.core.cycle.placing import place_waiting
-from trainhouse.scheduler.core.cycle.preempt import plan_preemption
+from trainhouse.scheduler.core.cycle.preemption.preempt import plan_preemption
+from trainhouse.scheduler.core.cycle.queue_pass import place_waiting
+from trainhouse.scheduler.core.queue.entries import Action, Evict, Hold, Running, Waiting
 
 POOL, TYPE = "p", "h100"
 HOUR_MS = 3_600_000

@@ -12,12 +12,12 @@ from pydantic import ValidationError
 
 from tests.failure_cases import cases
 from trainhouse.events import FailureCategory
-from trainhouse.events.failure_policy import BlameRule
-from trainhouse.events.patterns import costly
+from trainhouse.events.model.failure_policy import BlameRule
+from trainhouse.events.model.safe_regex import costly
 from trainhouse.scheduler.core.blame import Evidence, PastFailure, RankEnd, blame, gist
-from trainhouse.scheduler.core.blame.ends import Standing, examine
+from trainhouse.scheduler.core.blame.log_parsing import read
+from trainhouse.scheduler.core.blame.rank_exit import Standing, examine
 from trainhouse.scheduler.core.blame.rules import CAUSES, CONSEQUENCES, LAUNCH
-from trainhouse.scheduler.core.blame.texts import read
 from trainhouse.workers.agent.launch.rank_watch import reason
 from trainhouse.workers.launcher import ExitRecord, RankPaths
 

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.shapes import simple
-from trainhouse.events.policy import Packing
+from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
-from trainhouse.scheduler.core.cluster.mix import COVERED_PERCENT, MAX_COUNT, MAX_ENTRIES, Mix, Usual
+from trainhouse.scheduler.core.cluster.demand_mix import COVERED_PERCENT, MAX_COUNT, MAX_ENTRIES, Mix, Usual
+from trainhouse.scheduler.core.cluster.fragmentation import UNTOLD, State, fragments
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
 from trainhouse.scheduler.core.cluster.shape import Block, Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
-from trainhouse.scheduler.core.cluster.usual import UNTOLD, State, fragments
 
 FRAGMENTATION, BEST_FIT = Packing.FRAGMENTATION, Packing.BEST_FIT
 

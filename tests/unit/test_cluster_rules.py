@@ -3,11 +3,11 @@
 import pytest
 
 from tests.shapes import simple
-from trainhouse.events.policy import Packing
+from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
-from trainhouse.scheduler.core.cluster.kinds import NodeSays
+from trainhouse.scheduler.core.cluster.node_filters import NodeSays
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
 from trainhouse.scheduler.core.cluster.shape import Block, Placement, Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
 
 TOPOLOGY, STRICT = Packing.TOPOLOGY, Packing.STRICT_CONSOLIDATE
 

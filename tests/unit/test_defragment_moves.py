@@ -19,11 +19,11 @@ from tests.unit.preempt_world import (
     snapshot,
     waiting,
 )
-from trainhouse.events.policy import Defragmentation, Preemption, SchedulingPolicy, Team
+from trainhouse.events.model.policy import Defragmentation, Preemption, SchedulingPolicy, Team
 from trainhouse.scheduler.core.cluster.shape import Part
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.defragment import plan_moves
-from trainhouse.scheduler.core.cycle.entries import Action, Eviction, Reservation, Waiting
+from trainhouse.scheduler.core.queue.entries import Action, Eviction, Reservation, Waiting
 
 
 def policy(**rules: float) -> SchedulingPolicy:

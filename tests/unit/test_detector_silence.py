@@ -5,8 +5,8 @@ import math
 import pytest
 
 from tests.unit.detector_world import Listener, beat
-from trainhouse.events.failure_policy import Detection
-from trainhouse.scheduler.core.detector.rhythm import PHI, WINDOW, Rhythm, phi_of
+from trainhouse.events.model.failure_policy import Detection
+from trainhouse.scheduler.core.detector.heartbeat_stats import PHI, WINDOW, Rhythm, phi_of
 from trainhouse.scheduler.core.detector.silence import UNUSUAL_PHI, Standing, standing_after
 
 

@@ -21,11 +21,11 @@ from tests.unit.preempt_world import (
     snapshot,
     waiting,
 )
-from trainhouse.events.policy import Elastic, Team
+from trainhouse.events.model.policy import Elastic, Team
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.elastic import plan_elastic
-from trainhouse.scheduler.core.cycle.ends import expected_end_ms
-from trainhouse.scheduler.core.cycle.entries import Action, Eviction, Reservation
+from trainhouse.scheduler.core.cycle.release_forecast import expected_end_ms
+from trainhouse.scheduler.core.queue.entries import Action, Eviction, Reservation
 from trainhouse.scheduler.core.queue.project_bounds import Bound
 
 

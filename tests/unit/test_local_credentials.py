@@ -9,7 +9,7 @@ from trainhouse.deploy.local.credentials import credentials_file, forget, known,
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, read_toml
 from trainhouse.deploy.local.parts import all_parts
 from trainhouse.deploy.local.supervisor_config import render
-from trainhouse.events.grants import OPERATOR, PRINCIPALS
+from trainhouse.events.security.grants import OPERATOR, PRINCIPALS
 
 
 def test_a_password_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:

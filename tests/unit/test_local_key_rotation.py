@@ -9,8 +9,8 @@ import pytest
 
 from trainhouse.deploy.local import client_config, credential_list, key_rotation, rotation, signing_keys, supervisor_client
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts
-from trainhouse.events.keyfiles import public_keys, read_key
-from trainhouse.events.signing import SigningKey
+from trainhouse.events.security.key_files import public_keys, read_key
+from trainhouse.events.security.signing import SigningKey
 from trainhouse.scheduler.stream.settings import StreamSettings
 from trainhouse.workers.agent.debug.permission import ListedKeys
 

@@ -6,10 +6,10 @@ import pytest
 
 from tests.unit.preempt_world import HOUR_MS, NOW_MS, POOL, evictions, fleet, run, waiting
 from tests.unit.test_preempt_livelock import demand
-from trainhouse.events.policy import Elastic, Preemption, RunTimes, SchedulingPolicy, Score, Victims
-from trainhouse.scheduler.core.cycle.preempt import plan_preemption
-from trainhouse.scheduler.core.cycle.standing import Standing
-from trainhouse.scheduler.core.cycle.victims import victims_of
+from trainhouse.events.model.policy import Elastic, Preemption, RunTimes, SchedulingPolicy, Score, Victims
+from trainhouse.scheduler.core.cycle.preemption.preempt import plan_preemption
+from trainhouse.scheduler.core.cycle.preemption.preemption_order import Standing
+from trainhouse.scheduler.core.cycle.preemption.victims import victims_of
 from trainhouse.scheduler.core.queue.score import POINT
 
 BY_SCORE = SchedulingPolicy(

@@ -22,11 +22,11 @@ from tests.unit.preempt_world import (
     snapshot,
     waiting,
 )
-from trainhouse.events.policy import Elastic, Order, Packing, Preemption, Team
+from trainhouse.events.model.policy import Elastic, Order, Packing, Preemption, Team
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.choosing import Item, cheapest
-from trainhouse.scheduler.core.cycle.entries import Claim, Eviction, Reservation, Waiting
-from trainhouse.scheduler.core.cycle.preempt import plan_preemption
+from trainhouse.scheduler.core.cycle.preemption.preempt import plan_preemption
+from trainhouse.scheduler.core.cycle.preemption.victim_selection import Item, cheapest
+from trainhouse.scheduler.core.queue.entries import Claim, Eviction, Reservation, Waiting
 
 SIZES = st.sampled_from([1, 1, 2, 3, 4, 8, 12])
 

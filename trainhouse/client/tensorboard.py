@@ -18,12 +18,12 @@ from typing import Any
 from trainhouse.client.clock import now_ms
 from trainhouse.client.errors import BadSettings, NotReachable
 from trainhouse.events import Event, JobId, JobState, envelope_of
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import EventProducer
-from trainhouse.events.points import Point, records_of
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.tracking import ParametersLogged, TagsChanged, TrackedRunBegun, TrackedRunChanged, experiment_id_of, project_of
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import TRACKED_METRICS, TRACKING
-from trainhouse.events.tracking import ParametersLogged, TagsChanged, TrackedRunBegun, TrackedRunChanged, experiment_id_of, project_of
+from trainhouse.events.wire.points import Point, records_of
+from trainhouse.events.wire.topics import TRACKED_METRICS, TRACKING
 
 SOURCE = "trainhouse/tensorboard"
 PATTERN = "*tfevents*"

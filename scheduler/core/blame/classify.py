@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from trainhouse.events import FailureCategory
-from trainhouse.events.failure_policy import BlameRule
-from trainhouse.scheduler.core.blame.ends import Finding, Standing, examine
-from trainhouse.scheduler.core.blame.evidence import Blamed, Evidence, RankEnd
+from trainhouse.events.model.failure_policy import BlameRule
+from trainhouse.scheduler.core.blame.attempt_evidence import Blamed, Evidence, RankEnd
 from trainhouse.scheduler.core.blame.gang import Gang
 from trainhouse.scheduler.core.blame.hangs import weigh_hang
 from trainhouse.scheduler.core.blame.history import weigh
+from trainhouse.scheduler.core.blame.log_parsing import plain
+from trainhouse.scheduler.core.blame.rank_exit import Finding, Standing, examine
 from trainhouse.scheduler.core.blame.rules import LAUNCH
 from trainhouse.scheduler.core.blame.shards import shard_in
-from trainhouse.scheduler.core.blame.silence import by_silence
-from trainhouse.scheduler.core.blame.texts import plain
+from trainhouse.scheduler.core.blame.stall_attribution import by_silence
 
 SUMMARY_CHARS: Final = 1024
 SHARD_CHARS: Final = 512

@@ -9,16 +9,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from trainhouse.events.policy import Packing
-from trainhouse.scheduler.core.cluster import placing, refusing, shares
-from trainhouse.scheduler.core.cluster.bay import Bay
+from trainhouse.events.model.policy import Packing
+from trainhouse.scheduler.core.cluster import device_sharing as shares
+from trainhouse.scheduler.core.cluster import placing, unschedulable
+from trainhouse.scheduler.core.cluster.demand_mix import Mix
+from trainhouse.scheduler.core.cluster.fragmentation import States
+from trainhouse.scheduler.core.cluster.free_index import Bay
 from trainhouse.scheduler.core.cluster.host import by_block
 from trainhouse.scheduler.core.cluster.layout import Layout
-from trainhouse.scheduler.core.cluster.mix import Mix
-from trainhouse.scheduler.core.cluster.refusing import Refusals
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Part, Placement, Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
-from trainhouse.scheduler.core.cluster.usual import States
+from trainhouse.scheduler.core.cluster.unschedulable import Refusals
 
 Key = tuple[str, str]
 NO_SHARES: Mapping[int, int] = MappingProxyType({})
@@ -300,11 +301,11 @@ class Cluster:
 
     def most_ranks(self, shape: Shape, packing: Packing) -> int:
         """The most ranks that a gang like this could have if all nodes were idle, closed and lost ones included."""
-        return refusing.most_ranks(self, shape, packing)
+        return unschedulable.most_ranks(self, shape, packing)
 
     def refusals(self, shape: Shape, packing: Packing) -> Refusals:
         """Why nodes do not take a gang now: what each of them says."""
-        return refusing.refusals(self, shape, packing)
+        return unschedulable.refusals(self, shape, packing)
 
     # ---- numbers
 

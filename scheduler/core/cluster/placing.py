@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainhouse.events.policy import Packing
-from trainhouse.scheduler.core.cluster.gangs import place_block, place_plain
-from trainhouse.scheduler.core.cluster.roles import place_roles
+from trainhouse.events.model.policy import Packing
+from trainhouse.scheduler.core.cluster.device_sharing import place_share
+from trainhouse.scheduler.core.cluster.fragmentation import place_usual
+from trainhouse.scheduler.core.cluster.gang_placement import place_block, place_plain
+from trainhouse.scheduler.core.cluster.node_slots import NODE, NVLINK
+from trainhouse.scheduler.core.cluster.role_placement import place_roles
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape
-from trainhouse.scheduler.core.cluster.shares import place_share
-from trainhouse.scheduler.core.cluster.slots import NODE, NVLINK
-from trainhouse.scheduler.core.cluster.usual import place_usual
 
 if TYPE_CHECKING:
     from trainhouse.scheduler.core.cluster.cluster import Cluster

@@ -10,10 +10,10 @@ Never: shrinks (`shrink` does, for a gang that waits).
 
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape, ranks_of
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.entries import Action, Evict, Eviction, Hold, Running
-from trainhouse.scheduler.core.cycle.plans import carry_out, claim_for
-from trainhouse.scheduler.core.cycle.trial import Trial, kept_for_others, pledged
-from trainhouse.scheduler.core.cycle.victims import milliseconds
+from trainhouse.scheduler.core.cycle.preemption.plans import carry_out, claim_for
+from trainhouse.scheduler.core.cycle.preemption.victims import milliseconds
+from trainhouse.scheduler.core.cycle.what_if_cluster import Trial, kept_for_others, pledged
+from trainhouse.scheduler.core.queue.entries import Action, Evict, Eviction, Hold, Running
 
 MAX_GROWN = 8
 """Gangs that grow in one cycle at most: each takes a checkpoint and a restart."""

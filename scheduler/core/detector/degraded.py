@@ -5,11 +5,11 @@ seen to be over for one.
 """
 
 from trainhouse.events import DeviceHealth
-from trainhouse.events.verdict import DeviceDegraded, DeviceFault
+from trainhouse.events.model.verdict import DeviceDegraded, DeviceFault
 from trainhouse.scheduler.core.detector.device import DeviceWatch, error_free, new_errors, watch_device
-from trainhouse.scheduler.core.detector.look import Look
-from trainhouse.scheduler.core.detector.verdicts import thing
-from trainhouse.scheduler.core.detector.words import seconds
+from trainhouse.scheduler.core.detector.formatting import seconds
+from trainhouse.scheduler.core.detector.observation import Look
+from trainhouse.scheduler.core.detector.open_verdicts import thing
 
 
 def look_at_device(look: Look, watch: DeviceWatch, health: DeviceHealth) -> None:

@@ -4,12 +4,12 @@ Holds: `ranks` names those that the others wait for, as far as this node can tel
 """
 
 from trainhouse.events import AttemptHeartbeat, RankHeartbeat
-from trainhouse.events.verdict import GangHung
+from trainhouse.events.model.verdict import GangHung
+from trainhouse.scheduler.core.detector.formatting import rank_words, seconds
 from trainhouse.scheduler.core.detector.hang import ALL, RankWatch, culprits, own_limit_s, patient_limit_s, watch_rank
-from trainhouse.scheduler.core.detector.look import Look
+from trainhouse.scheduler.core.detector.observation import Look
+from trainhouse.scheduler.core.detector.open_verdicts import thing
 from trainhouse.scheduler.core.detector.state import AttemptWatch
-from trainhouse.scheduler.core.detector.verdicts import thing
-from trainhouse.scheduler.core.detector.words import rank_words, seconds
 
 Judged = list[tuple[RankHeartbeat, RankWatch]]
 

@@ -9,8 +9,8 @@ from enum import StrEnum
 from math import isnan
 from typing import Final
 
-from trainhouse.events.failure_policy import Detection
-from trainhouse.scheduler.core.detector.rhythm import Rhythm
+from trainhouse.events.model.failure_policy import Detection
+from trainhouse.scheduler.core.detector.heartbeat_stats import Rhythm
 
 MIN_INTERVAL_S: Final = 0.2
 MAX_INTERVAL_S: Final = 60.0

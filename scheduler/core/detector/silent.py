@@ -6,10 +6,10 @@ Holds: both name the heartbeat after which the silence began, so that the same s
 from typing import Final
 
 from trainhouse.events import Event, NodeHeartbeat, NodeLost, NodeSuspected
-from trainhouse.scheduler.core.detector.look import Look
+from trainhouse.scheduler.core.detector.formatting import seconds
+from trainhouse.scheduler.core.detector.observation import Look
+from trainhouse.scheduler.core.detector.open_verdicts import thing
 from trainhouse.scheduler.core.detector.silence import Standing
-from trainhouse.scheduler.core.detector.verdicts import thing
-from trainhouse.scheduler.core.detector.words import seconds
 
 _SILENCE: Final = (thing(NodeSuspected.event_type), thing(NodeLost.event_type))
 

@@ -8,7 +8,7 @@ Holds: later places never get an earlier time. Never: a claim where run times ar
 from bisect import bisect_left
 
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.ends import likely_end_ms
+from trainhouse.scheduler.core.cycle.release_forecast import likely_end_ms
 
 
 class Outlook:

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from trainhouse.events import JobId, PoolName
-from trainhouse.events.explained import JobExplained, Obstacle, Refusal, ScoreTerms
-from trainhouse.events.policy import Blocking, Order
+from trainhouse.events.model.explanation import JobExplained, Obstacle, Refusal, ScoreTerms
+from trainhouse.events.model.policy import Blocking, Order
 from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.entries import Waiting
 from trainhouse.scheduler.core.explain.answer import Answer
 from trainhouse.scheduler.core.explain.diagnosis import Diagnosis, by_nodes, by_project, by_quota, by_unlisted, fits, quota_refusal
 from trainhouse.scheduler.core.explain.eta import Outlook
 from trainhouse.scheduler.core.explain.wording import devices, needs, span
+from trainhouse.scheduler.core.queue.entries import Waiting
 from trainhouse.scheduler.core.queue.order import in_order
 from trainhouse.scheduler.core.queue.quotas import QuotaRefusal
 from trainhouse.scheduler.core.queue.score import POINT, score

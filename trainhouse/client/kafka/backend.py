@@ -54,13 +54,13 @@ from trainhouse.events import (
     ReviewJob,
     envelope_of,
 )
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.explained import JobExplained
-from trainhouse.events.jobids import RANDOM_BITS, job_id_of
-from trainhouse.events.kafka import EventProducer
-from trainhouse.events.sensitive import refusal
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.explanation import JobExplained
+from trainhouse.events.model.job_ids import RANDOM_BITS, job_id_of
+from trainhouse.events.security.sensitive import refusal
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import JOBS, POINT_TOPICS, STATUS
+from trainhouse.events.wire.topics import JOBS, POINT_TOPICS, STATUS
 
 if TYPE_CHECKING:
     import pyarrow

@@ -6,9 +6,9 @@ Holds: the answer is what the scheduler's own checks say of the state that it ha
 from dataclasses import dataclass
 
 from trainhouse.client.clock import now_ms
-from trainhouse.events.explained import JobExplained
+from trainhouse.events.model.explanation import JobExplained
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.scheduler.core.explain.nodes_asked import NodeAnswer
+from trainhouse.scheduler.core.explain.node_reasons import NodeAnswer
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Explained:
 def explained(kafka: KafkaSettings, job_id: str, at_ms: int, *, nodes: bool = False) -> Explained | None:
     """None: no scheduler had the job then. Raises NoSuchMoment (before all records), JournalBroken, NotReachable."""
     from trainhouse.client.kafka.present import schedule_at
-    from trainhouse.scheduler.core.explain.of_state import explain_job, explain_nodes
-    from trainhouse.scheduler.core.transitions import state_of
+    from trainhouse.scheduler.core.explain.explainer import explain_job, explain_nodes
+    from trainhouse.scheduler.core.state.transitions import state_of
 
     for _, folded in sorted(schedule_at(kafka, at_ms).partitions.items()):
         record = folded.state.jobs.get(job_id)

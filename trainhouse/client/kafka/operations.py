@@ -26,12 +26,12 @@ from trainhouse.events import (
     RequestedBy,
     envelope_of,
 )
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, headers_of, partitions_of, read_to_end, watermarks
-from trainhouse.events.keyfiles import read_key
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, headers_of, partitions_of, read_to_end, watermarks
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.security.key_files import read_key
+from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.settings import KafkaSettings, OperationsSettings
-from trainhouse.events.signing import SigningKey
-from trainhouse.events.topics import NODE_KEYS, OPERATION_REPLIES, OPERATIONS
+from trainhouse.events.wire.topics import NODE_KEYS, OPERATION_REPLIES, OPERATIONS
 
 GRACE_S = 5.0  # for the answer to travel
 

@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient
 from trainhouse.client.clock import now_ms
 from trainhouse.client.errors import NotReachable
 from trainhouse.events import Event, envelope_of
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import EventProducer, partitions_of
+from trainhouse.events.bus.kafka import EventProducer, partitions_of
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 
 

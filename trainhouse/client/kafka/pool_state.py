@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def overview(kafka: "KafkaSettings", pools: Mapping[str, int]) -> list[Row]:
     """One row for each of these pools (by partition), with the use of each team in it. Blocks."""
     from trainhouse.client.kafka.present import schedule_at
-    from trainhouse.scheduler.past import NoSuchMoment
-    from trainhouse.scheduler.view import cluster
+    from trainhouse.scheduler.state_rows import cluster
+    from trainhouse.scheduler.time_travel import NoSuchMoment
 
     try:
         now = schedule_at(kafka, partitions=sorted(set(pools.values())))
