@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from trainhouse.events.model.errors import InvalidEvent
-from trainhouse.events.model.repair import is_emptied
 from trainhouse.events.wire.journal import InputRefused, JournalRecord, decision_bytes, decisions_json, record_hash, record_head
+from trainhouse.events.wire.repairs import is_emptied
 from trainhouse.scheduler.core.protocol.journal import NOTHING_EMPTIED, Folded, begin, counts, fold_bytes, fold_emptied, machine_part
 from trainhouse.scheduler.core.protocol.machine import Input, Machine
 

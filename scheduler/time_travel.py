@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from trainhouse.events.model.repair import is_emptied
 from trainhouse.events.wire.journal import record_head
+from trainhouse.events.wire.repairs import is_emptied
 from trainhouse.scheduler.core.errors import SchedulerError
 from trainhouse.scheduler.core.protocol.journal import NOTHING_EMPTIED, Folded, begin, counts, fold_bytes, fold_emptied
 from trainhouse.scheduler.core.protocol.machine import Machine

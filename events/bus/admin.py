@@ -19,9 +19,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from trainhouse.events.bus.topology_log import read_topology, record, setting_of, unrecorded
 from trainhouse.events.model.errors import BusUnavailable, TopicsDiffer
-from trainhouse.events.model.partition_counts import SCHEDULING, Grow, Topology, grow_plan, why_refused
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire.partition_counts import SCHEDULING, Grow, Topology, grow_plan, why_refused
 from trainhouse.events.wire.project_topics import TOPICS_COUNT_AFTER_S, rows_of, topics_of
 from trainhouse.events.wire.topics import TOPICS, TOPOLOGY, Topic
 

@@ -20,8 +20,8 @@ from aiokafka.record.default_records import _DefaultRecordBatchPy, _DefaultRecor
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint
 
-from trainhouse.events.bus.set_aside import too_large_told
 from trainhouse.events.bus.unpacking import too_large
+from trainhouse.events.wire.set_aside import too_large_told
 
 log = structlog.get_logger(__name__)
 _LENGTH = slice(8, 12)

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from trainhouse.events.bus.set_aside import is_too_large
 from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire.set_aside import is_too_large
 
 ANSWER_S = 20.0
 _READ_COMMITTED = 1

@@ -7,8 +7,8 @@ from confluent_kafka import KafkaException
 
 from trainhouse.events.bus.kafka import TO_END, consumer, partitions_of, read_to_end
 from trainhouse.events.model.errors import BusUnavailable
-from trainhouse.events.model.repair import NO_REPAIRS, Repairs, emptied_by
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire.repairs import NO_REPAIRS, Repairs, emptied_by
 from trainhouse.events.wire.topics import JOURNAL_REPAIRS
 
 ANSWER_S = 30.0

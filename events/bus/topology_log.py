@@ -12,9 +12,10 @@ from confluent_kafka import KafkaException
 
 from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, read_to_end
 from trainhouse.events.model.errors import BusUnavailable, TopicsDiffer
-from trainhouse.events.model.partition_counts import SCHEDULING, TopicRecorded, Topology, topology_of, why_refused
+from trainhouse.events.model.topic_record import TopicRecorded
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.envelope import envelope_of
+from trainhouse.events.wire.partition_counts import SCHEDULING, Topology, topology_of, why_refused
 from trainhouse.events.wire.project_topics import rows_of
 from trainhouse.events.wire.topics import TOPICS, TOPOLOGY
 

@@ -7,7 +7,6 @@ Never: shown in SQL with its content: a pool's state and redirected inputs hold 
 
 from typing import Any, ClassVar, Final
 
-import orjson
 from pydantic import Field
 
 from trainhouse.events.model.asked import RequestedBy
@@ -15,8 +14,6 @@ from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import Count, ShortText, SmallCount, TimestampMs
 from trainhouse.events.model.ids import EventId, NodeId, PoolName
 from trainhouse.events.model.spec import is_absent
-from trainhouse.events.wire.codec import HEADERS, decode
-from trainhouse.events.wire.envelope import Envelope
 
 MAX_PART_BYTES: Final = 160 * 1024
 """Of packed state in one part: with base64 and the envelope it stays below topics.MAX_INPUT_BYTES."""
@@ -112,10 +109,6 @@ class RedirectedInput(Event, type="trainhouse.pool.redirected-input.v1"):
     pool: PoolName
     to_partition: SmallCount
     event: dict[ShortText, Any] = Field(max_length=64)
-
-    def unwrapped(self) -> Envelope:
-        """The input as it came first. Raises InvalidEvent."""
-        return decode(orjson.dumps(self.event), HEADERS, stored=True)
 
 
 class HandoverClosed(Event, type="trainhouse.decision.handover-closed.v1"):

@@ -4,17 +4,13 @@ Holds: a repair names the record by offset and by the hash of its bytes, so it h
 Never: undone. What follows an emptied record was decided from the state without it.
 """
 
-from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from pydantic import Field
 
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import Count, DueMs, SmallCount, TimestampMs
-from trainhouse.events.model.errors import InvalidEvent
 from trainhouse.events.model.ids import PoolName
-from trainhouse.events.wire.codec import HEADERS, decode
-from trainhouse.events.wire.journal import record_hash
 
 MAX_TEXT_CHARS = 2048
 
@@ -72,40 +68,3 @@ class PartitionHalted(Event, type="trainhouse.partition.halted.v1"):
     def source(self) -> str:
         """The partition as one word, for tables and alerts."""
         return f"{self.journal}-{self.partition}"
-
-
-def is_emptied(value: bytes | None, emptied: frozenset[str]) -> bool:
-    """Whether these bytes are a record that counts as empty. Hashes nothing where no journal was ever repaired."""
-    return bool(emptied) and value is not None and record_hash(value) in emptied
-
-
-class Repairs(frozenset[str]):
-    """The hashes of a journal's records that count as empty. `places`: the partition of each, and the seq that it takes, if any."""
-
-    places: Mapping[str, tuple[int, int | None]]
-
-    @classmethod
-    def of(cls, places: Mapping[str, tuple[int, int | None]]) -> "Repairs":
-        found = cls(places)
-        found.places = dict(places)
-        return found
-
-    def behind(self, partition: int, seq: int, known: frozenset[str]) -> bool:
-        """Whether a state up to `seq` has folded a record of the partition that counts as empty. `known`: the repairs that it rests on."""
-        return any(of == partition and taken is not None and taken <= seq for hash_ in self - known for of, taken in (self.places[hash_],))
-
-
-NO_REPAIRS = Repairs.of({})
-
-
-def emptied_by(repairs: Iterable[bytes | None], journal: str) -> Repairs:
-    """A journal's records that count as empty, from the values of the topic of repairs."""
-    found: dict[str, tuple[int, int | None]] = {}
-    for value in repairs:
-        try:
-            event = decode(value, HEADERS).event
-        except InvalidEvent:
-            continue
-        if isinstance(event, JournalRepaired) and event.journal == journal:
-            found[event.record_hash] = event.partition, event.seq
-    return Repairs.of(found)

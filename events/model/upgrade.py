@@ -5,16 +5,12 @@ program of that level reads them, until an operator finishes the update; from th
 Never: lowered. Going back is possible before, not after.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from pydantic import Field
 
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.bounds import SmallCount, TimestampMs
-from trainhouse.events.model.errors import InvalidEvent
-from trainhouse.events.wire.codec import HEADERS, decode
 
 MAX_TEXT_CHARS: Final = 2048
 ANNOUNCED_EVERY_MS: Final = 60_000
@@ -66,36 +62,3 @@ class LevelRaised(Event, type="trainhouse.upgrade.level-raised.v1"):
     reason: str = Field(max_length=MAX_TEXT_CHARS)
     user: str = Field(max_length=128)
     asked_at_ms: TimestampMs
-
-
-def finished_level(values: Iterable[bytes | None], journal: str, most: int) -> UpgradeFinished | None:
-    """The highest level that an operator finished for a journal, of those that a program with that fold_version can write."""
-    found = [e for e in _events(values) if isinstance(e, UpgradeFinished) and e.journal == journal and e.level <= most]
-    return max(found, key=lambda e: (e.level, -e.at_ms), default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Announced:
-    """A record of the topic of updates, with its append time."""
-
-    key: bytes | None
-    value: bytes | None
-    appended_ms: int
-
-
-def running(records: Iterable[Announced], now_ms: int) -> list[ProgramRunning]:
-    """The processes that announced themselves within the last minutes: of each what it said last, by journal and name.
-
-    Times are the brokers', so that no process is taken for gone because its clock is off.
-    """
-    newest = {record.key: record for record in records}
-    fresh = [r.value for r in newest.values() if now_ms - r.appended_ms < GONE_AFTER_MS]
-    return sorted((e for e in _events(fresh) if isinstance(e, ProgramRunning)), key=lambda e: (e.journal, e.process))
-
-
-def _events(values: Iterable[bytes | None]) -> Iterable[Event]:
-    for value in values:
-        try:
-            yield decode(value, HEADERS).event
-        except InvalidEvent:
-            continue

@@ -1,7 +1,7 @@
-"""The wall clock without its steps.
+"""Clocks: the wall clock, the steady one, and a wall clock without steps.
 
-Holds: time goes on by the steady clock, at most `SLEW` faster or slower until it agrees with the wall clock again; so a wall clock that is
-set moves a deadline of this process by at most `SLEW` of its length. Safe to share by threads.
+Holds: a `SteadyWall` goes on by the steady clock, at most `SLEW` faster or slower until it agrees with the wall clock again; so a wall
+clock that is set moves a deadline of this process by at most `SLEW` of its length. Safe to share by threads.
 """
 
 import threading
@@ -21,6 +21,18 @@ def steady_s() -> float:
 def wall_ms() -> int:
     """Milliseconds since 1970 by the machine's wall clock."""
     return time.time_ns() // 1_000_000
+
+
+class SystemClock:
+    """The wall clock and the steady one, as a shell takes them."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 UTC."""
+        return wall_ms()
+
+    def steady_s(self) -> float:
+        """Seconds of a clock that never goes back, and counts while the machine is suspended."""
+        return steady_s()
 
 
 class SteadyWall:

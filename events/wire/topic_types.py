@@ -82,7 +82,6 @@ from trainhouse.events.model.node import (
 )
 from trainhouse.events.model.node_audit import NodeAccess
 from trainhouse.events.model.operations import DumpStacks, ExecuteCommand, OperationReplied
-from trainhouse.events.model.partition_counts import TopicRecorded
 from trainhouse.events.model.pool import (
     ChangeRefused,
     ClaimDropped,
@@ -116,6 +115,7 @@ from trainhouse.events.model.routing import (
 from trainhouse.events.model.secret import SecretDeclared, SecretRemoved
 from trainhouse.events.model.service_level import ServiceMeasured
 from trainhouse.events.model.telemetry import LogLines, StepMetrics
+from trainhouse.events.model.topic_record import TopicRecorded
 from trainhouse.events.model.trace_state import JobTraced
 from trainhouse.events.model.tracking import (
     ArtifactLogged,

@@ -13,11 +13,11 @@ from confluent_kafka import Message
 from trainhouse.events.bus.kafka import headers_of
 from trainhouse.events.model.checkpoint import CheckpointRestored
 from trainhouse.events.model.errors import InvalidEvent
-from trainhouse.events.model.repair import is_emptied
 from trainhouse.events.security.signing import signature_of
 from trainhouse.events.wire.codec import HEADERS, decode
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.events.wire.journal import InvalidRecord, record_head
+from trainhouse.events.wire.repairs import is_emptied
 from trainhouse.events.wire.topics import CHECKPOINTS, DECISIONS
 from trainhouse.projections.exporter.job_state import Seen
 from trainhouse.projections.ingest.builders.report_rows import input_bytes, readable_inputs

@@ -46,6 +46,7 @@ from trainhouse.events.model.handover import (
 )
 from trainhouse.events.model.pool import CycleRan
 from trainhouse.events.wire.journal import ClockTicked
+from trainhouse.events.wire.redirected import unwrapped
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
 from trainhouse.scheduler.core.effects import effects_of
 from trainhouse.scheduler.core.errors import UnexpectedInput
@@ -124,7 +125,7 @@ class ScheduleMachine(Leveled):
     def after_refusal(self, state: ScheduleState, event: Event, reason: str) -> Event | None:
         """A job of which an input cannot be handled is sent to review."""
         if isinstance(event, RedirectedInput):
-            event = event.unwrapped().event
+            event = unwrapped(event).event
         return review.after_failure(state, event, reason)
 
     def _handle(self, draft: Draft, item: Input) -> None:
@@ -151,7 +152,7 @@ class ScheduleMachine(Leveled):
         if isinstance(event, RedirectedInput) and event.to_partition != draft.state.partition:
             raise UnexpectedInput(f"an input about pool {event.pool} is for partition {event.to_partition}, not {draft.state.partition}")
         if isinstance(event, RedirectedInput) and event.pool in draft.state.pools:
-            self._take(draft, event.unwrapped(), relayed=True)
+            self._take(draft, unwrapped(event), relayed=True)
         elif event.pool in draft.state.moved:
             handover.redirect(draft, item, event.pool)
         else:

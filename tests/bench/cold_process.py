@@ -42,12 +42,12 @@ def queued_s() -> float:
 
 async def decided(journal: str, bootstrap: str, folder: Path) -> dict[str, Any]:
     """Runs a host of the journal until a record of its own counted."""
+    from trainhouse.events.runtime.clock import SystemClock
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.events.wire.topics import ADMISSION, CONTROL, DIRECTORY
     from trainhouse.scheduler.core.intake.directory import DirectoryMachine
     from trainhouse.scheduler.core.protocol.machine import Machine
     from trainhouse.scheduler.core.schedule import ScheduleMachine
-    from trainhouse.scheduler.stream.clock import SystemClock
     from trainhouse.scheduler.stream.journal.host_factory import journal_host
     from trainhouse.scheduler.stream.kafka.log import KafkaLog
     from trainhouse.scheduler.stream.settings import StreamSettings

@@ -20,6 +20,7 @@ from tests.journal_fakes import MemoryStore
 from tests.journal_support import CountingMachine, Counts, cancel, proposed
 from trainhouse.events.bus.admin import create_topics
 from trainhouse.events.model.repair import PartitionHalted
+from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.codec import HEADERS, decode
 from trainhouse.events.wire.topics import DEAD_LETTERS, MAX_JOURNAL_RECORD_BYTES, STATUS, VERDICTS
@@ -28,7 +29,6 @@ from trainhouse.scheduler.core.protocol.batch import Limits, Proposer, pending
 from trainhouse.scheduler.core.protocol.journal import begin, fold_bytes
 from trainhouse.scheduler.core.protocol.publication import Outgoing
 from trainhouse.scheduler.replay import LogEntry, verify
-from trainhouse.scheduler.stream.clock import SystemClock
 from trainhouse.scheduler.stream.interfaces import Entry
 from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots

@@ -18,6 +18,7 @@ from trainhouse.events.bus.admin import create_topics
 from trainhouse.events.model.ids import JobId
 from trainhouse.events.model.job import CancelJob
 from trainhouse.events.model.repair import PartitionHalted
+from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.codec import HEADERS, decode, encode
 from trainhouse.events.wire.journal import record_hash
@@ -25,7 +26,6 @@ from trainhouse.events.wire.topics import CONTROL, DECISIONS, VERDICTS
 from trainhouse.scheduler.core.protocol.batch import Proposer
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.core.state.state import ScheduleState
-from trainhouse.scheduler.stream.clock import SystemClock
 from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 from trainhouse.scheduler.stream.kafka.log import KafkaLog

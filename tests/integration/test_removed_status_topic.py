@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from trainhouse.events.bus.kafka import TO_END, consumer, read_to_end
+from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.project_topics import status_topic
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.protocol.publication import Outgoing
-from trainhouse.scheduler.stream.clock import SystemClock
 from trainhouse.scheduler.stream.journal.project_statuses import ProjectStatuses
 from trainhouse.scheduler.stream.kafka.log import KafkaLog
 from trainhouse.scheduler.stream.kafka.publisher import SEND_TIMEOUT_MS

@@ -19,6 +19,7 @@ from trainhouse.events import CancelJob, JobId, PoolCreated, envelope_of
 from trainhouse.events.bus.admin import create_project_topics, create_topics
 from trainhouse.events.bus.topology_log import checked_topology, read_topology, watch
 from trainhouse.events.model.errors import TopicsDiffer
+from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.project_topics import jobs_topic, status_topic
@@ -35,7 +36,6 @@ from trainhouse.events.wire.topics import (
     TOPOLOGY,
 )
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.stream.clock import SystemClock
 from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 from trainhouse.scheduler.stream.kafka.log import KafkaLog

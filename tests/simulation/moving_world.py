@@ -21,6 +21,7 @@ from trainhouse.events.wire import topics
 from trainhouse.events.wire.codec import HEADERS, encode
 from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.events.wire.journal import ClockTicked, JournaledInput, JournalRecord
+from trainhouse.events.wire.redirected import unwrapped
 from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, pending
 from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes, machine_part
 from trainhouse.scheduler.core.protocol.machine import OWN_PARTITION, Effect
@@ -285,7 +286,7 @@ def _as_handled(record: JournalRecord) -> JournalRecord:
         if item.offset is not None and item.offset in passed_on:
             continue
         if isinstance(event, RedirectedInput):
-            came = event.unwrapped()
+            came = unwrapped(event)
             if isinstance(came.event, NodeRegistered):
                 if (came.event.node_id, came.event.incarnation) not in joined:
                     continue  # a repeat, or the node registered at this partition itself since

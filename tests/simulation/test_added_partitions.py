@@ -6,7 +6,7 @@ from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, cal
 from tests.journal_support import CountingMachine, Counts, cancel
 from tests.simulation.test_halted import ended, handled, started
 from trainhouse.events import envelope_of
-from trainhouse.events.model.partition_counts import TopicRecorded
+from trainhouse.events.model.topic_record import TopicRecorded
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.journal import JournalRecord
 from trainhouse.events.wire.topics import CONTROL, DECISIONS, TOPOLOGY

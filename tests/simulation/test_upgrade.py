@@ -16,9 +16,10 @@ from tests.simulation.test_snapshot_choice import live
 from trainhouse.events import Event, envelope_of
 from trainhouse.events.model.base import _registry
 from trainhouse.events.model.bounds import Count
-from trainhouse.events.model.upgrade import Announced, LevelRaised, UpgradeFinished, running
+from trainhouse.events.model.upgrade import LevelRaised, UpgradeFinished
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.journal import JournalRecord
+from trainhouse.events.wire.running_programs import Announced, running
 from trainhouse.events.wire.topics import CONTROL, DECISIONS, STATUS, UPGRADES, UPGRADES_FINISHED
 from trainhouse.scheduler.core.protocol.machine import Input
 from trainhouse.scheduler.core.protocol.snapshot_steps import Formats, parse

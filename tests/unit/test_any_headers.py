@@ -20,8 +20,8 @@ from trainhouse.events import InvalidEvent, decode
 from trainhouse.events.bus.any_headers import AnyHeaders
 from trainhouse.events.bus.kafka import headers_of
 from trainhouse.events.bus.one_batch import batch_of
-from trainhouse.events.bus.set_aside import first_offset, too_large_told
 from trainhouse.events.bus.unpacking import GZIP, LZ4, ZSTD, too_large
+from trainhouse.events.wire.set_aside import first_offset, too_large_told
 from trainhouse.events.wire.topics import MOST_UNPACKED_BYTES
 from trainhouse.scheduler.stream.kafka import auth  # what every reader is made with
 

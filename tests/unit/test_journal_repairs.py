@@ -9,9 +9,10 @@ from tests.journal_support import CountingMachine, Counts, cancel, proposed
 from trainhouse.cli.data.journal_repair import Place, _lines, _repairable, _row
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.events import envelope_of
-from trainhouse.events.model.repair import JournalRepaired, emptied_by
+from trainhouse.events.model.repair import JournalRepaired
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.journal import record_hash
+from trainhouse.events.wire.repairs import emptied_by
 from trainhouse.events.wire.topics import DECISIONS, DIRECTORY
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, pending

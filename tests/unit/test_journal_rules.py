@@ -10,7 +10,6 @@ import pytest
 
 from tests.journal_support import PROJECT, CountingMachine, Counts, cancel, proposed
 from trainhouse.events import DeadLetter, JobId, ReviewAction, ReviewJob, envelope_of
-from trainhouse.events.bus.set_aside import too_large_told
 from trainhouse.events.wire.journal import (
     NO_HASH,
     ClockTicked,
@@ -23,6 +22,7 @@ from trainhouse.events.wire.journal import (
     record_hash,
 )
 from trainhouse.events.wire.project_topics import status_topic
+from trainhouse.events.wire.set_aside import too_large_told
 from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, STATUS
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, bounded, fresh, pending

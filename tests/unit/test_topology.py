@@ -3,8 +3,9 @@
 import pytest
 
 from trainhouse.events import envelope_of
-from trainhouse.events.model.partition_counts import MOST_PARTITIONS, TopicRecorded, Topology, grow_plan, topology_of, why_refused
+from trainhouse.events.model.topic_record import MOST_PARTITIONS, TopicRecorded
 from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.partition_counts import Topology, grow_plan, topology_of, why_refused
 from trainhouse.events.wire.project_topics import jobs_topic, status_topic
 from trainhouse.events.wire.topics import ADMISSION, ALLOCATIONS, CONTROL, DECISIONS, DIRECTORY, HEARTBEATS, JOBS, POOLS, PROGRESS, STATUS
 

@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from trainhouse.cli.main import build
 from trainhouse.cli.stack import upgrade
-from trainhouse.events.model.upgrade import GONE_AFTER_MS, Announced, LevelRaised, ProgramRunning, UpgradeFinished, finished_level, running
+from trainhouse.events.model.upgrade import GONE_AFTER_MS, LevelRaised, ProgramRunning, UpgradeFinished
+from trainhouse.events.wire.running_programs import Announced, finished_level, running
 from trainhouse.events.wire.topics import DECISIONS
 from trainhouse.scheduler.upgrades import JournalUpgrade, PartitionLevel
 

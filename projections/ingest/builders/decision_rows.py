@@ -15,9 +15,9 @@ from pydantic import ValidationError
 
 from trainhouse.events.model.errors import InvalidEvent
 from trainhouse.events.model.ids import EventId
-from trainhouse.events.model.repair import is_emptied
 from trainhouse.events.wire.envelope import Envelope, Order
 from trainhouse.events.wire.journal import InvalidRecord, read_decision, record_head
+from trainhouse.events.wire.repairs import is_emptied
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.record import Record, RowsFunction

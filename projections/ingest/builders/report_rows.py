@@ -20,11 +20,11 @@ import pyarrow as pa
 from trainhouse.events.model.checkpoint import CheckpointCompleted
 from trainhouse.events.model.decisions import CheckpointNoted
 from trainhouse.events.model.errors import InvalidEvent
-from trainhouse.events.model.repair import is_emptied
 from trainhouse.events.security.vetting import BY_AGENTS
 from trainhouse.events.wire.codec import HEADERS, decode
 from trainhouse.events.wire.envelope import Envelope
 from trainhouse.events.wire.journal import InputRefused, InvalidRecord, record_head
+from trainhouse.events.wire.repairs import is_emptied
 from trainhouse.events.wire.topics import CONTROL
 from trainhouse.events.wire.upcast import UPCASTERS
 from trainhouse.projections.ingest.builders.decision_rows import Counting

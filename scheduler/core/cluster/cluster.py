@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster import device_sharing as shares
-from trainhouse.scheduler.core.cluster import placing, unschedulable
+from trainhouse.scheduler.core.cluster import place, unschedulable
 from trainhouse.scheduler.core.cluster.demand_mix import Mix
 from trainhouse.scheduler.core.cluster.fragmentation import States
 from trainhouse.scheduler.core.cluster.free_index import Bay
@@ -297,7 +297,7 @@ class Cluster:
         self, shape: Shape, packing: Packing, *, ranks: int | None = None, avoid: int = 0, only: int | None = None
     ) -> Placement | None:
         """The devices for a whole gang, or None. `ranks`: another size than the shape's (elastic). `avoid`, `only`: masks of nodes."""
-        return placing.place(self, shape, packing, ranks, avoid, only)
+        return place.place(self, shape, packing, ranks, avoid, only)
 
     def most_ranks(self, shape: Shape, packing: Packing) -> int:
         """The most ranks that a gang like this could have if all nodes were idle, closed and lost ones included."""

@@ -11,14 +11,14 @@ from typing import Final
 
 from trainhouse.events import NodeHeartbeat
 from trainhouse.events.model.failure_policy import Detection
-from trainhouse.scheduler.core.detector.degraded import end_other_boots, look_at_device
 from trainhouse.scheduler.core.detector.device import DeviceWatch
-from trainhouse.scheduler.core.detector.hung import look_for_hang
+from trainhouse.scheduler.core.detector.device_verdict import end_other_boots, look_at_device
+from trainhouse.scheduler.core.detector.hang_verdict import look_for_hang
 from trainhouse.scheduler.core.detector.observation import Look
 from trainhouse.scheduler.core.detector.open_verdicts import Said
 from trainhouse.scheduler.core.detector.restore import Standings
 from trainhouse.scheduler.core.detector.silence import Standing, bounded_interval_s, first_look_ms, standing_after
-from trainhouse.scheduler.core.detector.silent import end_silence, say_silent
+from trainhouse.scheduler.core.detector.silence_verdict import end_silence, say_silent
 from trainhouse.scheduler.core.detector.stalls import look_for_stalls
 from trainhouse.scheduler.core.detector.state import AttemptWatch, DetectorState, MemberWatch, NodeWatch
 from trainhouse.scheduler.core.detector.straggler import look_for_straggler

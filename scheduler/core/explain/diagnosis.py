@@ -9,12 +9,12 @@ from itertools import islice
 
 from trainhouse.events.model.explanation import Obstacle, Refusal
 from trainhouse.scheduler.core.cluster.capacity import bits_of
+from trainhouse.scheduler.core.cluster.describe import devices, needs
 from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cluster.unschedulable import NodeSays, Refusals
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.device_variants import variants
 from trainhouse.scheduler.core.cycle.what_if_cluster import pledged
-from trainhouse.scheduler.core.explain.wording import devices, needs
 from trainhouse.scheduler.core.queue.entries import Waiting
 from trainhouse.scheduler.core.queue.quotas import QuotaRefusal, QuotaRule, shown
 from trainhouse.scheduler.core.queue.resources import amounts_least

@@ -8,9 +8,9 @@ job waits.
 from typing import Final
 
 from trainhouse.events.model.phases import Rejected
+from trainhouse.scheduler.core.cluster.describe import needs
 from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cycle.device_variants import variants
-from trainhouse.scheduler.core.explain.wording import needs
 from trainhouse.scheduler.core.queue.quotas import QuotaRefusal
 from trainhouse.scheduler.core.queue.resources import amounts_least
 from trainhouse.scheduler.core.state.draft import Draft

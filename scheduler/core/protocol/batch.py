@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 from trainhouse.events import Envelope, Event, EventId, InvalidEvent, envelope_of
-from trainhouse.events.bus.set_aside import first_offset
 from trainhouse.events.model.dead_letter import MAX_KEPT_BYTES
 from trainhouse.events.model.handover import MovePool, PoolPart, RedirectedInput
 from trainhouse.events.model.upgrade import LevelRaised, UpgradeFinished
 from trainhouse.events.wire.codec import Headers, decode
 from trainhouse.events.wire.journal import MAX_REASON_CHARS, ClockTicked, InputRefused, JournaledInput, JournalRecord, PlacementFrozen
+from trainhouse.events.wire.redirected import unwrapped
+from trainhouse.events.wire.set_aside import first_offset
 from trainhouse.events.wire.topics import CONTROL, MAX_INPUT_BYTES, MAX_JOURNAL_RECORD_BYTES
 from trainhouse.scheduler.core.errors import BrokenInvariant, SchedulingFailed, StateLost
 from trainhouse.scheduler.core.protocol.gate import Written, written
@@ -288,7 +289,7 @@ class Proposer(Generic[S]):
 def _first_event(redirected: RedirectedInput) -> Event | None:
     """The event as it came first, where it can be read."""
     with contextlib.suppress(InvalidEvent):
-        return redirected.unwrapped().event
+        return unwrapped(redirected).event
     return None
 
 

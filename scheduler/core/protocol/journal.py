@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from trainhouse.events import Event
-from trainhouse.events.model.repair import is_emptied
 from trainhouse.events.model.upgrade import LevelRaised
 from trainhouse.events.wire.journal import (
     NO_HASH,
@@ -23,6 +22,7 @@ from trainhouse.events.wire.journal import (
     record_hash,
     record_head,
 )
+from trainhouse.events.wire.repairs import is_emptied
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.protocol.machine import Input, Machine
 

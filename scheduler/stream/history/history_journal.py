@@ -11,9 +11,9 @@ from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.archive.reading import journal_records
 from trainhouse.events.bus.kafka import partitions_of
 from trainhouse.events.bus.repair_log import emptied_records
-from trainhouse.events.model.repair import is_emptied
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.journal import NO_HASH, InvalidRecord, read_decision, record_hash, record_head
+from trainhouse.events.wire.repairs import is_emptied
 from trainhouse.events.wire.topics import DECISIONS
 from trainhouse.events.wire.upcast import UPCASTERS
 from trainhouse.scheduler.core.errors import BrokenInvariant

@@ -18,9 +18,9 @@ from trainhouse.events.bus.kafka import TO_END, consumer, partitions_of, read_to
 from trainhouse.events.bus.repair_log import emptied_records
 from trainhouse.events.bus.topology_log import read_topology
 from trainhouse.events.model.errors import RecordsGone
-from trainhouse.events.model.repair import Repairs
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.journal import InvalidRecord, SnapshotPointer, record_hash
+from trainhouse.events.wire.repairs import Repairs
 from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, SNAPSHOTS
 from trainhouse.scheduler.core.protocol.journal import Folded
 from trainhouse.scheduler.core.protocol.machine import Machine

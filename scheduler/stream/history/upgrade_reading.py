@@ -10,9 +10,9 @@ from confluent_kafka import Consumer, KafkaException
 
 from trainhouse.events.bus.kafka import TO_END, consumer, partitions_of, read_to_end, watermarks
 from trainhouse.events.model.errors import BusUnavailable
-from trainhouse.events.model.upgrade import Announced, running
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.journal import InvalidRecord, record_head
+from trainhouse.events.wire.running_programs import Announced, running
 from trainhouse.events.wire.topics import UPGRADES
 from trainhouse.scheduler.core.protocol.machine import Machine
 from trainhouse.scheduler.stream.history.journal_replay import newest_first

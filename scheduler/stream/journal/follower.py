@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from trainhouse.events.model.repair import NO_REPAIRS, Repairs
 from trainhouse.events.model.upgrade import UpgradeFinished
 from trainhouse.events.wire.journal import JournalRecord
+from trainhouse.events.wire.repairs import NO_REPAIRS, Repairs
 from trainhouse.events.wire.topics import STATUS
 from trainhouse.scheduler.core.protocol.gate import Written
 from trainhouse.scheduler.core.protocol.journal import Folded, fold_bytes

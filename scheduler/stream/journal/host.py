@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from trainhouse.events.model.partition_counts import topology_of
-from trainhouse.events.model.repair import Repairs, emptied_by
+from trainhouse.events.wire.partition_counts import topology_of
+from trainhouse.events.wire.repairs import Repairs, emptied_by
 from trainhouse.events.wire.topics import JOURNAL_REPAIRS, PROGRESS, TOPOLOGY
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
 from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from trainhouse.events.model.repair import Repairs
+from trainhouse.events.wire.repairs import Repairs
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
 from trainhouse.scheduler.stream.cancellation import still_wanted
 from trainhouse.scheduler.stream.interfaces import Clock, Log

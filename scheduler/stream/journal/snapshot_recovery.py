@@ -18,8 +18,8 @@ from typing import Any, Generic, TypeVar
 import orjson
 import structlog
 
-from trainhouse.events.model.repair import NO_REPAIRS, Repairs
 from trainhouse.events.wire.journal import SnapshotPointer, pointer_prefix, record_hash, record_head
+from trainhouse.events.wire.repairs import NO_REPAIRS, Repairs
 from trainhouse.events.wire.topics import SNAPSHOTS
 from trainhouse.scheduler.core.errors import LogUnavailable, SnapshotMismatch, SnapshotUnusable
 from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes

@@ -14,10 +14,10 @@ from typing import Generic, TypeVar
 import structlog
 
 from trainhouse.events.model.alert import AlertFired, AlertResolved, Severity
-from trainhouse.events.model.repair import NO_REPAIRS, Repairs
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.events.wire.journal import JournalRecord, SnapshotPointer
+from trainhouse.events.wire.repairs import NO_REPAIRS, Repairs
 from trainhouse.events.wire.topics import ALERTS, SNAPSHOTS
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.protocol.journal import Folded

@@ -14,8 +14,9 @@ from typing import Any, Final
 import structlog
 
 from trainhouse.events import envelope_of
-from trainhouse.events.model.upgrade import ANNOUNCED_EVERY_MS, ProgramRunning, finished_level
+from trainhouse.events.model.upgrade import ANNOUNCED_EVERY_MS, ProgramRunning
 from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.running_programs import finished_level
 from trainhouse.events.wire.topics import UPGRADES, UPGRADES_FINISHED
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.protocol.machine import Machine

@@ -5,11 +5,11 @@ Holds: everything is wired here and nowhere else. Never: does work at import.
 
 import asyncio
 
+from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.runtime.logs import configure_logs
 from trainhouse.events.runtime.metrics_server import new_registry
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.scheduler.core.detector import DetectorMachine
-from trainhouse.scheduler.stream.clock import SystemClock
 from trainhouse.scheduler.stream.detection.detector_shell import Detecting
 from trainhouse.scheduler.stream.kafka.faust_app import ProcessorApp
 from trainhouse.scheduler.stream.kafka.log import KafkaLog

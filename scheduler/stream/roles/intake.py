@@ -12,12 +12,12 @@ import structlog
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.bus.topology_log import read_topology
 from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.runtime.logs import configure_logs
 from trainhouse.events.runtime.metrics_server import new_registry
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import ADMISSION, DIRECTORY, JOBS
 from trainhouse.scheduler.core.protocol.machine import Machine
-from trainhouse.scheduler.stream.clock import SystemClock
 from trainhouse.scheduler.stream.history.journal_archive import ArchivedJournals
 from trainhouse.scheduler.stream.interfaces import JournalArchive, SnapshotStore
 from trainhouse.scheduler.stream.journal.host_factory import journal_host, stores

@@ -7,13 +7,13 @@ import asyncio
 from typing import Any
 
 from trainhouse.events.archive.partition import ArchiveStore
+from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.runtime.logs import configure_logs
 from trainhouse.events.runtime.metrics_server import new_registry
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import CONTROL, DECISIONS, PROGRESS
 from trainhouse.scheduler.core.handlers.handover import has_left
 from trainhouse.scheduler.core.protocol.machine import Machine
-from trainhouse.scheduler.stream.clock import SystemClock
 from trainhouse.scheduler.stream.history.journal_archive import ArchivedJournals
 from trainhouse.scheduler.stream.interfaces import JournalArchive, SnapshotStore
 from trainhouse.scheduler.stream.journal.host import Live

@@ -52,8 +52,8 @@ def show(context: typer.Context, wide: Wide = False, json: Json = False, data_di
         return
     from trainhouse.cli.shared import output
     from trainhouse.events.bus.topology_log import read_topology, setting_of
-    from trainhouse.events.model.partition_counts import why_refused
     from trainhouse.events.settings import KafkaSettings
+    from trainhouse.events.wire.partition_counts import why_refused
     from trainhouse.events.wire.project_topics import rows_of
     from trainhouse.events.wire.topics import TOPICS
 

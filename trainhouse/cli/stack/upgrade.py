@@ -95,13 +95,13 @@ def _read(kafka: "KafkaSettings", machines: "Mapping[str, Machine[Any]]") -> "li
 def _send(kafka: "KafkaSettings", journal: str, level: int, reason: str) -> None:
     import getpass
 
-    from trainhouse.client.clock import now_ms
     from trainhouse.client.kafka.operator_events import send_event
     from trainhouse.events.model.upgrade import MAX_TEXT_CHARS, UpgradeFinished
+    from trainhouse.events.runtime.clock import wall_ms
     from trainhouse.events.wire.topics import UPGRADES_FINISHED
 
     text = reason[:MAX_TEXT_CHARS]
-    event = UpgradeFinished(journal=journal, level=level, reason=text, user=getpass.getuser(), at_ms=now_ms())
+    event = UpgradeFinished(journal=journal, level=level, reason=text, user=getpass.getuser(), at_ms=wall_ms())
     send_event(kafka, UPGRADES_FINISHED, event, event_id=f"upgrade:{journal}:{level}", source=SOURCE, key=event.key)
 
 

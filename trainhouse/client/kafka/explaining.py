@@ -5,8 +5,8 @@ Holds: the answer is what the scheduler's own checks say of the state that it ha
 
 from dataclasses import dataclass
 
-from trainhouse.client.clock import now_ms
 from trainhouse.events.model.explanation import JobExplained
+from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.scheduler.core.explain.node_reasons import NodeAnswer
 
@@ -31,7 +31,7 @@ def explained(kafka: KafkaSettings, job_id: str, at_ms: int, *, nodes: bool = Fa
         record = folded.state.jobs.get(job_id)
         if record is not None:
             # An idle journal has no record for up to two minutes; time passes all the same.
-            answer = explain_job(folded.state, job_id, min(at_ms, max(folded.now_ms, now_ms())))
+            answer = explain_job(folded.state, job_id, min(at_ms, max(folded.now_ms, wall_ms())))
             asked = tuple(explain_nodes(folded.state, job_id)) if nodes and answer is not None else ()
             return Explained(str(state_of(record.phase)), record.reason, answer, asked)
     return None

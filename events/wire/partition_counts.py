@@ -9,33 +9,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pydantic import Field
-
-from trainhouse.events.model.base import Event
-from trainhouse.events.model.bounds import SmallCount, TimestampMs
 from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events.model.topic_record import MOST_PARTITIONS, TopicRecorded
 from trainhouse.events.wire.codec import HEADERS, decode
 from trainhouse.events.wire.project_topics import JOBS_PREFIX
 from trainhouse.events.wire.topics import ADMISSION, ALLOCATIONS, CONTROL, DECISIONS, DIRECTORY, JOBS, PROGRESS
 
-MOST_PARTITIONS: Final = 1024
 SCHEDULING: Final = (CONTROL, DECISIONS, ALLOCATIONS, PROGRESS)
 """Records of these name their partition, that of their pool: these can grow."""
 EQUAL: Final = (SCHEDULING, (ADMISSION, DIRECTORY))
 """Topics of which partition n of one belongs to partition n of the other."""
 SETTING: Final = "[kafka] partitions (TRAINHOUSE_KAFKA_PARTITIONS)"
-
-
-class TopicRecorded(Event, type="trainhouse.topic.recorded.v1"):
-    """How many partitions a topic has, from its making or its last grow on. `was`: before that grow; 0 for one that never grew."""
-
-    topic: str = Field(min_length=1, max_length=249)
-    partitions: int = Field(ge=1, le=MOST_PARTITIONS)
-    was: SmallCount = 0
-    at_ms: TimestampMs
-
-    def subject(self) -> str:
-        return self.topic
 
 
 @dataclass(frozen=True)
