@@ -5,6 +5,7 @@ from dataclasses import replace
 from tests.shapes import simple
 from trainhouse.events.model.policy import Elastic, Preemption, SchedulingPolicy
 from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import Placement, Shape
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.claims import start_claimed
@@ -42,7 +43,7 @@ def waiting(number: int, ranks: int, *, team: str = "a", priority: int = 50, run
 def run(book: Book, job: Waiting, *, placement: Placement | None = None, started_ms: int = NOW_MS - HOUR_MS, **more: int) -> Running:
     """Starts a gang as if long ago, on the whole of its size or on `ranks`."""
     ranks = more.pop("ranks", None)
-    where = placement or book.cluster.place(job.shape, book.policy(POOL).packing, ranks=ranks)
+    where = placement or place(book.cluster, job.shape, book.policy(POOL).packing, ranks=ranks)
     assert where is not None, f"no room for {job.job_id}"
     book.cluster.take(where, job.shape)
     saved_ms = more.pop("saved_ms", started_ms)

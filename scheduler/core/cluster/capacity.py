@@ -4,17 +4,12 @@ Holds: what a node is said to take, `pick` finds devices for; groups of ranks st
 Never: changes the cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.free_index import Bay
 from trainhouse.scheduler.core.cluster.placement_plan import Need
-
-if TYPE_CHECKING:
-    from trainhouse.scheduler.core.cluster.cluster import Cluster
 
 
 def bits_of(mask: int) -> Iterator[int]:

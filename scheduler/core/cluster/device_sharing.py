@@ -3,17 +3,11 @@
 Holds: thousandths of a device never exceed 1000 in all; a device with a share on it is free for no gang; claimed devices are not shared.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from trainhouse.scheduler.core.cluster.capacity import bits_of, fitting, lowest_bits, rooms_by
+from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.gang_placement import fullest
 from trainhouse.scheduler.core.cluster.placement_plan import Need, Plan
-from trainhouse.scheduler.core.cluster.shape import WHOLE, Part, Placement, Shape
-
-if TYPE_CHECKING:
-    from trainhouse.scheduler.core.cluster.cluster import Cluster
+from trainhouse.scheduler.core.cluster.shape import Part, Placement, Shape
 
 
 def place_share(cluster: Cluster, plan: Plan, shape: Shape, nodes: int | None) -> Placement | None:
@@ -69,12 +63,3 @@ def has_host(cluster: Cluster, node: int, need: Need, ranks: int) -> bool:
         return False
     cpus = not slots.cpus or cluster.cpus_milli[node] >= ranks * need.cpus_milli
     return cpus and (not slots.memory or cluster.memory_free[node] >= ranks * need.memory_bytes)
-
-
-def told(cluster: Cluster, node: int) -> tuple[tuple[str, int], ...]:
-    """(type, thousandths left) of the shared devices of an open node that may be given, each once, sorted."""
-    slots, left = cluster.layout.slots[node], cluster.shares.get(node)
-    if slots is None or not slots.open or not left:
-        return ()
-    claimed = cluster.claimed.get(node, 0)
-    return tuple(sorted({(slots.types[p], m) for p, m in left.items() if not claimed >> p & 1 and m < WHOLE}))

@@ -7,115 +7,16 @@ where it makes this grow least. Best fit goes where least is left over.
 Holds: nodes in equal states are judged once; integers only; ties go to the fuller node, then to the lowest index.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
-
 from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.capacity import fitting, lowest_bits
-from trainhouse.scheduler.core.cluster.demand_mix import Usual
+from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.device_sharing import shared_position
+from trainhouse.scheduler.core.cluster.node_states import UNTOLD, Asked, State, States, Typical, Verdict
 from trainhouse.scheduler.core.cluster.placement_plan import Need, Plan
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Part, Placement, Shape
 
-if TYPE_CHECKING:
-    from trainhouse.scheduler.core.cluster.cluster import Cluster
-
 CPUS_BESIDE_A_DEVICE = 16
 """So many cpus that are left over count like one device."""
-MAX_JUDGED = 200_000
-UNTOLD = -1
-
-
-class State(NamedTuple):
-    """What is left of one device type on a node: whole devices, shares left of others (sorted), and the host's cpus and memory."""
-
-    whole: int
-    left: tuple[int, ...]
-    cpus_milli: int
-    memory: int
-
-
-class Asked(NamedTuple):
-    """What a job takes of one node."""
-
-    ranks: int
-    milli: int
-    cpus_milli: int
-    memory: int
-
-
-class Verdict(NamedTuple):
-    """How good a state is for a job (least is best): growth of fragmentation, what is left over. `share`: the one that it takes, or 0."""
-
-    growth: int
-    over: int
-    share: int
-
-
-Judged = dict[tuple[str, State, Asked], Verdict | None]
-Typical = tuple[tuple[Usual, int], ...]
-
-
-class States:
-    """Nodes by state, for each pool and type; brought up to date when asked, from the nodes that changed since."""
-
-    __slots__ = ("by_state", "changed", "fragments", "judged", "of_node", "typical")
-
-    def __init__(self) -> None:
-        self.by_state: dict[tuple[str, str], dict[State, int]] = {}
-        self.of_node: dict[int, list[tuple[tuple[str, str], State]]] = {}
-        self.changed: list[int] = []
-        self.typical: Typical = ()
-        self.judged: dict[Packing, Judged] = {Packing.BEST_FIT: {}, Packing.FRAGMENTATION: {}}
-        self.fragments: dict[tuple[str, State], int] = {}
-
-    def copy(self) -> States:
-        """Equal now, apart from then on. Verdicts are functions of what they are kept under, so they are shared."""
-        new = States()
-        new.by_state = {key: groups.copy() for key, groups in self.by_state.items()}
-        new.of_node, new.changed = self.of_node.copy(), self.changed.copy()
-        new.typical, new.judged, new.fragments = self.typical, self.judged, self.fragments
-        return new
-
-    def follow(self, cluster: Cluster) -> None:
-        """Takes in what changed, and what is usual now."""
-        for node in self.changed:
-            self._regroup(cluster, node)
-        self.changed.clear()
-        if cluster.mix.typical != self.typical:
-            self.typical = cluster.mix.typical
-            self.judged = {packing: {} for packing in self.judged}
-            self.fragments = {}
-        elif len(self.fragments) > MAX_JUDGED or any(len(j) > MAX_JUDGED for j in self.judged.values()):
-            self.judged = {packing: {} for packing in self.judged}
-            self.fragments = {}
-
-    def _regroup(self, cluster: Cluster, node: int) -> None:
-        bit, slots = 1 << node, cluster.layout.slots[node]
-        for key, state in self.of_node.pop(node, ()):
-            groups = self.by_state[key]
-            groups[state] ^= bit
-            if not groups[state]:
-                del groups[state]
-        if slots is None or not slots.open:
-            return
-        now = [((slots.pool, t), state_of(cluster, node, mask)) for t, mask in cluster.layout.type_masks[node]]
-        for key, state in now:
-            groups = self.by_state.setdefault(key, {})
-            groups[state] = groups.get(state, 0) | bit
-        self.of_node[node] = now
-
-
-def state_of(cluster: Cluster, node: int, mask: int) -> State:
-    """The state of a node's devices under a mask."""
-    slots = cluster.layout.slots[node]
-    claimed = cluster.claimed.get(node, 0)
-    shares = cluster.shares.get(node, {})
-    left = tuple(sorted(m for p, m in shares.items() if mask >> p & 1 and not claimed >> p & 1))
-    cpus = cluster.cpus_milli[node] if slots is not None and slots.cpus else UNTOLD
-    memory = cluster.memory_free[node] if slots is not None and slots.memory else UNTOLD
-    return State((cluster.free_bits[node] & mask).bit_count(), left, cpus, memory)
 
 
 def place_usual(cluster: Cluster, plan: Plan, shape: Shape, packing: Packing, ranks: int, nodes: int | None) -> Placement | None:

@@ -4,24 +4,19 @@ Holds: an answer is the whole gang on free devices, or None; the cluster is not 
 every packing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster import node_selection
 from trainhouse.scheduler.core.cluster.capacity import fitting, fullest_singly, lowest_bits, pick, rooms_by
+from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.free_index import Bay, count_in
 from trainhouse.scheduler.core.cluster.multi_domain import over_nodes
 from trainhouse.scheduler.core.cluster.node_selection import Chosen
 from trainhouse.scheduler.core.cluster.node_slots import NODE, NVLINK
 from trainhouse.scheduler.core.cluster.placement_plan import Need, Plan
 from trainhouse.scheduler.core.cluster.shape import Part, Placement, Shape
-
-if TYPE_CHECKING:
-    from trainhouse.scheduler.core.cluster.cluster import Cluster
 
 
 def place_plain(cluster: Cluster, plan: Plan, shape: Shape, packing: Packing, ranks: int, nodes: int | None) -> Placement | None:

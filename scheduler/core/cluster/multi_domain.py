@@ -3,21 +3,16 @@
 Holds: each run of `unit` ranks, from rank 0 on, lies in one NVLink domain.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from trainhouse.scheduler.core.cluster.capacity import bits_of, rooms_by
+from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.free_index import Bay, count_in
 from trainhouse.scheduler.core.cluster.node_selection import Chosen, in_order, spread
 from trainhouse.scheduler.core.cluster.node_slots import NVLINK
 from trainhouse.scheduler.core.cluster.placement_plan import Need, Plan
 from trainhouse.scheduler.core.cluster.topology import Topology
-
-if TYPE_CHECKING:
-    from trainhouse.scheduler.core.cluster.cluster import Cluster
 
 Home = tuple[int, int, int]
 """Ranks that an NVLink domain takes (whole groups), its first node, its nodes."""

@@ -1,13 +1,10 @@
-"""Which rule places a shape.
+"""Placement of a gang: chooses the rule by its shape and the packing of its pool.
 
 Holds: an answer is the whole gang, or None; the cluster is not changed.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from trainhouse.events.model.policy import Packing
+from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.device_sharing import place_share
 from trainhouse.scheduler.core.cluster.fragmentation import place_usual
 from trainhouse.scheduler.core.cluster.gang_placement import place_block, place_plain
@@ -15,12 +12,11 @@ from trainhouse.scheduler.core.cluster.node_slots import NODE, NVLINK
 from trainhouse.scheduler.core.cluster.role_placement import place_roles
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape
 
-if TYPE_CHECKING:
-    from trainhouse.scheduler.core.cluster.cluster import Cluster
 
-
-def place(cluster: Cluster, shape: Shape, packing: Packing, ranks: int | None, avoid: int, only: int | None) -> Placement | None:
-    """The devices for a whole gang, or None."""
+def place(
+    cluster: Cluster, shape: Shape, packing: Packing, *, ranks: int | None = None, avoid: int = 0, only: int | None = None
+) -> Placement | None:
+    """Returns the devices for a whole gang, or None. `ranks`: another size than the shape's (elastic). `avoid`, `only`: masks of nodes."""
     plan = cluster.layout.plan(shape)
     wanted = plan.ranks if ranks is None else ranks
     nodes = only

@@ -5,22 +5,17 @@ An answer is the whole gang, or None; None may be wrong where blocks compete for
 fitted: blocks are placed greedily, in rank order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.capacity import bits_of, fitting, lowest_bits, node_room
+from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.free_index import count_in
 from trainhouse.scheduler.core.cluster.gang_placement import choose_for, with_devices
 from trainhouse.scheduler.core.cluster.node_slots import NODE, NVLINK
 from trainhouse.scheduler.core.cluster.placement_plan import Need, Plan
 from trainhouse.scheduler.core.cluster.shape import Part, Placement, Shape
-
-if TYPE_CHECKING:
-    from trainhouse.scheduler.core.cluster.cluster import Cluster
 
 
 def place_roles(cluster: Cluster, plan: Plan, shape: Shape, packing: Packing, nodes: int | None) -> Placement | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.capacity import bits_of, fitting, rooms_by
@@ -15,14 +14,14 @@ from trainhouse.scheduler.core.cluster.device_sharing import has_host, shared_po
 from trainhouse.scheduler.core.cluster.free_index import count_in
 from trainhouse.scheduler.core.cluster.node_filters import NodeSays, kinds_of
 from trainhouse.scheduler.core.cluster.node_slots import NODE, NVLINK
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.placement_plan import Need
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Shape
 from trainhouse.scheduler.core.cluster.topology import Level
 
 __all__ = ("NodeSays", "Refusals", "most_ranks", "refusals")
 
-if TYPE_CHECKING:
-    from trainhouse.scheduler.core.cluster.cluster import Cluster
+from trainhouse.scheduler.core.cluster.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def refusals(cluster: Cluster, shape: Shape, packing: Packing) -> Refusals:
         count_in(best, -1),
         shape.require or NODE,
         _roomiest(best, _required(cluster, shape)),
-        cluster.place(shape, packing) is not None,
+        place(cluster, shape, packing) is not None,
     )
 
 
@@ -148,6 +147,6 @@ def _most_ranks(idle: Cluster, shape: Shape, packing: Packing) -> int:
     for needs in idle.layout.plan(shape).needs:
         rooms = [rooms_for(idle, shape, need) for need in needs]
         best += max((_roomiest(by, level) if shape.require else count_in(by, -1) for by in rooms), default=0)
-    if idle.place(shape, packing) is not None:
+    if place(idle, shape, packing) is not None:
         return max(best, shape.ranks)
     return min(best, shape.ranks - 1)

@@ -11,6 +11,7 @@ Never: changes the cluster.
 from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.free_index import count_in
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import Placement, Shape
 from trainhouse.scheduler.core.queue.entries import Waiting
 
@@ -19,10 +20,10 @@ def place_near(cluster: Cluster, job: Waiting, shape: Shape, packing: Packing, r
     """Devices for so many ranks of a gang, by what it prefers and shuns; never on nodes of `avoid` (bit mask)."""
     home = job.prefer & ~avoid & ~job.shun
     if home:
-        placement = cluster.place(shape, packing, ranks=ranks, only=home)
+        placement = place(cluster, shape, packing, ranks=ranks, only=home)
         if placement is not None:
             return placement
-    elsewhere = cluster.place(shape, packing, ranks=ranks, avoid=avoid | job.shun)
+    elsewhere = place(cluster, shape, packing, ranks=ranks, avoid=avoid | job.shun)
     split = _split(cluster, shape, packing, ranks, home, avoid | job.shun) if home else None
     if split is not None and (elsewhere is None or len(split) <= len(elsewhere)):
         return split
@@ -38,6 +39,6 @@ def _split(cluster: Cluster, shape: Shape, packing: Packing, ranks: int, home: i
     stays = min(ranks - 1, count_in(bay.by_free, home)) if bay is not None else 0
     if stays < 1:
         return None
-    here = cluster.place(shape, packing, ranks=stays, only=home)
-    there = cluster.place(shape, packing, ranks=ranks - stays, avoid=avoid | home)
+    here = place(cluster, shape, packing, ranks=stays, only=home)
+    there = place(cluster, shape, packing, ranks=ranks - stays, avoid=avoid | home)
     return None if here is None or there is None else (*here, *there)

@@ -15,6 +15,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from trainhouse.events.model.policy import Packing
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, ranks_of
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.queue.entries import Reservation, Running, Waiting
@@ -47,7 +48,7 @@ def earliest(book: Book, job: Waiting, packing: Packing, ahead: list[Reservation
             missing -= ranks_of(done.placement)
         if missing > 0:
             continue
-        placement = trial.place(job.shape, packing, ranks=wanted, avoid=_kept(until, end, job.run_ms) if until else 0)
+        placement = place(trial, job.shape, packing, ranks=wanted, avoid=_kept(until, end, job.run_ms) if until else 0)
         if placement is not None:
             return Reservation(job.job_id, end, nodes_of(placement), now_ms)
     return None

@@ -11,6 +11,7 @@ Never: stops a running gang.
 
 from trainhouse.events.model.policy import Blocking, RunTimes, SchedulingPolicy
 from trainhouse.scheduler.core.cluster.free_index import count_in
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape, ranks_of
 from trainhouse.scheduler.core.cycle.affinity import place_near
 from trainhouse.scheduler.core.cycle.apply_actions import apply
@@ -254,7 +255,7 @@ class Pass:
             near = place_near(self._book.cluster, job, shape, self._policy.packing, ranks, avoid)
             if near is not None:
                 return near
-        placement = self._book.cluster.place(shape, self._policy.packing, ranks=ranks, avoid=avoid, only=only)
+        placement = place(self._book.cluster, shape, self._policy.packing, ranks=ranks, avoid=avoid, only=only)
         if placement is None and only is None:
             self._failed.add(key)
         return placement

@@ -7,6 +7,7 @@ Never: decides who leaves.
 from collections.abc import Iterable, Sequence
 
 from trainhouse.events.model.policy import Packing
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import Placement, Shape
 from trainhouse.scheduler.core.cycle.backfill import nodes_of
 from trainhouse.scheduler.core.cycle.book import Book
@@ -37,7 +38,7 @@ class Trial:
 
     def place(self, shape: Shape, ranks: int | None = None, avoid: int = 0, only: int | None = None) -> Placement | None:
         """The whole gang, or None."""
-        return self.cluster.place(shape, self.packing, ranks=ranks, avoid=avoid, only=only)
+        return place(self.cluster, shape, self.packing, ranks=ranks, avoid=avoid, only=only)
 
     def largest(self, shape: Shape, least: int, most: int, avoid: int = 0, only: int | None = None) -> Placement | None:
         """The most ranks of an elastic gang that fit, in steps of its group, at least `least`; None: not even that.

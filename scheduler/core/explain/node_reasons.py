@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trainhouse.scheduler.core.cluster.capacity import bits_of
 from trainhouse.scheduler.core.cluster.node_filters import NodeSays
 from trainhouse.scheduler.core.cluster.shape import Shape
+from trainhouse.scheduler.core.cluster.unschedulable import refusals
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.explain.diagnosis import SAYS
 
@@ -32,7 +33,7 @@ class NodeAnswer:
 def nodes_asked(book: Book, shape: Shape) -> list[NodeAnswer]:
     """Asks every node of a shape's pool; of several roles, for the one that fewest nodes have room for."""
     cluster, found = book.cluster, []
-    for says, nodes in cluster.refusals(shape, book.policy(shape.pool).packing).nodes:
+    for says, nodes in refusals(cluster, shape, book.policy(shape.pool).packing).nodes:
         for node in bits_of(nodes):
             slots = cluster.layout.slots[node]
             if slots is not None:

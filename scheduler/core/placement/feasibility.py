@@ -10,6 +10,7 @@ from typing import Final
 from trainhouse.events.model.phases import Rejected
 from trainhouse.scheduler.core.cluster.describe import needs
 from trainhouse.scheduler.core.cluster.shape import Shape
+from trainhouse.scheduler.core.cluster.unschedulable import most_ranks
 from trainhouse.scheduler.core.cycle.device_variants import variants
 from trainhouse.scheduler.core.queue.quotas import QuotaRefusal
 from trainhouse.scheduler.core.queue.resources import amounts_least
@@ -82,7 +83,7 @@ def _shape(draft: Draft, job: Job) -> Shape:
 
 def _most_ranks(draft: Draft, shape: Shape) -> int:
     book = draft.state.book
-    return book.cluster.most_ranks(shape, book.policy(shape.pool).packing)
+    return most_ranks(book.cluster, shape, book.policy(shape.pool).packing)
 
 
 def _refuse(draft: Draft, job: Job, shape: Shape, most: int) -> bool:
