@@ -76,12 +76,12 @@ MUTATIONS = (
     Mutation(CORE + "queue.decay", "if held and last - first > 1:", "if held and last - first > 2:", DECAY),
     Mutation(CORE + "queue.decay", "area = track.area + held * ((first + 1)", "area = held * ((first + 1)", DECAY),
     # The detector, and whose fault it was.
-    Mutation(CORE + "detector.silence", "before is Standing.LOST or silent_ms", "silent_ms", SILENCE),
+    Mutation(CORE + "detector.silence", "before is Liveness.LOST or silent_ms", "silent_ms", SILENCE),
     Mutation(CORE + "detector.silence", "limits.lost_beats * beat_ms:", "limits.suspected_beats * beat_ms:", SILENCE),
     Mutation(CORE + "detector.silence", "1000 * interval_s) >= UNUSUAL_PHI", "1000 * interval_s) >= 0", SILENCE),
-    Mutation(CORE + "blame.rank_exit", "return Finding(end, Standing.FOLLOWS, rule", "return Finding(end, Standing.CAUSE, rule", BLAME),
+    Mutation(CORE + "blame.rank_exit", "return Finding(end, Causality.FOLLOWS, rule", "return Finding(end, Causality.CAUSE, rule", BLAME),
     Mutation(CORE + "blame.rank_exit", "(raised.own and raised.kind in _MINE)", "(raised.kind in _MINE)", BLAME),
-    Mutation(CORE + "blame.rank_exit", "standing = Standing.ASKED if said.asked", "standing = Standing.BARE if said.asked", BLAME),
+    Mutation(CORE + "blame.rank_exit", "standing = Causality.ASKED if said.asked", "standing = Causality.BARE if said.asked", BLAME),
     # How an attempt ends, and what grows.
     Mutation(CORE + "attempts.outcome", "elif all_clean(allotment) and (kind", "elif (kind", ENDS),
     Mutation(

@@ -13,7 +13,7 @@ _NAMED: Final = 8
 
 
 @dataclass(frozen=True)
-class Told:
+class RecorderFinding:
     """The sentence, the ranks that never came, whether ranks called different things, and what the others waited in."""
 
     sentence: str
@@ -22,7 +22,7 @@ class Told:
     what: str = ""
 
 
-def told(texts: Iterable[str]) -> Told | None:
+def told(texts: Iterable[str]) -> RecorderFinding | None:
     """Of the reasons of ranks' ends; None when no recorder said anything of use."""
     groups: dict[str, dict[int, AtCollective]] = {}
     for text in texts:
@@ -32,7 +32,7 @@ def told(texts: Iterable[str]) -> Told | None:
     return next((a for a in answers if a.absent or a.disagree), answers[0] if answers else None)
 
 
-def _of_group(ranks: Sequence[AtCollective]) -> Told | None:
+def _of_group(ranks: Sequence[AtCollective]) -> RecorderFinding | None:
     """Who waited in the collective that the furthest rank had not done, and who had not begun it."""
     latest = max(at.at for at in ranks)
     behind = sorted(at.rank for at in ranks if at.begun < latest)
@@ -43,15 +43,15 @@ def _of_group(ranks: Sequence[AtCollective]) -> Told | None:
     kinds = sorted({at.what for at in here})
     where = f"collective {latest} of {here[0].group}"
     if len(kinds) > 1 and "unknown" not in kinds:
-        return Told(f"{LEAD} ranks disagree in {where}: {' against '.join(kinds[:_NAMED])}", disagree=True)
+        return RecorderFinding(f"{LEAD} ranks disagree in {where}: {' against '.join(kinds[:_NAMED])}", disagree=True)
     silent = sorted(set(here[0].members) - {at.rank for at in ranks})
     absent = tuple(behind or silent)
     wait = f"{LEAD} in {where} ({kinds[0]}) {_ranks(waiting)} wait{'s' if len(waiting) == 1 else ''}"
     if behind:
-        return Told(f"{wait} for {_ranks(behind)}, which had not begun it", absent, what=kinds[0])
+        return RecorderFinding(f"{wait} for {_ranks(behind)}, which had not begun it", absent, what=kinds[0])
     if silent:
-        return Told(f"{wait} for {_ranks(silent)}, which left no dump", absent, what=kinds[0])
-    return Told(f"{wait} for each other: every rank came to it", what=kinds[0])
+        return RecorderFinding(f"{wait} for {_ranks(silent)}, which left no dump", absent, what=kinds[0])
+    return RecorderFinding(f"{wait} for each other: every rank came to it", what=kinds[0])
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -30,7 +30,7 @@ _MINE: Final = frozenset(
 )
 
 
-class Standing(IntEnum):
+class Causality(IntEnum):
     """How an end stands among those of its gang: the lowest is the root."""
 
     CAUSE = 0
@@ -44,7 +44,7 @@ class Finding:
     """What one end says."""
 
     end: RankEnd
-    standing: Standing
+    standing: Causality
     category: FailureCategory
     rule: str
     summary: str
@@ -77,7 +77,7 @@ def _by_policy(end: RankEnd, words: Words, rules: Sequence[BlameRule]) -> Findin
         line = next((x for x in words.short if pattern.search(x)), None)
         if line is not None:
             summary = rule.summary or f"its output matches the pool's rule {rule.name}: {line.strip()}"
-            return Finding(end, Standing.CAUSE, rule.category, rule.name, summary, _print(rule.name, words), rule.mine, words=words)
+            return Finding(end, Causality.CAUSE, rule.category, rule.name, summary, _print(rule.name, words), rule.mine, words=words)
     return None
 
 
@@ -86,7 +86,7 @@ def _by_cause(end: RankEnd, words: Words) -> Finding | None:
         found = rule.regex.search(words.text)
         if found is not None:
             shard = found.groupdict().get("shard")
-            return Finding(end, Standing.CAUSE, rule.category, rule.name, rule.summary, _print(rule.name, words), rule.mine, shard, words)
+            return Finding(end, Causality.CAUSE, rule.category, rule.name, rule.summary, _print(rule.name, words), rule.mine, shard, words)
     return None
 
 
@@ -100,19 +100,19 @@ def _by_exception(end: RankEnd, words: Words) -> Finding | None:
     summary = f"the program raised {raised.kind}" + (f": {raised.message}" if raised.message else "")
     name = f"{RAISED}{raised.kind}"
     mine = raised.kind in _ALWAYS_MINE or (raised.own and raised.kind in _MINE)
-    return Finding(end, Standing.CAUSE, FailureCategory.USER_CODE, name, summary, _print("python", words), mine, words=words)
+    return Finding(end, Causality.CAUSE, FailureCategory.USER_CODE, name, summary, _print("python", words), mine, words=words)
 
 
 def _by_follows(end: RankEnd, words: Words) -> Finding | None:
     for rule in CONSEQUENCES:
         if rule.regex.search(words.text):
-            return Finding(end, Standing.FOLLOWS, rule.category, rule.name, rule.summary, rule.name, words=words)
+            return Finding(end, Causality.FOLLOWS, rule.category, rule.name, rule.summary, rule.name, words=words)
     return None
 
 
 def _by_code(end: RankEnd, words: Words) -> Finding:
     said = by_code(end.exit_code, end.signal)
-    standing = Standing.ASKED if said.asked else Standing.BARE
+    standing = Causality.ASKED if said.asked else Causality.BARE
     return Finding(end, standing, said.category, said.rule, said.summary, _print(said.rule, words), said.mine, words=words)
 
 

@@ -12,7 +12,7 @@ from trainhouse.events.model.node import RankActivity
 from trainhouse.scheduler.core.blame.attempt_evidence import Blamed, Evidence
 from trainhouse.scheduler.core.blame.flight_recorder import told
 from trainhouse.scheduler.core.blame.gang import Gang
-from trainhouse.scheduler.core.blame.rank_exit import Finding, Standing
+from trainhouse.scheduler.core.blame.rank_exit import Causality, Finding
 
 _WATCHDOG: Final = re.compile(r"watchdog at work: (\d{1,18}), last enqueued NCCL work: (\d{1,18})")
 
@@ -72,7 +72,7 @@ def _by_verdict(evidence: Evidence, gang: Gang) -> Blamed | None:
 
 
 def _by_followers(gang: Gang, findings: Sequence[Finding]) -> Blamed:
-    first = next((f for f in findings if f.standing is Standing.FOLLOWS), None)
+    first = next((f for f in findings if f.standing is Causality.FOLLOWS), None)
     if first is not None:
         category = FailureCategory.UNKNOWN if gang.on_one_node and len(gang.ranks) > 1 else first.category
         text = f"rank {first.end.rank}: {first.summary}; no rank ended by itself"

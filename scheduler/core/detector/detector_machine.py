@@ -17,7 +17,7 @@ from trainhouse.scheduler.core.detector.hang_verdict import look_for_hang
 from trainhouse.scheduler.core.detector.observation import Look
 from trainhouse.scheduler.core.detector.open_verdicts import Said
 from trainhouse.scheduler.core.detector.restore import Standings
-from trainhouse.scheduler.core.detector.silence import Standing, bounded_interval_s, first_look_ms, standing_after
+from trainhouse.scheduler.core.detector.silence import Liveness, bounded_interval_s, first_look_ms, standing_after
 from trainhouse.scheduler.core.detector.silence_verdict import end_silence, say_silent
 from trainhouse.scheduler.core.detector.stalls import look_for_stalls
 from trainhouse.scheduler.core.detector.state import AttemptWatch, DetectorState, MemberWatch, NodeWatch
@@ -109,7 +109,7 @@ class DetectorMachine:
         if standing is not node.standing:
             node.standing = standing
             say_silent(look, silent_ms)
-        if standing is Standing.LOST:
+        if standing is Liveness.LOST:
             node.look_at_ms = node.heard_at_ms + FORGET_AFTER_MS + 1
         else:
             node.look_at_ms = node.heard_at_ms + first_look_ms(node.interval_s, limits)
@@ -120,7 +120,7 @@ def _outdated(old: NodeWatch, beat: NodeHeartbeat) -> bool:
     if (old.boot_id, old.incarnation) == (beat.boot_id, beat.incarnation):
         return beat.sequence <= old.sequence
     # An agent that restarted while its clock went back looks older than it is; it is believed once the other one is silent.
-    return beat.incarnation == old.superseded or (beat.at_ms < old.at_ms and old.standing is Standing.ALIVE)
+    return beat.incarnation == old.superseded or (beat.at_ms < old.at_ms and old.standing is Liveness.ALIVE)
 
 
 def _seen_ms(apart_ms: int, interval_s: float) -> int | None:

@@ -9,7 +9,7 @@ from trainhouse.events import Event, NodeHeartbeat, NodeLost, NodeSuspected
 from trainhouse.scheduler.core.detector.formatting import seconds
 from trainhouse.scheduler.core.detector.observation import Look
 from trainhouse.scheduler.core.detector.open_verdicts import thing
-from trainhouse.scheduler.core.detector.silence import Standing
+from trainhouse.scheduler.core.detector.silence import Liveness
 
 _SILENCE: Final = (thing(NodeSuspected.event_type), thing(NodeLost.event_type))
 
@@ -17,14 +17,14 @@ _SILENCE: Final = (thing(NodeSuspected.event_type), thing(NodeLost.event_type))
 def end_silence(look: Look, beat: NodeHeartbeat) -> None:
     """It speaks again; a heartbeat from before the silence (one that is read once more) does not end it."""
     node = look.node
-    node.standing = Standing.ALIVE
+    node.standing = Liveness.ALIVE
     for about in _SILENCE:
         stood = node.stands.get(about)
         if stood is None:
             continue
         same = stood.incarnation == beat.incarnation and stood.sequence is not None
         if same and beat.sequence <= (stood.sequence or 0):
-            node.standing = Standing.LOST if stood.of == NodeLost.event_type else Standing.SUSPECTED
+            node.standing = Liveness.LOST if stood.of == NodeLost.event_type else Liveness.SUSPECTED
         else:
             look.lifts(about, f"{node.node_id} speaks again: heartbeat number {beat.sequence}")
 
@@ -32,7 +32,7 @@ def end_silence(look: Look, beat: NodeHeartbeat) -> None:
 def say_silent(look: Look, silent_ms: int) -> None:
     """Says how its node stands now, after a silence."""
     node, silent_s = look.node, silent_ms / 1000
-    if node.standing is Standing.SUSPECTED:
+    if node.standing is Liveness.SUSPECTED:
         event: Event = NodeSuspected(
             node_id=node.node_id,
             boot_id=node.boot_id,

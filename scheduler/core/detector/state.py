@@ -12,7 +12,7 @@ from trainhouse.scheduler.core.detector.hang import RankWatch
 from trainhouse.scheduler.core.detector.heartbeat_stats import Rhythm
 from trainhouse.scheduler.core.detector.hysteresis import Sustained
 from trainhouse.scheduler.core.detector.open_verdicts import Stands
-from trainhouse.scheduler.core.detector.silence import Standing
+from trainhouse.scheduler.core.detector.silence import Liveness
 from trainhouse.scheduler.core.detector.totals import Totals
 
 
@@ -50,7 +50,7 @@ class NodeWatch:
     heard_at_ms: int
     look_at_ms: int = 0
     superseded: str = ""
-    standing: Standing = Standing.ALIVE
+    standing: Liveness = Liveness.ALIVE
     rhythm: Rhythm = field(default_factory=Rhythm)
     stands: dict[str, Stands] = field(default_factory=dict)
     attempts: dict[str, AttemptWatch] = field(default_factory=dict)

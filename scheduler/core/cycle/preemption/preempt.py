@@ -14,7 +14,7 @@ from trainhouse.events.model.policy import Blocking, Order
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.preemption.plans import actions_of, carry_out
 from trainhouse.scheduler.core.cycle.preemption.preemption_order import by_score, shorter_waits
-from trainhouse.scheduler.core.cycle.preemption.preemption_planner import Desk
+from trainhouse.scheduler.core.cycle.preemption.preemption_planner import PreemptionPlanner
 from trainhouse.scheduler.core.cycle.preemption.victims import milliseconds
 from trainhouse.scheduler.core.queue.entries import Action, Hold, Waiting
 
@@ -34,20 +34,20 @@ def plan_preemption(book: Book, pool: str, candidates: Iterable[Waiting], now_ms
         return []
     deadline_ms = now_ms + milliseconds(policy.preemption.checkpoint_deadline_s)
     actions: list[Action] = []
-    desk: Desk | None = None
+    planner: PreemptionPlanner | None = None
     failed: set[tuple[object, ...]] = set()
     for job in candidates:
         # What was found to be impossible stays so while others take devices: gangs with the same needs and rank are not tried again.
         key = (job.team, job.priority, job.shape, job.run_ms)
         if job.job_id in book.claims or job.not_before_ms > now_ms or key in failed or book.full(job):
             continue
-        desk = desk or Desk(book, pool, now_ms)
-        if desk.idle or desk.searches >= MAX_SEARCHES:
+        planner = planner or PreemptionPlanner(book, pool, now_ms)
+        if planner.idle or planner.searches >= MAX_SEARCHES:
             break
-        plan = desk.plan(job)
+        plan = planner.plan(job)
         if plan is not None:
-            done = carry_out(book, actions_of(book, plan, desk.leavers, deadline_ms, now_ms), now_ms)
-            desk.accept(plan, (a.claim for a in done if isinstance(a, Hold)))
+            done = carry_out(book, actions_of(book, plan, planner.leavers, deadline_ms, now_ms), now_ms)
+            planner.accept(plan, (a.claim for a in done if isinstance(a, Hold)))
             actions.extend(done)
         elif policy.blocking is Blocking.STRICT:
             break

@@ -75,7 +75,7 @@ def by_score(book: Book, pool: str, now_ms: int) -> bool:
     return looked_ms is None or looked_ms // every_ms != now_ms // every_ms
 
 
-class Standing:
+class PreemptionOrder:
     """Ranks and guarantees in one pool at one time. Gangs that leave are not counted; those with a claim count as if they ran."""
 
     def __init__(self, book: Book, pool: str, now_ms: int) -> None:

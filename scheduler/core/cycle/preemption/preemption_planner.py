@@ -12,7 +12,7 @@ from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.preemption.outranked import Reach
 from trainhouse.scheduler.core.cycle.preemption.plans import Plan
-from trainhouse.scheduler.core.cycle.preemption.preemption_order import Standing
+from trainhouse.scheduler.core.cycle.preemption.preemption_order import PreemptionOrder
 from trainhouse.scheduler.core.cycle.preemption.shrink import Resized, by_price, settle, squeeze, undo
 from trainhouse.scheduler.core.cycle.preemption.victim_index import Holdings
 from trainhouse.scheduler.core.cycle.preemption.victim_search import Found, Seeker
@@ -29,7 +29,7 @@ Rights = dict[int, Eviction]
 """Whom a gang may stop: ordinal of the victim to the right by which."""
 
 
-class Desk:
+class PreemptionPlanner:
     """One pool, one state, one time. `idle`: there is nobody whom anybody could ask. `searches`: how often devices were looked for."""
 
     def __init__(self, book: Book, pool: str, now_ms: int) -> None:
@@ -46,15 +46,15 @@ class Desk:
         self._ranks_by_time = policy.order is Order.REMAINING
         self._made_reach: Reach | None = None
         self._last_priority = max((v.running.job.priority for v in self._victims), default=0)
-        self._standing: Standing | None = None
+        self._standing: PreemptionOrder | None = None
         self._made_trial: Trial | None = None
         self._made_holdings: Holdings | None = None
 
     # ---- made when first needed: most looks end before
 
     @property
-    def _stand(self) -> Standing:
-        self._standing = self._standing or Standing(self._book, self._pool, self._now_ms)
+    def _stand(self) -> PreemptionOrder:
+        self._standing = self._standing or PreemptionOrder(self._book, self._pool, self._now_ms)
         return self._standing
 
     @property
