@@ -24,8 +24,8 @@ from trainhouse.checkpointing.loader import Loader, PerRankConsumer
 from trainhouse.checkpointing.results import DamagedCheckpoint, RestoreReport, SavedCheckpoint
 from trainhouse.checkpointing.saver import About, Saver, Staged
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-from trainhouse.events.ids import AttemptNumber, Epoch, JobId
-from trainhouse.events.resume import ResumeFrom
+from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
+from trainhouse.events.model.resume_ref import ResumeFrom
 
 OnEvent = Callable[[str, dict[str, Any]], None]
 

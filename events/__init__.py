@@ -4,13 +4,9 @@ Holds: an event is one frozen pydantic model with a stable type string; nothing 
 Never: decides anything, or does work at import.
 """
 
-from trainhouse.events.alert import (
-    AlertFired,
-    AlertResolved,
-    Severity,
-)
-from trainhouse.events.asked import AskedVia, RequestedBy
-from trainhouse.events.attempt import (
+from trainhouse.events.model.alert import AlertFired, AlertResolved, Severity
+from trainhouse.events.model.asked import AskedVia, RequestedBy
+from trainhouse.events.model.attempt import (
     AttemptStarted,
     AttemptStopped,
     LaunchFailed,
@@ -19,9 +15,9 @@ from trainhouse.events.attempt import (
     RankExited,
     SessionOpened,
 )
-from trainhouse.events.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
-from trainhouse.events.base import Event, Model, event_class, event_classes
-from trainhouse.events.checkpoint import (
+from trainhouse.events.model.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
+from trainhouse.events.model.base import Event, Model, event_class, event_classes
+from trainhouse.events.model.checkpoint import (
     CheckpointCompleted,
     CheckpointFailed,
     CheckpointPruned,
@@ -29,21 +25,12 @@ from trainhouse.events.checkpoint import (
     CheckpointSkipped,
     CheckpointStarted,
 )
-from trainhouse.events.codec import decode, encode
-from trainhouse.events.dead_letter import DeadLetter
-from trainhouse.events.envelope import Envelope, Order, envelope_of
-from trainhouse.events.errors import EventError, InvalidEvent, UnknownEventType
-from trainhouse.events.gang import (
-    CheckpointRequested,
-    GangAllocated,
-    GangReleased,
-    NodeDesiredState,
-    NodeOrders,
-    NodePlacement,
-)
-from trainhouse.events.handover import MovePool
-from trainhouse.events.ids import AttemptNumber, DeviceId, Epoch, EventId, JobId, NodeId, PoolName
-from trainhouse.events.job import (
+from trainhouse.events.model.dead_letter import DeadLetter
+from trainhouse.events.model.errors import EventError, InvalidEvent, UnknownEventType
+from trainhouse.events.model.gang import CheckpointRequested, GangAllocated, GangReleased, NodeDesiredState, NodeOrders, NodePlacement
+from trainhouse.events.model.handover import MovePool
+from trainhouse.events.model.ids import AttemptNumber, DeviceId, Epoch, EventId, JobId, NodeId, PoolName
+from trainhouse.events.model.job import (
     CancelJob,
     ChangeJob,
     JobAdmitted,
@@ -57,7 +44,7 @@ from trainhouse.events.job import (
     ReviewAction,
     ReviewJob,
 )
-from trainhouse.events.node import (
+from trainhouse.events.model.node import (
     AttemptHeartbeat,
     AttemptRef,
     Device,
@@ -76,10 +63,10 @@ from trainhouse.events.node import (
     RankState,
     SignatureRefused,
 )
-from trainhouse.events.node_audit import NodeAccess
-from trainhouse.events.operations import DumpStacks, ExecuteCommand, OperationReplied
-from trainhouse.events.policy import SchedulingPolicy
-from trainhouse.events.pool import (
+from trainhouse.events.model.node_audit import NodeAccess
+from trainhouse.events.model.operations import DumpStacks, ExecuteCommand, OperationReplied
+from trainhouse.events.model.policy import SchedulingPolicy
+from trainhouse.events.model.pool import (
     ChangeRefused,
     CordonNode,
     DrainNode,
@@ -91,10 +78,10 @@ from trainhouse.events.pool import (
     Restriction,
     UncordonNode,
 )
-from trainhouse.events.project import ChangeProject, MemberRole, Project, ProjectApplied, ProjectLimited, ProjectLimits, Purpose
-from trainhouse.events.secret import SecretDeclared, SecretRemoved
-from trainhouse.events.service import ServiceMeasured
-from trainhouse.events.spec import (
+from trainhouse.events.model.project import ChangeProject, MemberRole, Project, ProjectApplied, ProjectLimited, ProjectLimits, Purpose
+from trainhouse.events.model.secret import SecretDeclared, SecretRemoved
+from trainhouse.events.model.service_level import ServiceMeasured
+from trainhouse.events.model.spec import (
     CheckpointPolicy,
     CodeArchive,
     DataReference,
@@ -108,9 +95,9 @@ from trainhouse.events.spec import (
     Role,
     Runtime,
 )
-from trainhouse.events.telemetry import LogLines, StepMetrics
-from trainhouse.events.traced import JobTraced
-from trainhouse.events.verdict import (
+from trainhouse.events.model.telemetry import LogLines, StepMetrics
+from trainhouse.events.model.trace_state import JobTraced
+from trainhouse.events.model.verdict import (
     DataStalled,
     DeviceDegraded,
     DeviceFault,
@@ -121,6 +108,8 @@ from trainhouse.events.verdict import (
     StragglerDetected,
     VerdictLifted,
 )
+from trainhouse.events.wire.codec import decode, encode
+from trainhouse.events.wire.envelope import Envelope, Order, envelope_of
 
 __all__ = [
     "AccessEnded",

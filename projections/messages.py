@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import structlog
 from confluent_kafka import KafkaError, Message
 
-from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailable
 
 _PASSING = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._PARTITION_EOF, KafkaError._TIMED_OUT})
 _NOT_FOR_US = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_AUTHORIZATION_FAILED})

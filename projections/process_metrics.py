@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from trainhouse.events.metering import FAST_S, SLOW_S
+from trainhouse.events.runtime.metrics_server import FAST_S, SLOW_S
 from trainhouse.projections.record import Record
 
 if TYPE_CHECKING:

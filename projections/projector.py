@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 import structlog
 
 from trainhouse.events.archive.partition import ArchiveStore
-from trainhouse.events.errors import EventError
-from trainhouse.events.metering import new_registry, serve
-from trainhouse.events.repair_log import emptied_records_patiently
+from trainhouse.events.bus.repair_log import emptied_records_patiently
+from trainhouse.events.model.errors import EventError
+from trainhouse.events.runtime.metrics_server import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import DECISIONS
+from trainhouse.events.wire.topics import DECISIONS
 from trainhouse.projections.endpoint.audit_way import AuditWay
 from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool

@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trainhouse.events.archive.partition import ArchiveStore
-from trainhouse.events.repair_log import emptied_records
+from trainhouse.events.bus.repair_log import emptied_records
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import DECISIONS
+from trainhouse.events.wire.topics import DECISIONS
 from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.ingest.catchup import plan
 from trainhouse.projections.ingest.lane import Lane, Pace

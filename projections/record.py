@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from trainhouse.events import topics
-from trainhouse.events.envelope import Envelope
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.envelope import Envelope
 
 # Times that ClickHouse's seconds can hold, with room for a TTL; ranks' clocks may say anything.
 MAX_TIME_MS = 4_000_000_000_000

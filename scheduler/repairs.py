@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from trainhouse.events.bounds import EARLIEST_MS, LATEST_MS, MOST_COUNT
-from trainhouse.events.errors import EventError
-from trainhouse.events.journal import record_hash, record_head
-from trainhouse.events.repair import MAX_TEXT_CHARS
-from trainhouse.scheduler.core.journal import NOTHING_EMPTIED, Folded, begin, fold_bytes
-from trainhouse.scheduler.core.machine import Machine
+from trainhouse.events.model.bounds import EARLIEST_MS, LATEST_MS, MOST_COUNT
+from trainhouse.events.model.errors import EventError
+from trainhouse.events.model.repair import MAX_TEXT_CHARS
+from trainhouse.events.wire.journal import record_hash, record_head
+from trainhouse.scheduler.core.protocol.journal import NOTHING_EMPTIED, Folded, begin, fold_bytes
+from trainhouse.scheduler.core.protocol.machine import Machine
 from trainhouse.scheduler.replay import LogEntry
 
 S = TypeVar("S")

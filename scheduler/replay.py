@@ -13,11 +13,11 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
-from trainhouse.events.errors import InvalidEvent
-from trainhouse.events.journal import InputRefused, JournalRecord, decision_bytes, decisions_json, record_hash, record_head
-from trainhouse.events.repair import is_emptied
-from trainhouse.scheduler.core.journal import NOTHING_EMPTIED, Folded, begin, counts, fold_bytes, fold_emptied, machine_part
-from trainhouse.scheduler.core.machine import Input, Machine
+from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events.wire.journal import InputRefused, JournalRecord, decision_bytes, decisions_json, record_hash, record_head
+from trainhouse.events.wire.repairs import is_emptied
+from trainhouse.scheduler.core.protocol.journal import NOTHING_EMPTIED, Folded, begin, counts, fold_bytes, fold_emptied, machine_part
+from trainhouse.scheduler.core.protocol.machine import Input, Machine
 
 S = TypeVar("S")
 MAX_DIFFERENCES = 100

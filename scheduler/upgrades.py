@@ -7,7 +7,7 @@ Never: writes.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainhouse.events.upgrade import GONE_AFTER_MS, ProgramRunning
+from trainhouse.events.model.upgrade import GONE_AFTER_MS, ProgramRunning
 
 
 @dataclass(frozen=True, slots=True)

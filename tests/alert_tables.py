@@ -10,13 +10,13 @@ from typing import Any
 
 from tests.migrated import connect_migrated
 from tests.projecting import builders
-from trainhouse.events import topics
-from trainhouse.events.base import Event
-from trainhouse.events.codec import encode
-from trainhouse.events.envelope import envelope_of
-from trainhouse.events.journal import JournalRecord
-from trainhouse.events.node import NodeHeartbeat
-from trainhouse.events.telemetry import StepMetrics
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.node import NodeHeartbeat
+from trainhouse.events.model.telemetry import StepMetrics
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.envelope import envelope_of
+from trainhouse.events.wire.journal import JournalRecord
 from trainhouse.projections.alerts.query import Ask, asker
 from trainhouse.projections.endpoint.door import Account, Door
 from trainhouse.projections.endpoint.engine import Limits, ReadPool

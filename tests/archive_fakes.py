@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from trainhouse.events.archive.segments import LogRecord
-from trainhouse.events.errors import RecordsGone
+from trainhouse.events.model.errors import RecordsGone
 
 
 @dataclass

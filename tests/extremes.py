@@ -16,8 +16,8 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from trainhouse.events import schemas
-from trainhouse.events.base import Event
+from trainhouse.events.model.base import Event
+from trainhouse.events.wire import schemas
 
 SOURCE = "extremes"
 JOBS, NODES = ("j", "k"), ("n1", "n2")

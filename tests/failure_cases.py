@@ -23,8 +23,8 @@ from trainhouse.events import (
     NodePlacement,
     PoolName,
 )
-from trainhouse.events.ids import DeviceId
-from trainhouse.events.verdict import DeviceFault
+from trainhouse.events.model.ids import DeviceId
+from trainhouse.events.model.verdict import DeviceFault
 from trainhouse.scheduler.core.blame import Evidence, PastFailure, RankEnd, blame
 
 FOLDER = Path(__file__).parent / "data" / "failures"

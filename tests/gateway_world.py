@@ -16,7 +16,8 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from tests.alert_tables import Tables, tables_in
-from trainhouse.events import Event, JobStatus, JobSubmitted, LogLines, StepMetrics, topics
+from trainhouse.events import Event, JobStatus, JobSubmitted, LogLines, StepMetrics
+from trainhouse.events.wire import topics
 from trainhouse.gateway.app import make_app
 from trainhouse.gateway.auth import tokens
 from trainhouse.gateway.auth.keyring import Keyring

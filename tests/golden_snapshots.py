@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import orjson
 
-from trainhouse.events.carries import TOPIC_EVENTS
-from trainhouse.events.schemas import json_schema
-from trainhouse.events.topics import DECISIONS, DIRECTORY
-from trainhouse.scheduler.core.directory import DirectoryMachine
-from trainhouse.scheduler.core.journal import begin, fold_bytes
-from trainhouse.scheduler.core.machine import Machine
+from trainhouse.events.wire.schemas import json_schema
+from trainhouse.events.wire.topic_types import TOPIC_EVENTS
+from trainhouse.events.wire.topics import DECISIONS, DIRECTORY
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.protocol.journal import begin, fold_bytes
+from trainhouse.scheduler.core.protocol.machine import Machine
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
 FOLDER: Final = Path(__file__).parent / "data" / "snapshots"

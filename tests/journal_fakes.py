@@ -15,10 +15,10 @@ from typing import Any
 
 from aiokafka.partitioner import murmur2
 
-from trainhouse.events.topics import CONTROL, UPGRADES
+from trainhouse.events.wire.topics import CONTROL, UPGRADES
 from trainhouse.scheduler.core.errors import BrokenInvariant, Fenced, LogUnavailable, RecordTooLarge
-from trainhouse.scheduler.core.outgoing import Outgoing
-from trainhouse.scheduler.stream.ports import Appended, Entry
+from trainhouse.scheduler.core.protocol.publication import Outgoing
+from trainhouse.scheduler.stream.interfaces import Appended, Entry
 
 EPOCH_MS = 1_800_000_000_000
 FIRST_ANSWER_S = 0.01

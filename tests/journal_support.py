@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 
 from trainhouse.events import CancelJob, Event, JobId, JobState, JobStatus, PoolName, envelope_of
-from trainhouse.events.codec import encode
-from trainhouse.events.journal import JournalRecord, PlacementFrozen
-from trainhouse.events.topics import STATUS
-from trainhouse.scheduler.core.batch import Proposer
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.journal import JournalRecord, PlacementFrozen
+from trainhouse.events.wire.topics import STATUS
 from trainhouse.scheduler.core.errors import SchedulingFailed
-from trainhouse.scheduler.core.machine import Condition, Effect, Input, Leveled
-from trainhouse.scheduler.core.snapshot_steps import Formats, parse
+from trainhouse.scheduler.core.protocol.batch import Proposer
+from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
+from trainhouse.scheduler.core.protocol.snapshot_steps import Formats, parse
 
 PROJECT = "counted"
 

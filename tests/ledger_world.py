@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.alert_tables import Tables
-from trainhouse.events import topics
-from trainhouse.events.attempt import AttemptStarted, AttemptStopped, RankExited
-from trainhouse.events.base import Event
-from trainhouse.events.gang import GangAllocated, NodePlacement
-from trainhouse.events.job import JobState, JobStatus
-from trainhouse.events.node import AttemptHeartbeat, NodeHeartbeat, NodeRegistered, RankActivity, RankHeartbeat, RankState
-from trainhouse.events.spec import Gang, JobSpec, Runtime
-from trainhouse.events.telemetry import StepMetrics
-from trainhouse.events.verdict import GangHung, VerdictLifted
+from trainhouse.events.model.attempt import AttemptStarted, AttemptStopped, RankExited
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.gang import GangAllocated, NodePlacement
+from trainhouse.events.model.job import JobState, JobStatus
+from trainhouse.events.model.node import AttemptHeartbeat, NodeHeartbeat, NodeRegistered, RankActivity, RankHeartbeat, RankState
+from trainhouse.events.model.spec import Gang, JobSpec, Runtime
+from trainhouse.events.model.telemetry import StepMetrics
+from trainhouse.events.model.verdict import GangHung, VerdictLifted
+from trainhouse.events.wire import topics
 
 HOUR_MS = 3_600_000
 T0 = 1_790_000_000_000 // HOUR_MS * HOUR_MS

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from tests.live_stack import LiveStack
 from tests.waiting import until
-from trainhouse.client.clock import now_ms
 from trainhouse.deploy.local.client_config import exports
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events import PoolCreated, envelope_of
-from trainhouse.events.kafka import EventProducer
-from trainhouse.events.topics import JOBS
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.runtime.clock import wall_ms
+from trainhouse.events.wire.topics import JOBS
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def a_pool(stack: LiveStack, prefix: str, partition: int) -> str:
     name = f"{prefix}-{secrets.token_hex(4)}"
     producer = EventProducer(stack.client().kafka)
     event = PoolCreated.model_validate({"pool": name, "partition": partition})
-    producer.send(JOBS, envelope_of(event, id=f"pool:{name}", source="test", now_ms=now_ms()))
+    producer.send(JOBS, envelope_of(event, id=f"pool:{name}", source="test", now_ms=wall_ms()))
     producer.flush()
     return name
 

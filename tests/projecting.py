@@ -17,15 +17,15 @@ from tests import spooled
 from tests.memory_source import MemoryLog, MemorySource
 from tests.migrated import connect_migrated
 from tests.senders import senders_of
-from trainhouse.events import topics
-from trainhouse.events.base import Event
-from trainhouse.events.checkpoint import CheckpointCompleted
-from trainhouse.events.codec import decode, encode
-from trainhouse.events.decisions import CheckpointNoted
-from trainhouse.events.envelope import envelope_of
-from trainhouse.events.job import LastCheckpoint
-from trainhouse.events.journal import JournaledInput, JournalRecord
-from trainhouse.events.telemetry import LogLines, StepMetrics
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.checkpoint import CheckpointCompleted
+from trainhouse.events.model.decisions import CheckpointNoted
+from trainhouse.events.model.job import LastCheckpoint
+from trainhouse.events.model.telemetry import LogLines, StepMetrics
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import decode, encode
+from trainhouse.events.wire.envelope import envelope_of
+from trainhouse.events.wire.journal import JournaledInput, JournalRecord
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.builders.row_batch import Builder
 from trainhouse.projections.ingest.lane import Lane, Pace

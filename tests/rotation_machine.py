@@ -17,9 +17,9 @@ from trainhouse.deploy.local.credentials.rotation_plan import KAFKA, READERS, SQ
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, read_toml
 from trainhouse.deploy.local.servers import kafka_broker, kafka_sasl, seaweedfs
 from trainhouse.deploy.local.supervision import readiness, stack_parts, startup, supervisor_client
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.grants import PRINCIPALS
-from trainhouse.events.keyfiles import public_keys, read_key
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.security.grants import PRINCIPALS
+from trainhouse.events.security.key_files import public_keys, read_key
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.workers.agent.debug.permission import read_keys
 

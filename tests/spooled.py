@@ -6,7 +6,7 @@ Holds: each takes the same number of bytes of its spool.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainhouse.events.telemetry import LogLines, StepMetrics
+from trainhouse.events.model.telemetry import LogLines, StepMetrics
 
 BYTES_EACH = 40
 

@@ -15,9 +15,10 @@ import orjson
 from confluent_kafka import Message, TopicPartition
 
 from tests.waiting import until
-from trainhouse.events import GangAllocated, decode, topics
-from trainhouse.events.kafka import consumer, watermarks
+from trainhouse.events import GangAllocated, decode
+from trainhouse.events.bus.kafka import consumer, watermarks
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
 
 MOST_BACK = 20
 

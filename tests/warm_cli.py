@@ -143,7 +143,7 @@ if __name__ == "__main__":
     import trainhouse.client
     import trainhouse.client.kafka.backend
     import trainhouse.deploy.local.stack
-    import trainhouse.events.admin  # noqa: F401
+    import trainhouse.events.bus.admin  # noqa: F401
     from trainhouse.cli.main import build, main
 
     build()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from trainhouse.checkpointing.chain.manifest import AnyEntry, Claim, Manifest, Pruned, decode, encode
 from trainhouse.checkpointing.errors import ChainConflict, Damaged, ObjectStoreUnavailable, StaleEpoch
 from trainhouse.checkpointing.stores.object_store import ObjectStore, get_or_none
-from trainhouse.events.ids import AttemptNumber, Epoch, JobId
+from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
 
 MAX_CLAIM_TRIES = 64
 

@@ -12,7 +12,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from trainhouse.checkpointing.errors import Damaged, UnknownFormat
-from trainhouse.events.ids import AttemptNumber, Epoch, JobId
+from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
 
 FORMAT = 2
 LOSS = "loss"

@@ -12,7 +12,7 @@ from trainhouse.checkpointing.chain.manifest import LOSS, Manifest
 from trainhouse.checkpointing.errors import Damaged, InvalidState, NoCheckpoint
 from trainhouse.checkpointing.results import DamagedCheckpoint
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-from trainhouse.events.resume import ResumeFrom, parse_resume_from
+from trainhouse.events.model.resume_ref import ResumeFrom, parse_resume_from
 
 
 def resume_from_of(text: str) -> ResumeFrom:

@@ -10,10 +10,10 @@ import time
 
 from trainhouse.deploy.local.supervision import readiness
 from trainhouse.events import PoolCreated, PoolName, envelope_of
-from trainhouse.events.admin import create_topics
-from trainhouse.events.kafka import EventProducer
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import EventProducer
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import JOBS
+from trainhouse.events.wire.topics import JOBS
 
 POOL = PoolName("default")
 PARTITION = 0

@@ -19,7 +19,7 @@ from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, end
 from trainhouse.deploy.local.servers import certificates, kafka_sasl
 from trainhouse.deploy.local.servers.kafka_sasl import Account
 from trainhouse.deploy.local.servers.seaweedfs import BUCKET, REGION, StoreKeys
-from trainhouse.events.grants import OPERATOR, PRINCIPALS, project_account, project_of_account
+from trainhouse.events.security.grants import OPERATOR, PRINCIPALS, project_account, project_of_account
 
 KEY, OLD_KEY, NEXT_KEY = "key", "old key", "next key"
 OLD_BROKER = "broker until its restart"

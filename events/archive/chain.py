@@ -15,7 +15,7 @@ from trainhouse.events.archive.log import PartitionLog
 from trainhouse.events.archive.partition import PartitionArchive
 from trainhouse.events.archive.segments import GENESIS
 from trainhouse.events.archive.trimming import compare
-from trainhouse.events.errors import RecordsGone
+from trainhouse.events.model.errors import RecordsGone
 
 
 @dataclass(frozen=True, slots=True)

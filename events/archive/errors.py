@@ -1,6 +1,6 @@
 """Errors of archives. Every message names the object or the offsets."""
 
-from trainhouse.events.errors import EventError
+from trainhouse.events.model.errors import EventError
 
 
 class ArchiveError(EventError):

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from trainhouse.events.archive.segments import LogRecord
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, consumer, headers_of, read_to_end, watermarks
+from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, read_to_end, watermarks
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 
 # A reader whose next record was trimmed away must not go on with a later one.

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Consumer
 
-from trainhouse.events.admin import topic_id
 from trainhouse.events.archive.errors import ArchiveGap
 from trainhouse.events.archive.log import KafkaPartition, PartitionLog, record_of
 from trainhouse.events.archive.partition import ArchiveStore, PartitionArchive
 from trainhouse.events.archive.segments import LogRecord
-from trainhouse.events.errors import RecordsGone
-from trainhouse.events.kafka import read_to_end
+from trainhouse.events.bus.admin import topic_id
+from trainhouse.events.bus.kafka import read_to_end
+from trainhouse.events.model.errors import RecordsGone
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import AUDIT, NODE_AUDIT, TOPICS
+from trainhouse.events.wire.topics import AUDIT, NODE_AUDIT, TOPICS
 
 # What never expires on the brokers by itself: what `trainhouse archive` takes, and alone may trim.
 ARCHIVED = tuple(t.name for t in TOPICS if t.retention_days is None and not t.compacted)

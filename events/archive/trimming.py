@@ -9,7 +9,7 @@ from itertools import takewhile, zip_longest
 from trainhouse.events.archive.errors import ArchiveDamaged
 from trainhouse.events.archive.log import PartitionLog
 from trainhouse.events.archive.partition import PartitionArchive
-from trainhouse.events.errors import RecordsGone
+from trainhouse.events.model.errors import RecordsGone
 
 
 def trim(log: PartitionLog, archive: PartitionArchive, needed_from: int) -> int:

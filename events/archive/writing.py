@@ -11,7 +11,7 @@ from trainhouse.events.archive.log import PartitionLog
 from trainhouse.events.archive.partition import PartitionArchive
 from trainhouse.events.archive.reading import joint
 from trainhouse.events.archive.segments import cut
-from trainhouse.events.errors import RecordsGone
+from trainhouse.events.model.errors import RecordsGone
 
 # Of keys and values before compression: some MiB in memory, and a fraction of it in the store.
 SEGMENT_BYTES = 8 * 1024 * 1024

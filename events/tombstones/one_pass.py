@@ -23,7 +23,7 @@ from trainhouse.events.tombstones.rule import (
     overtaken,
     status_ended,
 )
-from trainhouse.events.topics import STATUS, TRACES
+from trainhouse.events.wire.topics import STATUS, TRACES
 
 A_TRANSACTION: Final = 1_000
 EVER: Final = 2**62

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trainhouse.events.archive.segments import LogRecord
-from trainhouse.events.codec import decode
-from trainhouse.events.errors import InvalidEvent
-from trainhouse.events.job import JobRejected, JobStatus
-from trainhouse.events.pool import ChangeRefused
-from trainhouse.events.topics import EXPLANATIONS, POLICIES, RESERVATIONS, TRACES
+from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events.model.job import JobRejected, JobStatus
+from trainhouse.events.model.pool import ChangeRefused
+from trainhouse.events.wire.codec import decode
+from trainhouse.events.wire.topics import EXPLANATIONS, POLICIES, RESERVATIONS, TRACES
 
 MOST_A_PARTITION: Final = 50_000
 OF_JOBS: Final = (EXPLANATIONS, RESERVATIONS, TRACES)

@@ -4,7 +4,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from trainhouse.events.settings import TomlSection
-from trainhouse.events.topics import DAY_MS, DEFAULT_DAYS
+from trainhouse.events.wire.topics import DAY_MS, DEFAULT_DAYS
 
 
 class RetentionSettings(TomlSection):

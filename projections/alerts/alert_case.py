@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from trainhouse.events.alert import AlertEvent, AlertFired, AlertResolved
+from trainhouse.events.model.alert import AlertEvent, AlertFired, AlertResolved
 from trainhouse.projections.alerts.rules import RuleBase
 
 MAX_KEY_CHARS = 512

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from trainhouse.events.alert import AlertEvent, AlertFired
+from trainhouse.events.model.alert import AlertEvent, AlertFired
 from trainhouse.projections.alerts.driver import answer, attempts_over
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.query import Ask, moment

@@ -12,15 +12,15 @@ from typing import Any
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from trainhouse.events.alert import AlertEvent
-from trainhouse.events.codec import HEADERS, decode, encode
-from trainhouse.events.envelope import Envelope, envelope_of
-from trainhouse.events.errors import BusUnavailable, InvalidEvent
-from trainhouse.events.kafka import TO_END, consumer, headers_of, partitions_of, producer_config, read_to_end, watermarks
-from trainhouse.events.outage import ProducerWatch
-from trainhouse.events.service import ServiceMeasured
+from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, partitions_of, producer_config, read_to_end, watermarks
+from trainhouse.events.bus.outage import ProducerWatch
+from trainhouse.events.model.alert import AlertEvent
+from trainhouse.events.model.errors import BusUnavailable, InvalidEvent
+from trainhouse.events.model.service_level import ServiceMeasured
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import ALERTS, SERVICES, VERDICTS
+from trainhouse.events.wire.codec import HEADERS, decode, encode
+from trainhouse.events.wire.envelope import Envelope, envelope_of
+from trainhouse.events.wire.topics import ALERTS, SERVICES, VERDICTS
 from trainhouse.projections.alerts.alert_case import event_id
 from trainhouse.projections.alerts.errors import CannotGoOn
 from trainhouse.projections.messages import TopicTroubles

@@ -6,7 +6,7 @@ Holds: moments are on a grid (multiples of the rule's own `every_s`), so that a 
 from collections.abc import Mapping
 from typing import Any
 
-from trainhouse.events.alert import AlertEvent
+from trainhouse.events.model.alert import AlertEvent
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.errors import RuleFailed
 from trainhouse.projections.alerts.query import Ask, moment, texts

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from trainhouse.events.alert import AlertEvent, AlertFired, AlertResolved
+from trainhouse.events.model.alert import AlertEvent, AlertFired, AlertResolved
 from trainhouse.projections.alerts.alert_case import Case, Found, Open, Pending, judge, resolved
 from trainhouse.projections.alerts.errors import RuleFailed
 from trainhouse.projections.alerts.rules import Rule, SqlRule, VerdictRule, text_of

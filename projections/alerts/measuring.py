@@ -5,7 +5,7 @@ Holds: a question that was not answered counts as failed, once, however often it
 
 from collections import deque
 
-from trainhouse.events.service import ServiceMeasured
+from trainhouse.events.model.service_level import ServiceMeasured
 
 SERVICE = "sql"
 LIMIT_S = 0.1

@@ -15,7 +15,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from trainhouse.events.yaml_lines import line_in, node_of, repeated_keys
+from trainhouse.events.runtime.yaml_lines import line_in, node_of, repeated_keys
 from trainhouse.projections.alerts.errors import BadRules, FaultLine
 from trainhouse.projections.alerts.rules import Rule, SqlRule, VerdictRule
 

@@ -12,11 +12,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from trainhouse.events.alert import Severity
-from trainhouse.events.base import Model
-from trainhouse.events.carries import TOPIC_EVENTS
-from trainhouse.events.job import JobReviewed
-from trainhouse.events.topics import VERDICTS
+from trainhouse.events.model.alert import Severity
+from trainhouse.events.model.base import Model
+from trainhouse.events.model.job import JobReviewed
+from trainhouse.events.wire.topic_types import TOPIC_EVENTS
+from trainhouse.events.wire.topics import VERDICTS
 from trainhouse.projections.rows.verdict_rows import COLUMNS
 
 MOMENT_TYPE = "DateTime64(3, 'UTC')"

@@ -15,10 +15,10 @@ from urllib.parse import urljoin
 
 import structlog
 
-from trainhouse.events.alert import AlertEvent, AlertFired, Severity
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.logs import IDS
-from trainhouse.events.metering import new_registry, serve
+from trainhouse.events.model.alert import AlertEvent, AlertFired, Severity
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.runtime.logs import IDS
+from trainhouse.events.runtime.metrics_server import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.alerts.alert_case import MAX_CASES
 from trainhouse.projections.alerts.broker_io import SOURCE, AlertsBus

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainhouse.events.verdict import FailureBlamed, VerdictLifted
+from trainhouse.events.model.verdict import FailureBlamed, VerdictLifted
 from trainhouse.projections.alerts.alert_case import MAX_CASES, Found
 from trainhouse.projections.alerts.rules import VerdictRule, matches, text_of
 

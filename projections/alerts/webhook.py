@@ -14,10 +14,10 @@ from http.client import HTTPException
 import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from trainhouse.events.codec import CONTENT_TYPE
-from trainhouse.events.kafka import consumer, partitions_of, watermarks
+from trainhouse.events.bus.kafka import consumer, partitions_of, watermarks
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import ALERTS
+from trainhouse.events.wire.codec import CONTENT_TYPE
+from trainhouse.events.wire.topics import ALERTS
 from trainhouse.projections.alerts.settings import AlertsSettings
 from trainhouse.projections.http_status import FOR_GOOD
 

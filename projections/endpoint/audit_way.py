@@ -14,10 +14,10 @@ import structlog
 from confluent_kafka import KafkaException
 
 from trainhouse.events import AuditLost, Event, envelope_of
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import EventProducer
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import AUDIT
+from trainhouse.events.wire.topics import AUDIT
 
 SOURCE = "trainhouse/projector"
 CLOSE_S = 3.0

@@ -20,7 +20,7 @@ import orjson
 import structlog
 from aiohttp import web
 
-from trainhouse.events.audit_texts import whole_characters
+from trainhouse.events.model.audit_texts import whole_characters
 from trainhouse.projections.endpoint.door import AUTHENTICATION_FAILED, Account, Door
 from trainhouse.projections.endpoint.engine import TOO_MANY_QUERIES, QueryResult
 from trainhouse.projections.endpoint.request import GUEST_HEADER, MAX_QUERY_BYTES, Query, pack, read_query

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, Event
-from trainhouse.events.audit_texts import cut, kept_back, statement_text
-from trainhouse.events.counts import TOGETHER, Count, Counts, PerMinute
+from trainhouse.events.model.audit_texts import cut, kept_back, statement_text
+from trainhouse.events.runtime.counts import TOGETHER, Count, Counts, PerMinute
 from trainhouse.projections.endpoint.door import Account
 from trainhouse.projections.endpoint.request import Query
 from trainhouse.projections.errors import QueryRefused

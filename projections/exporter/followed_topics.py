@@ -9,14 +9,14 @@ from collections.abc import Mapping
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from trainhouse.events import topics
-from trainhouse.events.codec import HEADERS, decode, encode
-from trainhouse.events.envelope import envelope_of
-from trainhouse.events.errors import BusUnavailable, InvalidEvent
-from trainhouse.events.kafka import TO_END, consumer, partitions_of, producer_config, read_to_end, watermarks
-from trainhouse.events.outage import ProducerWatch
+from trainhouse.events.bus.kafka import TO_END, consumer, partitions_of, producer_config, read_to_end, watermarks
+from trainhouse.events.bus.outage import ProducerWatch
+from trainhouse.events.model.errors import BusUnavailable, InvalidEvent
+from trainhouse.events.model.trace_state import JobTraced
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.traced import JobTraced
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS, decode, encode
+from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.projections.exporter.reorder_buffer import Place
 from trainhouse.projections.messages import TopicTroubles
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trainhouse.events import Envelope, JobAdmitted, JobSubmitted
-from trainhouse.events.traced import JobTraced
+from trainhouse.events.model.trace_state import JobTraced
 from trainhouse.projections.exporter.spans import parent_of, trace_id_of
 
 MAX_JOBS = 100_000

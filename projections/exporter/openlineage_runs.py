@@ -16,8 +16,8 @@ from openlineage.client.generated.error_message_run import ErrorMessageRunFacet
 from openlineage.client.generated.job_type_job import JobTypeJobFacet
 from openlineage.client.generated.tags_run import TagsRunFacet, TagsRunFacetFields
 
-from trainhouse.events.envelope import rfc3339
-from trainhouse.events.spec import JobSpec
+from trainhouse.events.model.spec import JobSpec
+from trainhouse.events.wire.envelope import rfc3339
 from trainhouse.projections.record import clamp_ms
 
 PRODUCER = "urn:trainhouse:exporter"

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 
 from confluent_kafka import Message
 
-from trainhouse.events.checkpoint import CheckpointRestored
-from trainhouse.events.codec import HEADERS, decode
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.errors import InvalidEvent
-from trainhouse.events.journal import InvalidRecord, record_head
-from trainhouse.events.kafka import headers_of
-from trainhouse.events.repair import is_emptied
-from trainhouse.events.signing import signature_of
-from trainhouse.events.topics import CHECKPOINTS, DECISIONS
+from trainhouse.events.bus.kafka import headers_of
+from trainhouse.events.model.checkpoint import CheckpointRestored
+from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events.security.signing import signature_of
+from trainhouse.events.wire.codec import HEADERS, decode
+from trainhouse.events.wire.envelope import Envelope
+from trainhouse.events.wire.journal import InvalidRecord, record_head
+from trainhouse.events.wire.repairs import is_emptied
+from trainhouse.events.wire.topics import CHECKPOINTS, DECISIONS
 from trainhouse.projections.exporter.job_state import Seen
 from trainhouse.projections.ingest.builders.report_rows import input_bytes, readable_inputs
 from trainhouse.projections.ingest.node_keys import NodeKeys

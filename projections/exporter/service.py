@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import structlog
 
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.metering import new_registry, serve
-from trainhouse.events.repair_log import emptied_records_patiently
+from trainhouse.events.bus.repair_log import emptied_records_patiently
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.runtime.metrics_server import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import DECISIONS
+from trainhouse.events.wire.topics import DECISIONS
 from trainhouse.projections.exporter.export_metrics import ExporterMeters
 from trainhouse.projections.exporter.followed_topics import GROUP, ExporterBus
 from trainhouse.projections.exporter.job_state import Kept

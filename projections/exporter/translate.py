@@ -24,8 +24,8 @@ from trainhouse.events import (
     JobSubmitted,
     ProgressReported,
 )
-from trainhouse.events.traced import JobTraced
-from trainhouse.events.tracking import ArtifactLogged, InputsLogged
+from trainhouse.events.model.trace_state import JobTraced
+from trainhouse.events.model.tracking import ArtifactLogged, InputsLogged
 from trainhouse.projections.exporter.job_state import Kept, Seen, begun
 from trainhouse.projections.exporter.openlineage_runs import RunTold, Verb, code_of, data_of, dataset_of
 from trainhouse.projections.exporter.spans import Attributes, Span, span_id_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from trainhouse.events import topics
+from trainhouse.events.wire import topics
 from trainhouse.projections.ingest.builders import second_rollup
 from trainhouse.projections.ingest.builders.decision_rows import JournalBuilder
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder

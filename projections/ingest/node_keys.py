@@ -1,7 +1,7 @@
 """Public keys of nodes over time: whether a heartbeat is its node's.
 
-Holds: the rules are the detector's (events/vetting.py). What counts is a key that the node has now, or had at the heartbeat's own time, so
-tables that are built anew show heartbeats that were signed before a node's key was forgotten.
+Holds: the rules are the detector's (events/security/vetting.py). What counts is a key that the node has now, or had at the heartbeat's own
+time, so tables that are built anew show heartbeats that were signed before a node's key was forgotten.
 Never: says that a heartbeat counts because its node had no key yet, once it has one.
 """
 
@@ -13,14 +13,14 @@ from bisect import bisect_right
 import structlog
 from confluent_kafka import TopicPartition
 
-from trainhouse.events.decisions import NodeForgotten
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, consumer, read_to_end, watermarks
-from trainhouse.events.node import NodeHeartbeat, NodeKeyed
+from trainhouse.events.bus.kafka import TO_END, consumer, read_to_end, watermarks
+from trainhouse.events.model.decisions import NodeForgotten
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.node import NodeHeartbeat, NodeKeyed
+from trainhouse.events.security.signing import Signature, signature_of
+from trainhouse.events.security.vetting import Known, VettingRules, key_that_counts, keys_told, refusal
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.signing import Signature, signature_of
-from trainhouse.events.topics import DAY_MS, DEFAULT_DAYS, HEARTBEATS, NODE_KEYS
-from trainhouse.events.vetting import Known, VettingRules, key_that_counts, keys_told, refusal
+from trainhouse.events.wire.topics import DAY_MS, DEFAULT_DAYS, HEARTBEATS, NODE_KEYS
 from trainhouse.projections.ingest.reader import PATIENCE, PROJECTOR_GROUP, record_of
 from trainhouse.projections.record import Record
 

@@ -15,10 +15,10 @@ from threading import Event
 
 import structlog
 
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import partitions_of, watermarks
+from trainhouse.events.bus.kafka import partitions_of, watermarks
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import DECISIONS
+from trainhouse.events.wire.topics import DECISIONS
 from trainhouse.projections.ingest.reader import PATIENCE, projector_consumer
 from trainhouse.projections.rows.placements import TABLE
 from trainhouse.projections.store.clickhouse import ClickHouse

@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from trainhouse.events.archive.log import NO_GAPS
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.archive.reading import ARCHIVED
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, consumer, headers_of, partitions_of, watermarks
+from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, partitions_of, watermarks
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.errors import BrokenPosition
 from trainhouse.projections.ingest.archive_source import OldRecords

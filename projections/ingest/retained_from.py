@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainhouse.events.topics import DECISIONS, STATUS
+from trainhouse.events.wire.topics import DECISIONS, STATUS
 from trainhouse.projections.ingest.catchup import whole_tables
 from trainhouse.projections.ingest.lanes import LANES
 from trainhouse.projections.store.clickhouse import ClickHouse

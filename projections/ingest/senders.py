@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event
 
-from trainhouse.events.signing import signature_of
+from trainhouse.events.security.signing import signature_of
 from trainhouse.projections.ingest.node_keys import NodeKeys
 from trainhouse.projections.ingest.placements import Attempt, Placements
 from trainhouse.projections.record import Record

@@ -12,7 +12,7 @@ from typing import Protocol
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from trainhouse.events.archive.partition import ArchiveStore
-from trainhouse.events.kafka import TO_END
+from trainhouse.events.bus.kafka import TO_END
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.ingest.reader import CHUNK, KafkaSource, Source, record_of
 from trainhouse.projections.messages import good_messages

@@ -4,7 +4,7 @@ Holds: no plot of nothing; a category has the same colour in every plot; names f
 Never: computes a figure that the model has not.
 """
 
-from trainhouse.events.verdict import FailureCategory
+from trainhouse.events.model.verdict import FailureCategory
 from trainhouse.projections.report.definitions import CAUSE_WORDS
 from trainhouse.projections.report.device_time import CAUSES
 from trainhouse.projections.report.drawing import COLOURS, INK, figure, legend, svg, tidy, whole_ticks

@@ -6,9 +6,9 @@ Holds: a fact has one key, so a report that is sent again changes nothing.
 from collections.abc import Iterator
 from typing import Any
 
-from trainhouse.events.attempt import AttemptReport, AttemptStarted, AttemptStopped, LaunchFailed, RankExited
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.gang import GangAllocated, GangReleased
+from trainhouse.events.model.attempt import AttemptReport, AttemptStarted, AttemptStopped, LaunchFailed, RankExited
+from trainhouse.events.model.gang import GangAllocated, GangReleased
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms, event_ms
 
 _BLANK: dict[str, Any] = {

@@ -6,8 +6,8 @@ waits for now, since after its newest step, is not in the totals at that step.
 
 from collections.abc import Iterator
 
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.node import NodeHeartbeat, RankActivity, RankHeartbeat
+from trainhouse.events.model.node import NodeHeartbeat, RankActivity, RankHeartbeat
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms, optional_ms
 
 

@@ -6,7 +6,7 @@ Holds: (job, commit) names a checkpoint, so a CheckpointCompleted that is sent a
 from collections.abc import Iterator
 from typing import Any
 
-from trainhouse.events.checkpoint import (
+from trainhouse.events.model.checkpoint import (
     CheckpointCompleted,
     CheckpointEvent,
     CheckpointFailed,
@@ -14,7 +14,7 @@ from trainhouse.events.checkpoint import (
     CheckpointRestored,
     CheckpointStarted,
 )
-from trainhouse.events.envelope import Envelope
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms, copy_version
 
 _BLANK: dict[str, Any] = {

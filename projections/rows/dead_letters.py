@@ -3,8 +3,8 @@
 Holds: (topic, partition, offset) of the bytes names one; intake's report wins over the projector's own.
 """
 
-from trainhouse.events.dead_letter import MAX_REASON_CHARS, DeadLetter
-from trainhouse.events.sensitive import masked_head
+from trainhouse.events.model.dead_letter import MAX_REASON_CHARS, DeadLetter
+from trainhouse.events.security.sensitive import masked_head
 from trainhouse.projections.record import Record, Row, clamp_ms
 
 HEAD_BYTES = 4096

@@ -6,8 +6,8 @@ Never: the value of a variable of a spec's `env`.
 
 from collections.abc import Iterator
 
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.sensitive import shown_json
+from trainhouse.events.security.sensitive import shown_json
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, event_ms
 
 

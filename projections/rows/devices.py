@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainhouse.events.decisions import TrustChanged
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.ids import DeviceId
-from trainhouse.events.node import Device, DeviceHealth, NodeHeartbeat, NodeRegistered, RankState
+from trainhouse.events.model.decisions import TrustChanged
+from trainhouse.events.model.ids import DeviceId
+from trainhouse.events.model.node import Device, DeviceHealth, NodeHeartbeat, NodeRegistered, RankState
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms, event_ms
 from trainhouse.projections.rows.minutes import MINUTE_MS, first_of_slot
 

@@ -5,8 +5,8 @@ Holds: (job, time) names an answer, so one that is sent again is the same row.
 
 from collections.abc import Iterator
 
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.explained import JobExplained
+from trainhouse.events.model.explanation import JobExplained
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms, optional_ms
 
 

@@ -8,8 +8,8 @@ status.
 
 from collections.abc import Iterator
 
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.job import JobRejected, JobState, JobStatus
+from trainhouse.events.model.job import JobRejected, JobState, JobStatus
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms, event_ms, optional_ms
 
 

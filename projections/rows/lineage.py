@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 import orjson
 
-from trainhouse.events.checkpoint import CheckpointCompleted, CheckpointRestored
-from trainhouse.events.decisions import JobQueued
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.gang import GangAllocated
-from trainhouse.events.job import JobAdmitted
-from trainhouse.events.resume import parse_resume_from
-from trainhouse.events.spec import JobSpec
-from trainhouse.events.tracking import ArtifactLogged, DatasetUsed, EnvironmentCaptured, InputsLogged
+from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointRestored
+from trainhouse.events.model.decisions import JobQueued
+from trainhouse.events.model.gang import GangAllocated
+from trainhouse.events.model.job import JobAdmitted
+from trainhouse.events.model.resume_ref import parse_resume_from
+from trainhouse.events.model.spec import JobSpec
+from trainhouse.events.model.tracking import ArtifactLogged, DatasetUsed, EnvironmentCaptured, InputsLogged
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import MAX_TIME_MS, Record, Row, clamp_ms, event_ms
 
 _COMMIT = re.compile(r"/jobs/(?P<job>[^/]+)/commits/(?P<commit>\d+)$")

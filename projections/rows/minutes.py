@@ -7,8 +7,8 @@ heartbeat in SLOT_MS is taken, whatever their rhythm: a minute does not become t
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.node import AttemptHeartbeat, NodeHeartbeat, RankState
+from trainhouse.events.model.node import AttemptHeartbeat, NodeHeartbeat, RankState
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms
 
 MINUTE_MS = 60_000

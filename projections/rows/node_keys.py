@@ -5,8 +5,8 @@ Holds: in the first the newest of each node stays, by its place on the topic; in
 
 from collections.abc import Iterator
 
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.node import NodeKeyed
+from trainhouse.events.model.node import NodeKeyed
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms
 
 

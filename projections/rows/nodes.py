@@ -6,9 +6,9 @@ Holds: of each kind of fact the newest by time stays.
 from collections.abc import Iterator
 from typing import Any
 
-from trainhouse.events.decisions import NodeForgotten
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.node import NodeHeartbeat, NodeLost, NodeRegistered, NodeSuspected, RankState
+from trainhouse.events.model.decisions import NodeForgotten
+from trainhouse.events.model.node import NodeHeartbeat, NodeLost, NodeRegistered, NodeSuspected, RankState
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms, event_ms
 
 _BLANK: dict[str, Any] = {

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from trainhouse.events.alert import AlertFired, AlertResolved
-from trainhouse.events.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.node_audit import NodeAccess
-from trainhouse.events.service import ServiceMeasured
-from trainhouse.events.signing import signature_of
-from trainhouse.events.tracking import ArtifactLogged
+from trainhouse.events.model.alert import AlertFired, AlertResolved
+from trainhouse.events.model.audit import AccessEnded, AccessGranted, AccessRefused, AuditLost, RequestAccepted, TokenIssued, TokenRevoked
+from trainhouse.events.model.node_audit import NodeAccess
+from trainhouse.events.model.service_level import ServiceMeasured
+from trainhouse.events.model.tracking import ArtifactLogged
+from trainhouse.events.security.signing import signature_of
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms, optional_ms
 
 Audit = AccessRefused | AccessGranted | AccessEnded | RequestAccepted | AuditLost | TokenIssued | TokenRevoked | NodeAccess

@@ -5,8 +5,8 @@ Holds: (job, epoch, attempt, node) names a row, so an allocation that is read ag
 
 from collections.abc import Iterator
 
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.gang import GangAllocated
+from trainhouse.events.model.gang import GangAllocated
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, event_ms
 
 TABLE = "placements_rows"

@@ -5,9 +5,9 @@ Holds: the newest word about a node or a job is the one with the largest version
 
 from collections.abc import Iterator
 
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.job import PoolCreated
-from trainhouse.events.pool import ChangeRefused, NodeRestricted, PolicyApplied, StartReserved, StartUnreserved
+from trainhouse.events.model.job import PoolCreated
+from trainhouse.events.model.pool import ChangeRefused, NodeRestricted, PolicyApplied, StartReserved, StartUnreserved
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms, event_ms, optional_ms
 
 # Decisions of one journal record share its time: their place in it comes after that.

@@ -5,8 +5,8 @@ Holds: names and what belongs to them stand in lists of one length, in the order
 
 from collections.abc import Iterator
 
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.project import ProjectApplied
+from trainhouse.events.model.project import ProjectApplied
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms
 
 

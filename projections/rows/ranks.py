@@ -6,10 +6,10 @@ Holds: of several heartbeats of a rank the newest by its agent's clock stays.
 from collections.abc import Iterator
 from typing import Any
 
-from trainhouse.events.attempt import RankExited
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.gang import GangAllocated
-from trainhouse.events.node import NodeHeartbeat
+from trainhouse.events.model.attempt import RankExited
+from trainhouse.events.model.gang import GangAllocated
+from trainhouse.events.model.node import NodeHeartbeat
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms, event_ms, optional_ms
 
 _BLANK: dict[str, Any] = {

@@ -8,10 +8,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from trainhouse.events.decisions import JobQueued
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.job import JobAdmitted
-from trainhouse.events.sensitive import without_values
+from trainhouse.events.model.decisions import JobQueued
+from trainhouse.events.model.job import JobAdmitted
+from trainhouse.events.security.sensitive import without_values
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms
 
 

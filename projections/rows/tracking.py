@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from functools import singledispatch
 from typing import Any
 
-from trainhouse.events.base import Event
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.gang import GangAllocated
-from trainhouse.events.spec import Scalar
-from trainhouse.events.tracking import (
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.gang import GangAllocated
+from trainhouse.events.model.spec import Scalar
+from trainhouse.events.model.tracking import (
     EnvironmentCaptured,
     ExperimentChanged,
     InputsLogged,
@@ -21,6 +20,7 @@ from trainhouse.events.tracking import (
     TrackedRunBegun,
     TrackedRunChanged,
 )
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms, event_ms, optional_ms
 
 _FIRST = 2**56  # a version that falls with the offset: the first one stays

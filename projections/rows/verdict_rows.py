@@ -6,12 +6,11 @@ Holds: the same columns for every type, so that a rule of alerts sees the same r
 from collections.abc import Iterator
 from typing import Any
 
-from trainhouse.events.decisions import NodeForgotten
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.node import NodeLost, NodeNoticed, NodeProbed, NodeSuspected, SignatureRefused
-from trainhouse.events.pool import NodeRestricted
-from trainhouse.events.repair import PartitionHalted
-from trainhouse.events.verdict import (
+from trainhouse.events.model.decisions import NodeForgotten
+from trainhouse.events.model.node import NodeLost, NodeNoticed, NodeProbed, NodeSuspected, SignatureRefused
+from trainhouse.events.model.pool import NodeRestricted
+from trainhouse.events.model.repair import PartitionHalted
+from trainhouse.events.model.verdict import (
     DataStalled,
     DeviceDegraded,
     FailureBlamed,
@@ -21,6 +20,7 @@ from trainhouse.events.verdict import (
     Verdict,
     VerdictLifted,
 )
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, clamp_ms, optional_ms
 from trainhouse.projections.rows.lines.summary import summarize
 

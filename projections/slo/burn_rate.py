@@ -8,7 +8,7 @@ Holds: what has no events is not known: None, never 0 or 1.
 
 from dataclasses import dataclass
 
-from trainhouse.events.alert import Severity
+from trainhouse.events.model.alert import Severity
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Annotated, Self
 import yaml
 from pydantic import Field, StringConstraints, model_validator
 
-from trainhouse.events.base import Model
+from trainhouse.events.model.base import Model
 
 MAX_BYTES = 256 * 1024
 

@@ -27,15 +27,15 @@ from trainhouse.events import (
     NodeRestricted,
     PolicyApplied,
     PoolCreated,
-    topics,
 )
-from trainhouse.events.codec import encode
-from trainhouse.events.decisions import NodeForgotten, NodeJoined
-from trainhouse.events.handover import FenceSent, InputRedirected, PoolFence, PoolPart, PoolTaken, RedirectedInput
-from trainhouse.events.journal import PlacementFrozen
-from trainhouse.events.pool import StartReserved, StartUnreserved
-from trainhouse.scheduler.core.directory_effects import refusal
-from trainhouse.scheduler.core.machine import OWN_PARTITION, Effect, Input
+from trainhouse.events.model.decisions import NodeForgotten, NodeJoined
+from trainhouse.events.model.handover import FenceSent, InputRedirected, PoolFence, PoolPart, PoolTaken, RedirectedInput
+from trainhouse.events.model.pool import StartReserved, StartUnreserved
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.journal import PlacementFrozen
+from trainhouse.scheduler.core.intake.directory_effects import refusal
+from trainhouse.scheduler.core.protocol.machine import OWN_PARTITION, Effect, Input
 
 
 def effects_of(seq: int, now_ms: int, inputs: Sequence[Input], decisions: Iterable[Event]) -> Iterator[Effect]:

@@ -32,7 +32,7 @@ from trainhouse.events import (
     RankExited,
     SessionOpened,
 )
-from trainhouse.events.handover import (
+from trainhouse.events.model.handover import (
     DetourEnded,
     FenceSent,
     HandoverClosed,
@@ -44,22 +44,23 @@ from trainhouse.events.handover import (
     PoolTaken,
     RedirectedInput,
 )
-from trainhouse.events.journal import ClockTicked
-from trainhouse.events.pool import CycleRan
-from trainhouse.scheduler.core import fleet, handover, probes, reports, requests, review, verdicts
-from trainhouse.scheduler.core.changes import CHANGES
+from trainhouse.events.model.pool import CycleRan
+from trainhouse.events.wire.journal import ClockTicked
+from trainhouse.events.wire.redirected import unwrapped
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
-from trainhouse.scheduler.core.draft import Draft
 from trainhouse.scheduler.core.effects import effects_of
 from trainhouse.scheduler.core.errors import UnexpectedInput
-from trainhouse.scheduler.core.fold import fold_decision
-from trainhouse.scheduler.core.handover import MOVES_SINCE
-from trainhouse.scheduler.core.machine import Condition, Effect, Input, Leveled
-from trainhouse.scheduler.core.placing import Cycle, place_waiting
-from trainhouse.scheduler.core.snapshot import Dumps, capture_schedule, dump_schedule, load_schedule
-from trainhouse.scheduler.core.snapshot_steps import SCHEDULE_FORMATS
-from trainhouse.scheduler.core.state import ScheduleState
-from trainhouse.scheduler.core.timers import next_ms, on_tick
+from trainhouse.scheduler.core.handlers import handover, nodes, reports, requests, review, self_tests, verdicts
+from trainhouse.scheduler.core.handlers.handover import MOVES_SINCE
+from trainhouse.scheduler.core.handlers.pool_changes import CHANGES
+from trainhouse.scheduler.core.handlers.timers import next_ms, on_tick
+from trainhouse.scheduler.core.placement.stage import Cycle, place_waiting
+from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input, Leveled
+from trainhouse.scheduler.core.protocol.snapshot_steps import SCHEDULE_FORMATS
+from trainhouse.scheduler.core.state.draft import Draft
+from trainhouse.scheduler.core.state.fold import fold_decision
+from trainhouse.scheduler.core.state.snapshot import Dumps, capture_schedule, dump_schedule, load_schedule
+from trainhouse.scheduler.core.state.state import ScheduleState
 
 _REQUESTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     JobAdmitted: requests.on_admitted,
@@ -69,7 +70,7 @@ _REQUESTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     ProjectLimited: requests.on_limited,
 }
 _REPORTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
-    NodeLost: fleet.on_lost,
+    NodeLost: nodes.on_lost,
     AttemptStarted: reports.on_started,
     LaunchFailed: reports.on_launch_failed,
     RankExited: reports.on_rank_exited,
@@ -80,7 +81,7 @@ _REPORTS: Final[dict[type[Event], Callable[[Draft, Any], None]]] = {
     GangHung: verdicts.on_hung,
     DeviceDegraded: verdicts.on_degraded,
     NodeNoticed: verdicts.on_noticed,
-    NodeProbed: probes.on_probed,
+    NodeProbed: self_tests.on_probed,
 }
 _OF_SCHEDULERS: Final = (PoolPart, PoolFence, RedirectedInput)
 _OF_MOVES: Final[tuple[type[Event], ...]] = (
@@ -124,7 +125,7 @@ class ScheduleMachine(Leveled):
     def after_refusal(self, state: ScheduleState, event: Event, reason: str) -> Event | None:
         """A job of which an input cannot be handled is sent to review."""
         if isinstance(event, RedirectedInput):
-            event = event.unwrapped().event
+            event = unwrapped(event).event
         return review.after_failure(state, event, reason)
 
     def _handle(self, draft: Draft, item: Input) -> None:
@@ -151,7 +152,7 @@ class ScheduleMachine(Leveled):
         if isinstance(event, RedirectedInput) and event.to_partition != draft.state.partition:
             raise UnexpectedInput(f"an input about pool {event.pool} is for partition {event.to_partition}, not {draft.state.partition}")
         if isinstance(event, RedirectedInput) and event.pool in draft.state.pools:
-            self._take(draft, event.unwrapped(), relayed=True)
+            self._take(draft, unwrapped(event), relayed=True)
         elif event.pool in draft.state.moved:
             handover.redirect(draft, item, event.pool)
         else:
@@ -162,7 +163,7 @@ class ScheduleMachine(Leveled):
         if isinstance(event, ProgressReported):
             reports.on_progress(draft, event, by_owner=by_owner)
         elif isinstance(event, NodeRegistered):
-            fleet.on_registered(draft, event, relayed=relayed)
+            nodes.on_registered(draft, event, relayed=relayed)
         elif isinstance(event, PoolFence) and relayed:
             handover.on_fence(draft, event)
         elif kind in _REPORTS:

@@ -7,7 +7,7 @@ Never: reads a file.
 from dataclasses import dataclass
 from typing import Any
 
-from trainhouse.events.policy import SchedulingPolicy
+from trainhouse.events.model.policy import SchedulingPolicy
 
 ABSENT = None
 """The value of a field that one of the two does not have."""

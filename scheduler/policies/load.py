@@ -15,10 +15,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from trainhouse.events.policy import SchedulingPolicy
-from trainhouse.events.pool import MAX_TEXT_CHARS
-from trainhouse.events.yaml_lines import line_in, node_of, repeated_keys
-from trainhouse.scheduler.core.queue.checking import PolicyFault, field_path
+from trainhouse.events.model.policy import SchedulingPolicy
+from trainhouse.events.model.pool import MAX_TEXT_CHARS
+from trainhouse.events.runtime.yaml_lines import line_in, node_of, repeated_keys
+from trainhouse.scheduler.core.queue.policy_check import PolicyFault, field_path
 
 MAX_BYTES = MAX_TEXT_CHARS
 """Of one policy file: what an event can carry."""

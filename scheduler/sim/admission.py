@@ -3,9 +3,10 @@
 Holds: a shape is judged once. Never: looks at what is free now.
 """
 
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.queue.amounts import amounts_least
+from trainhouse.scheduler.core.queue.resources import amounts_least
 from trainhouse.scheduler.sim.build import Shapes
 from trainhouse.scheduler.sim.types import TraceJob
 
@@ -39,7 +40,7 @@ class Admission:
         over = self._book.usage.quotas(pool).limited(job.tenant or "default", amounts_least(shape))
         if over is not None:
             return over.text()
-        if self._idle.place(shape, self._book.policy(pool).packing, ranks=least) is None:
+        if place(self._idle, shape, self._book.policy(pool).packing, ranks=least) is None:
             what = f"{least} devices of type {job.gpu_type}" if job.gpu_type else f"{least} devices"
             return f"asks for {what}; pool {pool} has {total} in all and could not hold it even idle"
         return ""

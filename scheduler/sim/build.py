@@ -7,8 +7,8 @@ Never: changes a book.
 from collections.abc import Callable
 from dataclasses import replace
 
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
 from trainhouse.scheduler.core.cluster.shape import GIB, Block, Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
 from trainhouse.scheduler.sim.types import ANY_TYPE, SimNode, TraceJob
 
 ONE_POOL = "all"

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from trainhouse.events import Event, GangAllocated, JobSpec, NodeRestricted, PolicyApplied, ProjectLimited, Restriction
-from trainhouse.events.decisions import CheckpointNoted, JobMoved, JobQueued, JobRequeued, JobRetuned, NodeGivenUp, NodeJoined
-from trainhouse.events.phases import Cancelled, Failed, Rejected, Succeeded, Tally
-from trainhouse.events.policy import SchedulingPolicy
-from trainhouse.scheduler.core.records import Node
+from trainhouse.events.model.decisions import CheckpointNoted, JobMoved, JobQueued, JobRequeued, JobRetuned, NodeGivenUp, NodeJoined
+from trainhouse.events.model.phases import Cancelled, Failed, Rejected, Succeeded, Tally
+from trainhouse.events.model.policy import SchedulingPolicy
+from trainhouse.scheduler.core.state.records import Node
 
 KINDS: tuple[type[Event], ...] = (
     *(JobQueued, JobRetuned, GangAllocated, JobRequeued, JobMoved, CheckpointNoted),

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from time import perf_counter
 
-from trainhouse.events.policy import RunTimes, SchedulingPolicy
+from trainhouse.events.model.policy import RunTimes, SchedulingPolicy
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
-from trainhouse.scheduler.core.cycle.entries import Action, Evict, Eviction, Start
+from trainhouse.scheduler.core.queue.entries import Action, Evict, Eviction, Start
 from trainhouse.scheduler.sim.admission import Admission
 from trainhouse.scheduler.sim.types import Fault, JobRow, Options, SimNode, SimResult, TraceJob
-from trainhouse.scheduler.sim.world import SimJob, World
+from trainhouse.scheduler.sim.virtual_fleet import SimJob, World
 
 DONE, LEFT, DOWN, UP, SAVED = range(5)
 """Kinds of events, in their order within an instant."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from trainhouse.events.policy import RunTimes, SchedulingPolicy
-from trainhouse.scheduler.core.queue.checking import check_against
+from trainhouse.events.model.policy import RunTimes, SchedulingPolicy
+from trainhouse.scheduler.core.queue.policy_check import check_against
 from trainhouse.scheduler.policies import PolicyError, load, read_text, refusal
 from trainhouse.scheduler.sim.fleet_file import Fleet
 from trainhouse.scheduler.sim.loop import simulate

@@ -6,8 +6,8 @@ Never: reads or writes a file (the command line's part does).
 
 from dataclasses import dataclass, field
 
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
 from trainhouse.scheduler.core.cluster.shape import Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
 
 ANY_TYPE = "gpu"
 """The device type of a node whose source names none."""

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from trainhouse.events.policy import RunTimes, SchedulingPolicy
+from trainhouse.events.model.policy import RunTimes, SchedulingPolicy
+from trainhouse.scheduler.sim.journal_trace import Recorded
 from trainhouse.scheduler.sim.loop import simulate
-from trainhouse.scheduler.sim.recorded import Recorded
 from trainhouse.scheduler.sim.summary import Summary, mean, percentile, summarize
 from trainhouse.scheduler.sim.types import JobRow, Options, SimResult
 

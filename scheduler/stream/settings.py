@@ -9,11 +9,11 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from trainhouse.events.followed import Followed
-from trainhouse.events.keyfiles import kept_key, public_keys
+from trainhouse.events.runtime.watched_files import Followed
+from trainhouse.events.security.key_files import kept_key, public_keys
+from trainhouse.events.security.signing import SigningKey
+from trainhouse.events.security.vetting import VettingRules
 from trainhouse.events.settings import TomlSection
-from trainhouse.events.signing import SigningKey
-from trainhouse.events.vetting import VettingRules
 
 
 class StreamSettings(TomlSection):

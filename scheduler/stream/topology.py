@@ -1,7 +1,7 @@
 """The topology: three Faust apps, their agents, the topic that each reads, and the machine that it drives.
 
     app        agent       topic                  drives                                  its state
-    intake     jobs        trainhouse.jobs        screening (core/screening, pure)        none
+    intake     jobs        trainhouse.jobs        screening (core/intake)                none
                admission   trainhouse.admission   DirectoryMachine, by a JournalHost      journal trainhouse.directory
     scheduler  control     trainhouse.control     ScheduleMachine, by a JournalHost       journal trainhouse.decisions
     detector   heartbeats  trainhouse.heartbeats  DetectorMachine                         soft: read back from the topics
@@ -26,10 +26,10 @@ from typing import Any, Protocol
 from prometheus_client import CollectorRegistry
 
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS
-from trainhouse.scheduler.stream.batching import fetches
-from trainhouse.scheduler.stream.faust_app import ProcessorApp, batches, make_app, on_assignment
-from trainhouse.scheduler.stream.ports import Entry
+from trainhouse.events.wire.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS
+from trainhouse.scheduler.stream.interfaces import Entry
+from trainhouse.scheduler.stream.kafka.batching import fetches
+from trainhouse.scheduler.stream.kafka.faust_app import ProcessorApp, batches, make_app, on_assignment
 from trainhouse.scheduler.stream.settings import StreamSettings
 
 APPS = ("intake", "scheduler", "detector")
@@ -112,6 +112,6 @@ def __getattr__(name: str) -> ProcessorApp:
     """`intake`, `scheduler` and `detector`, for Faust's command line: each from the process's settings, once."""
     if name not in APPS:
         raise AttributeError(f"the topology has no {name!r}; there are {', '.join(APPS)}")
-    app: ProcessorApp = import_module(f"trainhouse.scheduler.stream.{name}").from_settings()
+    app: ProcessorApp = import_module(f"trainhouse.scheduler.stream.roles.{name}").from_settings()
     globals()[name] = app
     return app

@@ -10,21 +10,11 @@ from confluent_kafka import TopicPartition
 
 from tests.bench import report
 from tests.bench.stack import BenchStack, bench_stack
-from trainhouse.events import (
-    Device,
-    GangAllocated,
-    JobSpec,
-    JobSubmitted,
-    NodeRegistered,
-    PoolCreated,
-    Runtime,
-    decode,
-    envelope_of,
-    topics,
-)
-from trainhouse.events.kafka import EventProducer, consumer
-from trainhouse.events.keyfiles import kept_key
+from trainhouse.events import Device, GangAllocated, JobSpec, JobSubmitted, NodeRegistered, PoolCreated, Runtime, decode, envelope_of
+from trainhouse.events.bus.kafka import EventProducer, consumer
+from trainhouse.events.security.key_files import kept_key
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
 
 PER_S = 50
 SUBMISSIONS = 600

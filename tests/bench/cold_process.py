@@ -42,15 +42,15 @@ def queued_s() -> float:
 
 async def decided(journal: str, bootstrap: str, folder: Path) -> dict[str, Any]:
     """Runs a host of the journal until a record of its own counted."""
+    from trainhouse.events.runtime.clock import SystemClock
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.events.topics import ADMISSION, CONTROL, DIRECTORY
-    from trainhouse.scheduler.core.directory import DirectoryMachine
-    from trainhouse.scheduler.core.machine import Machine
+    from trainhouse.events.wire.topics import ADMISSION, CONTROL, DIRECTORY
+    from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+    from trainhouse.scheduler.core.protocol.machine import Machine
     from trainhouse.scheduler.core.schedule import ScheduleMachine
-    from trainhouse.scheduler.stream.clock import SystemClock
-    from trainhouse.scheduler.stream.kafka_log import KafkaLog
+    from trainhouse.scheduler.stream.journal.host_factory import journal_host
+    from trainhouse.scheduler.stream.kafka.log import KafkaLog
     from trainhouse.scheduler.stream.settings import StreamSettings
-    from trainhouse.scheduler.stream.wiring import journal_host
 
     machine: Machine[Any] = DirectoryMachine(control_partitions=1) if journal == DIRECTORY else ScheduleMachine()
     topic = ADMISSION if journal == DIRECTORY else CONTROL

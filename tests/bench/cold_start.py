@@ -29,19 +29,19 @@ from tests.unit.core_world import admitted
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import JobAdmitted, JobId, JobSubmitted, encode, envelope_of
-from trainhouse.events.admin import create_topics, topic_id
-from trainhouse.events.journal import SnapshotPointer
-from trainhouse.events.kafka import producer_config
+from trainhouse.events.bus.admin import create_topics, topic_id
+from trainhouse.events.bus.kafka import producer_config
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import DECISIONS, DIRECTORY, SNAPSHOTS
-from trainhouse.scheduler.core.batch import Limits, Proposer, pending
-from trainhouse.scheduler.core.directory import DirectoryMachine
-from trainhouse.scheduler.core.directory_state import DirectoryState
-from trainhouse.scheduler.core.fingerprint import fingerprint
-from trainhouse.scheduler.core.journal import Folded, fold_bytes
-from trainhouse.scheduler.core.machine import Machine
-from trainhouse.scheduler.core.snapshot_choice import object_key
-from trainhouse.scheduler.stream.snapshots import EVERY_RECORDS
+from trainhouse.events.wire.journal import SnapshotPointer
+from trainhouse.events.wire.topics import DECISIONS, DIRECTORY, SNAPSHOTS
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.intake.directory_state import DirectoryState
+from trainhouse.scheduler.core.intake.fingerprint import fingerprint
+from trainhouse.scheduler.core.protocol.batch import Limits, Proposer, pending
+from trainhouse.scheduler.core.protocol.journal import Folded, fold_bytes
+from trainhouse.scheduler.core.protocol.machine import Machine
+from trainhouse.scheduler.core.protocol.snapshot_choice import object_key
+from trainhouse.scheduler.stream.journal.snapshots import EVERY_RECORDS
 
 T = TypeVar("T")
 FINISHED = 300_000

@@ -11,12 +11,13 @@ import time
 
 from tests.bench import report
 from tests.shapes import simple
-from trainhouse.events.policy import Blocking, Elastic, Order, Packing, Preemption, RunTimes, SchedulingPolicy
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
-from trainhouse.scheduler.core.cycle.applying import apply
+from trainhouse.events.model.policy import Blocking, Elastic, Order, Packing, Preemption, RunTimes, SchedulingPolicy
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
+from trainhouse.scheduler.core.cluster.place import place
+from trainhouse.scheduler.core.cycle.apply_actions import apply
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
-from trainhouse.scheduler.core.cycle.entries import Start, Waiting
+from trainhouse.scheduler.core.queue.entries import Start, Waiting
 from trainhouse.scheduler.policies import load
 
 POOL, GPUS, TEAMS, WAITING = "main", 8, 20, 5000
@@ -48,7 +49,7 @@ class Stage:
             free = self.book.cluster.free(POOL)
             ranks = min(self.random.choice(sizes), free - left + 1) if left > running // 10 else max(1, round(free / left))
             job = self._job(max(1, min(ranks, round(4 * mean))))
-            placement = self.book.cluster.place(job.shape, Packing.TOPOLOGY)
+            placement = place(self.book.cluster, job.shape, Packing.TOPOLOGY)
             assert placement is not None
             self.book.put_waiting(job)
             apply(self.book, Start(job.job_id, placement), self.now_ms)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from tests.bench.detector_fleet import EPOCH_MS, HOUR_MS, EmulatedNode
 from trainhouse.events import NodeHeartbeat, NodeLost, RankActivity
-from trainhouse.events.verdict import GangHung, VerdictLifted
+from trainhouse.events.model.verdict import GangHung, VerdictLifted
 from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, Said, Standings, recall
-from trainhouse.scheduler.stream.detecting_past import LEAST_HEARTBEATS, MOST_HEARTBEATS
+from trainhouse.scheduler.stream.detection.detector_history import LEAST_HEARTBEATS, MOST_HEARTBEATS
 
 TICK_MS = 500
 FIXED_SILENT_BEATS = 15

@@ -22,18 +22,18 @@ from tests.bench.journal_gate import Stage
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock
 from tests.unit.core_world import admitted
 from trainhouse.events import CancelJob, Event, JobAdmitted, JobSubmitted, PoolCreated, encode, envelope_of
-from trainhouse.events.topics import ADMISSION, CONTROL, DECISIONS, DIRECTORY
-from trainhouse.scheduler.core.batch import Limits, Proposer, pending
-from trainhouse.scheduler.core.directory import DirectoryMachine
-from trainhouse.scheduler.core.directory_state import SETTLE_AT, DirectoryState
-from trainhouse.scheduler.core.fingerprint import fingerprint
-from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
-from trainhouse.scheduler.core.machine import Machine
-from trainhouse.scheduler.core.ownership import Ownership
-from trainhouse.scheduler.core.snapshot_choice import segment_key
-from trainhouse.scheduler.stream.follower import Follower
-from trainhouse.scheduler.stream.settled_index import SettledIndex
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.events.wire.topics import ADMISSION, CONTROL, DECISIONS, DIRECTORY
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.intake.directory_state import SETTLE_AT, DirectoryState
+from trainhouse.scheduler.core.intake.fingerprint import fingerprint
+from trainhouse.scheduler.core.protocol.batch import Limits, Proposer, pending
+from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes
+from trainhouse.scheduler.core.protocol.machine import Machine
+from trainhouse.scheduler.core.protocol.ownership import Ownership
+from trainhouse.scheduler.core.protocol.snapshot_choice import segment_key
+from trainhouse.scheduler.stream.journal.follower import Follower
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
+from trainhouse.scheduler.stream.settled.settled_index import SettledIndex
 
 SETTLED = 10_000_000
 RECORDS, SUBMISSIONS, REPEATS, CANCELS = 600, 80, 10, 10

@@ -23,8 +23,8 @@ from prometheus_client import CollectorRegistry
 from tests.bench import report
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.scheduler.stream.faust_app import batches, make_app
-from trainhouse.scheduler.stream.kafka_auth import aiokafka_config
+from trainhouse.scheduler.stream.kafka.auth import aiokafka_config
+from trainhouse.scheduler.stream.kafka.faust_app import batches, make_app
 from trainhouse.scheduler.stream.settings import StreamSettings
 
 BACKLOG, BURST, BURSTS, LONE = 20_000, 512, 10, 60

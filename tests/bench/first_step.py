@@ -84,8 +84,9 @@ def _confinement() -> None:
 
 def _ours(stack: BenchStack, job_id: str) -> float:
     """Seconds from producing the submission to rank 0's first finished step; the submitting process is up already."""
-    from trainhouse.events import JobSpec, JobSubmitted, Runtime, envelope_of, topics
-    from trainhouse.events.kafka import EventProducer
+    from trainhouse.events import JobSpec, JobSubmitted, Runtime, envelope_of
+    from trainhouse.events.bus.kafka import EventProducer
+    from trainhouse.events.wire import topics
 
     producer = EventProducer(stack.kafka, **{"linger.ms": 0})
     producer.poll(1.0)

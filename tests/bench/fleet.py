@@ -18,8 +18,8 @@ from tests.bench.allocation import broker_alone
 from tests.bench.fleet_process import SUMMARY, running_fleet
 from tests.bench.stack import BenchStack, bench_stack
 from trainhouse.events import GangAllocated, PoolCreated, decode
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end, watermarks
-from trainhouse.events.topics import ALLOCATIONS, POOLS
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, read_to_end, watermarks
+from trainhouse.events.wire.topics import ALLOCATIONS, POOLS
 from trainhouse.workers.fleet.job_load import MIXED, Load, LoadPlan, Sizes
 
 NODES, GPUS = 1250, 8

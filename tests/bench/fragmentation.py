@@ -14,11 +14,12 @@ import time
 from pathlib import Path
 
 from tests.bench import report
-from trainhouse.events.policy import Packing
+from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
-from trainhouse.scheduler.core.cluster.mix import Mix
+from trainhouse.scheduler.core.cluster.demand_mix import Mix
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Block, Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
 
 TRACES = Path(os.environ.get("TRAINHOUSE_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 MIB = 1 << 20
@@ -90,7 +91,7 @@ def play(rows: list[dict[str, str]], mix: Mix, tasks: list[dict[str, str]], seed
             continue
         milli = shape.ranks * shape.milli
         arrived += milli
-        placement = fleet.cluster.place(shape, packing)
+        placement = place(fleet.cluster, shape, packing)
         if placement is None:
             refused += 1
             continue

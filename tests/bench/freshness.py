@@ -10,8 +10,9 @@ import clickhouse_connect
 
 from tests.bench import freshness_load, report
 from tests.bench.stack import BenchStack, bench_stack
-from trainhouse.events import JobSpec, JobSubmitted, Runtime, envelope_of, topics
-from trainhouse.events.kafka import EventProducer
+from trainhouse.events import JobSpec, JobSubmitted, Runtime, envelope_of
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.wire import topics
 
 STEADY = 1000
 BURST = 100_000

@@ -5,9 +5,10 @@ import time
 from typing import Any
 
 from tests.spooled import points
-from trainhouse.events import StepMetrics, envelope_of, topics
-from trainhouse.events.kafka import EventProducer
+from trainhouse.events import StepMetrics, envelope_of
+from trainhouse.events.bus.kafka import EventProducer
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
 
 RATE = 20_000
 POINTS_PER_RECORD = 100

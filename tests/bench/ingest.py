@@ -21,10 +21,11 @@ from tests.bench import report
 from tests.spooled import points
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
-from trainhouse.events import StepMetrics, envelope_of, topics
-from trainhouse.events.admin import create_topics
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end
+from trainhouse.events import StepMetrics, envelope_of
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
 
 RECORDS = 6_000
 POINTS_PER_RECORD = 500

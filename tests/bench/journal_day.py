@@ -15,11 +15,11 @@ import pyarrow as pa
 from tests.bench import report
 from tests.bench.journal_gate import Stage
 from trainhouse.events import Event, ProgressReported, encode, envelope_of
-from trainhouse.scheduler.core.batch import Proposer
-from trainhouse.scheduler.core.gate import Written
-from trainhouse.scheduler.core.journal import fold_bytes
-from trainhouse.scheduler.stream.live_statuses import LiveJobStatuses
-from trainhouse.scheduler.stream.publishing import LIVE_STATUSES
+from trainhouse.scheduler.core.protocol.batch import Proposer
+from trainhouse.scheduler.core.protocol.gate import Written
+from trainhouse.scheduler.core.protocol.journal import fold_bytes
+from trainhouse.scheduler.stream.journal.publishing import LIVE_STATUSES
+from trainhouse.scheduler.stream.scheduling.live_statuses import LiveJobStatuses
 from trainhouse.workers.agent.ship.rank_shipper import PROGRESS_INTERVAL_MS
 
 SPAN_S, DAY_S = 180, 86_400

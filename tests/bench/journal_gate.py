@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from tests.bench import report
 from tests.unit.core_world import admitted, registered
 from trainhouse.events import AttemptStopped, Event, ProgressReported, RankExited, encode, envelope_of
-from trainhouse.events.topics import CONTROL
-from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, pending
-from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
-from trainhouse.scheduler.core.outgoing import outgoing
+from trainhouse.events.wire.topics import CONTROL
+from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, pending
+from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes
+from trainhouse.scheduler.core.protocol.publication import outgoing
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.core.state import ScheduleState
+from trainhouse.scheduler.core.state.state import ScheduleState
 
 NODES, JOBS, RECORDS = 1_250, 500, 1_000
 REPORTS = (1, 4, 16)

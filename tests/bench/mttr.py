@@ -22,9 +22,9 @@ from tests.bench.mttr_figures import Hit, Reports, hits, lost_device_s, times
 from tests.bench.mttr_trace import NOTICE_S, PEER_DETECTION_S, Pressed, peer_lost_device_s, pressed
 from tests.bench.stack import BenchStack, bench_stack
 from trainhouse.events import JobId, JobSpec, JobSubmitted, PoolName, ProgressReported, Runtime, decode, envelope_of
-from trainhouse.events.kafka import EventProducer, consumer, watermarks
-from trainhouse.events.spec import Gang, Resources
-from trainhouse.events.topics import CONTROL, JOBS, PROGRESS
+from trainhouse.events.bus.kafka import EventProducer, consumer, watermarks
+from trainhouse.events.model.spec import Gang, Resources
+from trainhouse.events.wire.topics import CONTROL, JOBS, PROGRESS
 
 NODES, GPUS = int(os.environ.get("TRAINHOUSE_BENCH_NODES", "256")), 8
 GANGS = {32: NODES * 20 // 256, 16: NODES * 40 // 256, 8: NODES * 70 // 256}

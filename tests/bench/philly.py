@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import report
-from trainhouse.events.policy import RunTimes, SchedulingPolicy
+from trainhouse.events.model.policy import RunTimes, SchedulingPolicy
 from trainhouse.scheduler.policies import load
 from trainhouse.scheduler.sim.fleet_file import read_fleet
 from trainhouse.scheduler.sim.loop import simulate

@@ -11,10 +11,11 @@ from collections import deque
 
 from tests.bench import report
 from tests.shapes import simple
-from trainhouse.events.policy import Packing
+from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import Placement, Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
 
 SIZES = (1, 2, 4, 8, 12, 16, 32, 64, 128, 256, 512)
 WEIGHTS = (500, 120, 100, 120, 20, 60, 40, 20, 10, 7, 3)
@@ -41,7 +42,7 @@ def ours(nodes: int, jobs: list[Shape], packing: Packing) -> dict[str, float]:
     began = time.process_time()
     for shape in jobs:
         at = time.perf_counter()
-        while (placement := cluster.place(shape, packing)) is None:
+        while (placement := place(cluster, shape, packing)) is None:
             refused.append(time.perf_counter() - at)
             cluster.give(*running.popleft())
             at = time.perf_counter()

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.bench import report
-from trainhouse.events.policy import RunTimes
+from trainhouse.events.model.policy import RunTimes
 from trainhouse.scheduler.policies import load
 from trainhouse.scheduler.sim.faults_file import read_faults
 from trainhouse.scheduler.sim.fleet_file import read_fleet

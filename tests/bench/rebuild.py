@@ -18,13 +18,14 @@ from tests.bench import report
 from tests.spooled import lines, points
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
-from trainhouse.events import JobState, JobStatus, envelope_of, topics
-from trainhouse.events.admin import create_topics
-from trainhouse.events.base import Event
-from trainhouse.events.journal import NO_HASH, JournalRecord, record_hash
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, producer_config, read_to_end
-from trainhouse.events.node import AttemptHeartbeat, DeviceHealth, NodeHeartbeat, RankHeartbeat, RankState
+from trainhouse.events import JobState, JobStatus, envelope_of
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, producer_config, read_to_end
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.node import AttemptHeartbeat, DeviceHealth, NodeHeartbeat, RankHeartbeat, RankState
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.journal import NO_HASH, JournalRecord, record_hash
 
 JOBS = 200
 STATUSES = 10_000

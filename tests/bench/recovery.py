@@ -27,8 +27,8 @@ from trainhouse.events import (
     decode,
     envelope_of,
 )
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end
-from trainhouse.events.topics import ALLOCATIONS, CONTROL, JOBS
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, read_to_end
+from trainhouse.events.wire.topics import ALLOCATIONS, CONTROL, JOBS
 
 HEARTBEAT_S = 1.0
 ROUNDS = 5

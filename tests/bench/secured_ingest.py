@@ -14,12 +14,13 @@ from tests.bench import report
 from tests.bench.ingest import JOBS, POINTS_PER_RECORD, _record
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.deploy.local.servers.kafka_sasl import BROKER, Account, client_section
-from trainhouse.events import envelope_of, topics
-from trainhouse.events.admin import create_topics
-from trainhouse.events.grants import OPERATOR, PRINCIPALS
-from trainhouse.events.kafka import EventProducer, consumer, partitions_of
-from trainhouse.events.securing import secure
+from trainhouse.events import envelope_of
+from trainhouse.events.bus.accounts import secure
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import EventProducer, consumer, partitions_of
+from trainhouse.events.security.grants import OPERATOR, PRINCIPALS
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
 
 TURNS = 7
 RECORDS = 1_500

@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from tests.bench import report
 from tests.spooled import points
-from trainhouse.events import NodeKeyed, StepMetrics, encode, envelope_of, topics
-from trainhouse.events.codec import HEADERS
-from trainhouse.events.signing import SigningKey
+from trainhouse.events import NodeKeyed, StepMetrics, encode, envelope_of
+from trainhouse.events.security.signing import SigningKey
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS
 from trainhouse.projections.ingest.builders.step_metrics import MetricsBuilder
 from trainhouse.projections.ingest.node_keys import NodeKeys
 from trainhouse.projections.ingest.placements import Attempt, Placements

@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 
 from tests.bench import report
 from tests.bench.stack import bench_stack
-from trainhouse.events import JobStatus, StepMetrics, envelope_of, topics
-from trainhouse.events.envelope import from_rfc3339
-from trainhouse.events.kafka import EventProducer
+from trainhouse.events import JobStatus, StepMetrics, envelope_of
+from trainhouse.events.bus.kafka import EventProducer
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.envelope import from_rfc3339
 
 WATCHERS = 500
 SECONDS = 20

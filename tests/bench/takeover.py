@@ -22,8 +22,9 @@ from trainhouse.deploy.local.bootstrap import PARTITION
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.deploy.local.supervision import supervisor_client
-from trainhouse.events import JobSpec, JobSubmitted, envelope_of, topics
-from trainhouse.events.kafka import EventProducer
+from trainhouse.events import JobSpec, JobSubmitted, envelope_of
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.wire import topics
 
 KILLS = 6
 NEVER_S = "3600"

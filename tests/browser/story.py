@@ -9,18 +9,18 @@ import time
 from typing import Any
 
 from tests.alert_tables import Tables
-from trainhouse.events import topics
-from trainhouse.events.alert import AlertFired, Severity
-from trainhouse.events.attempt import AttemptStarted, AttemptStopped
-from trainhouse.events.base import Event
-from trainhouse.events.checkpoint import CheckpointCompleted, CheckpointRestored
-from trainhouse.events.explained import JobExplained
-from trainhouse.events.gang import GangAllocated, NodePlacement
-from trainhouse.events.ids import JobId
-from trainhouse.events.job import JobAdmitted, JobState, JobStatus, JobSubmitted
-from trainhouse.events.spec import Gang, JobSpec, Runtime
-from trainhouse.events.telemetry import LogLines, StepMetrics
-from trainhouse.events.verdict import FailureBlamed
+from trainhouse.events.model.alert import AlertFired, Severity
+from trainhouse.events.model.attempt import AttemptStarted, AttemptStopped
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointRestored
+from trainhouse.events.model.explanation import JobExplained
+from trainhouse.events.model.gang import GangAllocated, NodePlacement
+from trainhouse.events.model.ids import JobId
+from trainhouse.events.model.job import JobAdmitted, JobState, JobStatus, JobSubmitted
+from trainhouse.events.model.spec import Gang, JobSpec, Runtime
+from trainhouse.events.model.telemetry import LogLines, StepMetrics
+from trainhouse.events.model.verdict import FailureBlamed
+from trainhouse.events.wire import topics
 
 JOB = "story-1"
 NODES = ("node-0001", "node-0002")

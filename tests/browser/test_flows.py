@@ -17,7 +17,7 @@ from tests.browser.world import World
 from trainhouse.cli.stack.open import login_address
 from trainhouse.client.kafka.job_events import spec_of_job
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
-from trainhouse.events.admin import create_topics
+from trainhouse.events.bus.admin import create_topics
 from trainhouse.events.settings import KafkaSettings
 
 

@@ -17,7 +17,8 @@ from tests.chaos.hands import Hands
 from tests.chaos.jobs import COMPANIONS, MUST_END, Asked, JobKind, spec_of
 from tests.chaos.sizes import Sizes
 from tests.chaos.stack import ChaosStack
-from trainhouse.events import JobStatus, LogLines, topics
+from trainhouse.events import JobStatus, LogLines
+from trainhouse.events.wire import topics
 from trainhouse.projections.ingest.lanes import BEATS, FACTS, OF_RANKS, REPORTS
 
 WEIGHTS = re.compile(r"weights sha256 ([0-9a-f]{64})")

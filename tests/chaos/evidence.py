@@ -14,9 +14,10 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from tests.extremes import SOURCE
 from trainhouse.checkpointing.stores.object_store import ObjectStore
-from trainhouse.events import DeadLetter, Envelope, InvalidEvent, decode, topics
-from trainhouse.events.kafka import TO_END, consumer, headers_of, read_to_end
+from trainhouse.events import DeadLetter, Envelope, InvalidEvent, decode
+from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, read_to_end
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
 
 READ = (topics.JOBS, topics.CONTROL, topics.ALLOCATIONS, topics.STATUS, topics.METRICS, topics.LOGS, topics.CHECKPOINTS)
 

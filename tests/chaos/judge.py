@@ -13,14 +13,8 @@ from pathlib import Path
 import orjson
 
 from tests.chaos.evidence import Evidence, Record
-from trainhouse.events import (
-    CheckpointCompleted,
-    JobStatus,
-    JobSubmitted,
-    LogLines,
-    StepMetrics,
-    topics,
-)
+from trainhouse.events import CheckpointCompleted, JobStatus, JobSubmitted, LogLines, StepMetrics
+from trainhouse.events.wire import topics
 from trainhouse.workers.launcher.ports import AttemptPaths, RankPaths
 
 

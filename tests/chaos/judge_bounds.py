@@ -11,7 +11,7 @@ from typing import Final
 
 from tests.chaos.evidence import Evidence, Place
 from tests.chaos.outsiders import Sent
-from trainhouse.events import topics
+from trainhouse.events.wire import topics
 
 MIB: Final = 1024**2
 # The aim for a fleet of 10,000 GPUs; two nodes under faults stay far below it.

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from tests.chaos.evidence import Evidence
-from trainhouse.events import topics
+from trainhouse.events.wire import topics
 
 ALLOCATED, STOPPED, REGISTERED = "trainhouse.gang.allocated.v1", "trainhouse.attempt.stopped.v1", "trainhouse.node.registered.v1"
 REPORTED, PROGRESSED = "trainhouse.attempt.progress.v1", "trainhouse.decision.job-progressed.v1"

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.chaos.evidence import Evidence
-from trainhouse.events import CheckpointCompleted, GangAllocated, topics
+from trainhouse.events import CheckpointCompleted, GangAllocated
+from trainhouse.events.wire import topics
 
 CLAIM = "claim"
 

@@ -17,14 +17,15 @@ from confluent_kafka import KafkaError, Message, Producer
 from tests.extremes import drawn, records
 from trainhouse.deploy.local.client_config import part_config
 from trainhouse.deploy.local.layout import StackFolder, read_toml
-from trainhouse.events import Event, InvalidEvent, JobSubmitted, decode, topics
-from trainhouse.events.carries import TOPIC_EVENTS
-from trainhouse.events.codec import HEADERS
-from trainhouse.events.grants import PRINCIPALS
-from trainhouse.events.kafka import producer_config
-from trainhouse.events.project import ChangeProject
+from trainhouse.events import Event, InvalidEvent, JobSubmitted, decode
+from trainhouse.events.bus.kafka import producer_config
+from trainhouse.events.model.project import ChangeProject
+from trainhouse.events.security.grants import PRINCIPALS
+from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.signing import SigningKey
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS
+from trainhouse.events.wire.topic_types import TOPIC_EVENTS
 
 EACH, EACH_TRUSTED = 25, 8
 FLUSH_S = 20.0

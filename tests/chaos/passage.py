@@ -17,7 +17,7 @@ from typing import Final
 import psutil
 
 from tests.chaos.proxy import Proxy
-from trainhouse.events import topics
+from trainhouse.events.wire import topics
 
 PRODUCE, END_TRANSACTION = 0, 26
 LENGTH_BYTES = 4

@@ -12,8 +12,8 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 
-from trainhouse.events import topics
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
 
 # The brokers' own marks of ended transactions have 78 bytes, and what is refused of those is never written again: for ever no transaction
 # of that id begins. No record of ours is so small, and none reaches a broker within a millisecond of its own time.

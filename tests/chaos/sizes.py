@@ -17,7 +17,7 @@ from tests.chaos.stack import ChaosStack
 from trainhouse.deploy.local.errors import StackError
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.stack import ps
-from trainhouse.events import topics
+from trainhouse.events.wire import topics
 
 EVERY_S = 3.0
 DAY_S = 86_400

@@ -19,10 +19,11 @@ from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.errors import StackError
 from trainhouse.deploy.local.layout import StackFolder, read_toml
-from trainhouse.events import CancelJob, Event, InvalidEvent, JobSpec, JobStatus, JobSubmitted, UncordonNode, decode, envelope_of, topics
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, headers_of, read_to_end, watermarks
+from trainhouse.events import CancelJob, Event, InvalidEvent, JobSpec, JobStatus, JobSubmitted, UncordonNode, decode, envelope_of
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, headers_of, read_to_end, watermarks
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
 
 # So many ids of jobs for each partition of the directory that none of them gets no one.
 PROBES = 16

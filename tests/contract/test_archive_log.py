@@ -15,8 +15,6 @@ from tests.archive_fakes import MemoryPartition
 from tests.memory_store import MemoryObjectStore
 from tests.waiting import until
 from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
-from trainhouse.events import topics
-from trainhouse.events.admin import topic_id
 from trainhouse.events.archive.errors import ArchiveDamaged, ArchiveGap
 from trainhouse.events.archive.log import KafkaPartition, PartitionLog, journal_reader
 from trainhouse.events.archive.partition import PartitionArchive
@@ -24,9 +22,11 @@ from trainhouse.events.archive.reading import journal_records
 from trainhouse.events.archive.segments import LogRecord
 from trainhouse.events.archive.trimming import trim
 from trainhouse.events.archive.writing import archive_partition
-from trainhouse.events.errors import BusUnavailable, RecordsGone
-from trainhouse.events.kafka import producer_config, watermarks
+from trainhouse.events.bus.admin import topic_id
+from trainhouse.events.bus.kafka import producer_config, watermarks
+from trainhouse.events.model.errors import BusUnavailable, RecordsGone
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
 from trainhouse.projections.ingest import archive_source as archived
 from trainhouse.projections.ingest import reader as reader_of_lanes
 from trainhouse.projections.ingest.reader import KafkaSource

@@ -15,21 +15,12 @@ import pytest
 from tests.gateway_world import KEY, NOW_MS, SPEC, World
 from tests.ledger_world import HOUR_MS, T0, Attempt, ended, node, tell
 from trainhouse.client.metrics_table import table_of
-from trainhouse.events import (
-    AccessRefused,
-    CancelJob,
-    JobId,
-    JobRejected,
-    JobSubmitted,
-    LogLines,
-    RequestAccepted,
-    ReviewJob,
-    topics,
-)
-from trainhouse.events.alert import AlertFired, Severity
-from trainhouse.events.checkpoint import CheckpointCompleted
-from trainhouse.events.envelope import rfc3339
-from trainhouse.events.pool import NodeRestricted, Restriction
+from trainhouse.events import AccessRefused, CancelJob, JobId, JobRejected, JobSubmitted, LogLines, RequestAccepted, ReviewJob
+from trainhouse.events.model.alert import AlertFired, Severity
+from trainhouse.events.model.checkpoint import CheckpointCompleted
+from trainhouse.events.model.pool import NodeRestricted, Restriction
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.envelope import rfc3339
 from trainhouse.gateway import requests
 from trainhouse.gateway.auth.authentication import COOKIE, PAGE_HEADER
 from trainhouse.gateway.errors import SqlUnavailable

@@ -14,12 +14,12 @@ import pytest
 
 from tests.alert_tables import HOUR_MS, Tables, beat, metric, tables_in, verdict
 from trainhouse.deploy.grafana.build import HERE, dashboards, text_of
-from trainhouse.events import topics
-from trainhouse.events.gang import GangAllocated
-from trainhouse.events.job import JobStatus
-from trainhouse.events.node import NodeRegistered
-from trainhouse.events.service import ServiceMeasured
-from trainhouse.events.spec import JobSpec, Runtime
+from trainhouse.events.model.gang import GangAllocated
+from trainhouse.events.model.job import JobStatus
+from trainhouse.events.model.node import NodeRegistered
+from trainhouse.events.model.service_level import ServiceMeasured
+from trainhouse.events.model.spec import JobSpec, Runtime
+from trainhouse.events.wire import topics
 from trainhouse.projections.settings import ClickHouseSettings
 
 NOW = time.time_ns() // 1_000_000

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.journal_fakes import FakeBroker, FakeLog
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.scheduler.core.errors import Fenced, RecordTooLarge
-from trainhouse.scheduler.core.outgoing import Outgoing
-from trainhouse.scheduler.stream.kafka_log import KafkaLog
-from trainhouse.scheduler.stream.ports import Entry, Log
+from trainhouse.scheduler.core.protocol.publication import Outgoing
+from trainhouse.scheduler.stream.interfaces import Entry, Log
+from trainhouse.scheduler.stream.kafka.log import KafkaLog
 
 MAX_BYTES = 1024 * 1024
 Case = Callable[[Log, str], Awaitable[None]]

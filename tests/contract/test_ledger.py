@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.alert_tables import Tables, tables_in
 from tests.ledger_world import HOUR_MS, IN_LEDGER, Attempt, Told, ended, ms, node, tell
-from trainhouse.events import topics
-from trainhouse.events.job import JobState
-from trainhouse.events.pool import NodeRestricted
+from trainhouse.events.model.job import JobState
+from trainhouse.events.model.pool import NodeRestricted
+from trainhouse.events.wire import topics
 
 CATEGORIES = set(IN_LEDGER.values()) | {"rework", "quarantined"}
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from tests.memory_source import MemoryHistory, MemoryLog, MemorySource
 from tests.waiting import until
-from trainhouse.events.kafka import producer_config
+from trainhouse.events.bus.kafka import producer_config
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.errors import BrokenPosition
 from trainhouse.projections.ingest.reader import KafkaSource, Source

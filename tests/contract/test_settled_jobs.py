@@ -12,12 +12,12 @@ from random import Random
 import pytest
 
 from trainhouse.scheduler.core.errors import StateLost
-from trainhouse.scheduler.core.settled import Segment, SettledJobs, content_of, jobs_in, segment_of
-from trainhouse.scheduler.core.settled_memory import MemorySettledJobs
-from trainhouse.scheduler.stream import settled_partition
-from trainhouse.scheduler.stream.settled_files import SettledFiles
-from trainhouse.scheduler.stream.settled_index import SettledIndex
-from trainhouse.scheduler.stream.temporary_folder import TemporaryFolder
+from trainhouse.scheduler.core.intake.settled_memory import MemorySettledJobs
+from trainhouse.scheduler.core.protocol.settled import Segment, SettledJobs, content_of, jobs_in, segment_of
+from trainhouse.scheduler.stream.settled import settled_partition
+from trainhouse.scheduler.stream.settled.settled_files import SettledFiles
+from trainhouse.scheduler.stream.settled.settled_index import SettledIndex
+from trainhouse.scheduler.stream.settled.temporary_folder import TemporaryFolder
 
 Table = dict[str, bytes]
 

@@ -13,16 +13,16 @@ from typer.testing import CliRunner
 
 from tests.alert_tables import DAY_MS, HOUR_MS, MINUTE_MS, Tables, beat, metric, tables_in, verdict
 from trainhouse.cli.main import build
-from trainhouse.events import topics
-from trainhouse.events.attempt import AttemptStopped
-from trainhouse.events.checkpoint import CheckpointCompleted, CheckpointRestored
-from trainhouse.events.decisions import JobForgotten
-from trainhouse.events.gang import GangAllocated, NodePlacement
-from trainhouse.events.job import JobStatus, PoolCreated
-from trainhouse.events.journal import ClockTicked, JournalRecord
-from trainhouse.events.service import ServiceMeasured
-from trainhouse.events.spec import JobSpec, Runtime
-from trainhouse.events.telemetry import LogLines
+from trainhouse.events.model.attempt import AttemptStopped
+from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointRestored
+from trainhouse.events.model.decisions import JobForgotten
+from trainhouse.events.model.gang import GangAllocated, NodePlacement
+from trainhouse.events.model.job import JobStatus, PoolCreated
+from trainhouse.events.model.service_level import ServiceMeasured
+from trainhouse.events.model.spec import JobSpec, Runtime
+from trainhouse.events.model.telemetry import LogLines
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.journal import ClockTicked, JournalRecord
 from trainhouse.projections.alerts.driver import answer
 from trainhouse.projections.alerts.rule_files import shipped as shipped_rules
 from trainhouse.projections.alerts.rules import SqlRule

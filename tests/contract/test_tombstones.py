@@ -11,9 +11,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from trainhouse.events.archive.log import journal_reader, record_of
-from trainhouse.events.kafka import producer_config, read_to_end
+from trainhouse.events.bus.kafka import producer_config, read_to_end
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.tombstones.kafka import KafkaTopics, ShutOut
+from trainhouse.events.tombstones.compacted_topics import KafkaTopics, ShutOut
 from trainhouse.events.tombstones.one_pass import EVER, Buried, Looked, bury
 from trainhouse.events.tombstones.rule import Due, may_end
 

@@ -7,9 +7,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
 
-from trainhouse.events.admin import create_topics
-from trainhouse.events.project_topics import jobs_topic, topics_of
+from trainhouse.events.bus.admin import create_topics
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire.project_topics import jobs_topic, topics_of
 
 pytestmark = pytest.mark.stack
 HOUR_MS = 3_600_000

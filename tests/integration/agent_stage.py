@@ -33,10 +33,10 @@ from trainhouse.events import (
     decode,
     envelope_of,
 )
-from trainhouse.events.admin import create_topics
-from trainhouse.events.kafka import EventProducer, consumer, watermarks
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import EventProducer, consumer, watermarks
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import ALLOCATIONS, CHECKPOINTS, CONTROL, HEARTBEATS, LOGS, METRICS, OPERATION_REPLIES, POOLS, PROGRESS
+from trainhouse.events.wire.topics import ALLOCATIONS, CHECKPOINTS, CONTROL, HEARTBEATS, LOGS, METRICS, OPERATION_REPLIES, POOLS, PROGRESS
 from trainhouse.workers.launcher import AttemptPaths
 
 T = TypeVar("T", bound=Event)

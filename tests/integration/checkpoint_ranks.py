@@ -156,7 +156,7 @@ def stale(job: str, folder: Path) -> dict[str, Any]:
     if rank.rank == 0:
         # The newer attempt: another process would do the same puts.
         from trainhouse.checkpointing.chain.commits import CommitChain, Writer
-        from trainhouse.events.ids import AttemptNumber, Epoch, JobId
+        from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
 
         CommitChain(WatchedStore(), Writer(JobId(job), Epoch(2), AttemptNumber(1), "newer")).claim(5.0)
     rank.train(1)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def settings(kafka: str) -> KafkaSettings:
     """The shared broker, with its topics."""
-    from trainhouse.events.admin import create_topics
+    from trainhouse.events.bus.admin import create_topics
     from trainhouse.events.settings import KafkaSettings
 
     found = KafkaSettings(bootstrap=kafka)

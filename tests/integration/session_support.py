@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.integration.launcher_support import Attempt
 from tests.waiting import until
 from trainhouse.events import JobSpec
-from trainhouse.events.spec import Runtime
+from trainhouse.events.model.spec import Runtime
 from trainhouse.workers.launcher import Launcher, attempt_alive, kill_tree, ports
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 from tests.integration.agent_stage import Stage
 from tests.integration.agent_stage import stage as stage
 from trainhouse.events import NodeKeyed, NodeRegistered
-from trainhouse.events.topics import NODE_KEYS
+from trainhouse.events.wire.topics import NODE_KEYS
 
 pytestmark = pytest.mark.stack
 OTHER = "b" * 43

@@ -25,9 +25,9 @@ from trainhouse.events import (
     ProgressReported,
     RankExited,
 )
-from trainhouse.events.admin import create_topics
+from trainhouse.events.bus.admin import create_topics
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import CONTROL
+from trainhouse.events.wire.topics import CONTROL
 from trainhouse.workers.session import EXIT_STOPPED
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from trainhouse.events import (
     RankExited,
     StepMetrics,
 )
-from trainhouse.events.topics import OPERATIONS
+from trainhouse.events.wire.topics import OPERATIONS
 from trainhouse.workers.agent.agent import HOUSEKEEPING_MS
 
 pytestmark = pytest.mark.stack

@@ -7,7 +7,7 @@ import pytest
 from tests.integration.agent_stage import PARTITION, Stage, script
 from tests.integration.agent_stage import stage as stage
 from trainhouse.events import AttemptStarted, AttemptStopped, NodeRegistered, ProgressReported, RankExited
-from trainhouse.events.topics import CONTROL, PROGRESS
+from trainhouse.events.wire.topics import CONTROL, PROGRESS
 
 pytestmark = pytest.mark.stack
 NEW = PARTITION + 1

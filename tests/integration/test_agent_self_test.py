@@ -8,7 +8,7 @@ from tests.integration.agent_stage import Stage, now_ms, script
 from tests.integration.agent_stage import stage as stage
 from tests.integration.session_support import store_environment
 from trainhouse.events import AttemptStopped, NodeProbeAsked, NodeProbed
-from trainhouse.events.topics import CONTROL
+from trainhouse.events.wire.topics import CONTROL
 
 if TYPE_CHECKING:
     from trainhouse.deploy.local.servers.seaweedfs import StoreServer

@@ -22,10 +22,10 @@ from trainhouse.events import (
     RankExited,
     StepMetrics,
 )
-from trainhouse.events.admin import create_topics
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.model.telemetry import FileRange
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.telemetry import FileRange
-from trainhouse.events.topics import VERDICTS
+from trainhouse.events.wire.topics import VERDICTS
 from trainhouse.workers.agent.launch.attempt_dirs import FINISHED
 
 pytestmark = pytest.mark.stack

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from tests.alert_tables import DAY_MS, HOUR_MS, MINUTE_MS, Tables, beat, metric, tables_in, verdict
-from trainhouse.events import topics
-from trainhouse.events.alert import AlertFired
-from trainhouse.events.attempt import AttemptStarted, AttemptStopped
-from trainhouse.events.audit import AuditLost
-from trainhouse.events.base import Event
-from trainhouse.events.checkpoint import CheckpointCompleted, CheckpointFailed
-from trainhouse.events.gang import GangAllocated
-from trainhouse.events.job import JobStatus, JobSubmitted
-from trainhouse.events.pool import PolicyApplied
-from trainhouse.events.project import ProjectApplied
-from trainhouse.events.telemetry import LogLines
-from trainhouse.events.tracking import ArtifactLogged
+from trainhouse.events.model.alert import AlertFired
+from trainhouse.events.model.attempt import AttemptStarted, AttemptStopped
+from trainhouse.events.model.audit import AuditLost
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointFailed
+from trainhouse.events.model.gang import GangAllocated
+from trainhouse.events.model.job import JobStatus, JobSubmitted
+from trainhouse.events.model.pool import PolicyApplied
+from trainhouse.events.model.project import ProjectApplied
+from trainhouse.events.model.telemetry import LogLines
+from trainhouse.events.model.tracking import ArtifactLogged
+from trainhouse.events.wire import topics
 from trainhouse.projections.alerts.driver import answer, on_grid
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.rule_files import shipped

@@ -19,16 +19,16 @@ import pytest
 from tests.alert_tables import DAY_MS, HOUR_MS, MINUTE_MS, Tables, beat, tables_in, verdict
 from tests.waiting import until
 from trainhouse.deploy.local.servers.server_process import die_with_parent
-from trainhouse.events import topics
-from trainhouse.events.admin import create_topics
-from trainhouse.events.alert import AlertEvent, AlertFired
-from trainhouse.events.attempt import AttemptStopped
-from trainhouse.events.base import Event
-from trainhouse.events.codec import decode
-from trainhouse.events.envelope import envelope_of
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, partitions_of, read_to_end
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, partitions_of, read_to_end
+from trainhouse.events.model.alert import AlertEvent, AlertFired
+from trainhouse.events.model.attempt import AttemptStopped
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.verdict import VerdictLifted
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.verdict import VerdictLifted
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import decode
+from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.projections.alerts.backtest import backtest
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.rule_files import shipped

@@ -31,12 +31,12 @@ from trainhouse.deploy.local.layout import read_toml
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events.archive.partition import PREFIX
 from trainhouse.events.archive.reading import RECORDED
-from trainhouse.events.envelope import rfc3339
-from trainhouse.events.kafka import producer_config
+from trainhouse.events.bus.kafka import producer_config
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import ADMISSION, CONTROL, DECISIONS, DIRECTORY
+from trainhouse.events.wire.envelope import rfc3339
+from trainhouse.events.wire.topics import ADMISSION, CONTROL, DECISIONS, DIRECTORY
 from trainhouse.projections.ingest.lanes import OF_DECISIONS
-from trainhouse.scheduler.stream.replay_journal import snapshots_of
+from trainhouse.scheduler.stream.history.journal_replay import snapshots_of
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 COMMAND = [sys.executable, "-m", "trainhouse.cli.main"]

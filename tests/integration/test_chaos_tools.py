@@ -26,9 +26,9 @@ from tests.chaos.passage import Passage
 from tests.chaos.proxy import Proxy
 from tests.chaos.slow import Slowed
 from tests.waiting import until
-from trainhouse.events import topics
-from trainhouse.events.kafka import producer_config
+from trainhouse.events.bus.kafka import producer_config
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from trainhouse.client import NoReply, NotReachable, SqlEndpoint, TrainhouseClient, UnknownJob, spec_of
-from trainhouse.client.clock import now_ms
 from trainhouse.client.code_archive import PackedCode
 from trainhouse.client.kafka.backend import ByKafka
 from trainhouse.client.kafka.job_events import spec_of_job, story
@@ -28,12 +27,13 @@ from trainhouse.events import (
     encode,
     envelope_of,
 )
-from trainhouse.events.admin import create_topics
-from trainhouse.events.codec import HEADERS
-from trainhouse.events.dead_letter import DeadLetter
-from trainhouse.events.kafka import consumer, partitions_of, producer_config, watermarks
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import consumer, partitions_of, producer_config, watermarks
+from trainhouse.events.model.dead_letter import DeadLetter
+from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import CONTROL, DEAD_LETTERS, JOBS, OPERATION_REPLIES, OPERATIONS, STATUS
+from trainhouse.events.wire.codec import HEADERS
+from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, JOBS, OPERATION_REPLIES, OPERATIONS, STATUS
 
 SPEC = spec_of({"name": "gpt", "runtime": {"command": ["python", "train.py"]}})
 NO_SQL = SqlEndpoint("http://127.0.0.1:1", timeout_s=0.2)
@@ -64,7 +64,7 @@ class Publisher:
     def publish(self, *statuses: JobStatus, key: str | None = None, commit: bool = True) -> None:
         self.producer.begin_transaction()
         for status in statuses:
-            envelope = envelope_of(status, id=secrets.token_hex(8), source="test", now_ms=now_ms())
+            envelope = envelope_of(status, id=secrets.token_hex(8), source="test", now_ms=wall_ms())
             self.producer.produce(STATUS, encode(envelope), (key or envelope.subject).encode(), headers=list(HEADERS))
         if commit:
             self.producer.commit_transaction()
@@ -81,12 +81,12 @@ def publisher(settings: KafkaSettings) -> Publisher:
 
 
 def a_status(job: str, seq: int, state: JobState, **more: object) -> JobStatus:
-    return JobStatus.model_validate({"job_id": job, "status_seq": seq, "state": state, "updated_at_ms": now_ms(), **more})
+    return JobStatus.model_validate({"job_id": job, "status_seq": seq, "state": state, "updated_at_ms": wall_ms(), **more})
 
 
 def send(settings: KafkaSettings, topic: str, event: Event, id: str, key: str = "k") -> None:
     producer = Producer(producer_config(settings))
-    producer.produce(topic, encode(envelope_of(event, id=id, source="test", now_ms=now_ms())), key.encode())
+    producer.produce(topic, encode(envelope_of(event, id=id, source="test", now_ms=wall_ms())), key.encode())
     assert producer.flush(30) == 0
 
 

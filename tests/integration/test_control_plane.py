@@ -30,7 +30,8 @@ from tests.paced_jobs import paced_gpt
 from tests.takeover import Watch
 from tests.waiting import until
 from trainhouse.deploy.local.bootstrap import PARTITION
-from trainhouse.events import JobSpec, JobState, JobStatus, NodeLost, topics
+from trainhouse.events import JobSpec, JobState, JobStatus, NodeLost
+from trainhouse.events.wire import topics
 from trainhouse.workers.launcher.ports import RankPaths
 
 pytestmark = [pytest.mark.stack, pytest.mark.chaos, pytest.mark.timeout(900)]

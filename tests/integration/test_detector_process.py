@@ -16,10 +16,11 @@ import pytest
 from tests.unit.detector_world import Gang
 from tests.waiting import until
 from trainhouse.deploy.local.servers.server_process import die_with_parent
-from trainhouse.events import PolicyApplied, PoolCreated, SchedulingPolicy, decode, envelope_of, topics
-from trainhouse.events.admin import create_topics
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end
+from trainhouse.events import PolicyApplied, PoolCreated, SchedulingPolicy, decode, envelope_of
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 POOL, POOL_PARTITION, NODE = "detected", 2, "detected-node"

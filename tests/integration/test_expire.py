@@ -18,12 +18,12 @@ from tests.integration.own_stack import SLOTS, OwnStack
 from tests.live_stack import LiveStack
 from tests.waiting import until
 from trainhouse.deploy.local.layout import read_toml
-from trainhouse.events.admin import topic_id
 from trainhouse.events.archive.log import journal_reader
-from trainhouse.events.codec import decode
-from trainhouse.events.kafka import headers_of, partitions_of, read_to_end
+from trainhouse.events.bus.admin import topic_id
+from trainhouse.events.bus.kafka import headers_of, partitions_of, read_to_end
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import ADMISSION, JOBS, STATUS
+from trainhouse.events.wire.codec import decode
+from trainhouse.events.wire.topics import ADMISSION, JOBS, STATUS
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 A_SECOND_IN_DAYS = 1 / 86_400

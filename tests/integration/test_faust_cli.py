@@ -21,8 +21,8 @@ import pytest
 from tests.waiting import until
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.servers.server_process import die_with_parent
-from trainhouse.events import topics
-from trainhouse.events.kafka import TO_END, consumer, read_to_end
+from trainhouse.events.bus.kafka import TO_END, consumer, read_to_end
+from trainhouse.events.wire import topics
 
 if TYPE_CHECKING:
     from trainhouse.events.settings import KafkaSettings

@@ -18,21 +18,21 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.journal_fakes import MemoryStore
 from tests.journal_support import CountingMachine, Counts, cancel, proposed
-from trainhouse.events.admin import create_topics
-from trainhouse.events.codec import HEADERS, decode
-from trainhouse.events.repair import PartitionHalted
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.model.repair import PartitionHalted
+from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import DEAD_LETTERS, MAX_JOURNAL_RECORD_BYTES, STATUS, VERDICTS
-from trainhouse.scheduler.core.batch import Limits, Proposer, pending
+from trainhouse.events.wire.codec import HEADERS, decode
+from trainhouse.events.wire.topics import DEAD_LETTERS, MAX_JOURNAL_RECORD_BYTES, STATUS, VERDICTS
 from trainhouse.scheduler.core.errors import Fenced
-from trainhouse.scheduler.core.journal import begin, fold_bytes
-from trainhouse.scheduler.core.outgoing import Outgoing
+from trainhouse.scheduler.core.protocol.batch import Limits, Proposer, pending
+from trainhouse.scheduler.core.protocol.journal import begin, fold_bytes
+from trainhouse.scheduler.core.protocol.publication import Outgoing
 from trainhouse.scheduler.replay import LogEntry, verify
-from trainhouse.scheduler.stream.clock import SystemClock
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost
-from trainhouse.scheduler.stream.kafka_log import KafkaLog
-from trainhouse.scheduler.stream.ports import Entry
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.scheduler.stream.interfaces import Entry
+from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
+from trainhouse.scheduler.stream.kafka.log import KafkaLog
 
 pytestmark = pytest.mark.stack
 TIMEOUT_S = 60.0

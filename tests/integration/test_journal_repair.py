@@ -14,21 +14,21 @@ import pytest
 from tests.journal_fakes import MemoryStore
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import envelope_of
-from trainhouse.events.admin import create_topics
-from trainhouse.events.codec import HEADERS, decode, encode
-from trainhouse.events.ids import JobId
-from trainhouse.events.job import CancelJob
-from trainhouse.events.journal import record_hash
-from trainhouse.events.repair import PartitionHalted
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.model.ids import JobId
+from trainhouse.events.model.job import CancelJob
+from trainhouse.events.model.repair import PartitionHalted
+from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import CONTROL, DECISIONS, VERDICTS
-from trainhouse.scheduler.core.batch import Proposer
+from trainhouse.events.wire.codec import HEADERS, decode, encode
+from trainhouse.events.wire.journal import record_hash
+from trainhouse.events.wire.topics import CONTROL, DECISIONS, VERDICTS
+from trainhouse.scheduler.core.protocol.batch import Proposer
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.core.state import ScheduleState
-from trainhouse.scheduler.stream.clock import SystemClock
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost
-from trainhouse.scheduler.stream.kafka_log import KafkaLog
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.scheduler.core.state.state import ScheduleState
+from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
+from trainhouse.scheduler.stream.kafka.log import KafkaLog
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 BROKEN, SOUND = 1, 0

@@ -15,7 +15,7 @@ from tests.integration.own_stack import SLOTS, OwnStack
 from tests.live_stack import LiveStack
 from tests.waiting import until
 from trainhouse.deploy.local.layout import read_toml
-from trainhouse.events.topics import DECISIONS, DIRECTORY
+from trainhouse.events.wire.topics import DECISIONS, DIRECTORY
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 STEPS, SAVED, HELD = 20, 5, 12

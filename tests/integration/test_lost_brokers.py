@@ -15,11 +15,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.fenced import Fenced
 from tests.waiting import until
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
-from trainhouse.events import PoolCreated, envelope_of, outage
-from trainhouse.events.kafka import EventProducer, consumer, producer_config
-from trainhouse.events.outage import ProducerWatch
+from trainhouse.events import PoolCreated, envelope_of
+from trainhouse.events.bus import outage
+from trainhouse.events.bus.kafka import EventProducer, consumer, producer_config
+from trainhouse.events.bus.outage import ProducerWatch
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import CONTROL
+from trainhouse.events.wire.topics import CONTROL
 from trainhouse.workers.agent.ship.outbox import Outbox
 
 # So that they ask about topics while the broker is fenced.

@@ -6,8 +6,8 @@ import pytest
 
 from trainhouse.client.errors import NotReachable
 from trainhouse.client.kafka.operator_events import send_event
+from trainhouse.events.model.upgrade import UpgradeFinished
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.upgrade import UpgradeFinished
 
 pytestmark = pytest.mark.timeout(120)
 EVENT = UpgradeFinished(journal="trainhouse.decisions", level=9, reason="a try", user="ops", at_ms=1)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from trainhouse.events import Event, NodeDesiredState, Order, PoolCreated, envelope_of
-from trainhouse.events.admin import create_topics
-from trainhouse.events.kafka import EventProducer
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import EventProducer
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import ALLOCATIONS, POOLS
+from trainhouse.events.wire.topics import ALLOCATIONS, POOLS
 from trainhouse.workers.agent.components import Inbox
 from trainhouse.workers.agent.core import Command
 from trainhouse.workers.agent.follower import Follower, Heard, Located, Moved

@@ -13,9 +13,9 @@ import pytest
 from tests.memory_source import MemoryHistory, MemoryLog, MemorySource
 from tests.projecting import NOW, Killed, Killing, append, engine_in, lines, metrics, of_lane, spec_of
 from tests.senders import senders_of
-from trainhouse.events import topics
-from trainhouse.events.job import JobState, JobStatus
-from trainhouse.events.node import Device, DeviceHealth, NodeHeartbeat, NodeRegistered
+from trainhouse.events.model.job import JobState, JobStatus
+from trainhouse.events.model.node import Device, DeviceHealth, NodeHeartbeat, NodeRegistered
+from trainhouse.events.wire import topics
 from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.ingest.builders import second_rollup
 from trainhouse.projections.ingest.catchup import CatchUpLane, OnlyTables, plan

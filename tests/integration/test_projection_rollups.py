@@ -10,8 +10,8 @@ import pytest
 
 from tests.memory_source import MemoryLog
 from tests.projecting import Killed, Killing, append, drain, metrics
-from trainhouse.events import topics
-from trainhouse.events.telemetry import StepMetrics
+from trainhouse.events.model.telemetry import StepMetrics
+from trainhouse.events.wire import topics
 from trainhouse.projections.store import rollups
 from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_embedded
 from trainhouse.projections.store.migrate import Migration, migrate, migrations

@@ -9,18 +9,18 @@ import pytest
 
 from tests.memory_source import MemoryLog
 from tests.projecting import NOW, Killed, Killing, append, drain, engine_in, spec_of
-from trainhouse.events import topics
-from trainhouse.events.base import Event
-from trainhouse.events.checkpoint import CheckpointCompleted
-from trainhouse.events.decisions import JobForgotten, JobQueued, TrustChanged
-from trainhouse.events.envelope import Order, envelope_of
-from trainhouse.events.evidence import Trust
-from trainhouse.events.job import JobState, JobStatus
-from trainhouse.events.journal import NO_HASH, JournalRecord, record_hash
-from trainhouse.events.node import AttemptHeartbeat, Device, DeviceHealth, NodeHeartbeat, NodeRegistered, RankHeartbeat, RankState
-from trainhouse.events.pool import NodeRestricted, Restriction
-from trainhouse.events.spec import CodeArchive, JobSpec, Runtime
-from trainhouse.events.tracking import ArtifactLogged
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.checkpoint import CheckpointCompleted
+from trainhouse.events.model.decisions import JobForgotten, JobQueued, TrustChanged
+from trainhouse.events.model.evidence import Trust
+from trainhouse.events.model.job import JobState, JobStatus
+from trainhouse.events.model.node import AttemptHeartbeat, Device, DeviceHealth, NodeHeartbeat, NodeRegistered, RankHeartbeat, RankState
+from trainhouse.events.model.pool import NodeRestricted, Restriction
+from trainhouse.events.model.spec import CodeArchive, JobSpec, Runtime
+from trainhouse.events.model.tracking import ArtifactLogged
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.envelope import Order, envelope_of
+from trainhouse.events.wire.journal import NO_HASH, JournalRecord, record_hash
 from trainhouse.projections.ingest.catchup import plan
 from trainhouse.projections.ingest.retained_from import held_to
 from trainhouse.projections.record import Record

@@ -14,11 +14,11 @@ import pytest
 
 from tests.memory_source import MemoryLog
 from tests.projecting import NOW, Killed, Killing, append, drain, lines, metrics, three_records
-from trainhouse.events import topics
-from trainhouse.events.checkpoint import CheckpointCompleted
-from trainhouse.events.codec import encode
-from trainhouse.events.envelope import envelope_of
-from trainhouse.events.job import JobState, JobStatus
+from trainhouse.events.model.checkpoint import CheckpointCompleted
+from trainhouse.events.model.job import JobState, JobStatus
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.projections.errors import BrokenMigration
 from trainhouse.projections.ingest import lane as lane_module
 from trainhouse.projections.ingest.high_water import Marks

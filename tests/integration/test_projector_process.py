@@ -22,14 +22,14 @@ from tests.projecting import CURVES, lines, metrics
 from tests.waiting import until
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.servers.server_process import die_with_parent
-from trainhouse.events import topics
-from trainhouse.events.base import Event
-from trainhouse.events.codec import HEADERS, encode
-from trainhouse.events.envelope import envelope_of
-from trainhouse.events.job import JobState, JobStatus
-from trainhouse.events.kafka import EventProducer, producer_config
+from trainhouse.events.bus.kafka import EventProducer, producer_config
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.job import JobState, JobStatus
+from trainhouse.events.model.telemetry import LogLines, StepMetrics
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.telemetry import LogLines, StepMetrics
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS, encode
+from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.projections.settings import ClickHouseSettings
 from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_server
 

@@ -10,16 +10,18 @@ import pytest
 
 from tests.waiting import until
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
-from trainhouse.events import Event, envelope_of, outage, topics
-from trainhouse.events.admin import create_topics
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.ids import EventId, JobId, NodeId, PoolName
-from trainhouse.events.job import JobRejected
-from trainhouse.events.kafka import EventProducer
-from trainhouse.events.node import NodeSuspected
-from trainhouse.events.service import ServiceMeasured
+from trainhouse.events import Event, envelope_of
+from trainhouse.events.bus import outage
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.ids import EventId, JobId, NodeId, PoolName
+from trainhouse.events.model.job import JobRejected
+from trainhouse.events.model.node import NodeSuspected
+from trainhouse.events.model.service_level import ServiceMeasured
+from trainhouse.events.model.trace_state import JobTraced
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.traced import JobTraced
+from trainhouse.events.wire import topics
 from trainhouse.projections.alerts import broker_io as alerts_bus
 from trainhouse.projections.alerts.broker_io import AlertsBus
 from trainhouse.projections.alerts.errors import CannotGoOn

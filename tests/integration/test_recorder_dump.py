@@ -13,7 +13,7 @@ import pytest
 
 from tests.waiting import until
 from trainhouse.deploy.local.free_ports import free_port
-from trainhouse.scheduler.core.blame.recorder import Told, told
+from trainhouse.scheduler.core.blame.flight_recorder import RecorderFinding, told
 from trainhouse.workers.agent.debug.recorder_dumps import words_of
 from trainhouse.workers.launcher.ports import RankPaths
 
@@ -51,7 +51,7 @@ def test_a_stuck_rank_tells_where_it_is_when_it_is_told_to_end(tmp_path: Path) -
     def state() -> str:
         return "\n".join(f"rank {r} ({ranks[r].poll()}): {words_of(paths.recorder(r), r)}\n{outputs[r].read_text()}" for r in (0, 1))
 
-    def both_told() -> Told | None:
+    def both_told() -> RecorderFinding | None:
         """What the two dumps say together: rank 0 enters its last collective a moment after it says that it is ready, and a dump
         of that moment has the one before, which rank 1 has done too."""
         for rank in ranks:

@@ -8,15 +8,15 @@ import time
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from trainhouse.events.kafka import TO_END, consumer, read_to_end
-from trainhouse.events.project_topics import status_topic
+from trainhouse.events.bus.kafka import TO_END, consumer, read_to_end
+from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire.project_topics import status_topic
 from trainhouse.scheduler.core.errors import LogUnavailable
-from trainhouse.scheduler.core.outgoing import Outgoing
-from trainhouse.scheduler.stream.clock import SystemClock
-from trainhouse.scheduler.stream.kafka_log import KafkaLog
-from trainhouse.scheduler.stream.kafka_publisher import SEND_TIMEOUT_MS
-from trainhouse.scheduler.stream.project_statuses import ProjectStatuses
+from trainhouse.scheduler.core.protocol.publication import Outgoing
+from trainhouse.scheduler.stream.journal.project_statuses import ProjectStatuses
+from trainhouse.scheduler.stream.kafka.log import KafkaLog
+from trainhouse.scheduler.stream.kafka.publisher import SEND_TIMEOUT_MS
 
 GONE, STAYS, MARKS = status_topic("gone"), status_topic("stays"), "removed-status-marks"
 

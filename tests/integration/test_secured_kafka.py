@@ -18,11 +18,12 @@ from trainhouse.deploy.local.free_ports import LOOPBACK, free_port
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 from trainhouse.deploy.local.servers.server_process import die_with_parent
-from trainhouse.events import AskedVia, PoolCreated, RequestedBy, decode, envelope_of, topics
-from trainhouse.events.admin import create_topics
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end
+from trainhouse.events import AskedVia, PoolCreated, RequestedBy, decode, envelope_of
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, read_to_end
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 ROLES = ("intake", "scheduler", "detector")

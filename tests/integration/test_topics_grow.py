@@ -16,18 +16,29 @@ from tests.journal_fakes import MemoryStore
 from tests.waiting import until
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import CancelJob, JobId, PoolCreated, envelope_of
-from trainhouse.events.admin import create_project_topics, create_topics
-from trainhouse.events.codec import encode
-from trainhouse.events.errors import TopicsDiffer
-from trainhouse.events.project_topics import jobs_topic, status_topic
+from trainhouse.events.bus.admin import create_project_topics, create_topics
+from trainhouse.events.bus.topology_log import checked_topology, read_topology, watch
+from trainhouse.events.model.errors import TopicsDiffer
+from trainhouse.events.runtime.clock import SystemClock
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import ADMISSION, ALLOCATIONS, CONTROL, DECISIONS, DIRECTORY, HEARTBEATS, POOLS, PROGRESS, TOPICS, TOPOLOGY
-from trainhouse.events.topology_log import checked_topology, read_topology, watch
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.project_topics import jobs_topic, status_topic
+from trainhouse.events.wire.topics import (
+    ADMISSION,
+    ALLOCATIONS,
+    CONTROL,
+    DECISIONS,
+    DIRECTORY,
+    HEARTBEATS,
+    POOLS,
+    PROGRESS,
+    TOPICS,
+    TOPOLOGY,
+)
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.stream.clock import SystemClock
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost
-from trainhouse.scheduler.stream.kafka_log import KafkaLog
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
+from trainhouse.scheduler.stream.kafka.log import KafkaLog
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 

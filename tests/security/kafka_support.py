@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import AdminClient
 
 from tests.waiting import until
-from trainhouse.events.grants import PRINCIPALS, READ, TOPIC, Needs, allowed, needs_of_project, project_of_account
+from trainhouse.events.security.grants import PRINCIPALS, READ, TOPIC, Needs, allowed, needs_of_project, project_of_account
 from trainhouse.events.settings import KafkaSettings
 
 ANSWER_S = 20.0

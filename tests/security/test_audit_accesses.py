@@ -11,8 +11,8 @@ from starlette.routing import BaseRoute, Mount
 
 from tests.gateway_world import NOW_MS, World, world_in
 from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, AuditLost, CancelJob, Event, ProjectApplied, RequestAccepted
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.topics import AUDIT
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.wire.topics import AUDIT
 from trainhouse.gateway.audit.accesses import COUNTED, NAMED, PUBLIC, Access, class_of
 from trainhouse.gateway.bus import Sent
 

@@ -15,7 +15,7 @@ from trainhouse.events.archive.part import Part, verify_part
 from trainhouse.events.archive.partition import PartitionArchive
 from trainhouse.events.archive.segments import GENESIS, LogRecord, Segment, decode, seal_of
 from trainhouse.events.archive.writing import archive_partition
-from trainhouse.events.topics import AUDIT
+from trainhouse.events.wire.topics import AUDIT
 
 
 class Store:

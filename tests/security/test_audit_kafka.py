@@ -24,8 +24,8 @@ from trainhouse.events import (
     encode,
     envelope_of,
 )
-from trainhouse.events.dead_letter import DeadLetter
-from trainhouse.events.topics import AUDIT, CONTROL, DEAD_LETTERS, JOBS, STATUS
+from trainhouse.events.model.dead_letter import DeadLetter
+from trainhouse.events.wire.topics import AUDIT, CONTROL, DEAD_LETTERS, JOBS, STATUS
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.lanes import FACTS, REPORTS
 from trainhouse.projections.record import Record

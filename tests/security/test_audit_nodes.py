@@ -31,13 +31,13 @@ from trainhouse.events import (
     envelope_of,
 )
 from trainhouse.events.archive.reading import RECORDED
-from trainhouse.events.commands import masked_command
-from trainhouse.events.counts import MINUTE_MS
-from trainhouse.events.grants import TOPIC, WRITE, allowed
-from trainhouse.events.node_audit import Outcome
-from trainhouse.events.secretnames import SecretName
-from trainhouse.events.signing import SigningKey, signature_of
-from trainhouse.events.topics import AUDIT, CONTROL, NODE_AUDIT, NODE_KEYS, OPERATIONS
+from trainhouse.events.model.node_audit import Outcome
+from trainhouse.events.model.secret_names import SecretName
+from trainhouse.events.runtime.counts import MINUTE_MS
+from trainhouse.events.security.grants import TOPIC, WRITE, allowed
+from trainhouse.events.security.masked_commands import masked_command
+from trainhouse.events.security.signing import SigningKey, signature_of
+from trainhouse.events.wire.topics import AUDIT, CONTROL, NODE_AUDIT, NODE_KEYS, OPERATIONS
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.lanes import FACTS
 from trainhouse.projections.record import Record

@@ -14,9 +14,9 @@ from trainhouse.cli.stack import secret as commands
 from trainhouse.cli.stack import secret_audit
 from trainhouse.cli.stack.secret_audit import UNSENT
 from trainhouse.events import Envelope, GangAllocated, JobSpec, NodeAccess, NodePlacement, decode
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.node_audit import Outcome
-from trainhouse.events.secretnames import SecretName
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.node_audit import Outcome
+from trainhouse.events.model.secret_names import SecretName
 from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.errors import NotLaunchable
 from trainhouse.workers.agent.launch.secretfiles import SecretFiles, runtime_folder

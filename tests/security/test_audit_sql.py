@@ -13,10 +13,10 @@ import pytest
 
 from tests.migrated import connect_migrated
 from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, Envelope, Event
-from trainhouse.events.counts import TOGETHER
-from trainhouse.events.grants import TOPIC, WRITE, allowed
+from trainhouse.events.runtime.counts import TOGETHER
+from trainhouse.events.security.grants import TOPIC, WRITE, allowed
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import AUDIT
+from trainhouse.events.wire.topics import AUDIT
 from trainhouse.projections.endpoint import audit_way, sql_audit
 from trainhouse.projections.endpoint.audit_way import AuditWay
 from trainhouse.projections.endpoint.door import Account, Door
@@ -213,6 +213,6 @@ def test_the_projector_may_tell_the_audit_and_nothing_else_of_the_platform() -> 
 
 
 def sql_topics() -> list:  # type: ignore[type-arg]
-    from trainhouse.events.topics import TOPICS
+    from trainhouse.events.wire.topics import TOPICS
 
     return list(TOPICS)

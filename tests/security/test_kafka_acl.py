@@ -19,16 +19,16 @@ from tests.waiting import until
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.deploy.local.servers.kafka_sasl import BROKER, Account, client_section
 from trainhouse.events import JobState, JobStatus, envelope_of
-from trainhouse.events.admin import create_project_topics, create_topics
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.grants import DESCRIBE, GROUP, OPERATOR, PRINCIPALS, READ, TOPIC, TRANSACTIONAL_ID, WRITE, allowed, grants
-from trainhouse.events.kafka import EventProducer
-from trainhouse.events.project_topics import status_topic
-from trainhouse.events.securing import _bindings, grant_all, secure
+from trainhouse.events.bus.accounts import _bindings, grant_all, secure
+from trainhouse.events.bus.admin import create_project_topics, create_topics
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.security.grants import DESCRIBE, GROUP, OPERATOR, PRINCIPALS, READ, TOPIC, TRANSACTIONAL_ID, WRITE, allowed, grants
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.tombstones.kafka import KafkaTopics
+from trainhouse.events.tombstones.compacted_topics import KafkaTopics
 from trainhouse.events.tombstones.one_pass import EVER, bury, look
-from trainhouse.events.topics import STATUS, TOPICS
+from trainhouse.events.wire.project_topics import status_topic
+from trainhouse.events.wire.topics import STATUS, TOPICS
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
 NAMES = tuple(topic.name for topic in TOPICS)

@@ -20,13 +20,13 @@ from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts
 from trainhouse.deploy.local.servers.kafka_sasl import client_section
 from trainhouse.deploy.local.supervision.stack_parts import kafka_server
-from trainhouse.events import topics
-from trainhouse.events.admin import create_topics
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.grants import DESCRIBE, GROUP, OPERATOR, PRINCIPALS, READ, TOPIC, TRANSACTIONAL_ID, WRITE, allowed
-from trainhouse.events.project_topics import jobs_topic, status_topic
-from trainhouse.events.securing import grant_all, lets_in, secure
+from trainhouse.events.bus.accounts import grant_all, lets_in, secure
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.security.grants import DESCRIBE, GROUP, OPERATOR, PRINCIPALS, READ, TOPIC, TRANSACTIONAL_ID, WRITE, allowed
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.project_topics import jobs_topic, status_topic
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(240)]
 # Names of which one begins as another, and as the platform's own topics and groups do.

@@ -28,13 +28,13 @@ from trainhouse.events import (
     decode,
     encode,
     envelope_of,
-    topics,
 )
-from trainhouse.events.journal import ClockTicked
-from trainhouse.scheduler.core.directory import DirectoryMachine
-from trainhouse.scheduler.core.directory_state import DirectoryState
-from trainhouse.scheduler.core.machine import Effect, Input
-from trainhouse.scheduler.core.screening import Arrived, screen
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.journal import ClockTicked
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.intake.directory_state import DirectoryState
+from trainhouse.scheduler.core.intake.screening import Arrived, screen
+from trainhouse.scheduler.core.protocol.machine import Effect, Input
 
 PARTITIONS = 3
 VISION = {

@@ -14,8 +14,9 @@ import jwt
 import pytest
 
 from tests.gateway_world import KEY, NOW_MS, SPEC, World, world_in
-from trainhouse.events import AccessRefused, CancelJob, ChangeJob, ChangeProject, JobSubmitted, ProjectApplied, topics
-from trainhouse.events.tracking import ArtifactLogged
+from trainhouse.events import AccessRefused, CancelJob, ChangeJob, ChangeProject, JobSubmitted, ProjectApplied
+from trainhouse.events.model.tracking import ArtifactLogged
+from trainhouse.events.wire import topics
 
 JOBS = "/v1/training-jobs"
 JOB = "vision-1"

@@ -17,14 +17,14 @@ from trainhouse.events import (
     decode,
     envelope_of,
 )
-from trainhouse.events.codec import encode
-from trainhouse.events.journal import ClockTicked
-from trainhouse.events.routing import JobDirected
-from trainhouse.events.topics import ADMISSION, DEAD_LETTERS
-from trainhouse.scheduler.core.directory import DirectoryMachine
-from trainhouse.scheduler.core.directory_state import DirectoryState
-from trainhouse.scheduler.core.machine import Input
-from trainhouse.scheduler.core.screening import Arrived, screen
+from trainhouse.events.model.routing import JobDirected
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.journal import ClockTicked
+from trainhouse.events.wire.topics import ADMISSION, DEAD_LETTERS
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.intake.directory_state import DirectoryState
+from trainhouse.scheduler.core.intake.screening import Arrived, screen
+from trainhouse.scheduler.core.protocol.machine import Input
 
 VALUE = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vX7zA9cD1fG3hJ"  # pragma: allowlist secret
 POOL = PoolCreated(pool="default", partition=0)  # type: ignore[arg-type]

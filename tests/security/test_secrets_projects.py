@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainhouse.events import GangAllocated, JobSpec, NodePlacement
-from trainhouse.events.secretnames import SecretName
+from trainhouse.events.model.secret_names import SecretName
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.errors import NotLaunchable
 from trainhouse.workers.agent.launch.secretfiles import SecretFiles, runtime_folder

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trainhouse.events.secretnames import SecretName
+from trainhouse.events.model.secret_names import SecretName
 from trainhouse.workers.secretstore.errors import SecretError
 from trainhouse.workers.secretstore.records import SecretRecord
 from trainhouse.workers.secretstore.references import parse_reference

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from trainhouse.events import Envelope, JobAdmitted, JobSpec, JobSubmitted, envelope_of
-from trainhouse.events.codec import encode
+from trainhouse.events.wire.codec import encode
 from trainhouse.projections.record import Record
 from trainhouse.projections.rows import dead_letters, specs
 from trainhouse.projections.rows.lines import event_lines

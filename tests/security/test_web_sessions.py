@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.gateway_world import KEY, NOW_MS, World, world_in
-from trainhouse.events import AccessRefused, TokenRevoked, topics
-from trainhouse.events.tracking import ExperimentChanged
+from trainhouse.events import AccessRefused, TokenRevoked
+from trainhouse.events.model.tracking import ExperimentChanged
+from trainhouse.events.wire import topics
 from trainhouse.gateway.auth import login_codes, sessions, tokens
 from trainhouse.gateway.auth.authentication import COOKIE, PAGE_HEADER
 from trainhouse.gateway.auth.roles import Principal, Role

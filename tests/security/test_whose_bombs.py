@@ -15,12 +15,13 @@ from tests.projecting import NOW, Killed, Killing, engine_in, metrics, spec_of
 from tests.security.packed_bombs import MIB, send_batches
 from tests.senders import senders_of
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
-from trainhouse.events import Event, envelope_of, topics
-from trainhouse.events.admin import create_topics
+from trainhouse.events import Event, envelope_of
 from trainhouse.events.archive.log import KafkaPartition, journal_reader
-from trainhouse.events.codec import encode
-from trainhouse.events.kafka import consumer
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import consumer
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import encode
 from trainhouse.projections.exporter.followed_topics import ExporterBus
 from trainhouse.projections.ingest.lane import Lane, Pace
 from trainhouse.projections.ingest.node_keys import NodeKeys

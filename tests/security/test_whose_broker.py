@@ -18,11 +18,12 @@ from trainhouse.deploy.local.free_ports import LOOPBACK, free_port
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.deploy.local.servers.seaweedfs import StoreServer
 from trainhouse.deploy.local.servers.server_process import die_with_parent
-from trainhouse.events import CancelJob, Event, JobState, JobStatus, JobSubmitted, PoolCreated, decode, envelope_of, topics
-from trainhouse.events.admin import create_project_topics, create_topics
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, partitions_of, read_to_end
-from trainhouse.events.project_topics import jobs_topic, status_topic
+from trainhouse.events import CancelJob, Event, JobState, JobStatus, JobSubmitted, PoolCreated, decode, envelope_of
+from trainhouse.events.bus.admin import create_project_topics, create_topics
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, partitions_of, read_to_end
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.project_topics import jobs_topic, status_topic
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 OWN, OTHER = "vision", "speech"

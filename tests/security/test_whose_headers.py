@@ -12,9 +12,9 @@ from aiokafka.record.util import calc_crc32c
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from trainhouse.events.kafka import consumer, headers_of
+from trainhouse.events.bus.kafka import consumer, headers_of
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.scheduler.stream.kafka_log import KafkaLog
+from trainhouse.scheduler.stream.kafka.log import KafkaLog
 
 TOPIC = "trainhouse.jobs.poison"
 SENT = (b"one", b"two", b"three")

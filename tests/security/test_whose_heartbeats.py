@@ -13,13 +13,14 @@ import pytest
 from tests.memory_source import MemoryLog
 from tests.projecting import alike_however_cut, drain
 from tests.security.test_whose_nodes import A, B, beat
-from trainhouse.events import NodeHeartbeat, NodeKeyed, encode, envelope_of, topics
-from trainhouse.events.admin import create_topics
-from trainhouse.events.codec import HEADERS, decode
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import EventProducer
+from trainhouse.events import NodeHeartbeat, NodeKeyed, encode, envelope_of
+from trainhouse.events.bus.admin import create_topics
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.signing import SigningKey
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS, decode
 from trainhouse.projections.ingest.node_keys import KafkaNodeKeys, NodeKeys
 from trainhouse.projections.record import Record
 from trainhouse.projections.store.clickhouse import ConnectClickHouse

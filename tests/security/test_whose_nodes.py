@@ -27,23 +27,23 @@ from trainhouse.events import (
     decode,
     encode,
     envelope_of,
-    topics,
 )
-from trainhouse.events.codec import HEADERS
-from trainhouse.events.journal import InputRefused, JournalRecord
-from trainhouse.events.keyfiles import kept_key
-from trainhouse.events.signing import SigningKey
-from trainhouse.events.vetting import VettingRules
-from trainhouse.scheduler.core.batch import Limits, Proposer, pending
+from trainhouse.events.security.key_files import kept_key
+from trainhouse.events.security.signing import SigningKey
+from trainhouse.events.security.vetting import VettingRules
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS
+from trainhouse.events.wire.journal import InputRefused, JournalRecord
 from trainhouse.scheduler.core.detector import DetectorMachine
-from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
-from trainhouse.scheduler.core.outgoing import outgoing
+from trainhouse.scheduler.core.protocol.batch import Limits, Proposer, pending
+from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes
+from trainhouse.scheduler.core.protocol.publication import outgoing
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.core.state import ScheduleState
-from trainhouse.scheduler.stream.detecting import Detecting
-from trainhouse.scheduler.stream.host import JournalHost
-from trainhouse.scheduler.stream.ports import Entry
-from trainhouse.scheduler.stream.vetting import vetted
+from trainhouse.scheduler.core.state.state import ScheduleState
+from trainhouse.scheduler.stream.detection.detector_shell import Detecting
+from trainhouse.scheduler.stream.interfaces import Entry
+from trainhouse.scheduler.stream.journal.host import JournalHost
+from trainhouse.scheduler.stream.scheduling.vetting import vetted
 
 A, B, PLATFORM = SigningKey.made(), SigningKey.made(), SigningKey.made()
 STRICT, LAX = VettingRules(True, PLATFORM.public_key), VettingRules(False)

@@ -19,11 +19,11 @@ from trainhouse.events import (
     RequestedBy,
     encode,
     envelope_of,
-    topics,
 )
-from trainhouse.events.codec import HEADERS
-from trainhouse.events.keyfiles import kept_key, read_key
-from trainhouse.events.signing import HEADER, InvalidKeyError, SigningKey, signature_of
+from trainhouse.events.security.key_files import kept_key, read_key
+from trainhouse.events.security.signing import HEADER, InvalidKeyError, SigningKey, signature_of
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS
 from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.core import AgentState
 from trainhouse.workers.agent.debug.permission import MAX_AGE_MS, KnownKey, Permission, read_keys

@@ -28,16 +28,16 @@ from trainhouse.events import (
     decode,
     encode,
     envelope_of,
-    topics,
 )
-from trainhouse.events.journal import NO_HASH, ClockTicked, JournalRecord
-from trainhouse.events.project_topics import jobs_topic, may_have_topics, project_of, status_topic, topics_of
-from trainhouse.scheduler.core.directory import DirectoryMachine
-from trainhouse.scheduler.core.directory_state import HELD_FOR_MS
-from trainhouse.scheduler.core.machine import Effect, Input
-from trainhouse.scheduler.core.outgoing import Outgoing, outgoing
-from trainhouse.scheduler.core.screening import Arrived, Screened, screen
-from trainhouse.scheduler.stream.project_statuses import AGAIN_S, ProjectStatuses
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.journal import NO_HASH, ClockTicked, JournalRecord
+from trainhouse.events.wire.project_topics import jobs_topic, may_have_topics, project_of, status_topic, topics_of
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.intake.directory_state import HELD_FOR_MS
+from trainhouse.scheduler.core.intake.screening import Arrived, Screened, screen
+from trainhouse.scheduler.core.protocol.machine import Effect, Input
+from trainhouse.scheduler.core.protocol.publication import Outgoing, outgoing
+from trainhouse.scheduler.stream.journal.project_statuses import AGAIN_S, ProjectStatuses
 
 OWN, OTHER = "vision", "speech"
 SPEC = {"runtime": {"command": ["python", "t.py"]}}
@@ -232,7 +232,7 @@ def test_a_job_begins_from_its_own_projects_checkpoints_only(source: str) -> Non
 
 
 def test_a_project_that_floods_pushes_out_its_own_requests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainhouse.scheduler.core.directory.MAX_HELD", 3)
+    monkeypatch.setattr("trainhouse.scheduler.core.intake.directory.MAX_HELD", 3)
     d = Directory()
     for number in range(2):
         assert d.send(CancelJob.model_validate({"job_id": f"{OTHER}.{number}"}), OTHER) == []
@@ -250,8 +250,8 @@ def cancelled(d: Directory, project: str | None, *numbers: int) -> list[JobStatu
 
 
 def test_one_project_may_not_fill_the_room_of_all_requests_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainhouse.scheduler.core.directory.MAX_HELD", 8)
-    monkeypatch.setattr("trainhouse.scheduler.core.directory.MAX_HELD_OF_PROJECT", 3)
+    monkeypatch.setattr("trainhouse.scheduler.core.intake.directory.MAX_HELD", 8)
+    monkeypatch.setattr("trainhouse.scheduler.core.intake.directory.MAX_HELD_OF_PROJECT", 3)
     d = Directory()
     told = cancelled(d, OWN, *range(20))
     assert sum(h.project == OWN for h in d.state.held.values()) == 3 and len(told) == 17
@@ -263,7 +263,7 @@ def test_one_project_may_not_fill_the_room_of_all_requests_that_wait(monkeypatch
 
 
 def test_where_the_room_is_full_who_has_most_of_it_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainhouse.scheduler.core.directory.MAX_HELD", 6)
+    monkeypatch.setattr("trainhouse.scheduler.core.intake.directory.MAX_HELD", 6)
     d = Directory()
     assert cancelled(d, OWN, *range(6)) == []
     for asker, number in ((OTHER, 0), (None, 0), (OTHER, 1), (None, 1)):

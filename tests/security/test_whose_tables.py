@@ -14,9 +14,10 @@ from tests.security.test_whose_heartbeats import keyed, known
 from tests.security.test_whose_nodes import STRICT, A, B, Control, registered, stopped
 from tests.security.test_whose_telemetry import checkpoint
 from tests.senders import senders_of
-from trainhouse.events import AttemptStopped, CheckpointCompleted, CheckpointRestored, Event, NodeRegistered, encode, envelope_of, topics
-from trainhouse.events.codec import HEADERS
-from trainhouse.events.signing import SigningKey
+from trainhouse.events import AttemptStopped, CheckpointCompleted, CheckpointRestored, Event, NodeRegistered, encode, envelope_of
+from trainhouse.events.security.signing import SigningKey
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS
 from trainhouse.projections.exporter.followed_topics import FOLLOWED
 from trainhouse.projections.exporter.reading import Reading
 from trainhouse.projections.ingest.node_keys import NodeKeys

@@ -25,14 +25,14 @@ from trainhouse.events import (
     StepMetrics,
     encode,
     envelope_of,
-    topics,
 )
-from trainhouse.events.codec import HEADERS
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.grants import WRITE, allowed
-from trainhouse.events.journal import NO_HASH, JournaledInput, JournalRecord
-from trainhouse.events.signing import SigningKey
-from trainhouse.events.tracking import EnvironmentCaptured, TagsChanged
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.tracking import EnvironmentCaptured, TagsChanged
+from trainhouse.events.security.grants import WRITE, allowed
+from trainhouse.events.security.signing import SigningKey
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS
+from trainhouse.events.wire.journal import NO_HASH, JournaledInput, JournalRecord
 from trainhouse.projections.ingest.builders.heartbeat_rows import HeartbeatsBuilder
 from trainhouse.projections.ingest.builders.report_rows import ReportsBuilder
 from trainhouse.projections.ingest.catchup import plan

@@ -20,7 +20,7 @@ from trainhouse.events import (
     NodeRestricted,
     Restriction,
 )
-from trainhouse.events.decisions import (
+from trainhouse.events.model.decisions import (
     DevicesFreed,
     JobForgotten,
     JobMoved,
@@ -32,8 +32,8 @@ from trainhouse.events.decisions import (
     RankFinished,
     TrustChanged,
 )
-from trainhouse.events.journal import ClockTicked, InputRefused, JournalRecord, PlacementFrozen
-from trainhouse.events.phases import Checkpointing, Phase, StopKind, Stopping
+from trainhouse.events.model.phases import Checkpointing, Phase, StopKind, Stopping
+from trainhouse.events.wire.journal import ClockTicked, InputRefused, JournalRecord, PlacementFrozen
 
 Records = Sequence[JournalRecord]
 WHOLE = 1000

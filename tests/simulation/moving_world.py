@@ -13,19 +13,21 @@ from typing import Any
 from tests.simulation.schedule_load import review
 from tests.simulation.schedule_world import SNAPSHOT_EVERY, World
 from tests.simulation.virtual_nodes import VirtualNode
-from trainhouse.events import Event, JobAdmitted, MovePool, NodeDesiredState, NodeRegistered, Order, PoolCreated, ReviewAction, topics
-from trainhouse.events.codec import HEADERS, encode
-from trainhouse.events.decisions import JobForgotten, NodeJoined
-from trainhouse.events.envelope import envelope_of
-from trainhouse.events.handover import InputRedirected, RedirectedInput
-from trainhouse.events.journal import ClockTicked, JournaledInput, JournalRecord
-from trainhouse.events.phases import UnderReview
-from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, pending
-from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes, machine_part
-from trainhouse.scheduler.core.machine import OWN_PARTITION, Effect
-from trainhouse.scheduler.core.outgoing import Outgoing, sent_of
+from trainhouse.events import Event, JobAdmitted, MovePool, NodeDesiredState, NodeRegistered, Order, PoolCreated, ReviewAction
+from trainhouse.events.model.decisions import JobForgotten, NodeJoined
+from trainhouse.events.model.handover import InputRedirected, RedirectedInput
+from trainhouse.events.model.phases import UnderReview
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS, encode
+from trainhouse.events.wire.envelope import envelope_of
+from trainhouse.events.wire.journal import ClockTicked, JournaledInput, JournalRecord
+from trainhouse.events.wire.redirected import unwrapped
+from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, pending
+from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes, machine_part
+from trainhouse.scheduler.core.protocol.machine import OWN_PARTITION, Effect
+from trainhouse.scheduler.core.protocol.publication import Outgoing, sent_of
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.core.state import ScheduleState
+from trainhouse.scheduler.core.state.state import ScheduleState
 from trainhouse.scheduler.replay import state_hash
 
 
@@ -284,7 +286,7 @@ def _as_handled(record: JournalRecord) -> JournalRecord:
         if item.offset is not None and item.offset in passed_on:
             continue
         if isinstance(event, RedirectedInput):
-            came = event.unwrapped()
+            came = unwrapped(event)
             if isinstance(came.event, NodeRegistered):
                 if (came.event.node_id, came.event.incarnation) not in joined:
                     continue  # a repeat, or the node registered at this partition itself since

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.checkers import FOR_OTHERS, WHOLE, Records, cause_of, decided, share_of
 from trainhouse.events import Event, GangAllocated, NodeNoticed, NodeRestricted, PolicyApplied, Restriction, SchedulingPolicy
-from trainhouse.events.decisions import (
+from trainhouse.events.model.decisions import (
     JobForgotten,
     JobMoved,
     JobQueued,
@@ -19,10 +19,10 @@ from trainhouse.events.decisions import (
     PartEnded,
     TrustChanged,
 )
-from trainhouse.events.journal import ClockTicked
-from trainhouse.events.phases import StopKind
-from trainhouse.events.policy import Blocking, Order, RunTimes, Team
-from trainhouse.events.pool import ClaimDropped, DevicesClaimed, StartReserved
+from trainhouse.events.model.phases import StopKind
+from trainhouse.events.model.policy import Blocking, Order, RunTimes, Team
+from trainhouse.events.model.pool import ClaimDropped, DevicesClaimed, StartReserved
+from trainhouse.events.wire.journal import ClockTicked
 
 ANY = "any"
 Amounts = Counter[str]

@@ -19,7 +19,7 @@ from trainhouse.events import (
     ReviewJob,
     UncordonNode,
 )
-from trainhouse.events.phases import UnderReview
+from trainhouse.events.model.phases import UnderReview
 
 FAULTS_MS: Final = 400_000
 HEALED_WITHIN_MS: Final = 4_000_000

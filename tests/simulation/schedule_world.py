@@ -24,14 +24,14 @@ from trainhouse.events import (
     NodeRegistered,
     Order,
     envelope_of,
-    topics,
 )
-from trainhouse.events.codec import HEADERS, encode
-from trainhouse.events.decisions import JobForgotten
-from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, pending
-from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes, machine_part
+from trainhouse.events.model.decisions import JobForgotten
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS, encode
+from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, pending
+from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes, machine_part
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.core.state import ScheduleState
+from trainhouse.scheduler.core.state.state import ScheduleState
 from trainhouse.scheduler.replay import state_hash
 
 BEGIN_MS = 1_800_000_000_000

@@ -6,12 +6,12 @@ from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, cal
 from tests.journal_support import CountingMachine, Counts, cancel
 from tests.simulation.test_halted import ended, handled, started
 from trainhouse.events import envelope_of
-from trainhouse.events.codec import encode
-from trainhouse.events.journal import JournalRecord
-from trainhouse.events.topics import CONTROL, DECISIONS, TOPOLOGY
-from trainhouse.events.topology import TopicRecorded
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.events.model.topic_record import TopicRecorded
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.journal import JournalRecord
+from trainhouse.events.wire.topics import CONTROL, DECISIONS, TOPOLOGY
+from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 
 def a_host(broker: FakeBroker, name: str, *, grows: bool = True) -> JournalHost[Counts]:

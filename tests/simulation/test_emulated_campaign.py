@@ -17,7 +17,7 @@ from tests.chaos.emulated.faults import SHARES, Kind, dealt
 from tests.chaos.emulated.judge import judge
 from tests.chaos.emulated.world import EmulatedWorld
 from tests.journal_fakes import Stored
-from trainhouse.events.topics import ALLOCATIONS, CONTROL, DECISIONS, STATUS
+from trainhouse.events.wire.topics import ALLOCATIONS, CONTROL, DECISIONS, STATUS
 
 SEEDS = (1, 2)
 FAULTS = 60

@@ -31,13 +31,24 @@ from trainhouse.events import (
     encode,
     envelope_of,
 )
-from trainhouse.events.carries import TOPIC_EVENTS
-from trainhouse.events.codec import HEADERS
-from trainhouse.events.dead_letter import MAX_KEPT_BYTES
-from trainhouse.events.errors import InvalidEvent
-from trainhouse.events.journal import InputRefused, JournalRecord, PlacementFrozen
-from trainhouse.events.topics import ADMISSION, ALLOCATIONS, CHECKPOINTS, CONTROL, DEAD_LETTERS, DIRECTORY, JOBS, PROJECTS, STATUS, TRACKING
-from trainhouse.events.traced import JobTraced
+from trainhouse.events.model.dead_letter import MAX_KEPT_BYTES
+from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events.model.trace_state import JobTraced
+from trainhouse.events.wire.codec import HEADERS
+from trainhouse.events.wire.journal import InputRefused, JournalRecord, PlacementFrozen
+from trainhouse.events.wire.topic_types import TOPIC_EVENTS
+from trainhouse.events.wire.topics import (
+    ADMISSION,
+    ALLOCATIONS,
+    CHECKPOINTS,
+    CONTROL,
+    DEAD_LETTERS,
+    DIRECTORY,
+    JOBS,
+    PROJECTS,
+    STATUS,
+    TRACKING,
+)
 from trainhouse.projections.exporter.job_state import Kept, Seen
 from trainhouse.projections.exporter.openlineage_runs import as_event
 from trainhouse.projections.exporter.senders import as_readable
@@ -46,13 +57,13 @@ from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.lanes import BEATS, DECISIONS, FACTS, OF_RANKS, REPORTS
 from trainhouse.projections.record import Record
 from trainhouse.projections.store.tables import DEAD_LETTERS_TABLE
-from trainhouse.scheduler.core.batch import Limits, Proposer, pending
-from trainhouse.scheduler.core.detector.machine import DetectorMachine
-from trainhouse.scheduler.core.directory import DirectoryMachine
-from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
-from trainhouse.scheduler.core.outgoing import outgoing
+from trainhouse.scheduler.core.detector.detector_machine import DetectorMachine
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.intake.screening import Arrived, screen
+from trainhouse.scheduler.core.protocol.batch import Limits, Proposer, pending
+from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes
+from trainhouse.scheduler.core.protocol.publication import outgoing
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.core.screening import Arrived, screen
 from trainhouse.workers.agent.core.spool import cut_spool
 from trainhouse.workers.agent.core.telemetry import MAY_TELL, RankIdentity
 

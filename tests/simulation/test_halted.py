@@ -9,14 +9,14 @@ from prometheus_client import CollectorRegistry
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from tests.journal_support import CountingMachine, Counts, cancel
 from trainhouse.events import envelope_of
-from trainhouse.events.codec import HEADERS, decode, encode
-from trainhouse.events.journal import record_hash
-from trainhouse.events.repair import HaltFault, JournalRepaired, PartitionHalted
-from trainhouse.events.topics import CONTROL, DECISIONS, JOURNAL_REPAIRS, VERDICTS
-from trainhouse.scheduler.core.batch import Proposer
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost
-from trainhouse.scheduler.stream.meters import JournalMeters
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.events.model.repair import HaltFault, JournalRepaired, PartitionHalted
+from trainhouse.events.wire.codec import HEADERS, decode, encode
+from trainhouse.events.wire.journal import record_hash
+from trainhouse.events.wire.topics import CONTROL, DECISIONS, JOURNAL_REPAIRS, VERDICTS
+from trainhouse.scheduler.core.protocol.batch import Proposer
+from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
+from trainhouse.scheduler.stream.metrics import JournalMeters
 
 Host = JournalHost[Counts]
 

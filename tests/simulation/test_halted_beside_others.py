@@ -10,14 +10,14 @@ from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, cal
 from tests.journal_support import PROJECT, CountingMachine, Counts, cancel
 from tests.simulation.test_halted import Jammed, a_host, bad_record, ended, halts, started
 from trainhouse.events import JobId, JobState, JobStatus, envelope_of
-from trainhouse.events.codec import encode
-from trainhouse.events.journal import JournalRecord, record_hash
-from trainhouse.events.repair import JournalRepaired
-from trainhouse.events.topics import CONTROL, DECISIONS, JOURNAL_REPAIRS
+from trainhouse.events.model.repair import JournalRepaired
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.journal import JournalRecord, record_hash
+from trainhouse.events.wire.topics import CONTROL, DECISIONS, JOURNAL_REPAIRS
 from trainhouse.scheduler.core.errors import LogUnavailable
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost
-from trainhouse.scheduler.stream.ports import Entry
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.scheduler.stream.interfaces import Entry
+from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 Host = JournalHost[Counts]
 SELDOM = 10**6

@@ -9,15 +9,15 @@ import pytest
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from tests.unit.core_world import admitted, exited, progress, registered, started, stopped
 from trainhouse.events import Event, GangAllocated, envelope_of
-from trainhouse.events.codec import encode
-from trainhouse.events.journal import JournalRecord
-from trainhouse.events.phases import Running
-from trainhouse.events.topics import CONTROL, DECISIONS
+from trainhouse.events.model.phases import Running
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.journal import JournalRecord
+from trainhouse.events.wire.topics import CONTROL, DECISIONS
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.core.state import ScheduleState
+from trainhouse.scheduler.core.state.state import ScheduleState
 from trainhouse.scheduler.replay import LogEntry, verify
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 HOUR_S = 3600
 

@@ -7,11 +7,11 @@ import pytest
 
 from tests.journal_fakes import EPOCH_MS, FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from tests.journal_support import CountingMachine, Counts, cancel
-from trainhouse.events.journal import JournalRecord
-from trainhouse.events.topics import CONTROL, DECISIONS
-from trainhouse.scheduler.core.logtime import TOLERANCE_MS
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.events.wire.journal import JournalRecord
+from trainhouse.events.wire.topics import CONTROL, DECISIONS
+from trainhouse.scheduler.core.protocol.log_clock import TOLERANCE_MS
+from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 HOUR_MS = 3_600_000
 STEPS_MS = (HOUR_MS, -HOUR_MS, 24 * HOUR_MS, -24 * HOUR_MS)

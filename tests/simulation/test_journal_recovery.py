@@ -10,12 +10,12 @@ import pytest
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from tests.journal_support import CountingMachine, Counts, cancel
 from trainhouse.events import decode
-from trainhouse.events.alert import AlertFired, AlertResolved
-from trainhouse.events.topics import ALERTS, CONTROL, DECISIONS, SNAPSHOTS, STATUS
-from trainhouse.scheduler.core.snapshot_steps import Formats, parse
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost
-from trainhouse.scheduler.stream.ports import Entry
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.events.model.alert import AlertFired, AlertResolved
+from trainhouse.events.wire.topics import ALERTS, CONTROL, DECISIONS, SNAPSHOTS, STATUS
+from trainhouse.scheduler.core.protocol.snapshot_steps import Formats, parse
+from trainhouse.scheduler.stream.interfaces import Entry
+from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 INPUTS = 40
 

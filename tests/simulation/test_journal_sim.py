@@ -22,12 +22,12 @@ from tests.journal_fakes import (
     run_virtually,
 )
 from tests.journal_support import PROJECT, CountingMachine, Counts, cancel
-from trainhouse.events.project_topics import status_topic
-from trainhouse.events.topics import CONTROL, DEAD_LETTERS, DECISIONS, STATUS
+from trainhouse.events.wire.project_topics import status_topic
+from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, DECISIONS, STATUS
 from trainhouse.scheduler.replay import LogEntry, verify
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost
-from trainhouse.scheduler.stream.ports import Entry
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.scheduler.stream.interfaces import Entry
+from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 SEEDS = [int(s) for s in os.environ.get("JOURNAL_SIM_SEEDS", ",".join(map(str, range(10)))).split(",")]
 HEAL_WITHIN_S = 20.0

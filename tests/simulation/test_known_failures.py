@@ -11,8 +11,8 @@ from typing import Any
 
 from tests.unit.core_world import Driver, admitted, exited, lost, policy_changed, progress, registered, started, stopped
 from trainhouse.events import CheckpointRequested, Event, GangAllocated, GangReleased, JobState, NodeDesiredState
-from trainhouse.events.pool import DevicesClaimed
-from trainhouse.scheduler.core.explain.of_state import explain_job
+from trainhouse.events.model.pool import DevicesClaimed
+from trainhouse.scheduler.core.explain.explainer import explain_job
 
 PREEMPTION = {"enabled": True, "min_run_s": 0, "margin": 0, "checkpoint_deadline_s": 10}
 

@@ -17,14 +17,14 @@ from tests.journal_fakes import FakeBroker, FakeLog, MemoryStore, call_directly,
 from tests.simulation.test_journal_sim import SEEDS, Process
 from tests.unit.core_world import admitted, exited, progress, registered, started, stopped
 from trainhouse.events import Event, GangAllocated, JobState, JobStatus, Order, decode, envelope_of
-from trainhouse.events.codec import HEADERS, encode
-from trainhouse.events.topics import ALLOCATIONS, CONTROL, DECISIONS, PROGRESS, STATUS
+from trainhouse.events.wire.codec import HEADERS, encode
+from trainhouse.events.wire.topics import ALLOCATIONS, CONTROL, DECISIONS, PROGRESS, STATUS
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.replay import LogEntry, verify
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost, Live
-from trainhouse.scheduler.stream.live_statuses import LiveJobStatuses
-from trainhouse.scheduler.stream.progress_feed import ProgressFeed
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost, Live
+from trainhouse.scheduler.stream.journal.progress_feed import ProgressFeed
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
+from trainhouse.scheduler.stream.scheduling.live_statuses import LiveJobStatuses
 
 JOBS = [f"j{n}" for n in range(4)]
 REPORT_S = 1.0

@@ -13,8 +13,8 @@ import pytest
 from tests.simulation import checkers, promise_checkers
 from tests.simulation.moving_world import MovingWorld
 from tests.simulation.schedule_load import FAULTS_MS, HEALED_WITHIN_MS, REVIEWED_WITHIN_MS, faults, fleet, heal, people, policy_event
-from trainhouse.events.handover import DetourEnded, InputRedirected, PoolHandedOver, PoolTaken
-from trainhouse.events.journal import InputRefused
+from trainhouse.events.model.handover import DetourEnded, InputRedirected, PoolHandedOver, PoolTaken
+from trainhouse.events.wire.journal import InputRefused
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.replay import LogEntry, verify
 

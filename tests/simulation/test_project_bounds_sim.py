@@ -12,9 +12,9 @@ from tests.simulation import checkers
 from tests.simulation.schedule_load import simulate
 from tests.simulation.schedule_world import World
 from trainhouse.events import Event, GangAllocated, JobAdmitted, ProjectLimited
-from trainhouse.events.decisions import JobForgotten, JobMoved, JobQueued, JobRequeued
-from trainhouse.events.journal import JournalRecord
-from trainhouse.events.phases import Pending, Rejected, UnderReview
+from trainhouse.events.model.decisions import JobForgotten, JobMoved, JobQueued, JobRequeued
+from trainhouse.events.model.phases import Pending, Rejected, UnderReview
+from trainhouse.events.wire.journal import JournalRecord
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.replay import LogEntry, verify
 

@@ -4,10 +4,10 @@ import asyncio
 
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from tests.journal_support import CountingMachine, Counts, cancel
-from trainhouse.events.topics import CONTROL, DECISIONS, STATUS
+from trainhouse.events.wire.topics import CONTROL, DECISIONS, STATUS
 from trainhouse.scheduler.core.errors import LogUnavailable
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 INPUTS = 100
 

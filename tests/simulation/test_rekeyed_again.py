@@ -11,12 +11,13 @@ from collections import Counter
 import pytest
 
 from tests.journal_fakes import FakeBroker, FakeLog, Faults, LoopClock, run_virtually
-from trainhouse.events import DrainNode, JobSubmitted, PoolCreated, decode, encode, envelope_of, topics
-from trainhouse.events.routing import JobDirected, RequestForwarded
-from trainhouse.scheduler.core import asked_ids, directory_state
-from trainhouse.scheduler.core.directory import DirectoryMachine
-from trainhouse.scheduler.core.machine import Input
-from trainhouse.scheduler.stream.screening_agent import ScreeningAgent
+from trainhouse.events import DrainNode, JobSubmitted, PoolCreated, decode, encode, envelope_of
+from trainhouse.events.model.routing import JobDirected, RequestForwarded
+from trainhouse.events.wire import topics
+from trainhouse.scheduler.core.intake import directory_state, request_ids
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.protocol.machine import Input
+from trainhouse.scheduler.stream.screening.screening_agent import ScreeningAgent
 
 PARTITIONS = 3
 RECORDS = 60
@@ -119,7 +120,7 @@ def test_each_request_counts_once_whatever_intakes_do(monkeypatch: pytest.Monkey
 
 def test_what_cannot_be_told_from_a_repeat_is_refused_never_applied_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_state, "MAX_SEEN", 2)
-    monkeypatch.setattr(asked_ids, "MOST_OF_OPERATORS", 2)
+    monkeypatch.setattr(request_ids, "MOST_OF_OPERATORS", 2)
     for seed in range(20):
         world = World(seed)
         run_virtually(world.run())

@@ -21,15 +21,15 @@ from tests.simulation.schedule_load import BACKFILL, simulate
 from tests.simulation.schedule_world import World
 from tests.unit.core_world import admitted
 from trainhouse.events import Event, GangAllocated, JobStatus, PolicyChanged
-from trainhouse.events.decisions import DevicesFreed, JobForgotten, JobMoved, PartEnded
-from trainhouse.events.journal import InputRefused, JournalRecord
-from trainhouse.events.phases import StopKind, UnderReview
-from trainhouse.events.pool import ClaimDropped, DevicesClaimed, NodeRestricted, Restriction, StartReserved
-from trainhouse.scheduler.core.explain.of_state import answers
-from trainhouse.scheduler.core.journal import begin, fold_bytes, machine_part
-from trainhouse.scheduler.core.machine import Input
+from trainhouse.events.model.decisions import DevicesFreed, JobForgotten, JobMoved, PartEnded
+from trainhouse.events.model.phases import StopKind, UnderReview
+from trainhouse.events.model.pool import ClaimDropped, DevicesClaimed, NodeRestricted, Restriction, StartReserved
+from trainhouse.events.wire.journal import InputRefused, JournalRecord
+from trainhouse.scheduler.core.explain.explainer import answers
+from trainhouse.scheduler.core.protocol.journal import begin, fold_bytes, machine_part
+from trainhouse.scheduler.core.protocol.machine import Input
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.core.state import ScheduleState
+from trainhouse.scheduler.core.state.state import ScheduleState
 from trainhouse.scheduler.replay import LogEntry, verify
 
 SEEDS = range(1, 1 + int(os.environ.get("TRAINHOUSE_SIM_SEEDS", "4")))

@@ -16,21 +16,21 @@ from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, cal
 from tests.simulation.test_journal_recovery import Archive
 from tests.unit.core_world import spec
 from trainhouse.events import Event, JobSubmitted, PoolCreated, encode, envelope_of
-from trainhouse.events.journal import JournalRecord, SnapshotPointer, record_hash
-from trainhouse.events.repair import JournalRepaired
-from trainhouse.events.routing import JobDirected, JobsSettled
-from trainhouse.events.topics import ADMISSION, CONTROL, DIRECTORY, JOURNAL_REPAIRS, SNAPSHOTS
-from trainhouse.scheduler.core.directory import DirectoryMachine
-from trainhouse.scheduler.core.directory_state import DirectoryState
+from trainhouse.events.model.repair import JournalRepaired
+from trainhouse.events.model.routing import JobDirected, JobsSettled
+from trainhouse.events.wire.journal import JournalRecord, SnapshotPointer, record_hash
+from trainhouse.events.wire.topics import ADMISSION, CONTROL, DIRECTORY, JOURNAL_REPAIRS, SNAPSHOTS
 from trainhouse.scheduler.core.errors import StateLost
-from trainhouse.scheduler.core.settled import SettledJobs
-from trainhouse.scheduler.core.settled_memory import MemorySettledJobs
-from trainhouse.scheduler.core.snapshot_choice import pointers_of, segments_folder
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost
-from trainhouse.scheduler.stream.settled_files import SettledFiles
-from trainhouse.scheduler.stream.settled_index import SettledIndex
-from trainhouse.scheduler.stream.snapshot_recovery import load
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.intake.directory_state import DirectoryState
+from trainhouse.scheduler.core.intake.settled_memory import MemorySettledJobs
+from trainhouse.scheduler.core.protocol.settled import SettledJobs
+from trainhouse.scheduler.core.protocol.snapshot_choice import pointers_of, segments_folder
+from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.snapshot_recovery import load
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
+from trainhouse.scheduler.stream.settled.settled_files import SettledFiles
+from trainhouse.scheduler.stream.settled.settled_index import SettledIndex
 
 JOBS, SETTLE_AT, EVERY_RECORDS, TOPIC_ID = 30, 4, 3, f"id-of-{DIRECTORY}"
 
@@ -141,7 +141,7 @@ async def some_work(broker: FakeBroker, first: int, process: Process) -> None:
 
 def folded_whole(broker: FakeBroker, index: SettledJobs | None = None, emptied: frozenset[str] = frozenset()) -> bytes:
     """The state by the journal alone."""
-    from trainhouse.scheduler.core.journal import begin, fold_bytes
+    from trainhouse.scheduler.core.protocol.journal import begin, fold_bytes
 
     machine = DirectoryMachine(1, index or MemorySettledJobs(), SETTLE_AT)
     folded = begin(machine, 0)
@@ -343,6 +343,6 @@ def test_segments_of_a_history_that_counts_no_more_are_deleted(tmp_path: Path) -
 
 
 def load_names(blob: bytes) -> frozenset[str]:
-    from trainhouse.scheduler.stream.snapshot_blob import segments_named
+    from trainhouse.scheduler.stream.journal.snapshot_blob import segments_named
 
     return segments_named(blob)

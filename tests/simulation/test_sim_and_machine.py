@@ -18,8 +18,8 @@ import pytest
 from tests.simulation.schedule_world import BEGIN_MS, World
 from tests.unit.core_world import admitted
 from trainhouse.events import GangAllocated, PolicyChanged, SchedulingPolicy
-from trainhouse.events.journal import JournalRecord
-from trainhouse.events.pool import StartReserved
+from trainhouse.events.model.pool import StartReserved
+from trainhouse.events.wire.journal import JournalRecord
 from trainhouse.scheduler.sim.build import ONE_POOL
 from trainhouse.scheduler.sim.loop import simulate
 from trainhouse.scheduler.sim.types import ANY_TYPE, SimNode, TraceJob

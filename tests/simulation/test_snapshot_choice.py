@@ -11,13 +11,13 @@ import pytest
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from tests.journal_support import CountingMachine, Counts, cancel
 from tests.simulation.test_journal_recovery import INPUTS, Archive, a_life, host, recovered
-from trainhouse.events.journal import SnapshotPointer, pointer_prefix
-from trainhouse.events.topics import CONTROL, DECISIONS, SNAPSHOTS
+from trainhouse.events.wire.journal import SnapshotPointer, pointer_prefix
+from trainhouse.events.wire.topics import CONTROL, DECISIONS, SNAPSHOTS
 from trainhouse.scheduler.core.errors import SnapshotMismatch
-from trainhouse.scheduler.core.snapshot_choice import KEPT, MOST_DELETED, folder, object_key, pointers_of
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost
-from trainhouse.scheduler.stream.snapshot_recovery import Recovered
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.scheduler.core.protocol.snapshot_choice import KEPT, MOST_DELETED, folder, object_key, pointers_of
+from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.snapshot_recovery import Recovered
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 PAUSE_S = 30.0
 TOPIC_ID = f"id-of-{DECISIONS}"

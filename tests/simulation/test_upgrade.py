@@ -14,18 +14,19 @@ from tests.journal_support import CountingMachine, Counts, cancel
 from tests.simulation.test_journal_recovery import host
 from tests.simulation.test_snapshot_choice import live
 from trainhouse.events import Event, envelope_of
-from trainhouse.events.base import _registry
-from trainhouse.events.bounds import Count
-from trainhouse.events.codec import encode
-from trainhouse.events.journal import JournalRecord
-from trainhouse.events.topics import CONTROL, DECISIONS, STATUS, UPGRADES, UPGRADES_FINISHED
-from trainhouse.events.upgrade import Announced, LevelRaised, UpgradeFinished, running
-from trainhouse.scheduler.core.machine import Input
-from trainhouse.scheduler.core.snapshot_steps import Formats, parse
+from trainhouse.events.model.base import _registry
+from trainhouse.events.model.bounds import Count
+from trainhouse.events.model.upgrade import LevelRaised, UpgradeFinished
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.journal import JournalRecord
+from trainhouse.events.wire.running_programs import Announced, running
+from trainhouse.events.wire.topics import CONTROL, DECISIONS, STATUS, UPGRADES, UPGRADES_FINISHED
+from trainhouse.scheduler.core.protocol.machine import Input
+from trainhouse.scheduler.core.protocol.snapshot_steps import Formats, parse
 from trainhouse.scheduler.replay import LogEntry, verify
-from trainhouse.scheduler.stream.host import JournalHost
-from trainhouse.scheduler.stream.snapshot_recovery import load
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.scheduler.stream.journal.host import JournalHost
+from trainhouse.scheduler.stream.journal.snapshot_recovery import load
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 TYPE = "trainhouse.testing.tallied.v1"
 

@@ -7,12 +7,12 @@ import orjson
 
 from tests.simulation.schedule_load import fleet, people
 from tests.simulation.schedule_world import World
-from trainhouse.events.upgrade import UpgradeFinished
-from trainhouse.scheduler.core.batch import Proposer
-from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
+from trainhouse.events.model.upgrade import UpgradeFinished
+from trainhouse.scheduler.core.protocol.batch import Proposer
+from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes
+from trainhouse.scheduler.core.protocol.snapshot_steps import Formats, parse
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.core.snapshot_steps import Formats, parse
-from trainhouse.scheduler.core.state import ScheduleState
+from trainhouse.scheduler.core.state.state import ScheduleState
 from trainhouse.scheduler.replay import LogEntry, state_hash, verify
 
 NOW = ScheduleMachine()

@@ -13,9 +13,10 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from tests.live_stack import LiveStack
 from tests.waiting import until
 from trainhouse.deploy.local.layout import read_toml
-from trainhouse.events import DeadLetter, JobState, JobStatus, decode, topics
-from trainhouse.events.kafka import consumer, read_to_end
+from trainhouse.events import DeadLetter, JobState, JobStatus, decode
+from trainhouse.events.bus.kafka import consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire import topics
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 RUNTIME = {"command": ["python", "-c", "print('hello')"]}

@@ -28,10 +28,10 @@ from trainhouse.events import (
     decode,
     envelope_of,
 )
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, watermarks
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, watermarks
+from trainhouse.events.model.spec import Gang
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.spec import Gang
-from trainhouse.events.topics import ALLOCATIONS, CONTROL, JOBS, STATUS, VERDICTS
+from trainhouse.events.wire.topics import ALLOCATIONS, CONTROL, JOBS, STATUS, VERDICTS
 from trainhouse.workers.fleet.job_load import LoadPlan, Sizes
 
 pytestmark = pytest.mark.stack

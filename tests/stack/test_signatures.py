@@ -9,7 +9,6 @@ import pytest
 
 from tests.live_stack import LiveStack
 from tests.waiting import until
-from trainhouse.client.clock import now_ms
 from trainhouse.client.errors import UnknownJob
 from trainhouse.deploy.local.client_config import part_config
 from trainhouse.deploy.local.layout import StackFolder, read_toml
@@ -28,12 +27,13 @@ from trainhouse.events import (
     StepMetrics,
     decode,
     envelope_of,
-    topics,
 )
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, partitions_of, read_to_end
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, partitions_of, read_to_end
+from trainhouse.events.model.tracking import EnvironmentCaptured
+from trainhouse.events.runtime.clock import wall_ms
+from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.signing import SigningKey
-from trainhouse.events.tracking import EnvironmentCaptured
+from trainhouse.events.wire import topics
 
 BEGUN = (JobState.INITIALIZING, JobState.RUNNING)
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -76,7 +76,7 @@ def send(
     """Without a signature where no key is given; the event's id."""
     name, producer = f"forged-{secrets.token_hex(4)}", EventProducer(kafka)
     producer.signing = signing
-    envelope = envelope_of(event, id=name, source="somebody", now_ms=now_ms())
+    envelope = envelope_of(event, id=name, source="somebody", now_ms=wall_ms())
     if partition is None:
         producer.send(topic, envelope, key=key)
     else:
@@ -92,11 +92,11 @@ def test_who_has_an_agents_password_neither_starts_nor_ends_a_job(stack: LiveSta
     spec = JobSpec.model_validate({"name": "forged", "runtime": {"command": ["true"]}})
     forged = f"forged-{secrets.token_hex(4)}"
     admitted = JobAdmitted.model_validate(
-        {"job_id": forged, "spec": spec, "spec_sha256": "ab" * 32, "submission_id": forged, "submitted_at_ms": now_ms()}
+        {"job_id": forged, "spec": spec, "spec_sha256": "ab" * 32, "submission_id": forged, "submitted_at_ms": wall_ms()}
     )
     stopped = AttemptStopped.model_validate(
         {"job_id": job, "attempt": status.attempt, "epoch": status.epoch, "node_id": at.node_id, "boot_id": at.boot_id}
-        | {"pool": status.pool, "stopped_at_ms": now_ms()}
+        | {"pool": status.pool, "stopped_at_ms": wall_ms()}
     )
     agent = of_part(stack, "agent")
     for event in (admitted, stopped):
@@ -116,7 +116,7 @@ def test_agents_obey_no_request_that_nobody_signed(stack: LiveStack, tmp_path: P
     (at,) = status.allocation
     mark, request = tmp_path / "ran", secrets.token_hex(8)
     command = ("python", "-c", f"open({str(mark)!r}, 'w')")
-    asked = {"request_id": request, "node_id": at.node_id, "job_id": job, "expires_at_ms": now_ms() + 60_000}
+    asked = {"request_id": request, "node_id": at.node_id, "job_id": job, "expires_at_ms": wall_ms() + 60_000}
     event = ExecuteCommand.model_validate(asked | {"rank": 0, "command": command, "timeout_s": 30.0})
     send(stack.client().kafka, topics.OPERATIONS, event, key=str(at.node_id))
 
@@ -138,10 +138,10 @@ def test_who_has_an_agents_password_tells_no_point_of_a_job(stack: LiveStack) ->
     whose = {"job_id": job, "attempt": status.attempt, "epoch": status.epoch}
     named = whose | {"rank": 0, "node_id": at.node_id, "start": 0, "end": 2**40, "offsets": (0,)}
     forged: list[tuple[str, Event]] = [
-        (topics.METRICS, StepMetrics.model_validate(named | {"steps": (1,), "times_ms": (now_ms(),), "metrics": {"forged": (1.0,)}})),
-        (topics.LOGS, LogLines.model_validate(named | {"stream": "stdout", "lines": ("forged",), "read_at_ms": now_ms()})),
-        (topics.CHECKPOINTS, CheckpointStarted.model_validate(whose | {"step": 1, "reason": "forged", "at_ms": now_ms()})),
-        (topics.ENVIRONMENTS, EnvironmentCaptured.model_validate(whose | {"rank": 0, "host": "forged", "at_ms": now_ms()})),
+        (topics.METRICS, StepMetrics.model_validate(named | {"steps": (1,), "times_ms": (wall_ms(),), "metrics": {"forged": (1.0,)}})),
+        (topics.LOGS, LogLines.model_validate(named | {"stream": "stdout", "lines": ("forged",), "read_at_ms": wall_ms()})),
+        (topics.CHECKPOINTS, CheckpointStarted.model_validate(whose | {"step": 1, "reason": "forged", "at_ms": wall_ms()})),
+        (topics.ENVIRONMENTS, EnvironmentCaptured.model_validate(whose | {"rank": 0, "host": "forged", "at_ms": wall_ms()})),
     ]
     agent = of_part(stack, "agent")
     for topic, event in forged:

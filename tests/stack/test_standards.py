@@ -32,12 +32,12 @@ from trainhouse.deploy.local.layout import METERED, read_toml
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.deploy.local.stack import ps
 from trainhouse.events import JobSubmitted
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.ids import EventId, JobId
-from trainhouse.events.kafka import EventProducer
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.model.ids import EventId, JobId
+from trainhouse.events.model.spec import JobSpec
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.spec import JobSpec
-from trainhouse.events.topics import JOBS
+from trainhouse.events.wire.envelope import Envelope
+from trainhouse.events.wire.topics import JOBS
 
 TRAIN = """\
 import torch

@@ -9,8 +9,8 @@ import pytest
 from tests.live_stack import LiveStack
 from tests.waiting import until
 from trainhouse.cli.shared.exit_codes import Exit
-from trainhouse.events.topics import DECISIONS, DIRECTORY
-from trainhouse.scheduler.core.directory import DirectoryMachine
+from trainhouse.events.wire.topics import DECISIONS, DIRECTORY
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]

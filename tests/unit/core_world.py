@@ -30,8 +30,8 @@ from trainhouse.events import (
     ProgressReported,
     RankExited,
 )
-from trainhouse.events.journal import ClockTicked
-from trainhouse.scheduler.core.machine import Effect, Input
+from trainhouse.events.wire.journal import ClockTicked
+from trainhouse.scheduler.core.protocol.machine import Effect, Input
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
 E = TypeVar("E", bound=Event)

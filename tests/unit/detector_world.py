@@ -3,7 +3,7 @@
 from typing import Any
 
 from trainhouse.events import NodeHeartbeat
-from trainhouse.events.failure_policy import Detection
+from trainhouse.events.model.failure_policy import Detection
 from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, Said
 
 EPOCH_MS = 1_800_000_000_000

@@ -20,7 +20,7 @@ from trainhouse.events import (
     NodePlacement,
     Order,
 )
-from trainhouse.events.kafka import EventProducer
+from trainhouse.events.bus.kafka import EventProducer
 from trainhouse.workers.agent.ship.outbox import Outbox
 from trainhouse.workers.fleet.durations import parse_durations
 from trainhouse.workers.fleet.faults import FaultPlan, NodeFault

@@ -3,16 +3,17 @@
 from dataclasses import replace
 
 from tests.shapes import simple
-from trainhouse.events.policy import Elastic, Preemption, SchedulingPolicy
+from trainhouse.events.model.policy import Elastic, Preemption, SchedulingPolicy
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import Placement, Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.claims import start_claimed
 from trainhouse.scheduler.core.cycle.defragment import plan_moves
 from trainhouse.scheduler.core.cycle.elastic import plan_elastic
-from trainhouse.scheduler.core.cycle.entries import Action, Evict, Hold, Running, Waiting
-from trainhouse.scheduler.core.cycle.placing import place_waiting
-from trainhouse.scheduler.core.cycle.preempt import plan_preemption
+from trainhouse.scheduler.core.cycle.preemption.preempt import plan_preemption
+from trainhouse.scheduler.core.cycle.queue_pass import place_waiting
+from trainhouse.scheduler.core.queue.entries import Action, Evict, Hold, Running, Waiting
 
 POOL, TYPE = "p", "h100"
 HOUR_MS = 3_600_000
@@ -42,7 +43,7 @@ def waiting(number: int, ranks: int, *, team: str = "a", priority: int = 50, run
 def run(book: Book, job: Waiting, *, placement: Placement | None = None, started_ms: int = NOW_MS - HOUR_MS, **more: int) -> Running:
     """Starts a gang as if long ago, on the whole of its size or on `ranks`."""
     ranks = more.pop("ranks", None)
-    where = placement or book.cluster.place(job.shape, book.policy(POOL).packing, ranks=ranks)
+    where = placement or place(book.cluster, job.shape, book.policy(POOL).packing, ranks=ranks)
     assert where is not None, f"no room for {job.job_id}"
     book.cluster.take(where, job.shape)
     saved_ms = more.pop("saved_ms", started_ms)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock
 from tests.journal_support import CountingMachine, Counts
-from trainhouse.events.topics import CONTROL, DECISIONS
-from trainhouse.scheduler.core.journal import begin
-from trainhouse.scheduler.core.outgoing import Outgoing
-from trainhouse.scheduler.core.ownership import Ownership
-from trainhouse.scheduler.stream.follower import Follower, Unpublished
-from trainhouse.scheduler.stream.publishing import Publishing
+from trainhouse.events.wire.topics import CONTROL, DECISIONS
+from trainhouse.scheduler.core.protocol.journal import begin
+from trainhouse.scheduler.core.protocol.ownership import Ownership
+from trainhouse.scheduler.core.protocol.publication import Outgoing
+from trainhouse.scheduler.stream.journal.follower import Follower, Unpublished
+from trainhouse.scheduler.stream.journal.publishing import Publishing
 
 
 class PublishingStory:

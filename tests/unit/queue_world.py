@@ -3,13 +3,13 @@
 from hypothesis import strategies as st
 
 from tests.shapes import simple
-from trainhouse.events.policy import FairShare, Order, SchedulingPolicy, Team
-from trainhouse.events.policy import Score as ScoreRule
-from trainhouse.scheduler.core.cycle.entries import Waiting
-from trainhouse.scheduler.core.queue.amounts import Amounts
+from trainhouse.events.model.policy import FairShare, Order, SchedulingPolicy, Team
+from trainhouse.events.model.policy import Score as ScoreRule
+from trainhouse.scheduler.core.queue.entries import Waiting
 from trainhouse.scheduler.core.queue.lanes import Lanes
 from trainhouse.scheduler.core.queue.order import Turn, in_order
 from trainhouse.scheduler.core.queue.pool_lanes import UNKNOWN_RUN_MS
+from trainhouse.scheduler.core.queue.resources import Amounts
 from trainhouse.scheduler.core.queue.score import score
 from trainhouse.scheduler.core.queue.usage import Usage
 

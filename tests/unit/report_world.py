@@ -15,20 +15,20 @@ import pyarrow as pa
 
 from tests.migrated import connect_migrated
 from tests.projecting import builders
-from trainhouse.events import topics
-from trainhouse.events.alert import AlertFired, AlertResolved, Severity
-from trainhouse.events.attempt import AttemptStarted, AttemptStopped, RankExited
-from trainhouse.events.base import Event
-from trainhouse.events.checkpoint import CheckpointCompleted, CheckpointFailed, CheckpointRestored
-from trainhouse.events.codec import encode
-from trainhouse.events.envelope import envelope_of
-from trainhouse.events.gang import GangAllocated, NodePlacement
-from trainhouse.events.job import JobState, JobStatus
-from trainhouse.events.node import AttemptHeartbeat, NodeHeartbeat, NodeLost, NodeProbed, NodeRegistered, RankHeartbeat, RankState
-from trainhouse.events.pool import NodeRestricted
-from trainhouse.events.spec import Gang, JobSpec, Runtime
-from trainhouse.events.telemetry import StepMetrics
-from trainhouse.events.verdict import FailureBlamed
+from trainhouse.events.model.alert import AlertFired, AlertResolved, Severity
+from trainhouse.events.model.attempt import AttemptStarted, AttemptStopped, RankExited
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointFailed, CheckpointRestored
+from trainhouse.events.model.gang import GangAllocated, NodePlacement
+from trainhouse.events.model.job import JobState, JobStatus
+from trainhouse.events.model.node import AttemptHeartbeat, NodeHeartbeat, NodeLost, NodeProbed, NodeRegistered, RankHeartbeat, RankState
+from trainhouse.events.model.pool import NodeRestricted
+from trainhouse.events.model.spec import Gang, JobSpec, Runtime
+from trainhouse.events.model.telemetry import StepMetrics
+from trainhouse.events.model.verdict import FailureBlamed
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.projections.record import Record
 from trainhouse.projections.store.schema import read_schemas
 from trainhouse.projections.store.tables import TABLES

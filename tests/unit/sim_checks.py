@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.entries import Action, Reserve, Start, Unreserve
+from trainhouse.scheduler.core.queue.entries import Action, Reserve, Start, Unreserve
 from trainhouse.scheduler.sim.types import SimNode, SimResult, TraceJob
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.unit.test_agent_life import Rank, progress
 from trainhouse.events import ProgressReported
-from trainhouse.events.topics import CONTROL, PROGRESS
+from trainhouse.events.wire.topics import CONTROL, PROGRESS
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.launch.rank_watch import RankWatch
 from trainhouse.workers.agent.periodic import due

@@ -24,7 +24,7 @@ from trainhouse.events import (
     RankExited,
     Resources,
 )
-from trainhouse.events.node import AttemptRef
+from trainhouse.events.model.node import AttemptRef
 from trainhouse.workers.agent.core import (
     Action,
     AgentInput,

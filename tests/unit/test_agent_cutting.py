@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from trainhouse.events import CheckpointCompleted, Epoch, JobId, NodeId
-from trainhouse.events.ids import AttemptNumber
-from trainhouse.events.topics import CHECKPOINTS
+from trainhouse.events.model.ids import AttemptNumber
+from trainhouse.events.wire.topics import CHECKPOINTS
 from trainhouse.workers.agent.core import loglines
 from trainhouse.workers.agent.core.loglines import GOES_ON, cut_log
 from trainhouse.workers.agent.core.spool import MAX_CELLS, MAX_LINE_BYTES, MAX_POINTS, SpoolEvent, cut_spool

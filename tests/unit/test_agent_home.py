@@ -23,7 +23,7 @@ from trainhouse.events import (
     PoolCreated,
     RankExited,
 )
-from trainhouse.events.topics import CONTROL, HEARTBEATS, PROGRESS
+from trainhouse.events.wire.topics import CONTROL, HEARTBEATS, PROGRESS
 from trainhouse.workers.agent.core import AgentState, Identity
 from trainhouse.workers.agent.core.home import START_PATIENCE_MS, Home, answered, located, moved, passed, quiet
 from trainhouse.workers.agent.core.home import Stage as Of

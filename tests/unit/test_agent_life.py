@@ -8,7 +8,7 @@ import pytest
 from tests.unit.test_agent_outbox import WHO, FakeProducer
 from tests.unit.test_agent_parts import environment, gang
 from trainhouse.events import CheckpointCompleted, Event, LossDiverged, ProgressReported, RankActivity, RankHeartbeat, SessionOpened, decode
-from trainhouse.events.topics import CHECKPOINTS, CONTROL, PROGRESS
+from trainhouse.events.wire.topics import CHECKPOINTS, CONTROL, PROGRESS
 from trainhouse.workers.agent.ship.outbox import Outbox
 from trainhouse.workers.agent.ship.rank_shipper import OF_LIFE, RankProgress, RankShipper
 from trainhouse.workers.launcher import RankPaths

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from trainhouse.events import AttemptNumber, Epoch, JobId, NodeId, PoolCreated, PoolName, decode, envelope_of
-from trainhouse.events.topics import CONTROL
+from trainhouse.events.wire.topics import CONTROL
 from trainhouse.workers.agent.core.telemetry import RankIdentity
 from trainhouse.workers.agent.ship import outbox as outbox_module
 from trainhouse.workers.agent.ship.outbox import Outbox

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from trainhouse.events import NodeKeyed, encode, envelope_of
-from trainhouse.events.grants import READ, TOPIC, WRITE, allowed
+from trainhouse.events.security.grants import READ, TOPIC, WRITE, allowed
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import NODE_KEYS
+from trainhouse.events.wire.topics import NODE_KEYS
 from trainhouse.workers.agent.core import AgentState, Command, Identity, step
 from trainhouse.workers.agent.core.actions import Register
 from trainhouse.workers.agent.core.own_key import OwnKey

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from trainhouse.events import GangAllocated
-from trainhouse.events.collectives import AtCollective, spans
-from trainhouse.scheduler.core.blame.recorder import told
+from trainhouse.events.wire.collectives import AtCollective, spans
+from trainhouse.scheduler.core.blame.flight_recorder import told
 from trainhouse.workers.agent.debug.recorder_dumps import MAX_BYTES, NotADump, parse, standing, words_of
 from trainhouse.workers.agent.launch.environment import NodeSide, RankFolders, rank_environment
 from trainhouse.workers.agent.launch.rank_watch import reason

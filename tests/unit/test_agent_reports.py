@@ -5,7 +5,7 @@ from typing import Any
 from tests.unit.core_world import registered
 from tests.unit.detector_world import beat
 from trainhouse.events import Envelope
-from trainhouse.events.topics import CONTROL, HEARTBEATS
+from trainhouse.events.wire.topics import CONTROL, HEARTBEATS
 from trainhouse.workers.agent.core import Identity, Report
 from trainhouse.workers.agent.ship.reports import Reports
 

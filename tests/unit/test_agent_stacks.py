@@ -11,7 +11,7 @@ import orjson
 import psutil
 import pytest
 
-from trainhouse.events.stacktops import found_in
+from trainhouse.events.wire.stack_tops import found_in
 from trainhouse.workers.agent.core.agent_state import Running, Stopping
 from trainhouse.workers.agent.debug import stacks
 from trainhouse.workers.agent.debug.stacks import MAX_KEPT_BYTES, WITHHELD, dump_stack, keep_stacks, shown_stack, top_of_stack

@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from structlog.testing import capture_logs
 
-from trainhouse.events.alert import AlertFired, Severity
-from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.model.alert import AlertFired, Severity
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import VERDICTS
+from trainhouse.events.wire.topics import VERDICTS
 from trainhouse.projections.alerts import broker_io
 from trainhouse.projections.alerts.broker_io import AlertsBus
 from trainhouse.projections.alerts.errors import CannotGoOn

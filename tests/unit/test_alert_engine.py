@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainhouse.events.alert import AlertEvent, AlertFired, AlertResolved
-from trainhouse.events.ids import EventId
+from trainhouse.events.model.alert import AlertEvent, AlertFired, AlertResolved
+from trainhouse.events.model.ids import EventId
 from trainhouse.projections.alerts import alert_case, verdict_cases
 from trainhouse.projections.alerts.alert_case import event_id
 from trainhouse.projections.alerts.engine import Engine

@@ -1,8 +1,8 @@
 """How well ClickHouse answers the rules' questions, put together by the minute, and as a row."""
 
-from trainhouse.events.base import Event
-from trainhouse.events.envelope import envelope_of
-from trainhouse.events.service import ServiceMeasured
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.service_level import ServiceMeasured
+from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.projections.alerts import measuring
 from trainhouse.projections.alerts.measuring import EVERY_MS, LIMIT_S, Measuring
 from trainhouse.projections.record import Record
@@ -42,6 +42,6 @@ def test_a_measurement_is_one_row_and_other_events_are_none() -> None:
 
     (row,) = rows_of(event)
     assert (row["since"], row["at"], row["good"], row["p99_s"]) == (1_000, 61_000, 2, None) and "since_ms" not in row
-    from trainhouse.events.journal import ClockTicked
+    from trainhouse.events.wire.journal import ClockTicked
 
     assert rows_of(ClockTicked()) == []

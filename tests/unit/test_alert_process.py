@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from trainhouse.events.alert import AlertEvent, AlertFired
-from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.model.alert import AlertEvent, AlertFired
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.errors import EndpointAway, GaveUp, RuleFailed
 from trainhouse.projections.alerts.query import asker, moment, texts

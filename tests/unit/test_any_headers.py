@@ -17,15 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainhouse.events import InvalidEvent, decode
-from trainhouse.events.any_headers import AnyHeaders
-from trainhouse.events.kafka import headers_of
-from trainhouse.events.one_batch import batch_of
-from trainhouse.events.set_aside import first_offset, too_large_told
-from trainhouse.events.topics import MOST_UNPACKED_BYTES
-from trainhouse.events.unpacking import GZIP, LZ4, ZSTD, too_large
-from trainhouse.scheduler.stream import kafka_auth  # what every reader is made with
+from trainhouse.events.bus.any_headers import AnyHeaders
+from trainhouse.events.bus.kafka import headers_of
+from trainhouse.events.bus.one_batch import batch_of
+from trainhouse.events.bus.unpacking import GZIP, LZ4, ZSTD, too_large
+from trainhouse.events.wire.set_aside import first_offset, too_large_told
+from trainhouse.events.wire.topics import MOST_UNPACKED_BYTES
+from trainhouse.scheduler.stream.kafka import auth  # what every reader is made with
 
-assert kafka_auth
+assert auth
 Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 CRC_AT, AFTER_CRC, RECORDS_AT = 17, 21, 61
 SNAPPY = 2

@@ -20,7 +20,7 @@ from trainhouse.events.archive.reading import ARCHIVED, joint
 from trainhouse.events.archive.segments import LogRecord, Segment, cut, decode
 from trainhouse.events.archive.trimming import trim
 from trainhouse.events.archive.writing import archive_partition
-from trainhouse.events.topics import ADMISSION, DECISIONS, DIRECTORY
+from trainhouse.events.wire.topics import ADMISSION, DECISIONS, DIRECTORY
 from trainhouse.projections.ingest.trim_bounds import needed_by_lanes
 
 SOME_BYTES = st.none() | st.binary(max_size=30) | st.text(max_size=20).map(str.encode)

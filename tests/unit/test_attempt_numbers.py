@@ -7,7 +7,7 @@ import pytest
 from tests.unit.core_world import Driver, admitted, exited, going, gone, hung, registered, running
 from tests.unit.test_agent_parts import environment, gang
 from trainhouse.events import GangAllocated
-from trainhouse.events.ids import Epoch
+from trainhouse.events.model.ids import Epoch
 from trainhouse.workers.agent.launch.attempt_dirs import found_attempts, record_allocation
 from trainhouse.workers.launcher import AttemptPaths
 

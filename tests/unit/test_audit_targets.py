@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainhouse.events import MemberRole, Project
-from trainhouse.events.audit_texts import MAX_TEXT_CHARS, kept_back, statement_text
-from trainhouse.events.counts import WINDOW_MS
+from trainhouse.events.model.audit_texts import MAX_TEXT_CHARS, kept_back, statement_text
+from trainhouse.events.runtime.counts import WINDOW_MS
 from trainhouse.gateway import background
 from trainhouse.gateway.audit.auditor import described
 from trainhouse.gateway.audit.grants import GrantBook, event_of

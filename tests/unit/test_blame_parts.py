@@ -12,12 +12,12 @@ from pydantic import ValidationError
 
 from tests.failure_cases import cases
 from trainhouse.events import FailureCategory
-from trainhouse.events.failure_policy import BlameRule
-from trainhouse.events.patterns import costly
+from trainhouse.events.model.failure_policy import BlameRule
+from trainhouse.events.model.safe_regex import costly
 from trainhouse.scheduler.core.blame import Evidence, PastFailure, RankEnd, blame, gist
-from trainhouse.scheduler.core.blame.ends import Standing, examine
+from trainhouse.scheduler.core.blame.log_parsing import read
+from trainhouse.scheduler.core.blame.rank_exit import Causality, examine
 from trainhouse.scheduler.core.blame.rules import CAUSES, CONSEQUENCES, LAUNCH
-from trainhouse.scheduler.core.blame.texts import read
 from trainhouse.workers.agent.launch.rank_watch import reason
 from trainhouse.workers.launcher import ExitRecord, RankPaths
 
@@ -184,4 +184,4 @@ def test_a_librarys_own_key_error_is_not_taken_for_the_programs_and_an_end_that_
     inside = TRACE.format(line=7, code="y").replace("ArithmeticError: at 0x7f0007 of 7", "KeyError: 'x'")
     outside = "\n".join(line for n, line in enumerate(inside.splitlines()) if n not in (3, 4))
     assert [examine(ended(text), ()).mine for text in (inside, outside)] == [False, True]
-    assert examine(ended(code=None, signal=15), ()).standing is Standing.ASKED
+    assert examine(ended(code=None, signal=15), ()).standing is Causality.ASKED

@@ -11,8 +11,8 @@ from tests.chaos.faults import HELD_S, WAYS, Kind, mixed, plan
 from tests.chaos.outsiders import Sent, may_be_sent
 from tests.chaos.passage import NAMED, is_of
 from tests.extremes import drawn, records
-from trainhouse.events import topics
-from trainhouse.events.carries import TOPIC_EVENTS
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.topic_types import TOPIC_EVENTS
 
 SPEC = {"runtime": {"command": ["true"]}}
 

@@ -7,7 +7,8 @@ import pytest
 from tests.chaos.campaign import ended_as_it_must, last_weights, same_weights, sql_differs
 from tests.chaos.jobs import MUST_END, Asked, JobKind
 from tests.unit.test_chaos_judge import evidence
-from trainhouse.events import Event, JobState, JobStatus, LogLines, Order, topics
+from trainhouse.events import Event, JobState, JobStatus, LogLines, Order
+from trainhouse.events.wire import topics
 
 ONE, OTHER = "a" * 64, "b" * 64
 KEY = ("j", 1, 0, "loss")

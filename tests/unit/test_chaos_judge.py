@@ -21,8 +21,8 @@ from trainhouse.events import (
     Order,
     StepMetrics,
     envelope_of,
-    topics,
 )
+from trainhouse.events.wire import topics
 
 SPEC = {"runtime": {"command": ["true"]}}
 IDS = {"job_id": "j", "attempt": 0, "epoch": 1}

@@ -12,10 +12,10 @@ from tests.unit.core_world import spec as spec_of
 from tests.unit.test_agent_parts import gang
 from tests.unit.test_session_boundary import SavedInMemory, lines, session_of
 from trainhouse.checkpointing.interval import IntervalBounds, Measured, advise
-from trainhouse.events.ids import Epoch
-from trainhouse.events.spec import CheckpointPolicy, JobSpec
+from trainhouse.events.model.ids import Epoch
+from trainhouse.events.model.spec import CheckpointPolicy, JobSpec
 from trainhouse.projections.rows.lines.summary import summarize
-from trainhouse.scheduler.core.fingerprint import differing_fields, fingerprint
+from trainhouse.scheduler.core.intake.fingerprint import differing_fields, fingerprint
 from trainhouse.workers.agent.core.agent_state import LocalAttempt, Running
 from trainhouse.workers.agent.launch.unsaved import UnsavedWatch
 from trainhouse.workers.launcher import AttemptPaths

@@ -12,7 +12,7 @@ from trainhouse.checkpointing.chain.commits import CommitChain, Writer, commit_k
 from trainhouse.checkpointing.chain.manifest import Chunk, Claim, Manifest, Piece, Span, TensorRecord, decode, encode
 from trainhouse.checkpointing.errors import ChainConflict, Damaged, ObjectStoreUnavailable, StaleEpoch, UnknownFormat
 from trainhouse.checkpointing.stores.object_store import Body
-from trainhouse.events.ids import AttemptNumber, Epoch, JobId
+from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
 
 SPAN = Span(chunk=0, offset=0, size_bytes=4)
 

@@ -19,7 +19,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_what_reads_journals_for_a_command_loads_no_stream_processor() -> None:
-    script = "import sys, trainhouse.scheduler.stream.replay_journal; print('faust' in sys.modules)"
+    script = "import sys, trainhouse.scheduler.stream.history.journal_replay; print('faust' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

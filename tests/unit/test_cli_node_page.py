@@ -10,9 +10,9 @@ import pytest
 from tests.unit.report_world import Database, History, database, ms
 from trainhouse.cli.fleet import node_list, node_page
 from trainhouse.cli.shared.exit_codes import CliError, Exit
-from trainhouse.events import topics
-from trainhouse.events.node import NodeNoticed, NodeRegistered
-from trainhouse.events.verdict import DeviceDegraded, VerdictLifted
+from trainhouse.events.model.node import NodeNoticed, NodeRegistered
+from trainhouse.events.model.verdict import DeviceDegraded, VerdictLifted
+from trainhouse.events.wire import topics
 
 NOW = ms(10_000)
 

@@ -18,8 +18,8 @@ from trainhouse.client.kafka.lines import query_of as lines_query
 from trainhouse.client.kafka.status_feed import concerns
 from trainhouse.client.sql import clean_error, literal
 from trainhouse.events import JobState, JobStatus, RankExited
-from trainhouse.events.envelope import rfc3339
-from trainhouse.events.jobids import RANDOM_BITS, job_id_of
+from trainhouse.events.model.job_ids import RANDOM_BITS, job_id_of
+from trainhouse.events.wire.envelope import rfc3339
 
 
 @given(st.text(max_size=200), st.integers(0, 2**44), st.integers(0, 2**RANDOM_BITS - 1))

@@ -17,7 +17,7 @@ from trainhouse.client import Table, pool_view
 from trainhouse.client.errors import NotReachable
 from trainhouse.client.kafka.pool_requests import outcome_of
 from trainhouse.events import ChangeRefused, JobRejected, JobReviewed, NodeRestricted, SchedulingPolicy
-from trainhouse.events.journal import ClockTicked
+from trainhouse.events.wire.journal import ClockTicked
 
 GROUPS = {"pool": ("create", "move", "show"), "policy": ("show", "diff", "apply"), "node": ("cordon", "uncordon", "drain", "quarantine")}
 

@@ -4,8 +4,8 @@ import pytest
 
 from trainhouse.cli.shared.output import table
 from trainhouse.cli.stack.partitions import NARROW, NUMBERS, narrow_rows
-from trainhouse.events.project_topics import topics_of
-from trainhouse.events.topics import TOPICS
+from trainhouse.events.wire.project_topics import topics_of
+from trainhouse.events.wire.topics import TOPICS
 
 ROWS = [{"topic": t.name, "partitions": 128, "recorded": 128, "key": t.key, "carries": t.carries} for t in (*TOPICS, *topics_of("vision"))]
 

@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.shapes import simple
-from trainhouse.events.policy import Packing
+from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
-from trainhouse.scheduler.core.cluster.mix import COVERED_PERCENT, MAX_COUNT, MAX_ENTRIES, Mix, Usual
+from trainhouse.scheduler.core.cluster.demand_mix import COVERED_PERCENT, MAX_COUNT, MAX_ENTRIES, Mix, Usual
+from trainhouse.scheduler.core.cluster.fragmentation import fragments
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
+from trainhouse.scheduler.core.cluster.node_states import UNTOLD, State
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import Block, Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
-from trainhouse.scheduler.core.cluster.usual import UNTOLD, State, fragments
 
 FRAGMENTATION, BEST_FIT = Packing.FRAGMENTATION, Packing.BEST_FIT
 
@@ -39,7 +41,7 @@ def test_a_share_goes_where_the_usual_job_still_fits_afterwards() -> None:
     for _ in range(20):
         cluster.mix.seen(simple("p", 1, "H", milli=600))
     small = simple("p", 1, "H", milli=200)
-    by_fragments, by_fit = cluster.place(small, FRAGMENTATION), cluster.place(small, BEST_FIT)
+    by_fragments, by_fit = place(cluster, small, FRAGMENTATION), place(cluster, small, BEST_FIT)
     assert by_fragments is not None and by_fragments[0].node == 0
     assert by_fit is not None and by_fit[0].node == 1
 
@@ -49,7 +51,7 @@ def test_gangs_of_several_nodes_are_placed_under_every_packing() -> None:
         cluster = Cluster()
         for i in range(4):
             cluster.put_node(NodeSlots(i, f"n{i}", "p", ("H",) * 8))
-        placement = cluster.place(simple("p", 24), packing)
+        placement = place(cluster, simple("p", 24), packing)
         assert placement is not None and [p.ranks for p in placement] == [8, 8, 8]
 
 
@@ -72,7 +74,7 @@ def _fill(kinds: list[Shape], weights: list[int], packing: Packing, seed: int) -
     while arrived * 10 < 24 * 8 * 1000 * 13:
         shape = rng.choices(kinds, weights)[0]
         arrived += shape.ranks * shape.milli
-        placement = cluster.place(shape, packing)
+        placement = place(cluster, shape, packing)
         if placement is not None:
             cluster.take(placement, shape)
             taken += shape.ranks * shape.milli
@@ -119,9 +121,9 @@ def test_a_node_that_changes_its_devices_is_judged_by_the_new_ones() -> None:
         cluster = Cluster()
         for i in range(2):
             cluster.put_node(NodeSlots(i, f"n{i}", "p", ("A",) * 2))
-        assert cluster.place(simple("p", 2, "A"), packing) is not None
+        assert place(cluster, simple("p", 2, "A"), packing) is not None
         cluster.put_node(NodeSlots(0, "n0", "p", ("B",) * 2))
         cluster.put_node(NodeSlots(1, "n1", "p", ("A",) * 2, open=False))
-        assert cluster.place(simple("p", 2, "A"), packing) is None
-        placement = cluster.place(simple("p", 2, "B"), packing)
+        assert place(cluster, simple("p", 2, "A"), packing) is None
+        placement = place(cluster, simple("p", 2, "B"), packing)
         assert placement is not None and placement[0].node == 0

@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.profiles import examples
-from trainhouse.events.policy import Packing
+from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Block, Placement, Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
+from trainhouse.scheduler.core.cluster.unschedulable import most_ranks, refusals
 
 POOL = "p"
 TYPES = ("A", "B")
@@ -159,7 +161,7 @@ def test_placements_are_whole_free_and_as_asked(fleet: list[NodeSlots], steps: l
     running: list[tuple[Placement, Shape]] = []
     for shape, packing, then in steps:
         cluster.mix.seen(shape)
-        placement = cluster.place(shape, packing)
+        placement = place(cluster, shape, packing)
         if placement is not None:
             if not any(b.cpus for b in shape.blocks) or not running:
                 check(model, shape, placement, shape.ranks)
@@ -188,8 +190,8 @@ def test_the_order_of_joining_changes_nothing(fleet: list[NodeSlots], asked: lis
     rng.shuffle(shuffled)  # type: ignore[attr-defined]
     other, _ = built(shuffled)
     for shape in asked:
-        placement = one.place(shape, packing)
-        assert placement == other.place(shape, packing)
+        placement = place(one, shape, packing)
+        assert placement == place(other, shape, packing)
         if placement is not None:
             one.take(placement, shape)
             other.take(placement, shape)
@@ -204,7 +206,7 @@ def test_a_plain_gang_fails_only_for_want_of_devices(fleet: list[NodeSlots], use
         model.free -= {(slots.index, at) for at in range(count)}
     for device_type in TYPES:
         free = sum(1 for n, at in model.usable() if model.nodes[n].types[at] == device_type)
-        placement = cluster.place(Shape(POOL, (Block(ranks, (device_type,)),)), Packing.TOPOLOGY)
+        placement = place(cluster, Shape(POOL, (Block(ranks, (device_type,)),)), Packing.TOPOLOGY)
         assert (placement is not None) == (free >= ranks)
 
 
@@ -213,7 +215,7 @@ def test_a_plain_gang_fails_only_for_want_of_devices(fleet: list[NodeSlots], use
 def test_a_gang_of_groups_fails_only_if_every_division_fails(fleet: list[NodeSlots], groups: int, group: int, require: str) -> None:
     cluster, model = built(fleet)
     shape = Shape(POOL, (Block(groups * group, ("A",)),), group=group, require=require)
-    placement = cluster.place(shape, Packing.TOPOLOGY)
+    placement = place(cluster, shape, Packing.TOPOLOGY)
     homes: dict[tuple[str, str], int] = {}
     for node, at in model.usable():
         slots = model.nodes[node]
@@ -246,7 +248,7 @@ def test_a_gang_goes_on_the_fewest_racks_then_nodes_evenly(free: list[int], rank
         cluster.put_node(NodeSlots(i, f"n{i}", POOL, ("A",) * 8, domains=(("rack", f"r{i // per_rack}"),)))
         cluster.set_free(i, (1 << count) - 1)
         racks.setdefault(i // per_rack, []).append(count)
-    placement = cluster.place(Shape(POOL, (Block(ranks, ("A",)),)), Packing.TOPOLOGY)
+    placement = place(cluster, Shape(POOL, (Block(ranks, ("A",)),)), Packing.TOPOLOGY)
     if placement is None:
         assert sum(free) < ranks
         return
@@ -271,14 +273,14 @@ def _fewest(rooms: list[int], ranks: int) -> int:
 @given(nodes(), shapes(), shapes(), PACKINGS)
 def test_claimed_devices_are_free_for_nobody_and_come_back(fleet: list[NodeSlots], first: Shape, then: Shape, packing: Packing) -> None:
     cluster, model = built(fleet)
-    placement = cluster.place(first, packing)
+    placement = place(cluster, first, packing)
     if placement is None:
         return
     before = told(cluster.fork())
     cluster.claim(placement)
     model.claimed = set(model.devices(placement))
     assert cluster.all_free(placement)
-    other = cluster.place(then, packing)
+    other = place(cluster, then, packing)
     assert other is None or not set(model.devices(other)) & model.claimed
     cluster.unclaim(placement)
     assert told(cluster.fork())[:6] == before[:6]
@@ -288,7 +290,7 @@ def test_claimed_devices_are_free_for_nobody_and_come_back(fleet: list[NodeSlots
 @given(nodes(), shapes(), PACKINGS, st.integers(0, 127), st.integers(0, 127))
 def test_masks_of_nodes_hold(fleet: list[NodeSlots], shape: Shape, packing: Packing, avoid: int, only: int) -> None:
     cluster, _ = built(fleet)
-    placement = cluster.place(shape, packing, avoid=avoid, only=only)
+    placement = place(cluster, shape, packing, avoid=avoid, only=only)
     for part in placement or ():
         assert only >> part.node & 1 and not avoid >> part.node & 1
 
@@ -297,10 +299,10 @@ def test_masks_of_nodes_hold(fleet: list[NodeSlots], shape: Shape, packing: Pack
 @given(nodes(), shapes(), PACKINGS)
 def test_refusals_count_every_node_and_agree_with_place(fleet: list[NodeSlots], shape: Shape, packing: Packing) -> None:
     cluster, _ = built(fleet)
-    found = cluster.refusals(shape, packing)
+    found = refusals(cluster, shape, packing)
     assert sum(n for _, n in found.counts) == len(fleet)
-    assert found.fits == (cluster.place(shape, packing) is not None)
-    most = cluster.most_ranks(shape, packing)
+    assert found.fits == (place(cluster, shape, packing) is not None)
+    most = most_ranks(cluster, shape, packing)
     if found.fits:
         assert most >= shape.ranks
-    assert cluster.place(shape, packing) is None or found.room > 0
+    assert place(cluster, shape, packing) is None or found.room > 0

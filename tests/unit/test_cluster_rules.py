@@ -3,11 +3,13 @@
 import pytest
 
 from tests.shapes import simple
-from trainhouse.events.policy import Packing
+from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
-from trainhouse.scheduler.core.cluster.kinds import NodeSays
+from trainhouse.scheduler.core.cluster.node_filters import NodeSays
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import Block, Placement, Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
+from trainhouse.scheduler.core.cluster.unschedulable import most_ranks, refusals
 
 TOPOLOGY, STRICT = Packing.TOPOLOGY, Packing.STRICT_CONSOLIDATE
 
@@ -41,7 +43,7 @@ def put(placement: Placement | None) -> list[tuple[int, int]] | None:
     ],
 )
 def test_strict_consolidation_takes_whole_nodes_and_one_remainder(free: list[int], ranks: int, expected: object) -> None:
-    assert put(fleet(free).place(simple("p", ranks, "H"), STRICT)) == expected
+    assert put(place(fleet(free), simple("p", ranks, "H"), STRICT)) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,46 +63,46 @@ def test_strict_consolidation_takes_whole_nodes_and_one_remainder(free: list[int
     ],
 )
 def test_topology_takes_the_fewest_domains_then_the_fewest_nodes_evenly(free: list[int], ranks: int, expected: object) -> None:
-    assert put(fleet(free).place(simple("p", ranks, "H"), TOPOLOGY)) == expected
+    assert put(place(fleet(free), simple("p", ranks, "H"), TOPOLOGY)) == expected
 
 
 def test_an_empty_rack_stays_empty_while_others_have_room() -> None:
     cluster = fleet([8] * 12)
-    first = cluster.place(simple("p", 8, "H"), TOPOLOGY)
+    first = place(cluster, simple("p", 8, "H"), TOPOLOGY)
     assert first is not None
     cluster.set_free(0, 0xFF)
     cluster.set_free(5, 0x0F)
-    placement = cluster.place(simple("p", 8, "H"), TOPOLOGY)
+    placement = place(cluster, simple("p", 8, "H"), TOPOLOGY)
     assert put(placement) == [(4, 8)]
 
 
 def test_a_required_level_holds_and_a_preferred_one_gives_way() -> None:
     cluster = fleet([8, 8, 4, 4, 8, 8, 8, 4])
-    assert put(cluster.place(simple("p", 28, "H", require="rack"), TOPOLOGY)) == [(4, 8), (5, 8), (6, 8), (7, 4)]
-    assert cluster.place(simple("p", 29, "H", require="rack"), TOPOLOGY) is None
-    wide = cluster.place(simple("p", 29, "H", prefer="rack"), TOPOLOGY)
+    assert put(place(cluster, simple("p", 28, "H", require="rack"), TOPOLOGY)) == [(4, 8), (5, 8), (6, 8), (7, 4)]
+    assert place(cluster, simple("p", 29, "H", require="rack"), TOPOLOGY) is None
+    wide = place(cluster, simple("p", 29, "H", prefer="rack"), TOPOLOGY)
     assert wide is not None and sum(p.ranks for p in wide) == 29
-    assert cluster.place(simple("p", 9, "H", require="node"), TOPOLOGY) is None
-    assert cluster.place(simple("p", 2, "H", require="room"), TOPOLOGY) is None
+    assert place(cluster, simple("p", 9, "H", require="node"), TOPOLOGY) is None
+    assert place(cluster, simple("p", 2, "H", require="room"), TOPOLOGY) is None
     assert cluster.levels("p") == {"node", "rack", "pod"}
 
 
 def test_ranks_of_a_group_stay_within_one_nvlink_domain() -> None:
     halves = fleet([8, 8, 8], nvlink=("a",) * 4 + ("b",) * 4)
     halves.set_free(0, 0b0111_0111)
-    placement = halves.place(simple("p", 8, "H", group=4), TOPOLOGY)
+    placement = place(halves, simple("p", 8, "H", group=4), TOPOLOGY)
     assert put(placement) == [(1, 8)]
-    assert [p.devices for p in halves.place(simple("p", 3, "H", require="nvlink"), TOPOLOGY) or ()] == [0b111]
-    assert halves.place(simple("p", 5, "H", require="nvlink"), TOPOLOGY) is None
+    assert [p.devices for p in place(halves, simple("p", 3, "H", require="nvlink"), TOPOLOGY) or ()] == [0b111]
+    assert place(halves, simple("p", 5, "H", require="nvlink"), TOPOLOGY) is None
 
 
 def test_a_group_larger_than_a_node_uses_an_nvlink_domain_of_several() -> None:
     cluster = Cluster()
     for i in range(6):
         cluster.put_node(NodeSlots(i, f"n{i}", "p", ("G",) * 4, domains=(("nvlink", f"v{i // 3}"), ("rack", "r0"))))
-    assert put(cluster.place(simple("p", 16, "G", group=8), TOPOLOGY)) == [(0, 4), (1, 4), (3, 4), (4, 4)]
-    assert cluster.place(simple("p", 24, "G", group=8), TOPOLOGY) is None
-    assert put(cluster.place(simple("p", 12, "G", require="nvlink"), TOPOLOGY)) == [(0, 4), (1, 4), (2, 4)]
+    assert put(place(cluster, simple("p", 16, "G", group=8), TOPOLOGY)) == [(0, 4), (1, 4), (3, 4), (4, 4)]
+    assert place(cluster, simple("p", 24, "G", group=8), TOPOLOGY) is None
+    assert put(place(cluster, simple("p", 12, "G", require="nvlink"), TOPOLOGY)) == [(0, 4), (1, 4), (2, 4)]
 
 
 def test_roles_follow_each_other_and_each_gets_its_type() -> None:
@@ -108,13 +110,13 @@ def test_roles_follow_each_other_and_each_gets_its_type() -> None:
     for i in range(4):
         cluster.put_node(NodeSlots(i, f"n{i}", "p", ("A",) * 4 + ("B",) * 4, domains=(("rack", f"r{i // 2}"),), cpus=16.0))
     one_node = Shape("p", (Block(2, ("A",), role="learner"), Block(3, ("B",), role="actor")))
-    assert cluster.place(one_node, TOPOLOGY) is not None and put(cluster.place(one_node, TOPOLOGY)) == [(0, 5)]
+    assert place(cluster, one_node, TOPOLOGY) is not None and put(place(cluster, one_node, TOPOLOGY)) == [(0, 5)]
     rack = Shape("p", (Block(4, ("A",), role="learner"), Block(8, ("B",), role="actor")), require="rack")
-    assert put(cluster.place(rack, TOPOLOGY)) == [(0, 8), (1, 4)]
+    assert put(place(cluster, rack, TOPOLOGY)) == [(0, 8), (1, 4)]
     same = Shape("p", (Block(2, ("A",), role="x"), Block(2, ("A",), role="y")))
-    assert put(cluster.place(same, TOPOLOGY)) == [(0, 4)]
+    assert put(place(cluster, same, TOPOLOGY)) == [(0, 4)]
     cpus = Shape("p", (Block(1, ("A",), cpus=12, role="x"), Block(4, ("A",), cpus=2, role="y")))
-    placement = cluster.place(cpus, TOPOLOGY)
+    placement = place(cluster, cpus, TOPOLOGY)
     assert placement is not None and sum(p.ranks for p in placement) == 5 and len(placement) == 2
     cluster.take(placement, cpus)
     assert min(cluster.cpus_milli) >= 0
@@ -124,9 +126,9 @@ def test_roles_follow_each_other_and_each_gets_its_type() -> None:
 
 def test_cpus_and_memory_limit_nodes_that_tell_them() -> None:
     cluster = fleet([8, 8, 8], cpus=10.0)
-    assert put(cluster.place(Shape("p", (Block(4, ("H",), cpus=5.0),)), TOPOLOGY)) == [(0, 2), (1, 2)]
-    assert cluster.place(Shape("p", (Block(7, ("H",), cpus=5.0),)), TOPOLOGY) is None
-    assert cluster.most_ranks(Shape("p", (Block(7, ("H",), cpus=5.0),)), TOPOLOGY) == 6
+    assert put(place(cluster, Shape("p", (Block(4, ("H",), cpus=5.0),)), TOPOLOGY)) == [(0, 2), (1, 2)]
+    assert place(cluster, Shape("p", (Block(7, ("H",), cpus=5.0),)), TOPOLOGY) is None
+    assert most_ranks(cluster, Shape("p", (Block(7, ("H",), cpus=5.0),)), TOPOLOGY) == 6
 
 
 def test_shares_go_on_the_fullest_shared_device_and_keep_gangs_off() -> None:
@@ -134,12 +136,12 @@ def test_shares_go_on_the_fullest_shared_device_and_keep_gangs_off() -> None:
     small, large = simple("p", 1, "H", milli=300), simple("p", 1, "H", milli=600)
     placements = []
     for shape in (large, small, small):
-        placement = cluster.place(shape, TOPOLOGY)
+        placement = place(cluster, shape, TOPOLOGY)
         assert placement is not None
         cluster.take(placement, shape)
         placements.append((placement, shape))
     assert [(p[0][0].node, p[0][0].devices) for p in placements] == [(1, 0b0100_0000), (1, 0b0100_0000), (1, 0b1000_0000)]
-    assert cluster.free("p") == 8 and put(cluster.place(simple("p", 8, "H"), TOPOLOGY)) == [(0, 8)]
+    assert cluster.free("p") == 8 and put(place(cluster, simple("p", 8, "H"), TOPOLOGY)) == [(0, 8)]
     for placement, shape in placements:
         cluster.give(placement, shape)
     assert cluster.free("p") == 10 and not cluster.shares
@@ -148,7 +150,7 @@ def test_shares_go_on_the_fullest_shared_device_and_keep_gangs_off() -> None:
 def test_a_closed_node_keeps_what_is_taken_and_gives_nothing() -> None:
     cluster = fleet([8, 8])
     gang = simple("p", 8, "H")
-    placement = cluster.place(gang, TOPOLOGY)
+    placement = place(cluster, gang, TOPOLOGY)
     assert placement is not None and put(placement) == [(0, 8)]
     cluster.take(placement, gang)
     closed = cluster.layout.slots[0]
@@ -156,8 +158,8 @@ def test_a_closed_node_keeps_what_is_taken_and_gives_nothing() -> None:
     cluster.put_node(NodeSlots(**{f: getattr(closed, f) for f in NodeSlots.__slots__ if f != "open"}, open=False))
     cluster.give(placement, gang)
     assert cluster.free("p") == 8 and cluster.total("p") == 16 and cluster.node_mask("p") == 3
-    assert cluster.place(simple("p", 16, "H"), TOPOLOGY) is None and cluster.most_ranks(simple("p", 16, "H"), TOPOLOGY) == 16
-    assert dict(cluster.refusals(simple("p", 16, "H"), TOPOLOGY).counts) == {NodeSays.CLOSED: 1, NodeSays.ROOM: 1}
+    assert place(cluster, simple("p", 16, "H"), TOPOLOGY) is None and most_ranks(cluster, simple("p", 16, "H"), TOPOLOGY) == 16
+    assert dict(refusals(cluster, simple("p", 16, "H"), TOPOLOGY).counts) == {NodeSays.CLOSED: 1, NodeSays.ROOM: 1}
     cluster.put_node(closed)
     assert cluster.free("p") == 16
 
@@ -181,20 +183,20 @@ def test_refusals_name_what_each_node_lacks() -> None:
         cluster.put_node(NodeSlots(i, f"n{i}", "p", **{**base, **kind}))  # type: ignore[arg-type]
     cluster.set_free(8, 0, {}, 8.0, 100)
     shape = Shape("p", (Block(9, ("A",), 40, 4.0, 10),), labels=(("zone", "z"),), spot=False)
-    pair = cluster.place(Shape("p", (Block(2, ("A",), 40, 4.0, 10),), labels=(("zone", "z"),), spot=False), TOPOLOGY)
+    pair = place(cluster, Shape("p", (Block(2, ("A",), 40, 4.0, 10),), labels=(("zone", "z"),), spot=False), TOPOLOGY)
     assert pair is not None
     cluster.claim(pair)
-    found = cluster.refusals(shape, TOPOLOGY)
+    found = refusals(cluster, shape, TOPOLOGY)
     expected = ("ROOM", "OTHER_TYPE", "DEVICE_MEMORY", "LABEL", "SPOT", "CPUS", "MEMORY", "CLOSED", "FULL", "CLAIMED")
     assert dict(found.counts) == {NodeSays(name): 1 for name in expected}
     assert (found.needs, found.room, found.largest, found.fits) == (9, 2, 2, False)
-    assert cluster.most_ranks(shape, TOPOLOGY) == 8
+    assert most_ranks(cluster, shape, TOPOLOGY) == 8
 
 
 def test_gangs_of_any_size_fit_a_fork_without_touching_the_cluster() -> None:
     cluster = fleet([8] * 4)
     fork, gang = cluster.fork(), simple("p", 32, "H")
-    placement = fork.place(gang, TOPOLOGY)
+    placement = place(fork, gang, TOPOLOGY)
     assert placement is not None
     fork.take(placement, gang)
     fork.put_node(NodeSlots(4, "n4", "p", ("H",) * 8))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.core_world import Driver, exited, going, gone, hung, lost, nodes_of, registered, running, saved
 from trainhouse.events import FailureBlamed, FailureCategory, GangAllocated, RankExited
-from trainhouse.events.collectives import AtCollective
+from trainhouse.events.wire.collectives import AtCollective
 
 CLOSED = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:38032"
 ECC = "  what():  [Rank 1] Process group watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered"

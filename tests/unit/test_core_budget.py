@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from tests.unit.core_world import Driver, admitted, exited, going, gone, lost, policy_changed, progress, registered, running, saved, started
-from trainhouse.events import FailureBlamed, FailureCategory, GangAllocated, JobState, topics
-from trainhouse.events.evidence import MAX_ENDS
-from trainhouse.events.phases import StopKind
-from trainhouse.scheduler.core import budget
+from trainhouse.events import FailureBlamed, FailureCategory, GangAllocated, JobState
+from trainhouse.events.model.evidence import MAX_ENDS
+from trainhouse.events.model.phases import StopKind
+from trainhouse.events.wire import topics
+from trainhouse.scheduler.core.attempts import restart_budget
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
 BOOM = """Traceback (most recent call last):
@@ -109,7 +110,7 @@ def test_a_rule_of_the_pool_comes_before_all_that_is_shipped() -> None:
 
 
 def test_losses_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "MAX_LOSSES", 1)
+    monkeypatch.setattr(restart_budget, "MAX_LOSSES", 1)
     d = driver()
     d.feed(admitted("j", ranks=2))
     fails(d, text="OSError: [Errno 28] No space left on device")
@@ -149,7 +150,7 @@ def test_a_judge_that_fails_blames_nobody_and_the_attempt_ends_all_the_same(monk
     def broken(*_: object) -> None:
         raise RecursionError("too deep")
 
-    monkeypatch.setattr("trainhouse.scheduler.core.blaming.blame", broken)
+    monkeypatch.setattr("trainhouse.scheduler.core.attempts.attribution.blame", broken)
     d = Driver(ScheduleMachine())
     d.feed(registered("a"), admitted("j", ranks=2))
     fails(d, text=BOOM)
@@ -179,7 +180,7 @@ def test_where_no_node_can_start_it_nothing_is_tried_again() -> None:
     running(d, "j", ranks=2, limits={"restarts": 3})
     job = d.state.jobs["j"]
     assert job.allotment is not None
-    cost = budget.cost_of(job, job.allotment, StopKind.FATAL, None, d.state.book.policy(job.pool).failures)
+    cost = restart_budget.cost_of(job, job.allotment, StopKind.FATAL, None, d.state.book.policy(job.pool).failures)
     assert cost.over == "No other node could start it." and not cost.failures
 
 
@@ -197,5 +198,5 @@ def test_an_attempt_of_a_minute_got_somewhere() -> None:
     job = d.state.jobs["j"]
     job = job.model_copy(update={"tally": job.tally.model_copy(update={"streak": 3})})
     ran_ms = job.ran_ms(d.now_ms) - job.tally.ran_ms
-    minute_ms = d.now_ms + budget.LONG_ENOUGH_MS - ran_ms
-    assert (budget.streak_of(job, minute_ms - 1), budget.streak_of(job, minute_ms)) == (3, 0)
+    minute_ms = d.now_ms + restart_budget.LONG_ENOUGH_MS - ran_ms
+    assert (restart_budget.streak_of(job, minute_ms - 1), restart_budget.streak_of(job, minute_ms)) == (3, 0)

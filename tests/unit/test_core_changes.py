@@ -20,9 +20,9 @@ from trainhouse.events import (
     QuarantineNode,
     Restriction,
     UncordonNode,
-    topics,
 )
-from trainhouse.events.policy import Blocking
+from trainhouse.events.model.policy import Blocking
+from trainhouse.events.wire import topics
 
 
 def about(node_id: str = "a", pool: str = "default", **more: Any) -> dict[str, Any]:

@@ -20,14 +20,14 @@ from trainhouse.events import (
     Placement,
     PoolCreated,
     ReviewJob,
-    topics,
 )
-from trainhouse.events.journal import ClockTicked
-from trainhouse.scheduler.core import directory_state
-from trainhouse.scheduler.core.directory import DirectoryMachine
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.scheduler.core.errors import UnexpectedInput
-from trainhouse.scheduler.core.fingerprint import differing_fields, fingerprint
-from trainhouse.scheduler.core.machine import Effect, Input
+from trainhouse.scheduler.core.intake import directory_state
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.intake.fingerprint import differing_fields, fingerprint
+from trainhouse.scheduler.core.protocol.machine import Effect, Input
 
 
 class Directory:
@@ -156,7 +156,7 @@ def test_an_early_request_is_refused_when_no_submission_comes_in_time() -> None:
 
 
 def test_early_requests_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainhouse.scheduler.core.directory.MAX_HELD", 3)
+    monkeypatch.setattr("trainhouse.scheduler.core.intake.directory.MAX_HELD", 3)
     d = Directory().with_pools()
     for i in range(3):
         assert d.feed(cancel(f"j{i}"), f"c{i}") == []

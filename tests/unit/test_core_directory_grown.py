@@ -5,8 +5,9 @@ from __future__ import annotations
 import orjson
 
 from tests.unit.test_core_directory import Directory, refused
-from trainhouse.events import ChangeProject, PoolCreated, ProjectLimited, topics
-from trainhouse.events.routing import ControlGrown
+from trainhouse.events import ChangeProject, PoolCreated, ProjectLimited
+from trainhouse.events.model.routing import ControlGrown
+from trainhouse.events.wire import topics
 
 
 def pool(name: str, partition: int) -> PoolCreated:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 from tests.unit.core_world import Driver, admitted, exited, progress, registered, spec, started
 from trainhouse.events import CancelJob, ChangeJob, Envelope, Event, EventId, GangAllocated, JobAdmitted, JobState, JobStatus, PoolCreated
-from trainhouse.events.journal import ClockTicked
-from trainhouse.scheduler.core.directory import DirectoryMachine
-from trainhouse.scheduler.core.machine import Effect, Input
-from trainhouse.scheduler.core.state import ScheduleState
+from trainhouse.events.wire.journal import ClockTicked
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.protocol.machine import Effect, Input
+from trainhouse.scheduler.core.state.state import ScheduleState
 
 jobs = st.sampled_from(["j1", "j2", "j3"])
 event = st.one_of(

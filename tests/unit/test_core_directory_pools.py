@@ -24,14 +24,14 @@ from trainhouse.events import (
     decode,
     encode,
     envelope_of,
-    topics,
 )
-from trainhouse.events.codec import HEADERS
-from trainhouse.events.journal import ClockTicked
-from trainhouse.events.pool import CordonNode, DrainNode, PolicyChanged, QuarantineNode, UncordonNode
-from trainhouse.events.routing import PoolRequest
-from trainhouse.scheduler.core.outgoing import sent_of
-from trainhouse.scheduler.core.screening import Arrived, screen
+from trainhouse.events.model.pool import CordonNode, DrainNode, PolicyChanged, QuarantineNode, UncordonNode
+from trainhouse.events.model.routing import PoolRequest
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS
+from trainhouse.events.wire.journal import ClockTicked
+from trainhouse.scheduler.core.intake.screening import Arrived, screen
+from trainhouse.scheduler.core.protocol.publication import sent_of
 
 
 def request(kind: str, pool: str = "big", node: str = "n1") -> PoolRequest:

@@ -19,22 +19,22 @@ from trainhouse.events import (
     UncordonNode,
     envelope_of,
 )
-from trainhouse.events.codec import HEADERS, encode
-from trainhouse.events.decisions import NodeForgotten, NodeJoined
-from trainhouse.events.journal import ClockTicked
-from trainhouse.events.signing import SigningKey
-from trainhouse.events.topics import CONTROL, DAY_MS, DEFAULT_DAYS, NODE_KEYS, VERDICTS
-from trainhouse.events.vetting import VettingRules
+from trainhouse.events.model.decisions import NodeForgotten, NodeJoined
+from trainhouse.events.security.signing import SigningKey
+from trainhouse.events.security.vetting import VettingRules
+from trainhouse.events.wire.codec import HEADERS, encode
+from trainhouse.events.wire.journal import ClockTicked
+from trainhouse.events.wire.topics import CONTROL, DAY_MS, DEFAULT_DAYS, NODE_KEYS, VERDICTS
 from trainhouse.projections.ingest.node_keys import NodeKeys
-from trainhouse.scheduler.core.batch import Limits, pending
 from trainhouse.scheduler.core.detector import DetectorMachine
-from trainhouse.scheduler.core.draft import Draft
-from trainhouse.scheduler.core.kept_keys import KeptKeys
-from trainhouse.scheduler.core.machine import Input
+from trainhouse.scheduler.core.protocol.batch import Limits, pending
+from trainhouse.scheduler.core.protocol.machine import Input
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.stream.detecting_pools import DetectorPools
-from trainhouse.scheduler.stream.ports import Entry
-from trainhouse.scheduler.stream.vetting import vetted
+from trainhouse.scheduler.core.state.draft import Draft
+from trainhouse.scheduler.core.state.key_bindings import KeptKeys
+from trainhouse.scheduler.stream.detection.pool_limits import DetectorPools
+from trainhouse.scheduler.stream.interfaces import Entry
+from trainhouse.scheduler.stream.scheduling.vetting import vetted
 
 WEEK_MS = 7 * 86_400_000
 

@@ -29,9 +29,8 @@ from trainhouse.events import (
     UncordonNode,
     envelope_of,
 )
-from trainhouse.events.codec import HEADERS, decode, encode
-from trainhouse.events.decisions import JobForgotten, NodeJoined
-from trainhouse.events.handover import (
+from trainhouse.events.model.decisions import JobForgotten, NodeJoined
+from trainhouse.events.model.handover import (
     DetourEnded,
     HandoverClosed,
     InputRedirected,
@@ -41,25 +40,26 @@ from trainhouse.events.handover import (
     PoolTaken,
     RedirectedInput,
 )
-from trainhouse.events.ids import JobId, PoolName
-from trainhouse.events.journal import InputRefused, JournaledInput, JournalRecord
-from trainhouse.events.node import AttemptRef
-from trainhouse.events.signing import SigningKey
-from trainhouse.events.topics import CONTROL, DAY_MS, DECISIONS, MAX_INPUT_BYTES, POOLS
-from trainhouse.events.upgrade import LevelRaised
-from trainhouse.events.vetting import VettingRules
+from trainhouse.events.model.ids import JobId, PoolName
+from trainhouse.events.model.node import AttemptRef
+from trainhouse.events.model.upgrade import LevelRaised
+from trainhouse.events.security.signing import SigningKey
+from trainhouse.events.security.vetting import VettingRules
+from trainhouse.events.wire.codec import HEADERS, decode, encode
+from trainhouse.events.wire.journal import InputRefused, JournaledInput, JournalRecord
+from trainhouse.events.wire.topics import CONTROL, DAY_MS, DECISIONS, MAX_INPUT_BYTES, POOLS
 from trainhouse.projections.record import Record
 from trainhouse.projections.rows import decisions as decision_rows
-from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, pending
 from trainhouse.scheduler.core.errors import BrokenInvariant, StateLost, UnexpectedInput
-from trainhouse.scheduler.core.handover import has_left
-from trainhouse.scheduler.core.journal import begin
-from trainhouse.scheduler.core.machine import Effect, Input
-from trainhouse.scheduler.core.outgoing import sent_of
+from trainhouse.scheduler.core.handlers.handover import has_left
+from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, pending
+from trainhouse.scheduler.core.protocol.journal import begin
+from trainhouse.scheduler.core.protocol.machine import Effect, Input
+from trainhouse.scheduler.core.protocol.publication import sent_of
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.core.state import Pool, ScheduleState
-from trainhouse.scheduler.stream.ports import Entry
-from trainhouse.scheduler.stream.vetting import vetted
+from trainhouse.scheduler.core.state.state import Pool, ScheduleState
+from trainhouse.scheduler.stream.interfaces import Entry
+from trainhouse.scheduler.stream.scheduling.vetting import vetted
 
 
 class Partition(Driver):
@@ -688,7 +688,7 @@ def test_a_pool_that_this_program_cannot_take_in_halts_the_partition_and_is_not_
         raise KeyError("a node")
 
     with monkeypatch.context() as patch:
-        patch.setattr("trainhouse.scheduler.core.fold_moves.load_pool", broken)
+        patch.setattr("trainhouse.scheduler.core.state.fold_moves.load_pool", broken)
         with pytest.raises(StateLost, match="pool default of partition 0 cannot be taken in: KeyError"):
             _proposed(machine, begin(machine, 1), [_pending(part)])
     record = _proposed(machine, begin(machine, 1), [_pending(part)])

@@ -9,10 +9,10 @@ import pytest
 
 from tests.unit.core_world import Driver, exited, going, gone, hung, nodes_of, registered, running
 from trainhouse.events import FailureBlamed, FailureCategory, GangAllocated, GangReleased, JobState, RankExited
-from trainhouse.events.collectives import AtCollective
-from trainhouse.events.decisions import EvidenceFound, TrustChanged
-from trainhouse.events.evidence import JobFailure
-from trainhouse.events.stacktops import line
+from trainhouse.events.model.decisions import EvidenceFound, TrustChanged
+from trainhouse.events.model.evidence import JobFailure
+from trainhouse.events.wire.collectives import AtCollective
+from trainhouse.events.wire.stack_tops import line
 
 STACK = ("wait (train.py:12)", "main (train.py:40)")
 

@@ -22,16 +22,17 @@ from trainhouse.events import (
     NodeRegistered,
     PoolCreated,
     PoolName,
-    topics,
 )
-from trainhouse.events.decisions import NodeGivenUp, PlacementResumed
-from trainhouse.events.journal import PlacementFrozen
-from trainhouse.scheduler.core import budget, impossible
+from trainhouse.events.model.decisions import NodeGivenUp, PlacementResumed
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.journal import PlacementFrozen
+from trainhouse.scheduler.core.attempts import restart_budget
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
-from trainhouse.scheduler.core.cycle.entries import Action
 from trainhouse.scheduler.core.errors import UnexpectedInput
-from trainhouse.scheduler.core.machine import OWN_PARTITION
+from trainhouse.scheduler.core.placement import feasibility
+from trainhouse.scheduler.core.protocol.machine import OWN_PARTITION
+from trainhouse.scheduler.core.queue.entries import Action
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
 
@@ -252,7 +253,7 @@ def test_a_launch_that_no_node_could_do_fails_the_job_and_another_is_tried_again
 
 
 def test_losses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "MAX_LOSSES", 2)
+    monkeypatch.setattr(restart_budget, "MAX_LOSSES", 2)
     d, _gang = placed()
     for _ in range(3):
         d.feed(exited(d.last(GangAllocated), 0, None), stopped(d.last(GangAllocated), "a"))
@@ -261,7 +262,7 @@ def test_losses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_retries_wait_longer_and_longer_but_the_first_does_not() -> None:
-    assert [budget.backoff_ms(s) for s in range(9)] == [0, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]
+    assert [restart_budget.backoff_ms(s) for s in range(9)] == [0, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]
     d, gang = placed(limits={"restarts": 9})
     d.feed(exited(gang, 0, 1), stopped(gang, "a"))
     second = d.last(GangAllocated)
@@ -353,7 +354,7 @@ def test_a_change_of_priority_moves_a_waiting_job_ahead() -> None:
 def test_a_gang_that_the_pool_could_never_hold_is_refused_with_the_numbers(needs: dict[str, Any]) -> None:
     d = Driver()
     d.feed(registered("a", cpus=4, memory_bytes=2**33), registered("b", cpus=4, memory_bytes=2**33))
-    d.now_ms += impossible.POOL_SETTLES_MS
+    d.now_ms += feasibility.POOL_SETTLES_MS
     d.feed(admitted("j", **needs))
     status = d.status("j")
     assert status.state is JobState.REJECTED and "4 of type cpu" in status.reason
@@ -366,7 +367,7 @@ def test_nobody_is_refused_while_the_pool_is_being_built() -> None:
     d.tick(10**7)
     assert d.status("j").state is JobState.PENDING
     d.feed(registered("a"))
-    d.tick(impossible.POOL_SETTLES_MS - 1)
+    d.tick(feasibility.POOL_SETTLES_MS - 1)
     assert d.status("j").state is JobState.PENDING
     d.feed(registered("b"))
     assert d.status("j").state is JobState.SCHEDULED
@@ -376,7 +377,7 @@ def test_a_waiting_gang_is_refused_once_the_pool_has_settled_without_room_for_it
     d = Driver()
     d.feed(admitted("j", ranks=4), admitted("k", ranks=1))
     d.feed(registered("a"))
-    d.tick(impossible.POOL_SETTLES_MS)
+    d.tick(feasibility.POOL_SETTLES_MS)
     assert d.status("j").state is JobState.REJECTED and d.status("k").state is JobState.SCHEDULED
 
 
@@ -384,7 +385,7 @@ def test_devices_of_nodes_that_are_lost_for_now_count_as_the_pools() -> None:
     d = Driver()
     d.feed(registered("a"), registered("b"))
     d.feed(lost(registered("b")))
-    d.now_ms += impossible.POOL_SETTLES_MS
+    d.now_ms += feasibility.POOL_SETTLES_MS
     d.feed(admitted("j", ranks=4))
     assert d.status("j").state is JobState.PENDING
 

@@ -3,7 +3,7 @@
 from tests.unit.core_world import Driver, registered, running
 from tests.unit.detector_world import Listener, beat
 from trainhouse.events import AttemptRef, JobState, NodeLost
-from trainhouse.events.decisions import NodeGivenUp
+from trainhouse.events.model.decisions import NodeGivenUp
 
 
 def test_a_node_that_dies_right_after_it_registered_again_is_lost_since_it_was_heard_before() -> None:

@@ -33,11 +33,11 @@ from trainhouse.events import (
     Restriction,
     UncordonNode,
     event_class,
-    topics,
 )
-from trainhouse.events.journal import ClockTicked
-from trainhouse.events.phases import PartEnd
-from trainhouse.scheduler.core.machine import Input
+from trainhouse.events.model.phases import PartEnd
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.journal import ClockTicked
+from trainhouse.scheduler.core.protocol.machine import Input
 
 NODES = {"a": 2, "b": 2, "c": 3}
 TEAMS = ("default", "lm", "vision")

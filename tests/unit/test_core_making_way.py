@@ -7,14 +7,14 @@ import pytest
 
 from tests.unit.core_world import Driver, admitted, exited, lost, policy_changed, progress, registered, run_through, started, stopped
 from trainhouse.events import CancelJob, CheckpointRequested, Device, GangAllocated, GangReleased, JobState, JobStatus
-from trainhouse.events.journal import ClockTicked
-from trainhouse.events.phases import Running
-from trainhouse.events.pool import ClaimDropped, DevicesClaimed
+from trainhouse.events.model.phases import Running
+from trainhouse.events.model.pool import ClaimDropped, DevicesClaimed
+from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.scheduler.core.cluster.shape import Part
-from trainhouse.scheduler.core.cycle.applying import apply
+from trainhouse.scheduler.core.cycle.apply_actions import apply
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
-from trainhouse.scheduler.core.cycle.entries import Action, Claim, Evict, Eviction, Hold
+from trainhouse.scheduler.core.queue.entries import Action, Claim, Evict, Eviction, Hold
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
 

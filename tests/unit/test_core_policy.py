@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.unit.core_world import Driver, admitted, policy_changed, registered, run_through
 from trainhouse.events import GangAllocated, JobState
-from trainhouse.events.pool import StartReserved
+from trainhouse.events.model.pool import StartReserved
 
 
 def order(d: Driver) -> list[str]:

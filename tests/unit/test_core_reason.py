@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.core_world import Driver, admitted, diverged, exited, going, gone, registered, running, saved
 from trainhouse.events import FailureBlamed, GangAllocated, JobState, JobStatus, LaunchFailed
-from trainhouse.events.rank_end import report_text
+from trainhouse.events.wire.rank_end import report_text
 
 TRACEBACK = """[rank0]: Traceback (most recent call last):
 [rank0]:   File "/code/train.py", line 7, in <module>

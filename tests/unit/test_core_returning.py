@@ -23,9 +23,9 @@ from tests.unit.core_world import (
     stopped,
 )
 from trainhouse.events import CancelJob, CheckpointRequested, CordonNode, GangAllocated, JobState, LaunchFailed
-from trainhouse.events.pool import ClaimDropped, DevicesClaimed
+from trainhouse.events.model.pool import ClaimDropped, DevicesClaimed
 from trainhouse.scheduler.core.cluster.shape import Part, Shape, ranks_of
-from trainhouse.scheduler.core.cycle.near import place_near
+from trainhouse.scheduler.core.cycle.affinity import place_near
 
 XID = "NVRM: Xid (PCI:0000:41:00): 79, pid=1, GPU has fallen off the bus."
 

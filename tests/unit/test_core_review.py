@@ -23,15 +23,15 @@ from trainhouse.events import (
     ReviewJob,
     envelope_of,
 )
-from trainhouse.events.codec import encode
-from trainhouse.events.decisions import JobMoved
-from trainhouse.events.journal import InputRefused
-from trainhouse.events.phases import Pending as Waits
-from trainhouse.events.topics import DEAD_LETTERS, STATUS, VERDICTS
-from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, pending
-from trainhouse.scheduler.core.journal import begin, fold_bytes
-from trainhouse.scheduler.core.machine import Input
-from trainhouse.scheduler.core.outgoing import outgoing
+from trainhouse.events.model.decisions import JobMoved
+from trainhouse.events.model.phases import Pending as Waits
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.journal import InputRefused
+from trainhouse.events.wire.topics import DEAD_LETTERS, STATUS, VERDICTS
+from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, pending
+from trainhouse.scheduler.core.protocol.journal import begin, fold_bytes
+from trainhouse.scheduler.core.protocol.machine import Input
+from trainhouse.scheduler.core.protocol.publication import outgoing
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.replay import LogEntry, verify
 

@@ -4,8 +4,8 @@ import pytest
 
 from tests.unit.core_world import Driver, admitted, progress, registered, started
 from trainhouse.events import GangAllocated, JobState, JobStatus, SessionOpened
-from trainhouse.scheduler.core.due import QUIET_START_MS, SESSION_START_MS
-from trainhouse.scheduler.core.reports import NO_PROGRESS
+from trainhouse.scheduler.core.handlers.reports import NO_PROGRESS
+from trainhouse.scheduler.core.state.deadlines import QUIET_START_MS, SESSION_START_MS
 
 
 def opened(gang: GangAllocated) -> SessionOpened:

@@ -2,7 +2,7 @@
 
 from tests.unit.core_world import Driver, admitted, ending_with_a_tick, exited, policy_changed, registered, stopped
 from trainhouse.events import Event, GangAllocated, JobState
-from trainhouse.events.journal import ClockTicked
+from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
 

@@ -2,7 +2,7 @@
 
 from tests.unit.core_world import Driver, admitted, exited, progress, registered, run_through, started, stopped
 from trainhouse.events import GangAllocated, GangReleased, JobState, JobStatus
-from trainhouse.scheduler.core.status import LIVE_ROOM
+from trainhouse.scheduler.core.state.status import LIVE_ROOM
 
 
 def test_a_job_runs_and_succeeds() -> None:

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 from tests.unit.core_world import spec
 from trainhouse.events import CancelJob, ChangeJob, Envelope, Event, EventId, JobSubmitted, PoolCreated, ReviewJob
-from trainhouse.events.journal import ClockTicked
-from trainhouse.events.routing import JobDirected, JobsSettled
-from trainhouse.scheduler.core.directory import DirectoryMachine
-from trainhouse.scheduler.core.directory_state import DirectoryState
+from trainhouse.events.model.routing import JobDirected, JobsSettled
+from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.scheduler.core.errors import StateLost
-from trainhouse.scheduler.core.machine import Input
-from trainhouse.scheduler.core.settled import Segment
-from trainhouse.scheduler.core.settled_memory import MemorySettledJobs
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.intake.directory_state import DirectoryState
+from trainhouse.scheduler.core.intake.settled_memory import MemorySettledJobs
+from trainhouse.scheduler.core.protocol.machine import Input
+from trainhouse.scheduler.core.protocol.settled import Segment
 
 POOLS = ("p1", "p2")
 Batch = list[tuple[Event, str]]
@@ -183,8 +183,8 @@ def test_an_index_that_is_lost_is_no_inputs_fault() -> None:
     """It was bisected, and an input journaled as the one to blame."""
     from tests.journal_support import cancel
     from trainhouse.events import encode, envelope_of
-    from trainhouse.scheduler.core.batch import Limits, Proposer, pending
-    from trainhouse.scheduler.core.journal import Folded
+    from trainhouse.scheduler.core.protocol.batch import Limits, Proposer, pending
+    from trainhouse.scheduler.core.protocol.journal import Folded
 
     index = Lost()
     life = Life(2, index)

@@ -4,8 +4,8 @@ import pytest
 
 from tests.unit.core_world import Driver, admitted, exited, lost, progress, registered, started, stopped
 from trainhouse.events import CheckpointCompleted, CheckpointRequested, GangAllocated, GangReleased, JobState, JobStatus, LaunchFailed
-from trainhouse.events.decisions import JobProgressed
-from trainhouse.scheduler.core.status import LIVE_ROOM, LIVE_STEP
+from trainhouse.events.model.decisions import JobProgressed
+from trainhouse.scheduler.core.state.status import LIVE_ROOM, LIVE_STEP
 
 
 def running(**fields: object) -> tuple[Driver, GangAllocated]:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from trainhouse.events import JobState
-from trainhouse.events.phases import Failed, Pending, Running, Scheduled, Succeeded
+from trainhouse.events.model.phases import Failed, Pending, Running, Scheduled, Succeeded
 from trainhouse.scheduler.core.errors import BrokenInvariant
-from trainhouse.scheduler.core.transitions import TRANSITIONS, check_move, render_markdown
+from trainhouse.scheduler.core.state.transitions import TRANSITIONS, check_move, render_markdown
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,6 +31,6 @@ def test_the_architecture_page_shows_the_present_table() -> None:
     begin, end = "<!-- transitions: begin -->", "<!-- transitions: end -->"
     shown = page.partition(begin)[2].partition(end)[0].strip()
     assert shown == render_markdown().strip(), (
-        "put the output of `python -c 'from trainhouse.scheduler.core.transitions import render_markdown as r; print(r())'` "
+        "put the output of `python -c 'from trainhouse.scheduler.core.state.transitions import render_markdown as r; print(r())'` "
         f"between {begin} and {end}"
     )

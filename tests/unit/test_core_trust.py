@@ -34,10 +34,10 @@ from trainhouse.events import (
     QuarantineNode,
     Restriction,
     UncordonNode,
-    topics,
 )
-from trainhouse.events.decisions import TrustChanged
-from trainhouse.events.evidence import MAX_BLAMES, Trust
+from trainhouse.events.model.decisions import TrustChanged
+from trainhouse.events.model.evidence import MAX_BLAMES, Trust
+from trainhouse.events.wire import topics
 
 XID = "NVRM: Xid (PCI:0000:41:00): 79, pid=1, GPU has fallen off the bus."
 

@@ -33,9 +33,9 @@ from trainhouse.events import (
     NodeRestricted,
     Restriction,
     UncordonNode,
-    topics,
 )
-from trainhouse.scheduler.view import nodes
+from trainhouse.events.wire import topics
+from trainhouse.scheduler.state_rows import nodes
 
 
 def fleet(*names: str, slots: int = 2) -> Driver:

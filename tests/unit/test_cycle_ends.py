@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from tests.shapes import simple
 from trainhouse.scheduler.core.cluster.shape import Part
-from trainhouse.scheduler.core.cycle.ends import Ends, likely_end_ms
-from trainhouse.scheduler.core.cycle.entries import Running, Waiting
+from trainhouse.scheduler.core.cycle.release_forecast import Ends, likely_end_ms
+from trainhouse.scheduler.core.queue.entries import Running, Waiting
 
 GANG = st.tuples(st.integers(0, 40_000), st.none() | st.integers(0, 60_000), st.none() | st.integers(0, 60_000))
 """(start, how long it is expected to run, when it is to leave)"""

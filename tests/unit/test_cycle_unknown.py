@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainhouse.events.policy import Order, RunTimes, SchedulingPolicy
+from trainhouse.events.model.policy import Order, RunTimes, SchedulingPolicy
 from trainhouse.scheduler.sim.loop import simulate
 from trainhouse.scheduler.sim.types import SimNode, TraceJob
 

@@ -19,11 +19,12 @@ from tests.unit.preempt_world import (
     snapshot,
     waiting,
 )
-from trainhouse.events.policy import Defragmentation, Preemption, SchedulingPolicy, Team
+from trainhouse.events.model.policy import Defragmentation, Preemption, SchedulingPolicy, Team
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import Part
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.defragment import plan_moves
-from trainhouse.scheduler.core.cycle.entries import Action, Eviction, Reservation, Waiting
+from trainhouse.scheduler.core.queue.entries import Action, Eviction, Reservation, Waiting
 
 
 def policy(**rules: float) -> SchedulingPolicy:
@@ -117,11 +118,11 @@ def test_all_who_move_and_the_gang_have_their_places(gangs: list[tuple[int, int,
     book = fleet(nodes, 8, policy(max_moves_per_h=most, min_gain=1))
     for number, (ranks, at, hours) in enumerate(gangs, 1):
         job = waiting(number, ranks, run_ms=hours * HOUR_MS)
-        where = book.cluster.place(job.shape, book.policy(POOL).packing, only=1 << at % nodes)
+        where = place(book.cluster, job.shape, book.policy(POOL).packing, only=1 << at % nodes)
         if where is not None:
             run(book, job, placement=where, saved_ms=NOW_MS - HOUR_MS // 2)
     large = (waiting(98, 8, require="node"), waiting(99, 6, require="node"))
-    jobs = [j for j in large if book.cluster.place(j.shape, book.policy(POOL).packing) is None]
+    jobs = [j for j in large if place(book.cluster, j.shape, book.policy(POOL).packing) is None]
     before = book.fork()
     actions = plan(book, jobs)
     assert len(evictions(actions)) <= most

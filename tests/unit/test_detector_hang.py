@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.unit.detector_world import Gang, Listener, hear_for
-from trainhouse.events.verdict import GangHung
+from trainhouse.events.model.verdict import GangHung
 
 HUNG = ["GangHung"]
 

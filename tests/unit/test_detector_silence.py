@@ -5,9 +5,9 @@ import math
 import pytest
 
 from tests.unit.detector_world import Listener, beat
-from trainhouse.events.failure_policy import Detection
-from trainhouse.scheduler.core.detector.rhythm import PHI, WINDOW, Rhythm, phi_of
-from trainhouse.scheduler.core.detector.silence import UNUSUAL_PHI, Standing, standing_after
+from trainhouse.events.model.failure_policy import Detection
+from trainhouse.scheduler.core.detector.heartbeat_stats import PHI, WINDOW, Rhythm, phi_of
+from trainhouse.scheduler.core.detector.silence import UNUSUAL_PHI, Liveness, standing_after
 
 
 def test_a_silent_node_is_suspected_and_then_lost_once() -> None:
@@ -144,10 +144,10 @@ def test_nodes_that_are_gone_for_a_day_are_forgotten() -> None:
 def test_silence_makes_no_standing_better_and_only_an_unusual_one_makes_it_worse() -> None:
     limits = Detection()
     for silent_ms in (0, round(limits.suspected_beats * 1000)):
-        assert standing_after(silent_ms, Rhythm(), 1.0, Standing.LOST, limits) is Standing.LOST
-    assert standing_after(0, Rhythm(), 1.0, Standing.SUSPECTED, limits) is Standing.SUSPECTED
+        assert standing_after(silent_ms, Rhythm(), 1.0, Liveness.LOST, limits) is Liveness.LOST
+    assert standing_after(0, Rhythm(), 1.0, Liveness.SUSPECTED, limits) is Liveness.SUSPECTED
     late = Rhythm([100, 100, 100, 9_000] * 8)
     silent_ms = round(limits.suspected_beats * late.mean_ms(1000.0))
     assert late.phi(silent_ms, 1000.0) < UNUSUAL_PHI and silent_ms < limits.lost_beats * late.mean_ms(1000.0)
-    assert standing_after(silent_ms, late, 1.0, Standing.ALIVE, limits) is Standing.ALIVE
-    assert standing_after(silent_ms, Rhythm(), late.mean_ms(1000.0) / 1000, Standing.ALIVE, limits) is Standing.SUSPECTED
+    assert standing_after(silent_ms, late, 1.0, Liveness.ALIVE, limits) is Liveness.ALIVE
+    assert standing_after(silent_ms, Rhythm(), late.mean_ms(1000.0) / 1000, Liveness.ALIVE, limits) is Liveness.SUSPECTED

@@ -22,15 +22,15 @@ from trainhouse.events import (
     PoolCreated,
     ReviewJob,
     SecretDeclared,
-    topics,
 )
-from trainhouse.events.envelope import Origin
-from trainhouse.events.routing import EventSeen
-from trainhouse.scheduler.core import asked_ids, directory_state, origins
-from trainhouse.scheduler.core.asked_ids import AskedIds
-from trainhouse.scheduler.core.directory import DirectoryMachine
-from trainhouse.scheduler.core.machine import Effect, Input
-from trainhouse.scheduler.core.origins import PAGE, Origins
+from trainhouse.events.model.routing import EventSeen
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.envelope import Origin
+from trainhouse.scheduler.core.intake import directory_state, origins, request_ids
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.intake.origins import PAGE, Origins
+from trainhouse.scheduler.core.intake.request_ids import AskedIds
+from trainhouse.scheduler.core.protocol.machine import Effect, Input
 
 POLICY = PolicyChanged.model_validate({"pool": "default", "policy": {"name": "old"}, "user": "ada"})
 DRAIN = DrainNode.model_validate({"pool": "default", "node_id": "n1", "user": "ada"})
@@ -78,8 +78,8 @@ def reason(effects: list[Effect]) -> str:
 def few_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few that a test is through them soon."""
     monkeypatch.setattr(directory_state, "MAX_SEEN", 3)
-    monkeypatch.setattr(asked_ids, "MOST_OF_OPERATORS", 3)
-    monkeypatch.setattr(asked_ids, "MOST_OF_PROJECT", 2)
+    monkeypatch.setattr(request_ids, "MOST_OF_OPERATORS", 3)
+    monkeypatch.setattr(request_ids, "MOST_OF_PROJECT", 2)
 
 
 @pytest.mark.parametrize("request_", [POLICY, DRAIN])
@@ -167,8 +167,8 @@ def test_a_clock_that_is_ahead_makes_no_later_request_too_old() -> None:
 
 
 def test_ids_of_projects_are_bounded_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asked_ids, "MOST_OF_PROJECT", 100)
-    monkeypatch.setattr(asked_ids, "MOST_OF_PROJECTS", 12)
+    monkeypatch.setattr(request_ids, "MOST_OF_PROJECT", 100)
+    monkeypatch.setattr(request_ids, "MOST_OF_PROJECTS", 12)
     ids = AskedIds()
     for n in range(50):
         ids.note("much", n, b"m%d" % n)

@@ -21,11 +21,12 @@ from tests.unit.preempt_world import (
     snapshot,
     waiting,
 )
-from trainhouse.events.policy import Elastic, Team
+from trainhouse.events.model.policy import Elastic, Team
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.elastic import plan_elastic
-from trainhouse.scheduler.core.cycle.ends import expected_end_ms
-from trainhouse.scheduler.core.cycle.entries import Action, Eviction, Reservation
+from trainhouse.scheduler.core.cycle.release_forecast import expected_end_ms
+from trainhouse.scheduler.core.queue.entries import Action, Eviction, Reservation
 from trainhouse.scheduler.core.queue.project_bounds import Bound
 
 
@@ -121,7 +122,7 @@ def test_growth_fits_and_never_makes_anybody_smaller(gangs: list[tuple[int, int,
     book = fleet(nodes)
     for number, (least, more, elastic) in enumerate(gangs, 1):
         job = waiting(number, least + more, min_ranks=least) if elastic else waiting(number, least)
-        if book.cluster.place(job.shape, book.policy(POOL).packing, ranks=least) is not None:
+        if place(book.cluster, job.shape, book.policy(POOL).packing, ranks=least) is not None:
             run(book, job, ranks=least)
     before = book.fork()
     actions = plan(book)

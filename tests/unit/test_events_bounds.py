@@ -27,11 +27,10 @@ from trainhouse.events import (
     decode,
     encode,
     envelope_of,
-    schemas,
 )
-from trainhouse.events.attempt import ProgressReported
-from trainhouse.events.base import Model
-from trainhouse.events.bounds import (
+from trainhouse.events.model.attempt import ProgressReported
+from trainhouse.events.model.base import Model
+from trainhouse.events.model.bounds import (
     LATEST_MS,
     MOST_CHARS,
     MOST_COUNT,
@@ -43,12 +42,13 @@ from trainhouse.events.bounds import (
     read_stored,
     read_told,
 )
-from trainhouse.events.codec import decode_parts
-from trainhouse.events.ids import Name
-from trainhouse.events.journal import NO_HASH, JournalRecord
-from trainhouse.events.pool import StartReserved
-from trainhouse.events.topics import DECISIONS
-from trainhouse.events.verdict import StragglerDetected
+from trainhouse.events.model.ids import Name
+from trainhouse.events.model.pool import StartReserved
+from trainhouse.events.model.verdict import StragglerDetected
+from trainhouse.events.wire import schemas
+from trainhouse.events.wire.codec import decode_parts
+from trainhouse.events.wire.journal import NO_HASH, JournalRecord
+from trainhouse.events.wire.topics import DECISIONS
 from trainhouse.projections.ingest.builders.decision_rows import JournalBuilder
 from trainhouse.projections.record import Record
 from trainhouse.projections.rows import jobs

@@ -12,11 +12,12 @@ from cloudevents.core.v1.event import CloudEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainhouse.events import InvalidEvent, JobStatus, JobSubmitted, Order, UnknownEventType, envelope_of, schemas
-from trainhouse.events.codec import HEADERS, decode, encode
-from trainhouse.events.upcast import Upcasters
+from trainhouse.events import InvalidEvent, JobStatus, JobSubmitted, Order, UnknownEventType, envelope_of
+from trainhouse.events.wire import schemas
+from trainhouse.events.wire.codec import HEADERS, decode, encode
+from trainhouse.events.wire.upcast import Upcasters
 
-SAMPLES = sorted((Path(schemas.__file__).parent / "contract" / "samples").glob("*.json"))
+SAMPLES = sorted((Path(schemas.__file__).parents[1] / "contract" / "samples").glob("*.json"))
 DATA = {"job_id": "hello", "spec": {"gang": 2, "runtime": {"command": ["python", "train.py"]}}}
 BY_HAND = (
     b'{"specversion":"1.0","id":"1","source":"me","type":"trainhouse.job.submitted.v1",'

@@ -7,12 +7,13 @@ import jsonschema
 import orjson
 import pytest
 
-from trainhouse.events import event_classes, schemas
-from trainhouse.events.carries import TOPIC_EVENTS
-from trainhouse.events.codec import decode, encode
-from trainhouse.events.topics import TOPICS
+from trainhouse.events import event_classes
+from trainhouse.events.wire import schemas
+from trainhouse.events.wire.codec import decode, encode
+from trainhouse.events.wire.topic_types import TOPIC_EVENTS
+from trainhouse.events.wire.topics import TOPICS
 
-SAMPLES = Path(schemas.__file__).parent / "contract" / "samples"
+SAMPLES = Path(schemas.__file__).parents[1] / "contract" / "samples"
 TYPES = sorted(event_classes())
 
 

@@ -11,15 +11,16 @@ from typing import Any
 import orjson
 import pytest
 
-from trainhouse.events import InvalidEvent, schemas, topics
-from trainhouse.events.codec import HEADERS, MAX_DEPTH, decode, encode
-from trainhouse.events.journaled_input import JournaledInput
+from trainhouse.events import InvalidEvent
+from trainhouse.events.wire import schemas, topics
+from trainhouse.events.wire.codec import HEADERS, MAX_DEPTH, decode, encode
+from trainhouse.events.wire.journaled_input import JournaledInput
 from trainhouse.projections.ingest.builders import json_columns
 from trainhouse.projections.record import Record
-from trainhouse.scheduler.core.batch import Limits, pending
-from trainhouse.scheduler.core.screening import Arrived, screen
+from trainhouse.scheduler.core.intake.screening import Arrived, screen
+from trainhouse.scheduler.core.protocol.batch import Limits, pending
 
-SAMPLES = sorted((Path(schemas.__file__).parent / "contract" / "samples").glob("*.json"))
+SAMPLES = sorted((Path(schemas.__file__).parents[1] / "contract" / "samples").glob("*.json"))
 DEEP = "a deep value"
 # Up to what orjson refuses by itself (1024), and beyond.
 DEPTHS = (MAX_DEPTH + 1, 250, 300, 500, 900, 980, 1000, 1010, 1020, 1100, 100_000)

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainhouse.events import followed
-from trainhouse.events.followed import Followed
+from trainhouse.events.runtime import watched_files as followed
+from trainhouse.events.runtime.watched_files import Followed
 
 
 def number(path: Path) -> int:

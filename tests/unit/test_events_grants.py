@@ -2,8 +2,7 @@
 
 import pytest
 
-from trainhouse.events import topics
-from trainhouse.events.grants import (
+from trainhouse.events.security.grants import (
     DESCRIBE,
     GROUP,
     OPERATOR,
@@ -18,7 +17,8 @@ from trainhouse.events.grants import (
     project_grants,
     project_of_account,
 )
-from trainhouse.events.topics import TOPICS
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.topics import TOPICS
 
 # Written by nobody yet, or by the operator's own commands alone.
 NOBODYS = {

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from trainhouse.events import JobSpec, JobSubmitted
-from trainhouse.events.sensitive import looks_secret, masked_head, masked_json, refusal, without_env_values
+from trainhouse.events.security.sensitive import looks_secret, masked_head, masked_json, refusal, without_env_values
 
 SECRETS = {
     "HF_TOKEN": "anything",

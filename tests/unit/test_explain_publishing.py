@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from trainhouse.events import decode
-from trainhouse.events.explained import JobExplained, Obstacle
-from trainhouse.events.topics import EXPLANATIONS
+from trainhouse.events.model.explanation import JobExplained, Obstacle
+from trainhouse.events.wire.topics import EXPLANATIONS
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.explain.answer import Answer
-from trainhouse.scheduler.stream.explaining import MAX_SENT_AT_ONCE, Explaining
-from trainhouse.scheduler.stream.ports import Log
+from trainhouse.scheduler.stream.interfaces import Log
+from trainhouse.scheduler.stream.scheduling.explanation_publisher import MAX_SENT_AT_ONCE, Explaining
 
 
 class Clock:

@@ -1,16 +1,17 @@
 """Why a job waits: each obstacle with its numbers, on books built by hand."""
 
 from tests.shapes import simple
-from trainhouse.events.explained import JobExplained, Obstacle
-from trainhouse.events.policy import Blocking, SchedulingPolicy, Team
+from trainhouse.events.model.explanation import JobExplained, Obstacle
+from trainhouse.events.model.policy import Blocking, SchedulingPolicy, Team
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import Part, Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.cycle import run_cycle
-from trainhouse.scheduler.core.cycle.entries import Claim, Running, Waiting
 from trainhouse.scheduler.core.explain.diagnosis import MOST_EXAMPLES
-from trainhouse.scheduler.core.explain.nodes_asked import nodes_asked
+from trainhouse.scheduler.core.explain.node_reasons import nodes_asked
 from trainhouse.scheduler.core.explain.waiting import explain_pool
+from trainhouse.scheduler.core.queue.entries import Claim, Running, Waiting
 
 NOW = 1_000_000
 HOUR = 3_600_000
@@ -46,7 +47,7 @@ def waits(
 
 
 def runs(b: Book, job_id: str, shape: Shape, ends_ms: int | None) -> None:
-    placement = b.cluster.place(shape, b.policy("p").packing)
+    placement = place(b.cluster, shape, b.policy("p").packing)
     assert placement is not None
     b.cluster.take(placement, shape)
     b.put_running(Running(waits(job_id, shape), placement, NOW - HOUR, ends_ms, NOW - HOUR), NOW - HOUR)

@@ -28,10 +28,10 @@ from trainhouse.events import (
     NodePlacement,
     ProgressReported,
 )
-from trainhouse.events.bounds import EARLIEST_MS, LATEST_MS
-from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.model.bounds import EARLIEST_MS, LATEST_MS
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.spec import CodeArchive, DataReference, JobSpec, Runtime
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.spec import CodeArchive, DataReference, JobSpec, Runtime
 from trainhouse.projections.exporter import followed_topics, job_state, reorder_buffer
 from trainhouse.projections.exporter.followed_topics import ExporterBus
 from trainhouse.projections.exporter.job_state import LINGER_MS, Kept, Seen

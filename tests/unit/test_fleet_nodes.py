@@ -20,7 +20,7 @@ from trainhouse.events import (
     RankExited,
     RankState,
 )
-from trainhouse.events.topics import CHECKPOINTS, CONTROL
+from trainhouse.events.wire.topics import CHECKPOINTS, CONTROL
 from trainhouse.workers.fleet.faults import FaultPlan
 from trainhouse.workers.fleet.gangs import EXIT_STOPPED
 from trainhouse.workers.fleet.scripts import Defaults, Rule

@@ -6,8 +6,8 @@ import pytest
 from annotated_types import MaxLen
 
 from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, Event
-from trainhouse.events.audit_texts import MAX_CHARS
-from trainhouse.events.counts import MINUTE_MS, TOGETHER, WINDOW_MS, Counts
+from trainhouse.events.model.audit_texts import MAX_CHARS
+from trainhouse.events.runtime.counts import MINUTE_MS, TOGETHER, WINDOW_MS, Counts
 from trainhouse.gateway.audit import grants
 from trainhouse.gateway.audit.grants import Grant, GrantBook, end_of, event_of
 from trainhouse.gateway.audit.refusals import Refusal, RefusalBook

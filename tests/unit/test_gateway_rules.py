@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainhouse.events.counts import WINDOW_MS
-from trainhouse.events.envelope import rfc3339
+from trainhouse.events.runtime.counts import WINDOW_MS
+from trainhouse.events.wire.envelope import rfc3339
 from trainhouse.gateway.audit.refusals import MAX_KINDS, Refusal, RefusalBook
 from trainhouse.gateway.auth import tokens
 from trainhouse.gateway.auth.local_token import ensure

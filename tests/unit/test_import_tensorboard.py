@@ -11,9 +11,9 @@ import pytest
 from tests.senders import senders_of
 from trainhouse.client.tensorboard import TensorBoardImport
 from trainhouse.events import Event, StepMetrics, envelope_of
-from trainhouse.events.codec import encode
-from trainhouse.events.topics import TRACKED_METRICS
-from trainhouse.events.tracking import ParametersLogged, TrackedRunBegun, TrackedRunChanged
+from trainhouse.events.model.tracking import ParametersLogged, TrackedRunBegun, TrackedRunChanged
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.topics import TRACKED_METRICS
 from trainhouse.projections.ingest.builders.step_metrics import MetricsBuilder
 from trainhouse.projections.record import Record
 

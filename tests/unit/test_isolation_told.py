@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from trainhouse.cli.fleet import node_list
 from trainhouse.deploy.local import stack
-from trainhouse.events.node import IsolationLayer, NodeIsolation
+from trainhouse.events.model.node import IsolationLayer, NodeIsolation
 from trainhouse.workers.agent.node.isolation_file import IsolationTold, lacking, told_in
 
 OFF = NodeIsolation(mode="none", complete=False, reason="switched off by the node's setting `isolation`")

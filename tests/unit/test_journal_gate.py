@@ -23,17 +23,17 @@ from trainhouse.events import (
     NodePlacement,
     envelope_of,
 )
-from trainhouse.events.bounds import MOST_DURATION_S
-from trainhouse.events.codec import decode, encode
-from trainhouse.events.decisions import JobProgressed
-from trainhouse.events.journal import InputRefused, JournalRecord, PlacementFrozen
-from trainhouse.events.phases import Progress
-from trainhouse.events.pool import StartReserved
-from trainhouse.events.topics import ALLOCATIONS, CONTROL, DEAD_LETTERS, STATUS
-from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, pending
-from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
-from trainhouse.scheduler.core.machine import Effect, Input
-from trainhouse.scheduler.core.outgoing import outgoing
+from trainhouse.events.model.bounds import MOST_DURATION_S
+from trainhouse.events.model.decisions import JobProgressed
+from trainhouse.events.model.phases import Progress
+from trainhouse.events.model.pool import StartReserved
+from trainhouse.events.wire.codec import decode, encode
+from trainhouse.events.wire.journal import InputRefused, JournalRecord, PlacementFrozen
+from trainhouse.events.wire.topics import ALLOCATIONS, CONTROL, DEAD_LETTERS, STATUS
+from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, pending
+from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes
+from trainhouse.scheduler.core.protocol.machine import Effect, Input
+from trainhouse.scheduler.core.protocol.publication import outgoing
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 
 LAST_MOMENT = "9999-12-31T23:59:59.9999Z"

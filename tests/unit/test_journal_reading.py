@@ -13,10 +13,10 @@ from tests.journal_support import CountingMachine, Counts, cancel, proposed
 from tests.profiles import examples
 from trainhouse.client.kafka.pool_requests import decided
 from trainhouse.events import Event, InvalidEvent, JobState, JobStatus
-from trainhouse.events.base import _registry
-from trainhouse.events.bounds import Count
-from trainhouse.events.codec import decode
-from trainhouse.events.journal import (
+from trainhouse.events.model.base import _registry
+from trainhouse.events.model.bounds import Count
+from trainhouse.events.wire.codec import decode
+from trainhouse.events.wire.journal import (
     NO_HASH,
     InputRefused,
     InvalidRecord,
@@ -26,18 +26,18 @@ from trainhouse.events.journal import (
     read_decision,
     record_hash,
 )
-from trainhouse.events.topics import CONTROL, DEAD_LETTERS, DECISIONS
-from trainhouse.events.upcast import UPCASTERS
+from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, DECISIONS
+from trainhouse.events.wire.upcast import UPCASTERS
 from trainhouse.projections.exporter.reading import Reading
 from trainhouse.projections.ingest.builders.report_rows import readable_inputs
 from trainhouse.projections.record import Record
-from trainhouse.scheduler.core.batch import Limits, Proposer, pending
 from trainhouse.scheduler.core.errors import BrokenInvariant
-from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
-from trainhouse.scheduler.core.machine import Input
-from trainhouse.scheduler.core.outgoing import outgoing
-from trainhouse.scheduler.past import past
+from trainhouse.scheduler.core.protocol.batch import Limits, Proposer, pending
+from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes
+from trainhouse.scheduler.core.protocol.machine import Input
+from trainhouse.scheduler.core.protocol.publication import outgoing
 from trainhouse.scheduler.replay import LogEntry, verify
+from trainhouse.scheduler.time_travel import past
 
 MACHINE = CountingMachine()
 LIMITS = Limits()

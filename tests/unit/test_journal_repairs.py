@@ -9,17 +9,18 @@ from tests.journal_support import CountingMachine, Counts, cancel, proposed
 from trainhouse.cli.data.journal_repair import Place, _lines, _repairable, _row
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.events import envelope_of
-from trainhouse.events.codec import encode
-from trainhouse.events.journal import record_hash
-from trainhouse.events.repair import JournalRepaired, emptied_by
-from trainhouse.events.topics import DECISIONS, DIRECTORY
-from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, pending
+from trainhouse.events.model.repair import JournalRepaired
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.journal import record_hash
+from trainhouse.events.wire.repairs import emptied_by
+from trainhouse.events.wire.topics import DECISIONS, DIRECTORY
 from trainhouse.scheduler.core.errors import BrokenInvariant
-from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
-from trainhouse.scheduler.past import past
+from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, pending
+from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes
 from trainhouse.scheduler.repairs import search
 from trainhouse.scheduler.replay import LogEntry, verify
-from trainhouse.scheduler.stream.history_journal import happenings
+from trainhouse.scheduler.stream.history.history_journal import happenings
+from trainhouse.scheduler.time_travel import past
 
 MACHINE = CountingMachine()
 INPUTS = 6

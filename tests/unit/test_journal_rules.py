@@ -10,7 +10,7 @@ import pytest
 
 from tests.journal_support import PROJECT, CountingMachine, Counts, cancel, proposed
 from trainhouse.events import DeadLetter, JobId, ReviewAction, ReviewJob, envelope_of
-from trainhouse.events.journal import (
+from trainhouse.events.wire.journal import (
     NO_HASH,
     ClockTicked,
     InputRefused,
@@ -21,17 +21,17 @@ from trainhouse.events.journal import (
     SnapshotPointer,
     record_hash,
 )
-from trainhouse.events.project_topics import status_topic
-from trainhouse.events.set_aside import too_large_told
-from trainhouse.events.topics import CONTROL, DEAD_LETTERS, STATUS
-from trainhouse.scheduler.core.batch import Limits, Pending, Proposer, bounded, fresh, pending
+from trainhouse.events.wire.project_topics import status_topic
+from trainhouse.events.wire.set_aside import too_large_told
+from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, STATUS
 from trainhouse.scheduler.core.errors import BrokenInvariant
-from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes, fold_record, readable
-from trainhouse.scheduler.core.outgoing import outgoing
-from trainhouse.scheduler.core.ownership import Ownership
+from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, bounded, fresh, pending
+from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes, fold_record, readable
+from trainhouse.scheduler.core.protocol.ownership import Ownership
+from trainhouse.scheduler.core.protocol.publication import outgoing
 from trainhouse.scheduler.replay import LogEntry, verify
-from trainhouse.scheduler.stream.feed import InputFeed
-from trainhouse.scheduler.stream.ports import Entry
+from trainhouse.scheduler.stream.interfaces import Entry
+from trainhouse.scheduler.stream.journal.input_feed import InputFeed
 
 MACHINE = CountingMachine()
 LIMITS = Limits()

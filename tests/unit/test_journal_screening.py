@@ -20,12 +20,12 @@ from trainhouse.events import (
     encode,
     envelope_of,
 )
-from trainhouse.events.topics import ADMISSION, DEAD_LETTERS, JOBS, MAX_INPUT_BYTES, STATUS
-from trainhouse.scheduler.core import screening
-from trainhouse.scheduler.core.screening import Arrived, Screened, screen
-from trainhouse.scheduler.stream.clock import SystemClock
-from trainhouse.scheduler.stream.ports import Entry
-from trainhouse.scheduler.stream.screening_agent import ScreeningAgent
+from trainhouse.events.runtime.clock import SystemClock
+from trainhouse.events.wire.topics import ADMISSION, DEAD_LETTERS, JOBS, MAX_INPUT_BYTES, STATUS
+from trainhouse.scheduler.core.intake import screening
+from trainhouse.scheduler.core.intake.screening import Arrived, Screened, screen
+from trainhouse.scheduler.stream.interfaces import Entry
+from trainhouse.scheduler.stream.screening.screening_agent import ScreeningAgent
 
 LINE = {
     "specversion": "1.0",

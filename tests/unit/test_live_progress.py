@@ -4,12 +4,12 @@ from typing import Any
 
 from tests.unit.core_world import Driver, admitted, exited, progress, registered, running, stopped
 from trainhouse.events import Event, GangAllocated, JobState, JobStatus
-from trainhouse.events.decisions import JobProgressed
-from trainhouse.events.topics import STATUS
-from trainhouse.scheduler.core.live_progress import MOST_MARKS, ROUND_MS, LiveProgress
-from trainhouse.scheduler.core.reports import MARK_EVERY_MS, STATUS_EVERY_MS
+from trainhouse.events.model.decisions import JobProgressed
+from trainhouse.events.wire.topics import STATUS
+from trainhouse.scheduler.core.handlers.live_progress import MOST_MARKS, ROUND_MS, LiveProgress
+from trainhouse.scheduler.core.handlers.reports import MARK_EVERY_MS, STATUS_EVERY_MS
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.core.status import LIVE_SINCE, LIVE_STEP
+from trainhouse.scheduler.core.state.status import LIVE_SINCE, LIVE_STEP
 
 
 class Story:

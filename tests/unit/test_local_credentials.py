@@ -9,7 +9,7 @@ from trainhouse.deploy.local.credentials.passwords import credentials_file, forg
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, read_toml
 from trainhouse.deploy.local.supervision.stack_parts import all_parts
 from trainhouse.deploy.local.supervision.supervisor_config import render
-from trainhouse.events.grants import OPERATOR, PRINCIPALS
+from trainhouse.events.security.grants import OPERATOR, PRINCIPALS
 
 
 def test_a_password_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:

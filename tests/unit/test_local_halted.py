@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from trainhouse.deploy.local.supervision.halted_partitions import halted, lines_of
 from trainhouse.deploy.local.supervision.stack_parts import Part
-from trainhouse.scheduler.stream.meters import JournalMeters
+from trainhouse.scheduler.stream.metrics import JournalMeters
 
 
 def test_what_stands_still_is_named_with_what_to_do() -> None:

@@ -11,8 +11,8 @@ from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.credentials import credential_list, key_rotation, rotation, signing_keys
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts
 from trainhouse.deploy.local.supervision import supervisor_client
-from trainhouse.events.keyfiles import public_keys, read_key
-from trainhouse.events.signing import SigningKey
+from trainhouse.events.security.key_files import public_keys, read_key
+from trainhouse.events.security.signing import SigningKey
 from trainhouse.scheduler.stream.settings import StreamSettings
 from trainhouse.workers.agent.debug.permission import ListedKeys
 

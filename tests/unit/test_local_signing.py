@@ -8,8 +8,8 @@ from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.client_config import exports, part_config
 from trainhouse.deploy.local.credentials import signing_keys
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, read_toml, write_toml
-from trainhouse.events.grants import PRINCIPALS
-from trainhouse.events.keyfiles import read_key
+from trainhouse.events.security.grants import PRINCIPALS
+from trainhouse.events.security.key_files import read_key
 from trainhouse.workers.agent.debug.permission import read_keys
 
 SIGNING = ("intake", "scheduler", "detector")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainhouse.scheduler.core.logtime import SLEW, TOLERANCE_MS, LogTime, elapsed_ms
+from trainhouse.scheduler.core.protocol.log_clock import SLEW, TOLERANCE_MS, LogTime, elapsed_ms
 
 BEGIN_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000

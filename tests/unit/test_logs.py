@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import structlog
 
-from trainhouse.events.decisions import JobForgotten
-from trainhouse.events.job import JobRejected
-from trainhouse.events.journal import JournalRecord
-from trainhouse.events.logs import configure_logs, ids_of
-from trainhouse.scheduler.stream import telling
+from trainhouse.events.model.decisions import JobForgotten
+from trainhouse.events.model.job import JobRejected
+from trainhouse.events.runtime.logs import configure_logs, ids_of
+from trainhouse.events.wire.journal import JournalRecord
+from trainhouse.scheduler.stream.journal import decision_log
 
 Lines = pytest.CaptureFixture[str]
 
@@ -63,10 +63,10 @@ def test_people_may_have_plain_lines_and_nothing_else_is_known(lines: Lines, mon
 
 def test_what_moved_a_job_is_a_line_and_lines_are_bounded(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     configure_logs("info", "intake")
-    monkeypatch.setattr(telling, "log_", structlog.get_logger(telling.__name__))
+    monkeypatch.setattr(decision_log, "log_", structlog.get_logger(decision_log.__name__))
     rejected = [
         JobRejected.model_validate({"job_id": f"j{n}", "submission_id": f"s{n}", "reason": "no", "rejected_at_ms": 1})
-        for n in range(telling.MOST + 2)
+        for n in range(decision_log.MOST + 2)
     ]
     decisions = (JobForgotten.model_validate({"job_id": "x"}), *rejected)
     record = JournalRecord(
@@ -81,8 +81,8 @@ def test_what_moved_a_job_is_a_line_and_lines_are_bounded(lines: Lines, monkeypa
         fold_version=1,
         previous_hash="",
     )
-    telling.tell(record, 3)
+    decision_log.tell(record, 3)
     told = read(lines)
-    assert [line.get("job_id") for line in told] == [*(f"j{n}" for n in range(telling.MOST)), None]
+    assert [line.get("job_id") for line in told] == [*(f"j{n}" for n in range(decision_log.MOST)), None]
     assert (told[0]["seq"], told[0]["partition"], told[0]["reason"]) == (5, 3, "no") and told[-1]["left_out"] == 2
     assert ids_of(rejected[0]) == {"job_id": "j0"}

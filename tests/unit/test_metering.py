@@ -11,11 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.layout import COUNT, METERED, METRICS, StackPorts
-from trainhouse.events.journal import ClockTicked, InputRefused, JournaledInput, JournalRecord
-from trainhouse.events.metering import MetricsSettings, exposition, new_registry, serve
+from trainhouse.events.runtime.metrics_server import MetricsSettings, exposition, new_registry, serve
+from trainhouse.events.wire.journal import ClockTicked, InputRefused, JournaledInput, JournalRecord
 from trainhouse.projections.process_metrics import AlertMeters, LaneLag, LaneMeters, QueryMeters
 from trainhouse.projections.record import Record
-from trainhouse.scheduler.stream.meters import DetectorMeters, JournalMeters, ScreeningMeters
+from trainhouse.scheduler.stream.metrics import DetectorMeters, JournalMeters, ScreeningMeters
 from trainhouse.workers.agent.agent_metrics import AgentFigures, Figures
 
 

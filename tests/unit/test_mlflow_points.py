@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.senders import senders_of
 from trainhouse.events import StepMetrics, envelope_of
-from trainhouse.events.codec import encode
-from trainhouse.events.points import MAX_CELLS
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.points import MAX_CELLS
 from trainhouse.gateway.mlflow.artifact_routes import cleaned, placed
 from trainhouse.gateway.mlflow.bodies import LogBatch, Metric
 from trainhouse.gateway.mlflow.errors import MlflowError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from trainhouse.events.outage import AFTER_OUTAGE_S, AFTER_SILENCE_S, Outage
+from trainhouse.events.bus.outage import AFTER_OUTAGE_S, AFTER_SILENCE_S, Outage
 
 
 def test_a_client_to_which_records_come_is_never_asked() -> None:

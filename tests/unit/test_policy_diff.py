@@ -1,6 +1,6 @@
 """What differs between two policies."""
 
-from trainhouse.events.policy import Order, SchedulingPolicy, Team
+from trainhouse.events.model.policy import Order, SchedulingPolicy, Team
 from trainhouse.scheduler.policies import FieldChange, diff
 
 

@@ -2,9 +2,9 @@
 
 from tests.unit.core_world import Driver, admitted, policy_changed, registered
 from trainhouse.events import GangAllocated
-from trainhouse.events.node import IsolationLayer, NodeIsolation
-from trainhouse.scheduler.core.cluster.kinds import NodeSays
-from trainhouse.scheduler.core.explain.nodes_asked import nodes_asked
+from trainhouse.events.model.node import IsolationLayer, NodeIsolation
+from trainhouse.scheduler.core.cluster.node_filters import NodeSays
+from trainhouse.scheduler.core.explain.node_reasons import nodes_asked
 
 WHOLE = NodeIsolation(mode="preferred", complete=True)
 PART = NodeIsolation(

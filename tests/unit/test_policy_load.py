@@ -7,8 +7,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainhouse.events.policy import Blocking, Order, Packing, RunTimes, SchedulingPolicy
-from trainhouse.scheduler.core.queue.checking import check_against
+from trainhouse.events.model.policy import Blocking, Order, Packing, RunTimes, SchedulingPolicy
+from trainhouse.scheduler.core.queue.policy_check import check_against
 from trainhouse.scheduler.policies import PolicyError, line_of, load, names, parse, refusal
 
 TEAMS = """\

@@ -6,10 +6,10 @@ import pytest
 
 from tests.unit.preempt_world import HOUR_MS, NOW_MS, POOL, evictions, fleet, run, waiting
 from tests.unit.test_preempt_livelock import demand
-from trainhouse.events.policy import Elastic, Preemption, RunTimes, SchedulingPolicy, Score, Victims
-from trainhouse.scheduler.core.cycle.preempt import plan_preemption
-from trainhouse.scheduler.core.cycle.standing import Standing
-from trainhouse.scheduler.core.cycle.victims import victims_of
+from trainhouse.events.model.policy import Elastic, Preemption, RunTimes, SchedulingPolicy, Score, Victims
+from trainhouse.scheduler.core.cycle.preemption.preempt import plan_preemption
+from trainhouse.scheduler.core.cycle.preemption.preemption_order import PreemptionOrder
+from trainhouse.scheduler.core.cycle.preemption.victims import victims_of
 from trainhouse.scheduler.core.queue.score import POINT
 
 BY_SCORE = SchedulingPolicy(
@@ -57,9 +57,9 @@ def test_a_running_gang_keeps_what_it_waited_and_is_judged_by_what_is_left() -> 
     book = fleet(2, 8, BY_SCORE)
     new = run(book, replace(waiting(1, 8, run_ms=10 * HOUR_MS), submitted_ms=NOW_MS - HOUR_MS))
     old = run(book, replace(waiting(2, 8, run_ms=10 * HOUR_MS), submitted_ms=NOW_MS - 9 * HOUR_MS))
-    stand = Standing(book, POOL, NOW_MS)
+    stand = PreemptionOrder(book, POOL, NOW_MS)
     assert stand.points_of(old) > stand.points_of(new)
-    later = Standing(book, POOL, NOW_MS + 8 * HOUR_MS)
+    later = PreemptionOrder(book, POOL, NOW_MS + 8 * HOUR_MS)
     assert later.points_of(new) > stand.points_of(new), "less is left of it"
 
 
@@ -69,7 +69,7 @@ def test_who_outlived_what_was_learned_is_expected_to_be_long() -> None:
     for ms in [600_000] * 50 + [50 * HOUR_MS] * 5:
         book.estimates.learn(("a",), ms)
     running = run(book, replace(waiting(1, 8, run_ms=5 * HOUR_MS), kin=("a",)))
-    young, old = Standing(book, POOL, running.started_ms), Standing(book, POOL, NOW_MS)
+    young, old = PreemptionOrder(book, POOL, running.started_ms), PreemptionOrder(book, POOL, NOW_MS)
     bonus = [stand.points_of(running) - 50 * POINT for stand in (young, old)]
     assert bonus[0] > 2 * bonus[1]
 

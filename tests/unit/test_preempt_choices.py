@@ -18,11 +18,11 @@ from tests.unit.preempt_world import (
     snapshot,
     waiting,
 )
-from trainhouse.events.policy import Blocking, Elastic, Order, Preemption, SchedulingPolicy, Team
+from trainhouse.events.model.policy import Blocking, Elastic, Order, Preemption, SchedulingPolicy, Team
 from trainhouse.scheduler.core.cluster.shape import Part
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.entries import Action, Claim, Eviction, Reservation, Waiting
-from trainhouse.scheduler.core.cycle.preempt import MAX_SEARCHES, plan_preemption
+from trainhouse.scheduler.core.cycle.preemption.preempt import MAX_SEARCHES, plan_preemption
+from trainhouse.scheduler.core.queue.entries import Action, Claim, Eviction, Reservation, Waiting
 
 
 def plan(book: Book, job: Waiting, now_ms: int = NOW_MS) -> list[Action]:

@@ -22,11 +22,12 @@ from tests.unit.preempt_world import (
     snapshot,
     waiting,
 )
-from trainhouse.events.policy import Elastic, Order, Packing, Preemption, Team
+from trainhouse.events.model.policy import Elastic, Order, Packing, Preemption, Team
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.choosing import Item, cheapest
-from trainhouse.scheduler.core.cycle.entries import Claim, Eviction, Reservation, Waiting
-from trainhouse.scheduler.core.cycle.preempt import plan_preemption
+from trainhouse.scheduler.core.cycle.preemption.preempt import plan_preemption
+from trainhouse.scheduler.core.cycle.preemption.victim_selection import Item, cheapest
+from trainhouse.scheduler.core.queue.entries import Claim, Eviction, Reservation, Waiting
 
 SIZES = st.sampled_from([1, 1, 2, 3, 4, 8, 12])
 
@@ -47,7 +48,7 @@ def worlds(draw: st.DrawFn) -> tuple[Book, list[Waiting]]:
     book = fleet(draw(st.integers(1, 6)), draw(st.sampled_from([2, 4, 8])), policy, racks=draw(st.sampled_from([0, 2])))
     for number in range(1, draw(st.integers(1, 14))):
         job = draw(gangs(number))
-        where = book.cluster.place(job.shape, policy.packing)
+        where = place(book.cluster, job.shape, policy.packing)
         if where is not None:
             running = run(book, job, placement=where, saved_ms=NOW_MS - draw(st.integers(0, HOUR_MS)))
             if draw(st.integers(0, 9)) == 0:
@@ -56,7 +57,7 @@ def worlds(draw: st.DrawFn) -> tuple[Book, list[Waiting]]:
         other = waiting(number, draw(SIZES), priority=draw(st.sampled_from([10, 50])), run_ms=HOUR_MS)
         if draw(st.booleans()):
             book.put_waiting(other)
-            free = book.cluster.place(other.shape, policy.packing)
+            free = place(book.cluster, other.shape, policy.packing)
             if number == 90:
                 book.reserve(Reservation(other.job_id, NOW_MS + HOUR_MS, draw(st.integers(1, 63)), NOW_MS))
             elif free is not None:
@@ -64,7 +65,7 @@ def worlds(draw: st.DrawFn) -> tuple[Book, list[Waiting]]:
     asking = [draw(gangs(n)) for n in range(50, 50 + draw(st.integers(1, 3)))]
     for job in asking:
         book.put_waiting(job)
-    return book, [job for job in asking if book.cluster.place(job.shape, policy.packing) is None]
+    return book, [job for job in asking if place(book.cluster, job.shape, policy.packing) is None]
 
 
 @st.composite
@@ -131,11 +132,11 @@ def test_for_a_gang_on_one_node_no_choice_is_cheaper(gangs: list[tuple[int, int]
     book = fleet(nodes)
     for number, (size, unsaved_s) in enumerate(gangs, 1):
         job = waiting(number, size, priority=90)
-        where = book.cluster.place(job.shape, Packing.STRICT_CONSOLIDATE)
+        where = place(book.cluster, job.shape, Packing.STRICT_CONSOLIDATE)
         if where is not None:
             run(book, job, placement=where, saved_ms=NOW_MS - unsaved_s * 1000)
     job = waiting(99, ranks, priority=10, require="node")
-    if book.cluster.place(job.shape, Packing.TOPOLOGY) is not None:
+    if place(book.cluster, job.shape, Packing.TOPOLOGY) is not None:
         return
     book.put_waiting(job)
     expected = _brute_force(book, ranks)

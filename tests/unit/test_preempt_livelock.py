@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.unit.preempt_world import NOW_MS, POOL, PREEMPTING, cycle, devices, evictions, fleet, leave, node, run, waiting
-from trainhouse.events.policy import Backfill, Blocking, Defragmentation, Elastic, Order, Preemption, SchedulingPolicy, Team
+from trainhouse.events.model.policy import Backfill, Blocking, Defragmentation, Elastic, Order, Preemption, SchedulingPolicy, Team
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.entries import Waiting
+from trainhouse.scheduler.core.queue.entries import Waiting
 
 SAVE_MS, STEP_MS = 30_000, 60_000
 

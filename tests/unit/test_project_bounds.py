@@ -7,25 +7,15 @@ from typing import Any
 import pytest
 
 from tests.unit.core_world import Driver, admitted, exited, policy_changed, registered, run_through, started, stopped, token
-from trainhouse.events import (
-    CancelJob,
-    ChangeProject,
-    Envelope,
-    EventId,
-    GangAllocated,
-    JobState,
-    ProjectLimited,
-    ReviewJob,
-    decode,
-    topics,
-)
-from trainhouse.events.explained import JobExplained, Obstacle
-from trainhouse.events.journal import NO_HASH, JournaledInput, JournalRecord
-from trainhouse.events.vetting import Known, VettingRules, refusal
-from trainhouse.scheduler.core.directory import DirectoryMachine
-from trainhouse.scheduler.core.explain.of_state import answers
-from trainhouse.scheduler.core.machine import Input
-from trainhouse.scheduler.core.outgoing import outgoing
+from trainhouse.events import CancelJob, ChangeProject, Envelope, EventId, GangAllocated, JobState, ProjectLimited, ReviewJob, decode
+from trainhouse.events.model.explanation import JobExplained, Obstacle
+from trainhouse.events.security.vetting import Known, VettingRules, refusal
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.journal import NO_HASH, JournaledInput, JournalRecord
+from trainhouse.scheduler.core.explain.explainer import answers
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.protocol.machine import Input
+from trainhouse.scheduler.core.protocol.publication import outgoing
 
 
 def limited(project: str, version: int = 1, **limits: Any) -> ProjectLimited:

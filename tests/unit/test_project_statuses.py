@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from tests.journal_fakes import FakeLog, FakePublisher, run_virtually
 from tests.unit.publishing_story import PublishingStory
-from trainhouse.events.project_topics import STATUS_PREFIX, status_topic
-from trainhouse.events.topics import STATUS
+from trainhouse.events.wire.project_topics import STATUS_PREFIX, status_topic
+from trainhouse.events.wire.topics import STATUS
 from trainhouse.scheduler.core.errors import LogUnavailable
-from trainhouse.scheduler.core.outgoing import Outgoing
-from trainhouse.scheduler.stream.project_statuses import AGAIN_S
-from trainhouse.scheduler.stream.publishing import RETRY_S
+from trainhouse.scheduler.core.protocol.publication import Outgoing
+from trainhouse.scheduler.stream.journal.project_statuses import AGAIN_S
+from trainhouse.scheduler.stream.journal.publishing import RETRY_S
 
 OWN, OTHER = status_topic("vision"), status_topic("speech")
 STALL_S = 10.0

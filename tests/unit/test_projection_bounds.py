@@ -11,16 +11,17 @@ import pyarrow as pa
 import pytest
 
 from tests.columns import columns
-from trainhouse.events import event_classes, schemas
-from trainhouse.events.carries import TOPIC_EVENTS
-from trainhouse.events.codec import HEADERS, decode
-from trainhouse.events.errors import InvalidEvent
+from trainhouse.events import event_classes
+from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events.wire import schemas
+from trainhouse.events.wire.codec import HEADERS, decode
+from trainhouse.events.wire.topic_types import TOPIC_EVENTS
 from trainhouse.projections.ingest.lanes import BEATS, DECISIONS, FACTS, OF_RANKS, REPORTS
 from trainhouse.projections.record import Record, RowsFunction
 from trainhouse.projections.store.schema import to_table
 from trainhouse.projections.store.tables import TABLES
 
-SAMPLES = Path(schemas.__file__).parent / "contract" / "samples"
+SAMPLES = Path(schemas.__file__).parents[1] / "contract" / "samples"
 FUNCTIONS: tuple[dict[str, tuple[RowsFunction, ...]], ...] = (FACTS, OF_RANKS, REPORTS, BEATS, DECISIONS)
 
 

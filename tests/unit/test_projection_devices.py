@@ -9,21 +9,21 @@ import orjson
 import pytest
 
 import trainhouse.events
-from trainhouse.events import topics
-from trainhouse.events.audit import AccessRefused, RequestAccepted, TokenIssued, TokenRevoked
-from trainhouse.events.base import Event
-from trainhouse.events.carries import TOPIC_EVENTS
-from trainhouse.events.checkpoint import CheckpointCompleted, CheckpointRestored
-from trainhouse.events.codec import decode
-from trainhouse.events.decisions import JobQueued, NodeGivenUp, TrustChanged
-from trainhouse.events.envelope import FIRST_LIVE_ORDINAL, Envelope, Order, envelope_of
-from trainhouse.events.evidence import Trust
-from trainhouse.events.gang import GangAllocated, NodePlacement
-from trainhouse.events.ids import EventId
-from trainhouse.events.job import JobAdmitted, JobState, JobStatus
-from trainhouse.events.node import AttemptHeartbeat, Device, DeviceHealth, NodeHeartbeat, NodeRegistered, RankHeartbeat, RankState
-from trainhouse.events.spec import CodeArchive, DataReference, JobSpec, Runtime
-from trainhouse.events.tracking import ArtifactLogged, DatasetUsed, EnvironmentCaptured, InputsLogged
+from trainhouse.events.model.audit import AccessRefused, RequestAccepted, TokenIssued, TokenRevoked
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointRestored
+from trainhouse.events.model.decisions import JobQueued, NodeGivenUp, TrustChanged
+from trainhouse.events.model.evidence import Trust
+from trainhouse.events.model.gang import GangAllocated, NodePlacement
+from trainhouse.events.model.ids import EventId
+from trainhouse.events.model.job import JobAdmitted, JobState, JobStatus
+from trainhouse.events.model.node import AttemptHeartbeat, Device, DeviceHealth, NodeHeartbeat, NodeRegistered, RankHeartbeat, RankState
+from trainhouse.events.model.spec import CodeArchive, DataReference, JobSpec, Runtime
+from trainhouse.events.model.tracking import ArtifactLogged, DatasetUsed, EnvironmentCaptured, InputsLogged
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import decode
+from trainhouse.events.wire.envelope import FIRST_LIVE_ORDINAL, Envelope, Order, envelope_of
+from trainhouse.events.wire.topic_types import TOPIC_EVENTS
 from trainhouse.projections.ingest.lanes import BEATS, DECISIONS, FACTS, LANES, OF_RANKS, REPORTS
 from trainhouse.projections.record import Record, RowsFunction
 from trainhouse.projections.rows import decisions, devices, jobs, lineage, one_to_one

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from trainhouse.events.journal import ClockTicked, JournalRecord, record_hash
-from trainhouse.events.topics import DECISIONS
+from trainhouse.events.wire.journal import ClockTicked, JournalRecord, record_hash
+from trainhouse.events.wire.topics import DECISIONS
 from trainhouse.projections.ingest.builders import decision_rows
 from trainhouse.projections.ingest.builders.decision_rows import JournalBuilder
 from trainhouse.projections.ingest.builders.report_rows import readable_inputs

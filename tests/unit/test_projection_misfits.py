@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
-from trainhouse.events import CheckpointCompleted, topics
-from trainhouse.events.codec import HEADERS, encode
-from trainhouse.events.envelope import Envelope, envelope_of
+from trainhouse.events import CheckpointCompleted
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS, encode
+from trainhouse.events.wire.envelope import Envelope, envelope_of
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.record import Record, Row
 from trainhouse.projections.rows.dead_letters import unreadable_row

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainhouse.events import ChangeRefused, NodeRestricted, PolicyApplied, PoolCreated, topics
-from trainhouse.events.base import Event
-from trainhouse.events.envelope import Order, envelope_of
-from trainhouse.events.pool import StartReserved, StartUnreserved
+from trainhouse.events import ChangeRefused, NodeRestricted, PolicyApplied, PoolCreated
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.pool import StartReserved, StartUnreserved
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.envelope import Order, envelope_of
 from trainhouse.projections.ingest.lanes import FACTS
 from trainhouse.projections.record import Record
 from trainhouse.projections.rows import pools

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.ingest import reader
 from trainhouse.projections.ingest.reader import KafkaSource

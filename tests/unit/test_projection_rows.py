@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from trainhouse.events import topics
-from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFailed, ProgressReported, RankExited
-from trainhouse.events.base import Event
-from trainhouse.events.checkpoint import CheckpointCompleted, CheckpointPruned, CheckpointRestored
-from trainhouse.events.dead_letter import DeadLetter
-from trainhouse.events.envelope import envelope_of
-from trainhouse.events.gang import GangAllocated, GangReleased, NodePlacement
-from trainhouse.events.job import JobRejected, JobState, JobStatus, JobSubmitted
-from trainhouse.events.node import AttemptHeartbeat, NodeHeartbeat, NodeLost, NodeRegistered, RankHeartbeat, RankState
-from trainhouse.events.rank_end import report_text
-from trainhouse.events.spec import Gang, JobSpec, Runtime
+from trainhouse.events.model.attempt import AttemptStarted, AttemptStopped, LaunchFailed, ProgressReported, RankExited
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointPruned, CheckpointRestored
+from trainhouse.events.model.dead_letter import DeadLetter
+from trainhouse.events.model.gang import GangAllocated, GangReleased, NodePlacement
+from trainhouse.events.model.job import JobRejected, JobState, JobStatus, JobSubmitted
+from trainhouse.events.model.node import AttemptHeartbeat, NodeHeartbeat, NodeLost, NodeRegistered, RankHeartbeat, RankState
+from trainhouse.events.model.spec import Gang, JobSpec, Runtime
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.envelope import envelope_of
+from trainhouse.events.wire.rank_end import report_text
 from trainhouse.projections.ingest.lanes import BEATS, FACTS, LANES
 from trainhouse.projections.record import MAX_TIME_MS, Record, RowsFunction, clamp_ms, copy_version
 from trainhouse.projections.rows import attempts, checkpoints, jobs, nodes, ranks

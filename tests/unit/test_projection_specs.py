@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.test_projection_rows import SPEC, rows_of
-from trainhouse.events import topics
-from trainhouse.events.decisions import JobQueued
-from trainhouse.events.job import JobAdmitted
-from trainhouse.events.node import AttemptHeartbeat, NodeHeartbeat, RankHeartbeat, RankState
+from trainhouse.events.model.decisions import JobQueued
+from trainhouse.events.model.job import JobAdmitted
+from trainhouse.events.model.node import AttemptHeartbeat, NodeHeartbeat, RankHeartbeat, RankState
+from trainhouse.events.wire import topics
 from trainhouse.projections.rows import beats, specs
 
 OF_JOB: dict[str, Any] = {"job_id": "j", "spec": SPEC, "spec_sha256": "0" * 64, "submission_id": "s", "submitted_at_ms": 5}

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.senders import senders_of
-from trainhouse.events import topics
-from trainhouse.events.codec import encode
-from trainhouse.events.envelope import envelope_of
-from trainhouse.events.telemetry import LogLines, StepMetrics
+from trainhouse.events.model.telemetry import LogLines, StepMetrics
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.envelope import envelope_of
 from trainhouse.projections.ingest.builders.log_rows import LogsBuilder
 from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.ingest.builders.step_metrics import MetricsBuilder

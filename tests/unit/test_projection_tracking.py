@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trainhouse.events import Event, JobState, envelope_of, schemas, topics
-from trainhouse.events.codec import decode
-from trainhouse.events.gang import GangAllocated, NodePlacement
-from trainhouse.events.spec import JobSpec
-from trainhouse.events.tracking import (
+from trainhouse.events import Event, JobState, envelope_of
+from trainhouse.events.model.gang import GangAllocated, NodePlacement
+from trainhouse.events.model.spec import JobSpec
+from trainhouse.events.model.tracking import (
     ExperimentChanged,
     ParametersLogged,
     TagsChanged,
@@ -18,13 +17,15 @@ from trainhouse.events.tracking import (
     experiment_id_of,
     project_of,
 )
+from trainhouse.events.wire import schemas, topics
+from trainhouse.events.wire.codec import decode
 from trainhouse.projections.ingest.lanes import FACTS
 from trainhouse.projections.record import Record
 from trainhouse.projections.rows import tracking
 from trainhouse.projections.rows.lines.summary import summarize
 from trainhouse.projections.store.tables import TABLES
 
-SAMPLES = Path(schemas.__file__).parent / "contract" / "samples"
+SAMPLES = Path(schemas.__file__).parents[1] / "contract" / "samples"
 NOW = 1_800_000_000_000
 
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from trainhouse.events import topics
-from trainhouse.events.alert import AlertFired, AlertResolved
-from trainhouse.events.base import Event, event_class
-from trainhouse.events.carries import TOPIC_EVENTS
-from trainhouse.events.envelope import envelope_of
-from trainhouse.events.job import JobReviewed
-from trainhouse.events.node import NodeHeartbeat, SignatureRefused
-from trainhouse.events.repair import PartitionHalted
-from trainhouse.events.verdict import FailureBlamed, GangHung, VerdictLifted
+from trainhouse.events.model.alert import AlertFired, AlertResolved
+from trainhouse.events.model.base import Event, event_class
+from trainhouse.events.model.job import JobReviewed
+from trainhouse.events.model.node import NodeHeartbeat, SignatureRefused
+from trainhouse.events.model.repair import PartitionHalted
+from trainhouse.events.model.verdict import FailureBlamed, GangHung, VerdictLifted
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.envelope import envelope_of
+from trainhouse.events.wire.topic_types import TOPIC_EVENTS
 from trainhouse.projections.ingest.lanes import BEATS, FACTS
 from trainhouse.projections.record import Record, RowsFunction
 from trainhouse.projections.rows import minutes, one_to_one, verdict_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainhouse.scheduler.core.bucket import MINUTE_MS, STEP_MS, Bucket, Rate, left, take, wait_s
+from trainhouse.scheduler.core.intake.bucket import MINUTE_MS, STEP_MS, Bucket, Rate, left, take, wait_s
 
 rates = st.builds(lambda n, b, s: Rate(n, b, s), st.integers(1, 5_000), st.integers(1, 5_000), st.integers(1, 64))
 gaps = st.lists(st.integers(-5_000, 120_000), max_size=60)

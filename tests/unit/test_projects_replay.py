@@ -6,8 +6,8 @@ import orjson
 
 from tests.unit.core_world import admitted, spec
 from trainhouse.events import JobStatus, JobSubmitted, PoolCreated, ProjectLimits
-from trainhouse.events.journal import decisions_json
-from trainhouse.scheduler.core.directory import DirectoryMachine
+from trainhouse.events.wire.journal import decisions_json
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
 
 
 def test_what_says_nothing_of_purposes_is_written_as_before() -> None:

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.queue_world import POOL, job, jobs, lanes_of, policies, the_order, turn_of, usage_of
-from trainhouse.events.policy import Order, SchedulingPolicy
-from trainhouse.scheduler.core.cycle.entries import Waiting
-from trainhouse.scheduler.core.queue.amounts import amounts_asked
+from trainhouse.events.model.policy import Order, SchedulingPolicy
+from trainhouse.scheduler.core.queue.entries import Waiting
 from trainhouse.scheduler.core.queue.lanes import Lanes
+from trainhouse.scheduler.core.queue.resources import amounts_asked
 
 NOW_MS = 10_000_000
 BOUND_MS = 60_500

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.profiles import examples
-from trainhouse.events.policy import SchedulingPolicy, Team
-from trainhouse.scheduler.core.queue.amounts import Amounts
+from trainhouse.events.model.policy import SchedulingPolicy, Team
 from trainhouse.scheduler.core.queue.quotas import QuotaRefusal, QuotaRule, Quotas
-from trainhouse.scheduler.core.queue.tree import QuotaTree
+from trainhouse.scheduler.core.queue.resources import Amounts
+from trainhouse.scheduler.core.queue.team_tree import QuotaTree
 
 TYPES = ("a100", "h100")
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.queue_world import CAPACITY, POOL, job
-from trainhouse.events.policy import FairShare, SchedulingPolicy
-from trainhouse.events.policy import Score as ScoreRule
-from trainhouse.scheduler.core.queue.amounts import Amounts
+from trainhouse.events.model.policy import FairShare, SchedulingPolicy
+from trainhouse.events.model.policy import Score as ScoreRule
 from trainhouse.scheduler.core.queue.pool_lanes import UNKNOWN_RUN_MS, grade_ms
+from trainhouse.scheduler.core.queue.resources import Amounts
 from trainhouse.scheduler.core.queue.score import HOUR_MS, POINT, WaitRule, score
 from trainhouse.scheduler.core.queue.usage import Usage
 

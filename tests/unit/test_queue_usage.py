@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainhouse.events.policy import FairShare, SchedulingPolicy, Team
-from trainhouse.scheduler.core.queue.amounts import Amounts
-from trainhouse.scheduler.core.queue.tree import QuotaTree
+from trainhouse.events.model.policy import FairShare, SchedulingPolicy, Team
+from trainhouse.scheduler.core.queue.resources import Amounts
+from trainhouse.scheduler.core.queue.team_tree import QuotaTree
 from trainhouse.scheduler.core.queue.usage import Usage
 
 POLICY = SchedulingPolicy(fair_share=FairShare(half_life_h=1.0), teams=(Team(name="a", weight=3.0), Team(name="a1", parent="a")))

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.journal_support import CountingMachine, Counts, cancel, proposed
-from trainhouse.scheduler.core.batch import Limits, Proposer, pending
-from trainhouse.scheduler.core.journal import Folded, begin, fold_bytes
-from trainhouse.scheduler.past import NoSuchMoment, past
+from trainhouse.scheduler.core.protocol.batch import Limits, Proposer, pending
+from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes
 from trainhouse.scheduler.replay import LogEntry
+from trainhouse.scheduler.time_travel import NoSuchMoment, past
 
 MACHINE = CountingMachine()
 

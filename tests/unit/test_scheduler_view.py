@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 from tests.unit.core_world import Driver, admitted, registered, token
 from trainhouse.events import Event, GangAllocated, PoolCreated
-from trainhouse.events.pool import CordonNode, DrainNode, PolicyChanged, QuarantineNode, UncordonNode
-from trainhouse.scheduler.view import KINDS, cluster
+from trainhouse.events.model.pool import CordonNode, DrainNode, PolicyChanged, QuarantineNode, UncordonNode
+from trainhouse.scheduler.state_rows import KINDS, cluster
 
 Kinds = dict[str, list[dict[str, Any]]]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainhouse.events.spec import CheckpointPolicy
+from trainhouse.events.model.spec import CheckpointPolicy
 from trainhouse.workers import Session
 from trainhouse.workers.session import EXIT_STOPPED, Context, InvalidUse, Stopped
 from trainhouse.workers.session.logging.sink import open_sink

@@ -15,7 +15,7 @@ from trainhouse.checkpointing.chain.commits import read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest
 from trainhouse.checkpointing.checkpointer import Checkpointer
 from trainhouse.events import Divergence, OnDivergence
-from trainhouse.events.spec import CheckpointPolicy
+from trainhouse.events.model.spec import CheckpointPolicy
 from trainhouse.workers import Session
 from trainhouse.workers.session import EXIT_DIVERGED, Context, Stopped
 from trainhouse.workers.session.logging.sink import open_sink

@@ -10,10 +10,10 @@ import pytest
 
 from tests.waiting import until
 from trainhouse.events import JobId, NodeId
-from trainhouse.events.ids import AttemptNumber, Epoch
-from trainhouse.events.spec import CodeArchive
-from trainhouse.events.topics import ENVIRONMENTS
-from trainhouse.events.tracking import EnvironmentCaptured
+from trainhouse.events.model.ids import AttemptNumber, Epoch
+from trainhouse.events.model.spec import CodeArchive
+from trainhouse.events.model.tracking import EnvironmentCaptured
+from trainhouse.events.wire.topics import ENVIRONMENTS
 from trainhouse.workers.agent.core.spool import cut_spool
 from trainhouse.workers.agent.core.telemetry import RankIdentity
 from trainhouse.workers.session.context import Context

@@ -8,7 +8,7 @@ import pytest
 
 from trainhouse.checkpointing.interval import Measured
 from trainhouse.events import Divergence, JobSpec
-from trainhouse.events.spec import CheckpointPolicy, Runtime
+from trainhouse.events.model.spec import CheckpointPolicy, Runtime
 from trainhouse.workers.session import Context
 from trainhouse.workers.session.step_schedule import MAX_STRIDE, Wishes, interval_s, save_by_step, stride_for
 from trainhouse.workers.session.steps.agent_requests import RequestFile

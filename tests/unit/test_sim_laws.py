@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.unit import sim_checks
-from trainhouse.events.policy import Backfill, Blocking, Elastic, Order, Packing, Preemption, RunTimes, SchedulingPolicy
+from trainhouse.events.model.policy import Backfill, Blocking, Elastic, Order, Packing, Preemption, RunTimes, SchedulingPolicy
 from trainhouse.scheduler.core.cycle import cycle as cycle_module
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.entries import Action, Reserve
+from trainhouse.scheduler.core.queue.entries import Action, Reserve
 from trainhouse.scheduler.sim import loop
 from trainhouse.scheduler.sim.loop import simulate
 from trainhouse.scheduler.sim.types import Fault, Options, SimNode, TraceJob

@@ -8,15 +8,15 @@ import pytest
 from tests.unit.core_world import Driver, admitted, lost, policy_changed, progress, registered, run_through, started, stopped
 from trainhouse.cli.fleet.what_if import row, sentence
 from trainhouse.events import CordonNode, GangAllocated, NodeRegistered, ProjectLimited, QuarantineNode, UncordonNode
-from trainhouse.events.journal import JournalRecord, record_hash
-from trainhouse.events.policy import Blocking, Order, RunTimes, SchedulingPolicy
+from trainhouse.events.model.policy import Blocking, Order, RunTimes, SchedulingPolicy
+from trainhouse.events.wire.journal import JournalRecord, record_hash
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.replay import LogEntry
 from trainhouse.scheduler.sim.history import End, Happening, History, history_of
-from trainhouse.scheduler.sim.recorded import NothingRecorded, recorded
+from trainhouse.scheduler.sim.journal_trace import NothingRecorded, recorded
 from trainhouse.scheduler.sim.types import Options
 from trainhouse.scheduler.sim.what_if import what_if
-from trainhouse.scheduler.stream.history_journal import happenings
+from trainhouse.scheduler.stream.history.history_journal import happenings
 
 FIFO = {"order": "submit", "blocking": "strict", "run_times": "limits"}
 SHORTEST = SchedulingPolicy(name="shortest", order=Order.SHORTEST, blocking=Blocking.STRICT)

@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from tests.golden_snapshots import MACHINES, committed_shape, folded_state, journal, levels, shape, snapshot
-from trainhouse.events.journal import record_head
+from trainhouse.events.wire.journal import record_head
 from trainhouse.scheduler.core.errors import BrokenInvariant
-from trainhouse.scheduler.core.machine import Machine
-from trainhouse.scheduler.core.snapshot_steps import Formats, parse
+from trainhouse.scheduler.core.protocol.machine import Machine
+from trainhouse.scheduler.core.protocol.snapshot_steps import Formats, parse
 
 SAMPLES = [(machine, format_) for machine in MACHINES for format_ in sorted(machine.formats.written_since)]
 each_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m.name)

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.journal_fakes import MemoryStore
-from trainhouse.events.journal import SnapshotPointer
-from trainhouse.scheduler.core.settled import Segment
-from trainhouse.scheduler.core.snapshot_choice import (
+from trainhouse.events.wire.journal import SnapshotPointer
+from trainhouse.scheduler.core.protocol.settled import Segment
+from trainhouse.scheduler.core.protocol.snapshot_choice import (
     KEPT,
     MOST_DELETED,
     Pointers,
@@ -21,7 +21,7 @@ from trainhouse.scheduler.core.snapshot_choice import (
     segments_folder,
     surplus,
 )
-from trainhouse.scheduler.stream.needed import whole_snapshots
+from trainhouse.scheduler.stream.history.trim_bounds import whole_snapshots
 
 JOURNAL, TOPIC = "j", "own"
 PREFIX = folder(JOURNAL, 0)

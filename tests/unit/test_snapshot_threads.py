@@ -15,18 +15,18 @@ import pytest
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore
 from tests.unit.core_world import Driver, admitted, exited, progress, registered, spec, started
 from trainhouse.events import Envelope, EventId, GangAllocated, JobSubmitted, PoolCreated
-from trainhouse.events.journal import ClockTicked, SnapshotPointer
-from trainhouse.events.topics import CONTROL, DECISIONS, DIRECTORY, SNAPSHOTS
-from trainhouse.scheduler.core.directory import DirectoryMachine
-from trainhouse.scheduler.core.journal import Folded
-from trainhouse.scheduler.core.machine import Input
-from trainhouse.scheduler.core.ownership import Ownership
-from trainhouse.scheduler.core.settled import Segment
-from trainhouse.scheduler.core.settled_memory import MemorySettledJobs
-from trainhouse.scheduler.stream.follower import Follower, Unpublished
-from trainhouse.scheduler.stream.snapshot_blob import PIECE_BYTES, Taken, segments_named
-from trainhouse.scheduler.stream.snapshot_recovery import load
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.events.wire.journal import ClockTicked, SnapshotPointer
+from trainhouse.events.wire.topics import CONTROL, DECISIONS, DIRECTORY, SNAPSHOTS
+from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+from trainhouse.scheduler.core.intake.settled_memory import MemorySettledJobs
+from trainhouse.scheduler.core.protocol.journal import Folded
+from trainhouse.scheduler.core.protocol.machine import Input
+from trainhouse.scheduler.core.protocol.ownership import Ownership
+from trainhouse.scheduler.core.protocol.settled import Segment
+from trainhouse.scheduler.stream.journal.follower import Follower, Unpublished
+from trainhouse.scheduler.stream.journal.snapshot_blob import PIECE_BYTES, Taken, segments_named
+from trainhouse.scheduler.stream.journal.snapshot_recovery import load
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 
 def scheduler() -> Driver:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainhouse.events import CheckpointRequested, NodeNoticed
-from trainhouse.events.steady import SLEW, SteadyWall, steady_s
-from trainhouse.scheduler.core.verdicts import _left_ms
+from trainhouse.events.runtime.clock import SLEW, SteadyWall, steady_s
+from trainhouse.scheduler.core.handlers.verdicts import _left_ms
 from trainhouse.workers.agent.follower import in_own_time
 from trainhouse.workers.agent.launch.rank_sessions import ask_session
 from trainhouse.workers.launcher import AttemptPaths

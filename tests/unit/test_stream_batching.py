@@ -8,8 +8,8 @@ from typing import Any
 from aiokafka.structs import ConsumerRecord
 from faust.types import TP
 
-from trainhouse.scheduler.stream.batching import Batch, BatchScheduling, BatchSchema, fetches
-from trainhouse.scheduler.stream.ports import Entry
+from trainhouse.scheduler.stream.interfaces import Entry
+from trainhouse.scheduler.stream.kafka.batching import Batch, BatchScheduling, BatchSchema, fetches
 
 
 def record(topic: str, partition: int, offset: int) -> Any:

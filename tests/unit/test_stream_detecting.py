@@ -11,15 +11,15 @@ import pytest
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
 from tests.unit.detector_world import Gang
 from trainhouse.events import DeadLetter, Event, NodeHeartbeat, NodeKeyed, PolicyApplied, PoolCreated, SchedulingPolicy, encode, envelope_of
-from trainhouse.events.codec import HEADERS
-from trainhouse.events.topics import CONTROL, DEAD_LETTERS, HEARTBEATS, NODE_KEYS, POLICIES, POOLS, VERDICTS
+from trainhouse.events.wire.codec import HEADERS
+from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, HEARTBEATS, NODE_KEYS, POLICIES, POOLS, VERDICTS
 from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, Said
 from trainhouse.scheduler.core.errors import LogUnavailable
-from trainhouse.scheduler.core.outgoing import Outgoing
-from trainhouse.scheduler.stream import detecting, detecting_past
-from trainhouse.scheduler.stream.detecting import Detecting
-from trainhouse.scheduler.stream.detecting_past import LEAST_HEARTBEATS
-from trainhouse.scheduler.stream.ports import Entry
+from trainhouse.scheduler.core.protocol.publication import Outgoing
+from trainhouse.scheduler.stream.detection import detector_history, detector_shell
+from trainhouse.scheduler.stream.detection.detector_history import LEAST_HEARTBEATS
+from trainhouse.scheduler.stream.detection.detector_shell import Detecting
+from trainhouse.scheduler.stream.interfaces import Entry
 
 PARTITIONS = 4
 POOL_PARTITION = 3
@@ -248,7 +248,7 @@ def test_a_node_that_fell_silent_before_many_heartbeats_of_others_is_lost() -> N
 
 def test_time_in_which_no_heartbeats_came_is_no_reason_to_stop_reading_back() -> None:
     entries = [Entry(1, n, 1000 * n + (600_000 if n > 50 else 0), b"n", b"") for n in range(100)]
-    assert detecting_past._span_ms(entries) == 98_000 + detecting_past.LONGEST_PAUSE_MS
+    assert detector_history._span_ms(entries) == 98_000 + detector_history.LONGEST_PAUSE_MS
 
 
 def test_a_node_that_died_long_before_is_lost_too_where_the_group_goes_on() -> None:
@@ -298,7 +298,7 @@ def test_verdicts_that_come_while_others_are_sent_are_sent_too(monkeypatch: pyte
         await story.beats(4)
         assert story.said() == story.said(CONTROL, POOL_PARTITION) == ["gang.hung.v1", "device.degraded.v1"]
 
-    monkeypatch.setattr(detecting, "MAX_WAITING_VERDICTS", 2)
+    monkeypatch.setattr(detector_shell, "MAX_WAITING_VERDICTS", 2)
     told(tale)
 
 

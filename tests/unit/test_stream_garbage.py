@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainhouse.scheduler.stream.garbage import COUNT_EVERY, NEVER, Settling
+from trainhouse.scheduler.stream.gc_tuning import COUNT_EVERY, NEVER, Settling
 
 
 class Node:

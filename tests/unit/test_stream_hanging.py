@@ -7,15 +7,15 @@ import pytest
 
 from tests.journal_fakes import FakeBroker, FakeLog, FakePublisher, LoopClock, MemoryStore, call_directly, run_virtually
 from tests.journal_support import CountingMachine, Counts, cancel
-from trainhouse.events.topics import CONTROL, DECISIONS
+from trainhouse.events.wire.topics import CONTROL, DECISIONS
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
-from trainhouse.scheduler.core.journal import begin
-from trainhouse.scheduler.core.ownership import Ownership
-from trainhouse.scheduler.stream.cancelling import ended
-from trainhouse.scheduler.stream.follower import Follower
-from trainhouse.scheduler.stream.host import HUNG_TURNS, HostSettings, JournalHost
-from trainhouse.scheduler.stream.publishing import Publishing
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.scheduler.core.protocol.journal import begin
+from trainhouse.scheduler.core.protocol.ownership import Ownership
+from trainhouse.scheduler.stream.cancellation import ended
+from trainhouse.scheduler.stream.journal.follower import Follower
+from trainhouse.scheduler.stream.journal.host import HUNG_TURNS, HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.publishing import Publishing
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 
 class HangingLog(FakeLog):

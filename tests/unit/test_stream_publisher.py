@@ -7,7 +7,7 @@ import pytest
 
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.scheduler.core.errors import LogUnavailable
-from trainhouse.scheduler.stream import kafka_publisher
+from trainhouse.scheduler.stream.kafka import publisher
 
 
 class Hanging:
@@ -29,8 +29,8 @@ class Hanging:
 
 
 def test_a_publisher_that_cannot_begin_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_publisher, "AIOKafkaProducer", Hanging)
-    monkeypatch.setattr(kafka_publisher, "START_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(publisher, "AIOKafkaProducer", Hanging)
+    monkeypatch.setattr(publisher, "START_TIMEOUT_S", 0.01)
     with pytest.raises(LogUnavailable, match="could not start"):
-        asyncio.run(kafka_publisher.open_publisher(KafkaSettings(), "journal-0", "journal"))
+        asyncio.run(publisher.open_publisher(KafkaSettings(), "journal-0", "journal"))
     assert Hanging.stopped == 1

@@ -10,11 +10,11 @@ from aiokafka.producer import sender
 
 from tests.journal_fakes import run_virtually
 from tests.unit.publishing_story import PublishingStory
-from trainhouse.events.topics import ALLOCATIONS, CONTROL, STATUS
-from trainhouse.scheduler.core.outgoing import Outgoing
-from trainhouse.scheduler.stream import kafka_publisher
-from trainhouse.scheduler.stream.patience import PATIENCE_S
-from trainhouse.scheduler.stream.publishing import LINGER_RECORDS, LINGER_S
+from trainhouse.events.wire.topics import ALLOCATIONS, CONTROL, STATUS
+from trainhouse.scheduler.core.protocol.publication import Outgoing
+from trainhouse.scheduler.stream.journal.publishing import LINGER_RECORDS, LINGER_S
+from trainhouse.scheduler.stream.kafka import publisher
+from trainhouse.scheduler.stream.kafka.fetch_backoff import PATIENCE_S
 
 Came = dict[str, list[tuple[float, int]]]
 
@@ -93,4 +93,4 @@ def test_aiokafka_has_what_is_set_in_it() -> None:
     assert "prefetch_backoff" in inspect.signature(Fetcher.__init__).parameters
     assert consumer.Fetcher.keywords == {"prefetch_backoff": PATIENCE_S}
     assert "BACKOFF_OVERRIDE" in inspect.getsource(sender.AddPartitionsToTxnHandler)
-    assert sender.BACKOFF_OVERRIDE == kafka_publisher.CONCURRENT_BACKOFF_S
+    assert sender.BACKOFF_OVERRIDE == publisher.CONCURRENT_BACKOFF_S

@@ -9,12 +9,12 @@ import pytest
 from faust.types import TP
 from prometheus_client import CollectorRegistry
 
-from trainhouse.events.metering import exposition
+from trainhouse.events.runtime.metrics_server import exposition
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS
+from trainhouse.events.wire.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS
 from trainhouse.scheduler.stream import topology
-from trainhouse.scheduler.stream.faust_app import ProcessorApp, _datadir
-from trainhouse.scheduler.stream.faust_figures import FaustFigures
+from trainhouse.scheduler.stream.kafka.faust_app import ProcessorApp, _datadir
+from trainhouse.scheduler.stream.kafka.faust_metrics import FaustFigures
 from trainhouse.scheduler.stream.settings import StreamSettings
 
 TOPICS = {"intake": {"jobs": JOBS, "admission": ADMISSION}, "scheduler": {"control": CONTROL}, "detector": {"heartbeats": HEARTBEATS}}
@@ -103,7 +103,7 @@ def test_settings_name_the_socket(tmp_path: Path) -> None:
 def test_fausts_own_folder_is_closed_where_it_was_open_and_another_one_where_it_is_a_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainhouse.scheduler.stream.faust_app.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("trainhouse.scheduler.stream.kafka.faust_app.gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     path = tmp_path / f"trainhouse-{os.getuid()}-intake"
     path.mkdir(mode=0o755)

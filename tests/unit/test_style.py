@@ -66,7 +66,7 @@ def test_a_folder_may_hold_so_many_modules_beside_its_init() -> None:
 
 
 def test_a_basename_may_be_in_two_packages_and_that_of_errors_in_all() -> None:
-    two = ["events/lane.py", "workers/lane.py", "events/errors.py", "workers/errors.py", "deploy/errors.py"]
+    two = ["events/lane.py", "workers/lane.py", "events/model/errors.py", "workers/errors.py", "deploy/errors.py"]
     assert not list(repeated_basenames(empty(*two)))
     (finding,) = repeated_basenames(empty(*two, "deploy/lane.py"))
     assert "deploy/lane.py, events/lane.py, workers/lane.py" in finding.message

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
 from tests.journal_support import CountingMachine, Counts
 from trainhouse.events import SignatureRefused, decode
-from trainhouse.events.journal import NO_HASH, InputRefused, JournaledInput, JournalRecord
-from trainhouse.events.topics import CONTROL, DEAD_LETTERS, DECISIONS, VERDICTS
-from trainhouse.scheduler.core.journal import begin
-from trainhouse.scheduler.core.outgoing import Outgoing, outgoing
-from trainhouse.scheduler.core.ownership import Ownership
-from trainhouse.scheduler.core.told_refusals import MOST_TOLD, WINDOW_S, ToldRefusals, key_of
-from trainhouse.scheduler.stream.follower import Follower, Unpublished
-from trainhouse.scheduler.stream.publishing import Publishing
+from trainhouse.events.wire.journal import NO_HASH, InputRefused, JournaledInput, JournalRecord
+from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, DECISIONS, VERDICTS
+from trainhouse.scheduler.core.protocol.journal import begin
+from trainhouse.scheduler.core.protocol.ownership import Ownership
+from trainhouse.scheduler.core.protocol.publication import Outgoing, outgoing
+from trainhouse.scheduler.core.protocol.refusal_limits import MOST_TOLD, WINDOW_S, ToldRefusals, key_of
+from trainhouse.scheduler.stream.journal.follower import Follower, Unpublished
+from trainhouse.scheduler.stream.journal.publishing import Publishing
 
 FLOOD = 300
 

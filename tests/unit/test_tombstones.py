@@ -10,11 +10,11 @@ import pytest
 
 from trainhouse.events import ChangeRefused, Event, JobState, JobStatus, envelope_of
 from trainhouse.events.archive.segments import LogRecord
-from trainhouse.events.codec import HEADERS, encode
 from trainhouse.events.tombstones import one_pass
-from trainhouse.events.tombstones.kafka import ShutOut
+from trainhouse.events.tombstones.compacted_topics import ShutOut
 from trainhouse.events.tombstones.one_pass import EVER, Buried, Topics, bury, look
-from trainhouse.events.topics import EXPLANATIONS, POLICIES, RESERVATIONS, STATUS, TRACES
+from trainhouse.events.wire.codec import HEADERS, encode
+from trainhouse.events.wire.topics import EXPLANATIONS, POLICIES, RESERVATIONS, STATUS, TRACES
 
 DAY = 86_400_000
 RETENTION = 90 * DAY

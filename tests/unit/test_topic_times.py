@@ -1,7 +1,7 @@
 """Records carry the brokers' time, on every topic: no producer's clock gets one refused or expired."""
 
-from trainhouse.events.project_topics import jobs_topic, rows_of, status_topic
-from trainhouse.events.topics import LOG_TIME, TOPICS
+from trainhouse.events.wire.project_topics import jobs_topic, rows_of, status_topic
+from trainhouse.events.wire.topics import LOG_TIME, TOPICS
 
 
 def test_each_topic_takes_the_time_of_its_broker() -> None:

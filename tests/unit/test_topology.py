@@ -3,10 +3,11 @@
 import pytest
 
 from trainhouse.events import envelope_of
-from trainhouse.events.codec import encode
-from trainhouse.events.project_topics import jobs_topic, status_topic
-from trainhouse.events.topics import ADMISSION, ALLOCATIONS, CONTROL, DECISIONS, DIRECTORY, HEARTBEATS, JOBS, POOLS, PROGRESS, STATUS
-from trainhouse.events.topology import MOST_PARTITIONS, TopicRecorded, Topology, grow_plan, topology_of, why_refused
+from trainhouse.events.model.topic_record import MOST_PARTITIONS, TopicRecorded
+from trainhouse.events.wire.codec import encode
+from trainhouse.events.wire.partition_counts import Topology, grow_plan, topology_of, why_refused
+from trainhouse.events.wire.project_topics import jobs_topic, status_topic
+from trainhouse.events.wire.topics import ADMISSION, ALLOCATIONS, CONTROL, DECISIONS, DIRECTORY, HEARTBEATS, JOBS, POOLS, PROGRESS, STATUS
 
 FOUND = dict.fromkeys((JOBS, ADMISSION, DIRECTORY, CONTROL, DECISIONS, ALLOCATIONS, PROGRESS, HEARTBEATS, STATUS), 4) | {POOLS: 1}
 RECORDED = Topology(FOUND)

@@ -2,8 +2,8 @@
 
 from tests.unit.core_world import Driver, admitted, policy_changed, registered, run_through
 from trainhouse.events import GangAllocated, JobState
-from trainhouse.events.policy import SchedulingPolicy, UnlistedTeams
-from trainhouse.scheduler.core.explain.of_state import explain_job
+from trainhouse.events.model.policy import SchedulingPolicy, UnlistedTeams
+from trainhouse.scheduler.core.explain.explainer import explain_job
 from trainhouse.scheduler.policies.load import load, names
 
 LISTED = [{"name": "research"}, {"name": "vision", "parent": "research"}]

@@ -7,8 +7,9 @@ from typer.testing import CliRunner
 
 from trainhouse.cli.main import build
 from trainhouse.cli.stack import upgrade
-from trainhouse.events.topics import DECISIONS
-from trainhouse.events.upgrade import GONE_AFTER_MS, Announced, LevelRaised, ProgramRunning, UpgradeFinished, finished_level, running
+from trainhouse.events.model.upgrade import GONE_AFTER_MS, LevelRaised, ProgramRunning, UpgradeFinished
+from trainhouse.events.wire.running_programs import Announced, finished_level, running
+from trainhouse.events.wire.topics import DECISIONS
 from trainhouse.scheduler.upgrades import JournalUpgrade, PartitionLevel
 
 NOW_MS = 1_800_000_000_000
@@ -54,7 +55,7 @@ def test_a_process_that_announces_nothing_keeps_an_update_back_while_it_writes()
 
 def announced(name: str, level: int, appended_ms: int) -> Announced:
     from trainhouse.events import envelope_of
-    from trainhouse.events.codec import encode
+    from trainhouse.events.wire.codec import encode
 
     event = program(name, level)
     return Announced(event.key, encode(envelope_of(event, id=f"{name}{level}", source="test", now_ms=0)), appended_ms)
@@ -73,7 +74,7 @@ def test_who_fell_silent_or_said_farewell_runs_no_more() -> None:
 
 def test_of_finished_updates_the_highest_that_a_program_can_write_counts() -> None:
     from trainhouse.events import envelope_of
-    from trainhouse.events.codec import encode
+    from trainhouse.events.wire.codec import encode
 
     def told(level: int, at_ms: int, of: str = DECISIONS) -> bytes:
         event = UpgradeFinished(journal=of, level=level, reason="r", user="u", at_ms=at_ms)

@@ -30,7 +30,7 @@ from trainhouse.client.gateway.watch import told
 from trainhouse.client.job import ended
 from trainhouse.client.metrics_table import table_of
 from trainhouse.events import JobId, JobSpec, JobStatus
-from trainhouse.events.explained import JobExplained
+from trainhouse.events.model.explanation import JobExplained
 
 if TYPE_CHECKING:
     import pyarrow

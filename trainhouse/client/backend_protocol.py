@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainhouse.events import CodeArchive, JobId, JobSpec, JobStatus, Limits, ReviewAction
-from trainhouse.events.explained import JobExplained
+from trainhouse.events.model.explanation import JobExplained
 
 if TYPE_CHECKING:
     import pyarrow

@@ -18,9 +18,9 @@ from trainhouse.client.filters import JobFilter
 from trainhouse.client.job import Job, ended
 from trainhouse.client.names import default_name
 from trainhouse.events import CodeArchive, JobId, JobSpec, JobStatus, ReviewAction
-from trainhouse.events.explain import explain_validation
-from trainhouse.events.explained import JobExplained
-from trainhouse.events.sensitive import refusal
+from trainhouse.events.model.explanation import JobExplained
+from trainhouse.events.security.sensitive import refusal
+from trainhouse.events.wire.validation_messages import explain_validation
 
 if TYPE_CHECKING:
     import pyarrow

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainhouse.client.backend_protocol import Happening, Line, LineReader, Retuned, Row, Submitted
 from trainhouse.events import JobId, JobStatus
-from trainhouse.events.explained import JobExplained
+from trainhouse.events.model.explanation import JobExplained
 
 if TYPE_CHECKING:
     import pyarrow

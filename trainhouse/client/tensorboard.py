@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainhouse.client.clock import now_ms
 from trainhouse.client.errors import BadSettings, NotReachable
 from trainhouse.events import Event, JobId, JobState, envelope_of
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import EventProducer
-from trainhouse.events.points import Point, records_of
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.tracking import ParametersLogged, TagsChanged, TrackedRunBegun, TrackedRunChanged, experiment_id_of, project_of
+from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import TRACKED_METRICS, TRACKING
-from trainhouse.events.tracking import ParametersLogged, TagsChanged, TrackedRunBegun, TrackedRunChanged, experiment_id_of, project_of
+from trainhouse.events.wire.points import Point, records_of
+from trainhouse.events.wire.topics import TRACKED_METRICS, TRACKING
 
 SOURCE = "trainhouse/tensorboard"
 PATTERN = "*tfevents*"
@@ -165,7 +165,7 @@ def send_to(kafka: KafkaSettings) -> Send:
 
     def send(topic: str, event: Event, event_id: str) -> None:
         try:
-            producer.send(topic, envelope_of(event, id=event_id, source=SOURCE, now_ms=now_ms()))
+            producer.send(topic, envelope_of(event, id=event_id, source=SOURCE, now_ms=wall_ms()))
             producer.flush()
         except BusUnavailable as error:
             raise NotReachable(f"Kafka at {kafka.bootstrap} does not answer: {error}") from error

@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import Depends, FastAPI, params
 from fastapi.responses import PlainTextResponse, Response
 
-from trainhouse.events.metering import exposition
+from trainhouse.events.runtime.metrics_server import exposition
 from trainhouse.gateway import problems
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.audit.auditor import Audited

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, Message
 
 from trainhouse.events import Event, envelope_of
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import EventProducer
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 
 SOURCE = "trainhouse/gateway"

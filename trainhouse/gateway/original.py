@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 
 from trainhouse.events import JobSpec, JobSubmitted
-from trainhouse.events.decisions import JobQueued
-from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.model.decisions import JobQueued
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.gateway.context import Gateway
 from trainhouse.gateway.errors import Problem
@@ -48,8 +48,8 @@ def _journaled(kafka: KafkaSettings, at: tuple[str, int, int], job_id: str) -> J
     from trainhouse.events.archive.errors import ArchiveError
     from trainhouse.events.archive.log import journal_reader
     from trainhouse.events.archive.reading import journal_records
-    from trainhouse.events.journal import read_decision, record_head
-    from trainhouse.events.upcast import UPCASTERS
+    from trainhouse.events.wire.journal import read_decision, record_head
+    from trainhouse.events.wire.upcast import UPCASTERS
 
     topic, partition, offset = at
     reader = journal_reader(kafka)

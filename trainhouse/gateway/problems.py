@@ -11,8 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from trainhouse.events.codec import MAX_DEPTH, is_deep
-from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.wire.codec import MAX_DEPTH, is_deep
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.errors import Problem, SqlRefused, SqlUnavailable
 

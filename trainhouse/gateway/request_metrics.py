@@ -11,7 +11,7 @@ from collections.abc import Callable
 from prometheus_client import Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trainhouse.events.metering import FAST_S, new_registry
+from trainhouse.events.runtime.metrics_server import FAST_S, new_registry
 from trainhouse.gateway.audit.audit_log import AuditLog
 
 UNKNOWN = "none"

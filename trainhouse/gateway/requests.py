@@ -7,8 +7,8 @@ is one event, and the same job id with another spec is refused.
 import hashlib
 
 from trainhouse.events import AskedVia, JobId, JobSpec, RequestedBy
-from trainhouse.events.jobids import slug
-from trainhouse.events.sensitive import refusal
+from trainhouse.events.model.job_ids import slug
+from trainhouse.events.security.sensitive import refusal
 from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.errors import Problem
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainhouse.events import DumpStacks, ExecuteCommand, GangAllocated, NodeAccess
-from trainhouse.events.commands import masked_command
-from trainhouse.events.counts import MINUTE_MS, TOGETHER, PerMinute, within
-from trainhouse.events.node_audit import Outcome
+from trainhouse.events.model.node_audit import Outcome
+from trainhouse.events.runtime.counts import MINUTE_MS, TOGETHER, PerMinute, within
+from trainhouse.events.security.masked_commands import masked_command
 from trainhouse.workers.launcher.masker import Masker
 
 EXEC, SECRET = "exec", "secret"  # pragma: allowlist secret

@@ -16,7 +16,7 @@ from dataclasses import replace
 import structlog
 
 from trainhouse.events import NodeAccess, NodeDesiredState, NodeHeartbeat, NodeProbeAsked, NodeProbed, OperationReplied, RankExited
-from trainhouse.events.topics import CONTROL
+from trainhouse.events.wire.topics import CONTROL
 from trainhouse.workers.agent.agent_metrics import Figures
 from trainhouse.workers.agent.components import Message, Parts
 from trainhouse.workers.agent.core import (

@@ -30,12 +30,12 @@ from trainhouse.events import (
     PoolCreated,
     decode,
 )
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, consumer, headers_of, read_to_end, watermarks
+from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, read_to_end, watermarks
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.runtime.clock import wall_ms
+from trainhouse.events.security.signing import signature_of
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.signing import signature_of
-from trainhouse.events.steady import wall_ms
-from trainhouse.events.topics import ALLOCATIONS, NODE_KEYS, OPERATIONS, POOLS, VERDICTS
+from trainhouse.events.wire.topics import ALLOCATIONS, NODE_KEYS, OPERATIONS, POOLS, VERDICTS
 from trainhouse.workers.agent.accesses import NOBODY, Asker
 from trainhouse.workers.agent.core import Command
 from trainhouse.workers.agent.core.own_key import OwnKey

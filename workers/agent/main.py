@@ -18,14 +18,14 @@ from confluent_kafka import Producer
 from trainhouse.checkpointing.errors import ObjectMissing
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
-from trainhouse.events.ids import NodeId
-from trainhouse.events.kafka import EventProducer, producer_config
-from trainhouse.events.keyfiles import kept_key
-from trainhouse.events.metering import new_registry, serve
-from trainhouse.events.outage import ProducerWatch
+from trainhouse.events.bus.kafka import EventProducer, producer_config
+from trainhouse.events.bus.outage import ProducerWatch
+from trainhouse.events.model.ids import NodeId
+from trainhouse.events.runtime.clock import SteadyWall, wall_ms
+from trainhouse.events.runtime.metrics_server import new_registry, serve
+from trainhouse.events.security.key_files import kept_key
+from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.signing import SigningKey
-from trainhouse.events.steady import SteadyWall, wall_ms
 from trainhouse.workers.agent.accesses import NodeAudit
 from trainhouse.workers.agent.agent import Agent
 from trainhouse.workers.agent.agent_metrics import AgentFigures

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from trainhouse.events.ids import NodeId
+from trainhouse.events.model.ids import NodeId
 from trainhouse.events.settings import TomlSection
 
 MIB = 1024 * 1024

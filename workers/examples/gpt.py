@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from trainhouse.events.spec import Scalar
+from trainhouse.events.model.spec import Scalar
 from trainhouse.workers import Session
 from trainhouse.workers.examples.bigram import bits_per_byte
 from trainhouse.workers.examples.model import ByteGPT

@@ -13,10 +13,10 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from trainhouse.events import Event, InvalidEvent, Order, PoolCreated, decode, envelope_of
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, headers_of, read_to_end, watermarks
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, headers_of, read_to_end, watermarks
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import ALLOCATIONS, CONTROL, JOBS, OPERATIONS, POOLS, VERDICTS
+from trainhouse.events.wire.topics import ALLOCATIONS, CONTROL, JOBS, OPERATIONS, POOLS, VERDICTS
 
 BATCH = 500
 METADATA_TIMEOUT_S = 10.0

@@ -15,12 +15,12 @@ from confluent_kafka import Producer
 from pydantic_settings import SettingsConfigDict
 
 from trainhouse.events import GangAllocated
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import EventProducer, producer_config
-from trainhouse.events.keyfiles import kept_key
-from trainhouse.events.outage import ProducerWatch
+from trainhouse.events.bus.kafka import EventProducer, producer_config
+from trainhouse.events.bus.outage import ProducerWatch
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.security.key_files import kept_key
+from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.settings import KafkaSettings, TomlSection
-from trainhouse.events.signing import SigningKey
 from trainhouse.workers.agent.ship.outbox import Outbox
 from trainhouse.workers.fleet.broker_io import Commands, pool_partition
 from trainhouse.workers.fleet.fleet import Fleet, Plan

@@ -24,8 +24,8 @@ from trainhouse.events import (
     PoolCreated,
     RankExited,
 )
-from trainhouse.events.kafka import EventProducer
-from trainhouse.events.topics import CONTROL
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.wire.topics import CONTROL
 from trainhouse.workers.agent.core import AttemptKey, Command, Identity, Report
 from trainhouse.workers.agent.ship.outbox import Outbox
 from trainhouse.workers.agent.ship.reports import Reports

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from trainhouse.events import CheckpointCompleted, CheckpointRequested, CheckpointStarted, Event, GangAllocated, RankActivity
-from trainhouse.events.topics import CHECKPOINTS, CONTROL
+from trainhouse.events.wire.topics import CHECKPOINTS, CONTROL
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.core.telemetry import RankIdentity
 from trainhouse.workers.agent.ship.rank_shipper import PROGRESS_INTERVAL_MS, RankProgress

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from trainhouse.events import GangAllocated, JobId, JobSpec, JobSubmitted, PoolName, Runtime, envelope_of
-from trainhouse.events.kafka import EventProducer
-from trainhouse.events.spec import Gang, Resources
-from trainhouse.events.topics import JOBS
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.model.spec import Gang, Resources
+from trainhouse.events.wire.topics import JOBS
 from trainhouse.workers.fleet.errors import InvalidPlan
 from trainhouse.workers.fleet.seeded_random import draw
 

@@ -7,7 +7,7 @@ Never: outlives its agent: what a dead agent had not sent is told again by the n
 from collections.abc import Callable
 
 from trainhouse.events import NodeHeartbeat, OperationReplied, envelope_of
-from trainhouse.events.topics import CONTROL
+from trainhouse.events.wire.topics import CONTROL
 from trainhouse.workers.agent.core import Report
 from trainhouse.workers.agent.ship.outbox import Outbox
 from trainhouse.workers.agent.ship.reports import Reports

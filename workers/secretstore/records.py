@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 
-from trainhouse.events.secretnames import SecretName
+from trainhouse.events.model.secret_names import SecretName
 from trainhouse.workers.secretstore.errors import SealError
 from trainhouse.workers.secretstore.references import Reference, parse_reference
 

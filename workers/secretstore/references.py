@@ -7,7 +7,7 @@
 import re
 from dataclasses import dataclass
 
-from trainhouse.events.secretnames import VARIABLE
+from trainhouse.events.model.secret_names import VARIABLE
 from trainhouse.workers.secretstore.errors import SecretError
 
 KINDS = ("file", "env", "vault", "aws")

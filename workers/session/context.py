@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainhouse.events import JobSpec
-from trainhouse.events.spec import CheckpointPolicy, CodeArchive, Divergence, Scalar
+from trainhouse.events.model.spec import CheckpointPolicy, CodeArchive, Divergence, Scalar
 from trainhouse.workers.launcher import ports
 from trainhouse.workers.launcher.ports import AttemptPaths, RankPaths
 from trainhouse.workers.spool import DEFAULT_LIMIT_BYTES

@@ -36,7 +36,7 @@ from typing import Any
 import torch
 
 from trainhouse.events import RankActivity
-from trainhouse.events.spec import Scalar
+from trainhouse.events.model.spec import Scalar
 from trainhouse.workers.launcher.ports import RankPaths
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import InvalidUse

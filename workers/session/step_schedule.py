@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainhouse.checkpointing.interval import IntervalBounds, Measured, advise
-from trainhouse.events.spec import CheckpointPolicy
+from trainhouse.events.model.spec import CheckpointPolicy
 
 AGREE_EVERY_S = 0.25
 MAX_STRIDE = 10_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainhouse.events.keyfiles import kept_key
+from trainhouse.events.security.key_files import kept_key
 from trainhouse.private_files import move_private, write_private
 
 MARK = "# until `trainhouse credentials retire`"

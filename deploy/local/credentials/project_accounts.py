@@ -13,11 +13,11 @@ from trainhouse.deploy.local.change_folder import alone, started
 from trainhouse.deploy.local.credentials import passwords
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts, endpoint
 from trainhouse.deploy.local.servers import kafka_sasl
-from trainhouse.events.admin import create_project_topics
-from trainhouse.events.grants import OPERATOR, project_account
-from trainhouse.events.project_topics import topics_of
-from trainhouse.events.securing import remove_project, secure_project
+from trainhouse.events.bus.accounts import remove_project, secure_project
+from trainhouse.events.bus.admin import create_project_topics
+from trainhouse.events.security.grants import OPERATOR, project_account
 from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire.project_topics import topics_of
 
 KAFKA = "kafka"
 

@@ -34,7 +34,7 @@ from trainhouse.deploy.local.servers.kafka_sasl import Account
 from trainhouse.deploy.local.servers.seaweedfs import StoreKeys
 from trainhouse.deploy.local.supervision import stack_parts, supervisor_client
 from trainhouse.deploy.local.supervision.startup import Startup
-from trainhouse.events.securing import lets_in, set_passwords
+from trainhouse.events.bus.accounts import lets_in, set_passwords
 from trainhouse.events.settings import KafkaSettings
 
 MAX_OF_BEFORE = 8

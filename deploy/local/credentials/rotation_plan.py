@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from trainhouse.deploy.local.supervision import stack_parts
-from trainhouse.events.grants import PRINCIPALS
+from trainhouse.events.security.grants import PRINCIPALS
 
 KAFKA, STORE, SQL, GATEWAY, SIGNING = "kafka", "store", "sql", "gateway", "signing"
 SERVERS = (KAFKA, STORE, SQL, GATEWAY, SIGNING)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainhouse.deploy.local.layout import StackFolder
-from trainhouse.events.keyfiles import kept_key
+from trainhouse.events.security.key_files import kept_key
 from trainhouse.private_files import write_private
 
 ACCEPTED, REQUIRED = "accepted", "required"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainhouse.events.grants import OPERATOR
+from trainhouse.events.security.grants import OPERATOR
 from trainhouse.events.settings import KafkaSettings
 
 BROKER = "broker"

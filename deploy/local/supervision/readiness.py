@@ -16,10 +16,10 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 
 from trainhouse.events import EventError, NodeDesiredState, PoolCreated, decode
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, consumer, partitions_of, read_to_end, watermarks
+from trainhouse.events.bus.kafka import TO_END, consumer, partitions_of, read_to_end, watermarks
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import ALLOCATIONS, POOLS
+from trainhouse.events.wire.topics import ALLOCATIONS, POOLS
 
 TIMEOUT_S = 2.0
 LEADERS_TIMEOUT_S = 60.0

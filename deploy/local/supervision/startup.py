@@ -17,7 +17,7 @@ from trainhouse.deploy.local.servers.seaweedfs import StoreKeys
 from trainhouse.deploy.local.servers.server_process import Server, tail
 from trainhouse.deploy.local.supervision import readiness, stack_parts, supervisor_client
 from trainhouse.deploy.local.supervision.supervisor_config import log_file
-from trainhouse.events.securing import secure
+from trainhouse.events.bus.accounts import secure
 
 # Much more than a machine needs that is not overloaded: a part that keeps ending stops the start at once, a slow one may take its time.
 READY_TIMEOUT_S = 300.0

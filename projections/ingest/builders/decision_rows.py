@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 from pydantic import ValidationError
 
-from trainhouse.events.envelope import Envelope, Order
-from trainhouse.events.errors import InvalidEvent
-from trainhouse.events.ids import EventId
-from trainhouse.events.journal import InvalidRecord, read_decision, record_head
-from trainhouse.events.repair import is_emptied
+from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events.model.ids import EventId
+from trainhouse.events.wire.envelope import Envelope, Order
+from trainhouse.events.wire.journal import InvalidRecord, read_decision, record_head
+from trainhouse.events.wire.repairs import is_emptied
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.record import Record, RowsFunction

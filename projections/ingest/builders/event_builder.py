@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import structlog
 
-from trainhouse.events import topics
-from trainhouse.events.codec import decode
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.errors import InvalidEvent
+from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import decode
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.record import Record, Row, RowsFunction
 from trainhouse.projections.rows.dead_letters import letter_row, unreadable_row

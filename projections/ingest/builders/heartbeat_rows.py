@@ -17,9 +17,9 @@ from threading import Event
 import pyarrow as pa
 import structlog
 
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.errors import InvalidEvent
-from trainhouse.events.node import AttemptHeartbeat, NodeHeartbeat
+from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events.model.node import AttemptHeartbeat, NodeHeartbeat
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.ingest.node_keys import NodeKeys

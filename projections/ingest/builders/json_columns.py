@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import structlog
 
-from trainhouse.events.codec import parse_json, split
-from trainhouse.events.errors import InvalidEvent
-from trainhouse.events.ids import Name
+from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events.model.ids import Name
+from trainhouse.events.wire.codec import parse_json, split
 from trainhouse.projections.ingest.placements import Attempt
 from trainhouse.projections.ingest.senders import Claim, Senders
 from trainhouse.projections.record import Record, Row

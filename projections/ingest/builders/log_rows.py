@@ -11,8 +11,8 @@ from threading import Event
 import numpy as np
 import pyarrow as pa
 
-from trainhouse.events.telemetry import LogLines
-from trainhouse.events.topics import LOGS
+from trainhouse.events.model.telemetry import LogLines
+from trainhouse.events.wire.topics import LOGS
 from trainhouse.projections.ingest.builders.json_columns import DAMAGE, Cut, Damaged, Runs, Sifter, first_new
 from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.ingest.builders.step_metrics import tables_of

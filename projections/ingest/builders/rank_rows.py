@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from trainhouse.events.carries import TOPIC_EVENTS
-from trainhouse.events.codec import decode
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.errors import InvalidEvent
-from trainhouse.events.topics import CHECKPOINTS
+from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events.wire.codec import decode
+from trainhouse.events.wire.envelope import Envelope
+from trainhouse.events.wire.topic_types import TOPIC_EVENTS
+from trainhouse.events.wire.topics import CHECKPOINTS
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.ingest.placements import Attempt

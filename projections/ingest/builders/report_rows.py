@@ -17,16 +17,16 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from trainhouse.events.checkpoint import CheckpointCompleted
-from trainhouse.events.codec import HEADERS, decode
-from trainhouse.events.decisions import CheckpointNoted
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.errors import InvalidEvent
-from trainhouse.events.journal import InputRefused, InvalidRecord, record_head
-from trainhouse.events.repair import is_emptied
-from trainhouse.events.topics import CONTROL
-from trainhouse.events.upcast import UPCASTERS
-from trainhouse.events.vetting import BY_AGENTS
+from trainhouse.events.model.checkpoint import CheckpointCompleted
+from trainhouse.events.model.decisions import CheckpointNoted
+from trainhouse.events.model.errors import InvalidEvent
+from trainhouse.events.security.vetting import BY_AGENTS
+from trainhouse.events.wire.codec import HEADERS, decode
+from trainhouse.events.wire.envelope import Envelope
+from trainhouse.events.wire.journal import InputRefused, InvalidRecord, record_head
+from trainhouse.events.wire.repairs import is_emptied
+from trainhouse.events.wire.topics import CONTROL
+from trainhouse.events.wire.upcast import UPCASTERS
 from trainhouse.projections.ingest.builders.decision_rows import Counting
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.builders.row_batch import Built

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trainhouse.events.telemetry import StepMetrics
-from trainhouse.events.topics import METRICS
+from trainhouse.events.model.telemetry import StepMetrics
+from trainhouse.events.wire.topics import METRICS
 from trainhouse.projections.ingest.builders import second_rollup
 from trainhouse.projections.ingest.builders.json_columns import DAMAGE, Cut, Damaged, Runs, Sifter, first_new
 from trainhouse.projections.ingest.builders.row_batch import Built

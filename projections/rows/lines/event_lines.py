@@ -7,13 +7,13 @@ Never: the value of a variable of a spec's `env`.
 
 from collections.abc import Iterator
 
-from trainhouse.events.attempt import ProgressReported
-from trainhouse.events.envelope import Envelope
-from trainhouse.events.handover import PoolFence, PoolPart, RedirectedInput
-from trainhouse.events.job import JobStatus
-from trainhouse.events.node import NodeHeartbeat
-from trainhouse.events.sensitive import shown_json
-from trainhouse.events.telemetry import FileRange
+from trainhouse.events.model.attempt import ProgressReported
+from trainhouse.events.model.handover import PoolFence, PoolPart, RedirectedInput
+from trainhouse.events.model.job import JobStatus
+from trainhouse.events.model.node import NodeHeartbeat
+from trainhouse.events.model.telemetry import FileRange
+from trainhouse.events.security.sensitive import shown_json
+from trainhouse.events.wire.envelope import Envelope
 from trainhouse.projections.record import Record, Row, copy_version, event_ms
 from trainhouse.projections.rows.lines.summary import summarize
 

@@ -5,9 +5,9 @@ Holds: never raises for a valid event; an event without a line of its own is tol
 
 from functools import singledispatch
 
-from trainhouse.events.attempt import AttemptStarted, AttemptStopped, LaunchFailed, RankExited, SessionOpened
-from trainhouse.events.base import Event
-from trainhouse.events.checkpoint import (
+from trainhouse.events.model.attempt import AttemptStarted, AttemptStopped, LaunchFailed, RankExited, SessionOpened
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.checkpoint import (
     CheckpointCompleted,
     CheckpointFailed,
     CheckpointPruned,
@@ -15,10 +15,10 @@ from trainhouse.events.checkpoint import (
     CheckpointSkipped,
     CheckpointStarted,
 )
-from trainhouse.events.gang import CheckpointRequested, GangAllocated, GangReleased
-from trainhouse.events.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobReviewed, JobSubmitted, ReviewAction, ReviewJob
-from trainhouse.events.node import NodeLost, NodeRegistered, NodeSuspected
-from trainhouse.events.rank_end import last_line, note_of
+from trainhouse.events.model.gang import CheckpointRequested, GangAllocated, GangReleased
+from trainhouse.events.model.job import CancelJob, ChangeJob, JobAdmitted, JobRejected, JobReviewed, JobSubmitted, ReviewAction, ReviewJob
+from trainhouse.events.model.node import NodeLost, NodeRegistered, NodeSuspected
+from trainhouse.events.wire.rank_end import last_line, note_of
 from trainhouse.projections.rows.lines.tracking_lines import TRACKED, tracking_line
 from trainhouse.projections.rows.lines.verdict_lines import VERDICTS, verdict_line
 

@@ -5,8 +5,8 @@ Holds: pure; never raises for a valid event.
 
 from functools import singledispatch
 
-from trainhouse.events.base import Event
-from trainhouse.events.tracking import (
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.tracking import (
     ArtifactLogged,
     EnvironmentCaptured,
     ExperimentChanged,

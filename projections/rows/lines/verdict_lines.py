@@ -2,12 +2,12 @@
 
 from functools import singledispatch
 
-from trainhouse.events.base import Event
-from trainhouse.events.decisions import NodeForgotten
-from trainhouse.events.node import NodeNoticed, NodeProbed, SignatureRefused
-from trainhouse.events.pool import NodeRestricted, Restriction
-from trainhouse.events.repair import HaltFault, PartitionHalted
-from trainhouse.events.verdict import (
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.decisions import NodeForgotten
+from trainhouse.events.model.node import NodeNoticed, NodeProbed, SignatureRefused
+from trainhouse.events.model.pool import NodeRestricted, Restriction
+from trainhouse.events.model.repair import HaltFault, PartitionHalted
+from trainhouse.events.model.verdict import (
     DataStalled,
     DeviceDegraded,
     FailureBlamed,

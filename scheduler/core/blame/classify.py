@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from trainhouse.events import FailureCategory
-from trainhouse.events.failure_policy import BlameRule
-from trainhouse.scheduler.core.blame.ends import Finding, Standing, examine
-from trainhouse.scheduler.core.blame.evidence import Blamed, Evidence, RankEnd
+from trainhouse.events.model.failure_policy import BlameRule
+from trainhouse.scheduler.core.blame.attempt_evidence import Blamed, Evidence, RankEnd
 from trainhouse.scheduler.core.blame.gang import Gang
 from trainhouse.scheduler.core.blame.hangs import weigh_hang
 from trainhouse.scheduler.core.blame.history import weigh
+from trainhouse.scheduler.core.blame.log_parsing import plain
+from trainhouse.scheduler.core.blame.rank_exit import Causality, Finding, examine
 from trainhouse.scheduler.core.blame.rules import LAUNCH
 from trainhouse.scheduler.core.blame.shards import shard_in
-from trainhouse.scheduler.core.blame.silence import by_silence
-from trainhouse.scheduler.core.blame.texts import plain
+from trainhouse.scheduler.core.blame.stall_attribution import by_silence
 
 SUMMARY_CHARS: Final = 1024
 SHARD_CHARS: Final = 512
@@ -45,11 +45,11 @@ def _first(evidence: Evidence, gang: Gang, rules: Sequence[BlameRule]) -> Blamed
         return Blamed(FailureCategory.USER_CODE, "loss-diverged", text, rank=loss.rank, fingerprint="loss-diverged", mine=True)
     findings = [examine(end, rules) for end in _to_read(evidence.ends)]
     root = _root(findings, hung=evidence.hung is not None)
-    if root is not None and root.standing is Standing.CAUSE:
+    if root is not None and root.standing is Causality.CAUSE:
         return _by_end(root, evidence)
     if evidence.lost_node:
         return Blamed(FailureCategory.NODE, "node-lost", f"node {evidence.lost_node} was lost", evidence.lost_node, fingerprint="node-lost")
-    if root is not None and root.standing is Standing.BARE:
+    if root is not None and root.standing is Causality.BARE:
         return _by_end(root, evidence)
     return by_silence(evidence, gang, findings)
 
@@ -68,7 +68,7 @@ def _to_read(ends: Sequence[RankEnd]) -> list[RankEnd]:
 
 def _root(findings: Sequence[Finding], *, hung: bool) -> Finding | None:
     """The first end that came by itself. Of a gang that hung, ends without a word are those that its release brought."""
-    by_itself = (Standing.CAUSE,) if hung else (Standing.CAUSE, Standing.BARE)
+    by_itself = (Causality.CAUSE,) if hung else (Causality.CAUSE, Causality.BARE)
     return next((f for f in findings if f.standing in by_itself), None)
 
 

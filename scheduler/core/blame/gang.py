@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from trainhouse.events import NodePlacement
-from trainhouse.scheduler.core.blame.evidence import RankEnd
+from trainhouse.scheduler.core.blame.attempt_evidence import RankEnd
 
 
 class Gang:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from trainhouse.events import FailureCategory
-from trainhouse.events.stacktops import found_in
-from trainhouse.events.verdict import Hang
-from trainhouse.scheduler.core.blame.evidence import Blamed, Evidence, PastFailure
+from trainhouse.events.model.verdict import Hang
+from trainhouse.events.wire.stack_tops import found_in
+from trainhouse.scheduler.core.blame.attempt_evidence import Blamed, Evidence, PastFailure
+from trainhouse.scheduler.core.blame.flight_recorder import told
 from trainhouse.scheduler.core.blame.gang import Gang
 from trainhouse.scheduler.core.blame.history import WINDOW_MS
-from trainhouse.scheduler.core.blame.recorder import told
 
 _MAY_BE_THE_JOBS: Final = frozenset({FailureCategory.NODE, FailureCategory.UNKNOWN, FailureCategory.DATA, FailureCategory.USER_CODE})
 _MAX_RANKS: Final = 8

@@ -7,7 +7,7 @@ day: these follow a job only if it got nowhere in between.
 from typing import Final
 
 from trainhouse.events import FailureCategory
-from trainhouse.scheduler.core.blame.evidence import Blamed, Evidence, PastFailure
+from trainhouse.scheduler.core.blame.attempt_evidence import Blamed, Evidence, PastFailure
 
 SAME_ON_NODES: Final = 3
 OTHERS_ON_NODE: Final = 2

@@ -9,16 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from trainhouse.events.policy import Packing
-from trainhouse.scheduler.core.cluster import placing, refusing, shares
-from trainhouse.scheduler.core.cluster.bay import Bay
-from trainhouse.scheduler.core.cluster.host import by_block
+from trainhouse.scheduler.core.cluster.demand_mix import Mix
+from trainhouse.scheduler.core.cluster.free_index import Bay
 from trainhouse.scheduler.core.cluster.layout import Layout
-from trainhouse.scheduler.core.cluster.mix import Mix
-from trainhouse.scheduler.core.cluster.refusing import Refusals
-from trainhouse.scheduler.core.cluster.shape import WHOLE, Part, Placement, Shape
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
-from trainhouse.scheduler.core.cluster.usual import States
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
+from trainhouse.scheduler.core.cluster.node_states import UNTOLD, State, States
+from trainhouse.scheduler.core.cluster.shape import WHOLE, Part, Placement, Shape, by_block
 
 Key = tuple[str, str]
 NO_SHARES: Mapping[int, int] = MappingProxyType({})
@@ -189,7 +185,7 @@ class Cluster:
 
     def _tell_shares(self, node: int) -> None:
         slots = self.layout.slots[node]
-        new, old = shares.told(self, node), self._told.pop(node, ())
+        new, old = self._shares_of(node), self._told.pop(node, ())
         if slots is None or not slots.open:
             return
         if new:
@@ -201,13 +197,38 @@ class Cluster:
             if (device_type, milli) not in old:
                 self.bays[slots.pool, device_type].share(node, milli, True)
 
+    def _shares_of(self, node: int) -> tuple[tuple[str, int], ...]:
+        """(type, thousandths left) of the shared devices of an open node that may be given, each once, sorted."""
+        slots, left = self.layout.slots[node], self.shares.get(node)
+        if slots is None or not slots.open or not left:
+            return ()
+        claimed = self.claimed.get(node, 0)
+        return tuple(sorted({(slots.types[p], m) for p, m in left.items() if not claimed >> p & 1 and m < WHOLE}))
+
     def follow_states(self) -> States:
         """Nodes by state, up to date; kept from the first time on that they are asked for."""
         if self._states is None:
             self._states = States()
             self._states.changed.extend(i for i, s in enumerate(self.layout.slots) if s is not None)
-        self._states.follow(self)
+        for node in self._states.changed:
+            self._states.regroup(node, self._states_of(node))
+        self._states.changed.clear()
+        self._states.usual(self.mix.typical)
         return self._states
+
+    def _states_of(self, node: int) -> list[tuple[Key, State]]:
+        """What is left of each device type on an open node."""
+        slots = self.layout.slots[node]
+        if slots is None or not slots.open:
+            return []
+        claimed, shares = self.claimed.get(node, 0), self.shares.get(node, {})
+        cpus = self.cpus_milli[node] if slots.cpus else UNTOLD
+        memory = self.memory_free[node] if slots.memory else UNTOLD
+        out: list[tuple[Key, State]] = []
+        for device_type, mask in self.layout.type_masks[node]:
+            left = tuple(sorted(m for p, m in shares.items() if mask >> p & 1 and not claimed >> p & 1))
+            out.append(((slots.pool, device_type), State((self.free_bits[node] & mask).bit_count(), left, cpus, memory)))
+        return out
 
     # ---- taking and giving
 
@@ -289,22 +310,6 @@ class Cluster:
     def _is_open(self, node: int) -> bool:
         slots = self.layout.slots[node] if node < len(self.layout.slots) else None
         return slots is not None and slots.open
-
-    # ---- placing
-
-    def place(
-        self, shape: Shape, packing: Packing, *, ranks: int | None = None, avoid: int = 0, only: int | None = None
-    ) -> Placement | None:
-        """The devices for a whole gang, or None. `ranks`: another size than the shape's (elastic). `avoid`, `only`: masks of nodes."""
-        return placing.place(self, shape, packing, ranks, avoid, only)
-
-    def most_ranks(self, shape: Shape, packing: Packing) -> int:
-        """The most ranks that a gang like this could have if all nodes were idle, closed and lost ones included."""
-        return refusing.most_ranks(self, shape, packing)
-
-    def refusals(self, shape: Shape, packing: Packing) -> Refusals:
-        """Returns the reasons for which nodes do not take a gang now, with the nodes of each."""
-        return refusing.refusals(self, shape, packing)
 
     # ---- numbers
 

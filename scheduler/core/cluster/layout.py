@@ -6,11 +6,11 @@ copied before the first change of either. What is derived (topology, masks per n
 
 from dataclasses import dataclass, field
 
-from trainhouse.events.policy import Packing
-from trainhouse.scheduler.core.cluster.kinds import NodeSays
-from trainhouse.scheduler.core.cluster.plan import Plan, make_plan
+from trainhouse.events.model.policy import Packing
+from trainhouse.scheduler.core.cluster.node_filters import NodeSays
+from trainhouse.scheduler.core.cluster.node_slots import NODE, NVLINK, NodeSlots
+from trainhouse.scheduler.core.cluster.placement_plan import Plan, make_plan
 from trainhouse.scheduler.core.cluster.shape import Shape
-from trainhouse.scheduler.core.cluster.slots import NODE, NVLINK, NodeSlots
 from trainhouse.scheduler.core.cluster.topology import Topology
 
 MAX_PLANS = 20_000

@@ -7,7 +7,7 @@ the order in which nodes joined. A level whose domains all are single nodes is k
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
 
 
 @dataclass(frozen=True, slots=True)

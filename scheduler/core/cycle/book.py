@@ -10,18 +10,18 @@ and the cycle.
 
 from dataclasses import replace
 
-from trainhouse.events.policy import SchedulingPolicy
+from trainhouse.events.model.policy import SchedulingPolicy
 from trainhouse.scheduler.core.cluster.cluster import Cluster
+from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape, ranks_of
-from trainhouse.scheduler.core.cluster.slots import NodeSlots
-from trainhouse.scheduler.core.cycle.ends import Ends
-from trainhouse.scheduler.core.cycle.entries import Claim, Reservation, Running, Waiting
-from trainhouse.scheduler.core.cycle.marks import Marks
-from trainhouse.scheduler.core.queue.amounts import Amounts, amounts_placed
+from trainhouse.scheduler.core.cycle.dirty_pools import Marks
+from trainhouse.scheduler.core.cycle.release_forecast import Ends
+from trainhouse.scheduler.core.queue.entries import Claim, Reservation, Running, Waiting
 from trainhouse.scheduler.core.queue.estimates import Estimates
 from trainhouse.scheduler.core.queue.lanes import Lanes
 from trainhouse.scheduler.core.queue.pool_usage import CPUS, MEMORY
 from trainhouse.scheduler.core.queue.project_bounds import Bound, ProjectBounds
+from trainhouse.scheduler.core.queue.resources import Amounts, amounts_placed
 from trainhouse.scheduler.core.queue.usage import Usage
 
 DEFAULT_POLICY = SchedulingPolicy()

@@ -7,9 +7,9 @@ that of a gang which only starts again, at once: no gang was asked to leave for 
 Never: waits for itself: a gang that moves keeps its claim while it runs elsewhere.
 """
 
-from trainhouse.scheduler.core.cycle.applying import apply
+from trainhouse.scheduler.core.cycle.apply_actions import apply
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.entries import Action, Claim, Start, Unhold, Waiting
+from trainhouse.scheduler.core.queue.entries import Action, Claim, Start, Unhold, Waiting
 
 
 def start_claimed(book: Book, pool: str, now_ms: int) -> list[Action]:

@@ -14,9 +14,9 @@ from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.cycle.claims import start_claimed
 from trainhouse.scheduler.core.cycle.defragment import plan_moves
 from trainhouse.scheduler.core.cycle.elastic import plan_elastic
-from trainhouse.scheduler.core.cycle.entries import Action, Waiting
-from trainhouse.scheduler.core.cycle.placing import place_waiting
-from trainhouse.scheduler.core.cycle.preempt import plan_preemption
+from trainhouse.scheduler.core.cycle.preemption.preempt import plan_preemption
+from trainhouse.scheduler.core.cycle.queue_pass import place_waiting
+from trainhouse.scheduler.core.queue.entries import Action, Waiting
 from trainhouse.scheduler.core.queue.order import in_order
 
 

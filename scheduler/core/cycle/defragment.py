@@ -12,15 +12,15 @@ Never: stops a gang for good.
 from collections.abc import Iterable, Sequence
 
 from trainhouse.scheduler.core.cluster.shape import Placement
+from trainhouse.scheduler.core.cycle.backfill import earliest
 from trainhouse.scheduler.core.cycle.book import HOUR_MS, Book
-from trainhouse.scheduler.core.cycle.entries import Action, Evict, Eviction, Hold, Running, Waiting
-from trainhouse.scheduler.core.cycle.holdings import Holdings
-from trainhouse.scheduler.core.cycle.plans import carry_out, claim_for, no_promise
-from trainhouse.scheduler.core.cycle.reserve import earliest
-from trainhouse.scheduler.core.cycle.seeking import Found, Seeker
-from trainhouse.scheduler.core.cycle.trial import Trial, kept_for_others, pledged
-from trainhouse.scheduler.core.cycle.victims import Victim, milliseconds, victims_of
-from trainhouse.scheduler.core.queue.amounts import Amounts, amounts_least
+from trainhouse.scheduler.core.cycle.preemption.plans import carry_out, claim_for, no_promise
+from trainhouse.scheduler.core.cycle.preemption.victim_index import Holdings
+from trainhouse.scheduler.core.cycle.preemption.victim_search import Found, Seeker
+from trainhouse.scheduler.core.cycle.preemption.victims import Victim, milliseconds, victims_of
+from trainhouse.scheduler.core.cycle.what_if_cluster import Trial, kept_for_others, pledged
+from trainhouse.scheduler.core.queue.entries import Action, Evict, Eviction, Hold, Running, Waiting
+from trainhouse.scheduler.core.queue.resources import Amounts, amounts_least
 
 MAX_RETRIES = 4
 """How often another set of gangs is looked for, when one of those found cannot be placed again."""

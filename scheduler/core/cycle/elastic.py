@@ -9,11 +9,12 @@ Never: shrinks (`shrink` does, for a gang that waits).
 """
 
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Placement, Shape, ranks_of
+from trainhouse.scheduler.core.cluster.unschedulable import most_ranks
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.entries import Action, Evict, Eviction, Hold, Running
-from trainhouse.scheduler.core.cycle.plans import carry_out, claim_for
-from trainhouse.scheduler.core.cycle.trial import Trial, kept_for_others, pledged
-from trainhouse.scheduler.core.cycle.victims import milliseconds
+from trainhouse.scheduler.core.cycle.preemption.plans import carry_out, claim_for
+from trainhouse.scheduler.core.cycle.preemption.victims import milliseconds
+from trainhouse.scheduler.core.cycle.what_if_cluster import Trial, kept_for_others, pledged
+from trainhouse.scheduler.core.queue.entries import Action, Evict, Eviction, Hold, Running
 
 MAX_GROWN = 8
 """Gangs that grow in one cycle at most: each takes a checkpoint and a restart."""
@@ -66,7 +67,7 @@ def _wanted(book: Book, pool: str, now_ms: int) -> frozenset[str] | None:
     lanes = book.lanes.of(pool)
     for _, _, _, key in lanes.heads:
         shape = key.shape
-        if _types(book, shape) <= types or book.cluster.most_ranks(shape, packing) < shape.least_ranks:
+        if _types(book, shape) <= types or most_ranks(book.cluster, shape, packing) < shape.least_ranks:
             continue
         if any(w.job_id not in book.claims and w.not_before_ms <= now_ms and not book.full(w) for w in lanes.walk(key)):
             types |= _types(book, shape)

@@ -5,10 +5,10 @@ Holds: silence of nodes (`silence`, `rhythm`, `silent`), hung gangs (`hang`, `hu
 Never: reaches a clock, a log or a network.
 """
 
-from trainhouse.scheduler.core.detector.machine import DetectorMachine
-from trainhouse.scheduler.core.detector.recall import Standings, recall, still_standing
-from trainhouse.scheduler.core.detector.silence import Standing
+from trainhouse.scheduler.core.detector.detector_machine import DetectorMachine
+from trainhouse.scheduler.core.detector.open_verdicts import Said
+from trainhouse.scheduler.core.detector.restore import Standings, recall, still_standing
+from trainhouse.scheduler.core.detector.silence import Liveness
 from trainhouse.scheduler.core.detector.state import DetectorState
-from trainhouse.scheduler.core.detector.verdicts import Said
 
-__all__ = ["DetectorMachine", "DetectorState", "Said", "Standing", "Standings", "recall", "still_standing"]
+__all__ = ["DetectorMachine", "DetectorState", "Said", "Liveness", "Standings", "recall", "still_standing"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trainhouse.events import DeviceHealth
-from trainhouse.events.failure_policy import Detection
-from trainhouse.scheduler.core.detector.sustained import Sustained
+from trainhouse.events.model.failure_policy import Detection
+from trainhouse.scheduler.core.detector.hysteresis import Sustained
 
 BUSY_PCT: Final = 80.0
 MAX_RISES: Final = 32

@@ -14,7 +14,7 @@ from math import isnan
 from typing import Final
 
 from trainhouse.events import RankActivity, RankHeartbeat, RankState
-from trainhouse.events.failure_policy import Detection
+from trainhouse.events.model.failure_policy import Detection
 
 DATA_PATIENCE: Final = 10
 """A rank that waits for its data has so many times the limit of a step, at least that of a start: another attempt would wait too."""

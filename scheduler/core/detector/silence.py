@@ -9,8 +9,8 @@ from enum import StrEnum
 from math import isnan
 from typing import Final
 
-from trainhouse.events.failure_policy import Detection
-from trainhouse.scheduler.core.detector.rhythm import Rhythm
+from trainhouse.events.model.failure_policy import Detection
+from trainhouse.scheduler.core.detector.heartbeat_stats import Rhythm
 
 MIN_INTERVAL_S: Final = 0.2
 MAX_INTERVAL_S: Final = 60.0
@@ -18,8 +18,8 @@ UNUSUAL_PHI: Final = 8.0
 """A chance of 1 in 10^8."""
 
 
-class Standing(StrEnum):
-    """Last published verdict on a node's liveness."""
+class Liveness(StrEnum):
+    """What the detector last said of a node."""
 
     ALIVE = "ALIVE"
     SUSPECTED = "SUSPECTED"
@@ -31,14 +31,14 @@ def bounded_interval_s(interval_s: float) -> float:
     return MAX_INTERVAL_S if isnan(interval_s) else min(max(interval_s, MIN_INTERVAL_S), MAX_INTERVAL_S)
 
 
-def standing_after(silent_ms: int, rhythm: Rhythm, interval_s: float, before: Standing, limits: Detection) -> Standing:
-    """Returns the liveness of a node after a silence; a silence never improves it."""
+def standing_after(silent_ms: int, rhythm: Rhythm, interval_s: float, before: Liveness, limits: Detection) -> Liveness:
+    """What a silence makes of a node; it never gets better by silence."""
     beat_ms = rhythm.mean_ms(1000 * interval_s)
-    if before is Standing.LOST or silent_ms >= limits.lost_beats * beat_ms:
-        return Standing.LOST
-    if before is Standing.SUSPECTED or silent_ms < limits.suspected_beats * beat_ms:
+    if before is Liveness.LOST or silent_ms >= limits.lost_beats * beat_ms:
+        return Liveness.LOST
+    if before is Liveness.SUSPECTED or silent_ms < limits.suspected_beats * beat_ms:
         return before
-    return Standing.SUSPECTED if rhythm.phi(silent_ms, 1000 * interval_s) >= UNUSUAL_PHI else before
+    return Liveness.SUSPECTED if rhythm.phi(silent_ms, 1000 * interval_s) >= UNUSUAL_PHI else before
 
 
 def first_look_ms(interval_s: float, limits: Detection) -> int:

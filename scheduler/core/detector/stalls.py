@@ -7,11 +7,11 @@ all ranks save together.
 from typing import Final
 
 from trainhouse.events import AttemptHeartbeat
-from trainhouse.events.verdict import DataStalled, StoreSlow
-from trainhouse.scheduler.core.detector.look import Look
+from trainhouse.events.model.verdict import DataStalled, StoreSlow
+from trainhouse.scheduler.core.detector.formatting import seconds
+from trainhouse.scheduler.core.detector.observation import Look
+from trainhouse.scheduler.core.detector.open_verdicts import thing
 from trainhouse.scheduler.core.detector.state import AttemptWatch
-from trainhouse.scheduler.core.detector.verdicts import thing
-from trainhouse.scheduler.core.detector.words import seconds
 
 LIFT_SHARE: Final = 0.8
 """A share is over at so much of its limit, so that one that hovers there is not said again and again."""

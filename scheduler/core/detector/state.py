@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from trainhouse.events import NodeId, PoolName
 from trainhouse.scheduler.core.detector.device import DeviceWatch
 from trainhouse.scheduler.core.detector.hang import RankWatch
-from trainhouse.scheduler.core.detector.rhythm import Rhythm
-from trainhouse.scheduler.core.detector.silence import Standing
-from trainhouse.scheduler.core.detector.sustained import Sustained
+from trainhouse.scheduler.core.detector.heartbeat_stats import Rhythm
+from trainhouse.scheduler.core.detector.hysteresis import Sustained
+from trainhouse.scheduler.core.detector.open_verdicts import Stands
+from trainhouse.scheduler.core.detector.silence import Liveness
 from trainhouse.scheduler.core.detector.totals import Totals
-from trainhouse.scheduler.core.detector.verdicts import Stands
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class NodeWatch:
     heard_at_ms: int
     look_at_ms: int = 0
     superseded: str = ""
-    standing: Standing = Standing.ALIVE
+    standing: Liveness = Liveness.ALIVE
     rhythm: Rhythm = field(default_factory=Rhythm)
     stands: dict[str, Stands] = field(default_factory=dict)
     attempts: dict[str, AttemptWatch] = field(default_factory=dict)

@@ -4,11 +4,11 @@ Holds: only work counts, never waiting for others, so that a gang that waits for
 """
 
 from trainhouse.events import AttemptHeartbeat, RankHeartbeat
-from trainhouse.events.verdict import StragglerDetected
-from trainhouse.scheduler.core.detector.look import Look
-from trainhouse.scheduler.core.detector.sustained import Sustained
-from trainhouse.scheduler.core.detector.verdicts import thing
-from trainhouse.scheduler.core.detector.words import seconds
+from trainhouse.events.model.verdict import StragglerDetected
+from trainhouse.scheduler.core.detector.formatting import seconds
+from trainhouse.scheduler.core.detector.hysteresis import Sustained
+from trainhouse.scheduler.core.detector.observation import Look
+from trainhouse.scheduler.core.detector.open_verdicts import thing
 
 
 def look_for_straggler(look: Look, slow: Sustained, beat: AttemptHeartbeat, rank: RankHeartbeat) -> None:

@@ -6,7 +6,7 @@ Holds: `key` is equal while nothing that a person would act on has changed.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainhouse.events.explained import JobExplained
+from trainhouse.events.model.explanation import JobExplained
 
 
 @dataclass(frozen=True, slots=True)

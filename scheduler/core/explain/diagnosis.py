@@ -7,17 +7,18 @@ Never: changes the book.
 from dataclasses import dataclass, field
 from itertools import islice
 
-from trainhouse.events.explained import Obstacle, Refusal
-from trainhouse.scheduler.core.cluster.refusing import NodeSays, Refusals
-from trainhouse.scheduler.core.cluster.rooms import bits_of
+from trainhouse.events.model.explanation import Obstacle, Refusal
+from trainhouse.scheduler.core.cluster.capacity import bits_of
+from trainhouse.scheduler.core.cluster.describe import devices, needs
+from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import Shape
+from trainhouse.scheduler.core.cluster.unschedulable import NodeSays, Refusals, refusals
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.entries import Waiting
-from trainhouse.scheduler.core.cycle.trial import pledged
-from trainhouse.scheduler.core.cycle.typed import variants
-from trainhouse.scheduler.core.explain.wording import devices, needs
-from trainhouse.scheduler.core.queue.amounts import amounts_least
+from trainhouse.scheduler.core.cycle.device_variants import variants
+from trainhouse.scheduler.core.cycle.what_if_cluster import pledged
+from trainhouse.scheduler.core.queue.entries import Waiting
 from trainhouse.scheduler.core.queue.quotas import QuotaRefusal, QuotaRule, shown
+from trainhouse.scheduler.core.queue.resources import amounts_least
 
 MOST_EXAMPLES = 4
 """So many nodes are named with each refusal; `nodes_asked` names all."""
@@ -93,7 +94,7 @@ def quota_refusal(book: Book, shape: Shape, team: str) -> QuotaRefusal | None:
     if told is not None:
         return told
     for variant in (shape, *variants(book, shape)):
-        placement = book.cluster.place(variant, book.policy(pool).packing, ranks=least)
+        placement = place(book.cluster, variant, book.policy(pool).packing, ranks=least)
         if placement is None:
             continue
         refusals = [q.may_start(team, book.amounts(shape, placement)) for q in ledgers]
@@ -106,26 +107,26 @@ def quota_refusal(book: Book, shape: Shape, team: str) -> QuotaRefusal | None:
 
 def fits(book: Book, shape: Shape, avoid: int = 0) -> bool:
     """Whether devices for the gang are free now, on other nodes than `avoid`."""
-    return book.cluster.place(shape, book.policy(shape.pool).packing, ranks=shape.least_ranks, avoid=avoid) is not None
+    return place(book.cluster, shape, book.policy(shape.pool).packing, ranks=shape.least_ranks, avoid=avoid) is not None
 
 
 def by_nodes(book: Book, shape: Shape) -> Diagnosis:
     """Nodes or a topology level refuse. Asks every node of the pool."""
-    said = book.cluster.refusals(shape, book.policy(shape.pool).packing)
+    said = refusals(book.cluster, shape, book.policy(shape.pool).packing)
     if not said.counts:
         return Diagnosis(Obstacle.NO_NODES, f"pool {shape.pool} has no node", [], [f"a node that joins pool {shape.pool}"])
-    refusals = [_told(book, kind, nodes, said.needs) for kind, nodes in said.nodes if kind is not NodeSays.ROOM]
+    reasons = [_told(book, kind, nodes, said.needs) for kind, nodes in said.nodes if kind is not NodeSays.ROOM]
     wanted = shape.least_ranks
     if shape.require and said.room >= wanted:
         text = f"no {shape.require} has {devices(wanted)} free for it: the roomiest has {said.largest}"
-        refusals.insert(0, Refusal(obstacle=Obstacle.TOPOLOGY, by=shape.require, asked=wanted, available=said.largest, text=text))
-        return Diagnosis(Obstacle.TOPOLOGY, text, refusals, _ways(shape, said, wanted - said.largest, f" in one {shape.require}"))
+        reasons.insert(0, Refusal(obstacle=Obstacle.TOPOLOGY, by=shape.require, asked=wanted, available=said.largest, text=text))
+        return Diagnosis(Obstacle.TOPOLOGY, text, reasons, _ways(shape, said, wanted - said.largest, f" in one {shape.require}"))
     if said.room >= wanted:
         text = f"it needs {needs(shape)}; {said.room} such places are free, but not together as it needs them"
-        return Diagnosis(Obstacle.TOPOLOGY, text, refusals, _ways(shape, said, 1, " near those that are free"))
+        return Diagnosis(Obstacle.TOPOLOGY, text, reasons, _ways(shape, said, 1, " near those that are free"))
     text = f"it needs {needs(shape)}; {said.room} such {'place is' if said.room == 1 else 'places are'} free now"
-    main = Obstacle.NO_ROOM if said.room or not refusals else _worst(said)
-    return Diagnosis(main, text, refusals, _ways(shape, said, wanted - said.room, ""))
+    main = Obstacle.NO_ROOM if said.room or not reasons else _worst(said)
+    return Diagnosis(main, text, reasons, _ways(shape, said, wanted - said.room, ""))
 
 
 def _worst(said: Refusals) -> Obstacle:

@@ -5,20 +5,21 @@ the same book and time give the same answers.
 Never: changes the book.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from trainhouse.events import JobId, PoolName
-from trainhouse.events.explained import JobExplained, Obstacle, Refusal, ScoreTerms
-from trainhouse.events.policy import Blocking, Order
+from trainhouse.events.model.explanation import JobExplained, Obstacle, Refusal, ScoreTerms
+from trainhouse.events.model.policy import Blocking, Order
+from trainhouse.scheduler.core.cluster.describe import devices, needs, span
 from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.cycle.entries import Waiting
+from trainhouse.scheduler.core.cycle.release_forecast import likely_end_ms
 from trainhouse.scheduler.core.explain.answer import Answer
 from trainhouse.scheduler.core.explain.diagnosis import Diagnosis, by_nodes, by_project, by_quota, by_unlisted, fits, quota_refusal
-from trainhouse.scheduler.core.explain.eta import Outlook
-from trainhouse.scheduler.core.explain.wording import devices, needs, span
+from trainhouse.scheduler.core.queue.entries import Waiting
 from trainhouse.scheduler.core.queue.order import in_order
 from trainhouse.scheduler.core.queue.quotas import QuotaRefusal
 from trainhouse.scheduler.core.queue.score import POINT, score
@@ -47,6 +48,40 @@ def explain_pool(book: Book, pool: str, now_ms: int, frozen: str = "") -> Iterat
         before += job.shape.ranks
         known = known and job.run_ms is not None
         work += job.shape.ranks * (job.run_ms or 0)
+
+
+class Outlook:
+    """The devices of one pool that come free, by time: when a waiting job may start, where no start time is held for it.
+
+    An estimate, not a promise: devices that come free are counted, wherever they are; jobs before it take theirs first.
+    Later places never get an earlier time; there is none where run times are not known.
+    """
+
+    def __init__(self, book: Book, pool: str, now_ms: int) -> None:
+        running = [r for r in book.running.values() if r.job.shape.pool == pool]
+        ends = sorted((likely_end_ms(r, now_ms), r.ranks) for r in running if r.ends_ms is not None or r.leaving_ms is not None)
+        self._now_ms = now_ms
+        self._free = book.cluster.free(pool)
+        self._total = book.cluster.total(pool)
+        self._times: list[int] = []
+        self._freed: list[int] = []
+        for end, ranks in ends:
+            self._times.append(end)
+            self._freed.append(ranks + (self._freed[-1] if self._freed else 0))
+        self._busy_ms = sum(ranks * (end - now_ms) for end, ranks in ends)
+        self._known = len(ends) == len(running)
+
+    def eta_ms(self, ranks: int, ranks_before: int, work_before_ms: int | None) -> tuple[int | None, str]:
+        """The time, and what it rests on. `work_before_ms`: device-milliseconds of those before, None where not known."""
+        missing = ranks + ranks_before - self._free
+        if missing <= 0:
+            return self._now_ms, "enough devices are free in all, though not where it needs them"
+        at = bisect_left(self._freed, missing)
+        if at < len(self._times):
+            return self._times[at], f"the expected ends of {at + 1} running jobs, after {ranks_before} devices for the jobs before it"
+        if not self._known or work_before_ms is None or not self._total:
+            return None, "run times of jobs before it, or of running ones, are not known"
+        return self._now_ms + (self._busy_ms + work_before_ms) // self._total, "the expected work before it, on all devices of the pool"
 
 
 class _Look:

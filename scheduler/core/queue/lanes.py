@@ -6,8 +6,8 @@ Never: drops a job by itself.
 
 from collections.abc import Container, Iterable, Iterator
 
-from trainhouse.events.policy import SchedulingPolicy
-from trainhouse.scheduler.core.cycle.entries import Waiting
+from trainhouse.events.model.policy import SchedulingPolicy
+from trainhouse.scheduler.core.queue.entries import Waiting
 from trainhouse.scheduler.core.queue.pool_lanes import LaneKey, PoolLanes, arrangement
 
 

@@ -23,9 +23,9 @@ Never: changes lanes or use.
 from abc import ABC, abstractmethod
 from heapq import heapify, heappop, heapreplace
 
-from trainhouse.events.policy import Order, SchedulingPolicy
+from trainhouse.events.model.policy import Order, SchedulingPolicy
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Shape
-from trainhouse.scheduler.core.cycle.entries import Waiting
+from trainhouse.scheduler.core.queue.entries import Waiting
 from trainhouse.scheduler.core.queue.lanes import Lanes
 from trainhouse.scheduler.core.queue.pool_lanes import Head, LaneKey, PoolLanes, grade_ms
 from trainhouse.scheduler.core.queue.pool_usage import PoolUsage

@@ -15,9 +15,9 @@ from enum import StrEnum
 from itertools import islice
 from typing import NamedTuple
 
-from trainhouse.events.policy import Order, SchedulingPolicy
+from trainhouse.events.model.policy import Order, SchedulingPolicy
 from trainhouse.scheduler.core.cluster.shape import Shape
-from trainhouse.scheduler.core.cycle.entries import Waiting
+from trainhouse.scheduler.core.queue.entries import Waiting
 
 UNKNOWN_RUN_MS = 1 << 62
 """Where a job without an expected run time sorts: behind all others."""

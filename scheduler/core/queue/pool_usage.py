@@ -10,11 +10,11 @@ Never: decides.
 
 from collections.abc import Iterable
 
-from trainhouse.events.policy import SchedulingPolicy
-from trainhouse.scheduler.core.queue.amounts import Amounts
+from trainhouse.events.model.policy import SchedulingPolicy
 from trainhouse.scheduler.core.queue.decay import STEPS, Track, advance, average
 from trainhouse.scheduler.core.queue.quotas import Quotas
-from trainhouse.scheduler.core.queue.tree import QuotaTree
+from trainhouse.scheduler.core.queue.resources import Amounts
+from trainhouse.scheduler.core.queue.team_tree import QuotaTree
 
 CPUS = "\x00cpus"
 MEMORY = "\x00memory"

@@ -7,7 +7,7 @@ Never: decides which job starts.
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from trainhouse.events.project import EVERY_OTHER
+from trainhouse.events.model.project import EVERY_OTHER
 
 
 class Bound(NamedTuple):

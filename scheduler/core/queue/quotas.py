@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from trainhouse.scheduler.core.cluster.shape import ANY
-from trainhouse.scheduler.core.queue.amounts import Amounts
-from trainhouse.scheduler.core.queue.tree import ROOT, QuotaTree
+from trainhouse.scheduler.core.queue.resources import Amounts
+from trainhouse.scheduler.core.queue.team_tree import ROOT, QuotaTree
 
 MAX_UNTOLD = 4096
 

@@ -6,9 +6,9 @@ Never: looks at devices.
 
 from dataclasses import dataclass
 
-from trainhouse.events.policy import SchedulingPolicy
-from trainhouse.events.policy import Score as ScoreRule
-from trainhouse.scheduler.core.cycle.entries import Waiting
+from trainhouse.events.model.policy import SchedulingPolicy
+from trainhouse.events.model.policy import Score as ScoreRule
+from trainhouse.scheduler.core.queue.entries import Waiting
 from trainhouse.scheduler.core.queue.pool_lanes import UNKNOWN_RUN_MS, grade_ms
 from trainhouse.scheduler.core.queue.pool_usage import PoolUsage
 

@@ -7,11 +7,11 @@ Never: decides.
 
 from collections.abc import Iterable
 
-from trainhouse.events.policy import SchedulingPolicy
-from trainhouse.scheduler.core.queue.amounts import Amounts
+from trainhouse.events.model.policy import SchedulingPolicy
 from trainhouse.scheduler.core.queue.decay import Track
 from trainhouse.scheduler.core.queue.pool_usage import PoolUsage, UsageRow
 from trainhouse.scheduler.core.queue.quotas import Quotas
+from trainhouse.scheduler.core.queue.resources import Amounts
 
 _DEFAULT = SchedulingPolicy()
 

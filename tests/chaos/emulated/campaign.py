@@ -14,8 +14,9 @@ from tests.chaos.emulated.judge import judge
 from tests.chaos.emulated.world import PARTITIONS, EmulatedWorld
 from tests.journal_fakes import run_virtually
 from tests.simulation.schedule_load import OURS, ask_now_and_then, draw_job, fleet, policy_event, review
-from trainhouse.events import CancelJob, PolicyChanged, ReviewAction, UncordonNode, topics
-from trainhouse.events.phases import UnderReview
+from trainhouse.events import CancelJob, PolicyChanged, ReviewAction, UncordonNode
+from trainhouse.events.model.phases import UnderReview
+from trainhouse.events.wire import topics
 
 PAUSE_S = (0.5, 7.0)
 A_JOB_EVERY_S = 20.0

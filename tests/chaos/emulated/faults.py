@@ -11,9 +11,10 @@ from tests.chaos.emulated.processes import MOMENTS
 from tests.chaos.emulated.world import PARTITIONS, EmulatedWorld
 from tests.extremes import drawn, records
 from tests.simulation.schedule_load import fault_of_a_node
-from trainhouse.events import InvalidEvent, JobAdmitted, decode, topics
-from trainhouse.events.carries import TOPIC_EVENTS
-from trainhouse.events.codec import HEADERS
+from trainhouse.events import InvalidEvent, JobAdmitted, decode
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS
+from trainhouse.events.wire.topic_types import TOPIC_EVENTS
 
 HOUR_MS: Final = 3_600_000
 JUMPS_MS: Final = (HOUR_MS, -HOUR_MS, 24 * HOUR_MS, -24 * HOUR_MS, 40, -3_000)

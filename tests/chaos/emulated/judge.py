@@ -14,10 +14,11 @@ import orjson
 
 from tests.chaos.emulated.world import PARTITIONS, EmulatedWorld
 from tests.simulation import checkers, promise_checkers
-from trainhouse.events import decode, topics
-from trainhouse.events.envelope import Order
-from trainhouse.events.journal import InputRefused, JournalRecord, PlacementFrozen
-from trainhouse.scheduler.core.outgoing import outgoing
+from trainhouse.events import decode
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.envelope import Order
+from trainhouse.events.wire.journal import InputRefused, JournalRecord, PlacementFrozen
+from trainhouse.scheduler.core.protocol.publication import outgoing
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.replay import LogEntry, verify
 

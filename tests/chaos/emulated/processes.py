@@ -10,12 +10,12 @@ import random
 from dataclasses import dataclass, field
 
 from tests.journal_fakes import FakeBroker, FakeLog, Faults, LoopClock, MemoryStore, call_directly
-from trainhouse.events.topics import CONTROL, DECISIONS
+from trainhouse.events.wire.topics import CONTROL, DECISIONS
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.core.state import ScheduleState
-from trainhouse.scheduler.stream.host import HostSettings, JournalHost
-from trainhouse.scheduler.stream.snapshots import Snapshots
+from trainhouse.scheduler.core.state.state import ScheduleState
+from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 AGAIN_AFTER_S = 1.0
 SNAPSHOT_EVERY = 100

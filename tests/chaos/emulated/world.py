@@ -14,9 +14,10 @@ from typing import Any
 from tests.chaos.emulated.processes import Process, Store, Troubles
 from tests.journal_fakes import EPOCH_MS, FakeBroker, FakeLog
 from tests.simulation.schedule_world import World
-from trainhouse.events import Event, JobAdmitted, JobStatus, NodeRegistered, Order, decode, envelope_of, topics
-from trainhouse.events.codec import HEADERS, encode
-from trainhouse.scheduler.core.state import ScheduleState
+from trainhouse.events import Event, JobAdmitted, JobStatus, NodeRegistered, Order, decode, envelope_of
+from trainhouse.events.wire import topics
+from trainhouse.events.wire.codec import HEADERS, encode
+from trainhouse.scheduler.core.state.state import ScheduleState
 
 PARTITIONS = 2
 # The small pool has the second partition.

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.security.campaign.outcome import Outcome
 from tests.security.campaign.target import Target, exports
-from trainhouse.events.topics import TOPICS
+from trainhouse.events.wire.topics import TOPICS
 
 TIMEOUT_S = 1.5
 PRINCIPALS = ("scheduler", "intake", "agent", "gateway", "admin", "trainhouse")

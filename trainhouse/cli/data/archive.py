@@ -70,7 +70,7 @@ def archive(
 def _follow(kafka: "KafkaSettings", reader: "Consumer", every_s: float, *, trim: bool, json: bool) -> None:
     from trainhouse.checkpointing.errors import ObjectStoreUnavailable
     from trainhouse.cli.shared.repeat import again_and_again
-    from trainhouse.events.errors import BusUnavailable
+    from trainhouse.events.model.errors import BusUnavailable
     from trainhouse.projections.errors import ClickHouseFailed
 
     places: list[Place] = []
@@ -87,11 +87,11 @@ def _follow(kafka: "KafkaSettings", reader: "Consumer", every_s: float, *, trim:
 def _places(kafka: "KafkaSettings", reader: "Consumer") -> "list[Place]":
     """Every partition of the topics that are archived, with its archive. Blocks."""
     from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
-    from trainhouse.events.admin import topic_id
     from trainhouse.events.archive.log import KafkaPartition
     from trainhouse.events.archive.partition import PartitionArchive
     from trainhouse.events.archive.reading import ARCHIVED, RECORDED
-    from trainhouse.events.kafka import partitions_of
+    from trainhouse.events.bus.admin import topic_id
+    from trainhouse.events.bus.kafka import partitions_of
 
     store = ObjectArchive()
     return [
@@ -138,7 +138,7 @@ def _needed(kafka: "KafkaSettings") -> Needed:
     from trainhouse.projections.ingest.trim_bounds import needed_by_lanes
     from trainhouse.projections.settings import ClickHouseSettings
     from trainhouse.projections.store.clickhouse import connect_server
-    from trainhouse.scheduler.stream.needed import needed_by_recovery
+    from trainhouse.scheduler.stream.history.trim_bounds import needed_by_recovery
 
     recovery = needed_by_recovery(kafka, ObjectSnapshots(S3ObjectStore(StoreSettings())))
     clickhouse = connect_server(ClickHouseSettings())

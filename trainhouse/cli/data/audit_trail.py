@@ -128,13 +128,13 @@ def _words(found: "Sequence[tuple[str, int, Part]]", span: tuple[int, int]) -> "
 def _proofs(noted: dict[Place, list[str]], span: tuple[int, int] | None) -> "list[tuple[str, int, Part]]":
     """Of each partition. Blocks. Raises ArchiveDamaged, ChainBroken."""
     from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
-    from trainhouse.events.admin import topic_id
     from trainhouse.events.archive.chain import verify as proof
     from trainhouse.events.archive.log import KafkaPartition, journal_reader
     from trainhouse.events.archive.part import Part, verify_part
     from trainhouse.events.archive.partition import PartitionArchive
     from trainhouse.events.archive.reading import RECORDED
-    from trainhouse.events.kafka import partitions_of
+    from trainhouse.events.bus.admin import topic_id
+    from trainhouse.events.bus.kafka import partitions_of
     from trainhouse.events.settings import KafkaSettings
 
     kafka, store = KafkaSettings(), ObjectArchive()
@@ -160,7 +160,7 @@ def _proofs(noted: dict[Place, list[str]], span: tuple[int, int] | None) -> "lis
 
 def _seals(given: list[str]) -> dict[Place, list[str]]:
     """Returns the recorded seals, by topic and partition. Raises CliError."""
-    from trainhouse.events.topics import AUDIT
+    from trainhouse.events.wire.topics import AUDIT
 
     found: dict[Place, list[str]] = {}
     for one in given:
@@ -189,7 +189,7 @@ def _row(topic: str, partition: int, proved: "Proved") -> dict[str, Any]:
 
 def _time(at_ms: int) -> str:
     """A record's time; its writer said it, so it may be of no year that there is."""
-    from trainhouse.events.envelope import rfc3339
+    from trainhouse.events.wire.envelope import rfc3339
 
     try:
         return rfc3339(at_ms)

@@ -59,8 +59,8 @@ def expire(
 
 def _follow(kafka: "KafkaSettings", retention: "RetentionSettings", every_s: float, *, json: bool) -> None:
     from trainhouse.cli.shared.repeat import again_and_again
-    from trainhouse.events.errors import BusUnavailable
-    from trainhouse.events.tombstones.kafka import ShutOut
+    from trainhouse.events.model.errors import BusUnavailable
+    from trainhouse.events.tombstones.compacted_topics import ShutOut
     from trainhouse.projections.errors import ClickHouseFailed
 
     def work() -> None:
@@ -75,7 +75,7 @@ def _pass(kafka: "KafkaSettings", retention: "RetentionSettings", *, dry_run: bo
     import time
     from contextlib import closing
 
-    from trainhouse.events.tombstones.kafka import KafkaTopics
+    from trainhouse.events.tombstones.compacted_topics import KafkaTopics
     from trainhouse.events.tombstones.one_pass import Buried, bury, look
     from trainhouse.projections.ingest.retained_from import held_to
     from trainhouse.projections.settings import ClickHouseSettings

@@ -15,7 +15,7 @@ from trainhouse.cli.shared.options import Json, KafkaDir
 
 if TYPE_CHECKING:
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.scheduler.core.machine import Machine
+    from trainhouse.scheduler.core.protocol.machine import Machine
     from trainhouse.scheduler.repairs import Broken, Search
 
 SOURCE = "trainhouse/journal-repair"
@@ -88,7 +88,7 @@ def _place(text: str) -> Place:
 
 
 def _machines(kafka: "KafkaSettings", place: Place | None) -> "dict[str, Machine[Any]]":
-    from trainhouse.scheduler.stream.replay_journal import machines
+    from trainhouse.scheduler.stream.history.journal_replay import machines
 
     known = machines(kafka)
     if place is not None and place.journal not in known:
@@ -101,7 +101,7 @@ def _search(
 ) -> "Search[Any]":
     from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
     from trainhouse.client.kafka.present import snapshot_store
-    from trainhouse.scheduler.stream.replay_journal import broken_records
+    from trainhouse.scheduler.stream.history.journal_replay import broken_records
 
     store = snapshot_store()
     archive = ObjectArchive() if store is not None else None
@@ -115,9 +115,9 @@ def _mend(
     import time
 
     from trainhouse.client.kafka.operator_events import send_event
-    from trainhouse.events.repair import MAX_TEXT_CHARS, JournalRepaired
-    from trainhouse.events.repair_log import emptied_records
-    from trainhouse.events.topics import JOURNAL_REPAIRS
+    from trainhouse.events.bus.repair_log import emptied_records
+    from trainhouse.events.model.repair import MAX_TEXT_CHARS, JournalRepaired
+    from trainhouse.events.wire.topics import JOURNAL_REPAIRS
 
     broken = _repairable(place, _search(kafka, place.journal, machine, from_beginning).broken.get(place.partition), hash_)
     event = JournalRepaired(

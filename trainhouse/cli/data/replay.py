@@ -53,15 +53,15 @@ def _verify(topic: str | None, *, json: bool) -> None:
     from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
     from trainhouse.cli.shared import output
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.scheduler.stream import replay_journal
+    from trainhouse.scheduler.stream.history import journal_replay
 
     output.logs_aside()
-    machines = replay_journal.machines(KafkaSettings())
+    machines = journal_replay.machines(KafkaSettings())
     if topic is not None and topic not in machines:
         raise CliError(f"{topic!r} is no journal; there are {', '.join(machines)}", Exit.USAGE)
     same = True
     for name in [topic] if topic else list(machines):
-        report = replay_journal.verify_journal(KafkaSettings(), name, machines[name], ObjectArchive())
+        report = journal_replay.verify_journal(KafkaSettings(), name, machines[name], ObjectArchive())
         same = same and report.same
         if json:
             output.json_lines([replay_row(name, report)])
@@ -107,8 +107,8 @@ def _show(at: str, *, json: bool) -> None:
     from trainhouse.cli.shared import output
     from trainhouse.client.kafka.present import schedule_at
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.scheduler.past import NoSuchMoment
-    from trainhouse.scheduler.view import cluster
+    from trainhouse.scheduler.state_rows import cluster
+    from trainhouse.scheduler.time_travel import NoSuchMoment
 
     output.logs_aside()
     at_ms = moment_of(at, time.time_ns() // 1_000_000)
@@ -146,6 +146,6 @@ def too_early(at: str, first_ms: int | None) -> CliError:
 
 def stamp(at_ms: int) -> str:
     """A moment to the millisecond, as `--at` takes it."""
-    from trainhouse.events.envelope import rfc3339
+    from trainhouse.events.wire.envelope import rfc3339
 
     return rfc3339(at_ms)

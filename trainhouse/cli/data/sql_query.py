@@ -58,7 +58,7 @@ def schemas(
     trainhouse schemas --out contract/
     """
     from trainhouse.events import event_class
-    from trainhouse.events import schemas as contract
+    from trainhouse.events.wire import schemas as contract
 
     if name is not None:
         document = contract.json_schema(event_class(name))

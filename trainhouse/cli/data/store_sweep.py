@@ -60,7 +60,7 @@ def own(
     from trainhouse.checkpointing.settings import StoreSettings
     from trainhouse.checkpointing.stores.s3 import S3ObjectStore
     from trainhouse.cli.shared.exit_codes import CliError, Exit
-    from trainhouse.events.ids import JobId
+    from trainhouse.events.model.ids import JobId
 
     try:
         job_id = JobId.parse(job)

@@ -112,7 +112,7 @@ def _study(
     mapping: tuple[int | None, int],
 ) -> "Study":
     """Reads all files. Raises FileError, PolicyError, OSError."""
-    from trainhouse.events.policy import RunTimes
+    from trainhouse.events.model.policy import RunTimes
     from trainhouse.scheduler.sim.faults_file import Faults, read_faults
     from trainhouse.scheduler.sim.fleet_file import read_fleet
     from trainhouse.scheduler.sim.study import Study, named_policies

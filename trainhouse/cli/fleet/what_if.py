@@ -10,8 +10,8 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.cli.shared.options import Json, KafkaDir, Pool, Since
 
 if TYPE_CHECKING:
-    from trainhouse.events.policy import SchedulingPolicy
-    from trainhouse.scheduler.sim.recorded import Recorded
+    from trainhouse.events.model.policy import SchedulingPolicy
+    from trainhouse.scheduler.sim.journal_trace import Recorded
     from trainhouse.scheduler.sim.what_if import Change, Honesty, WhatIf
 
 COLUMNS = ("team", "figure", "recorded policy", "new policy", "difference")
@@ -69,7 +69,7 @@ def read(policy: str) -> "SchedulingPolicy":
 
 def check(policy: "SchedulingPolicy", source: str, past: "Recorded") -> None:
     """Refuses a policy that the recorded pool could not obey, with its lines. Raises CliError."""
-    from trainhouse.scheduler.core.queue.checking import check_against
+    from trainhouse.scheduler.core.queue.policy_check import check_against
     from trainhouse.scheduler.policies import read_text, refusal
 
     slots = [n.slots for n in past.nodes if n.slots is not None]
@@ -88,8 +88,8 @@ def _past(pool: str | None, since: str | None) -> "Recorded":
     from trainhouse.cli.shared.filters import parse_time
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.scheduler.core.errors import BrokenInvariant
-    from trainhouse.scheduler.sim.recorded import NothingRecorded, recorded
-    from trainhouse.scheduler.stream.history_journal import recorded_history
+    from trainhouse.scheduler.sim.journal_trace import NothingRecorded, recorded
+    from trainhouse.scheduler.stream.history.history_journal import recorded_history
 
     since_ms = parse_time(since, time.time_ns() // 1_000_000) if since else None
     try:

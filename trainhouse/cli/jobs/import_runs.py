@@ -42,8 +42,8 @@ def tensorboard(
     trainhouse import tensorboard runs --name sweep --project vision/sweep --follow
     """
     from trainhouse.client.tensorboard import TensorBoardImport, send_to
+    from trainhouse.events.model.tracking import DEFAULT_EXPERIMENT
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.events.tracking import DEFAULT_EXPERIMENT
 
     if not folder.is_dir():
         raise CliError(f"{folder} is no folder", Exit.NOT_FOUND)

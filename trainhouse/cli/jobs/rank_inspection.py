@@ -106,7 +106,7 @@ def operations_key(
     """
     import getpass
 
-    from trainhouse.events.keyfiles import kept_key
+    from trainhouse.events.security.key_files import kept_key
 
     sys.stdout.write(f"operator {getpass.getuser()} {kept_key(path).public_key}\n")
 

@@ -120,7 +120,7 @@ def specs_of(fields: list[dict[str, Any]], file: SpecFile | None) -> list["JobSp
     from pydantic import ValidationError
 
     from trainhouse.events import JobSpec
-    from trainhouse.events.explain import explain_each
+    from trainhouse.events.wire.validation_messages import explain_each
 
     specs = []
     for each in fields:

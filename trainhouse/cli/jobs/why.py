@@ -12,8 +12,8 @@ from trainhouse.cli.shared.output import one_line
 if TYPE_CHECKING:
     from trainhouse.client import TrainhouseClient
     from trainhouse.client.kafka.explaining import Explained
-    from trainhouse.events.explained import JobExplained
-    from trainhouse.scheduler.core.explain.nodes_asked import NodeAnswer
+    from trainhouse.events.model.explanation import JobExplained
+    from trainhouse.scheduler.core.explain.node_reasons import NodeAnswer
 
 
 def register(app: typer.Typer) -> None:
@@ -62,7 +62,7 @@ def _answer(job: str, at: str | None, nodes: bool) -> "tuple[JobExplained, list[
     from trainhouse.client import TrainhouseClient
     from trainhouse.client.kafka.backend import ByKafka
     from trainhouse.client.kafka.explaining import explained
-    from trainhouse.scheduler.past import NoSuchMoment
+    from trainhouse.scheduler.time_travel import NoSuchMoment
 
     now_ms = time.time_ns() // 1_000_000
     at_ms = None if at is None else moment_of(at, now_ms)

@@ -66,7 +66,7 @@ def explain(error: BaseException) -> CliError | None:
     from trainhouse.client import errors as client
     from trainhouse.deploy.local.errors import StackError
     from trainhouse.events.archive.errors import ArchiveError
-    from trainhouse.events.errors import BusUnavailable, EventError
+    from trainhouse.events.model.errors import BusUnavailable, EventError
 
     if isinstance(error, ValidationError | SettingsError):
         return CliError(

@@ -20,7 +20,7 @@ STATE_STYLES = {
 
 def logs_aside() -> None:
     """For commands that run parts of the platform: what those log goes to standard error, warnings and worse, as lines for people."""
-    from trainhouse.events.logs import configure_logs
+    from trainhouse.events.runtime.logs import configure_logs
 
     configure_logs("WARNING", "trainhouse", "console")
 

@@ -23,7 +23,7 @@ def again_and_again(name: str, every_s: float, work: Callable[[], None], passing
     from prometheus_client import Gauge
 
     from trainhouse.cli.shared import output
-    from trainhouse.events.metering import new_registry, serve
+    from trainhouse.events.runtime.metrics_server import new_registry, serve
     from trainhouse.projections.shutdown import on_signal
 
     stop, registry = on_signal(), new_registry()

@@ -10,13 +10,13 @@ from trainhouse.cli.shared.exit_codes import CliError, Exit
 
 if TYPE_CHECKING:
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.scheduler.core.machine import Machine
+    from trainhouse.scheduler.core.protocol.machine import Machine
     from trainhouse.scheduler.upgrades import JournalUpgrade
 
 
 def check_levels(kafka: "KafkaSettings", machines: "Mapping[str, Machine[Any]]", needed: Mapping[str, int], what: str) -> None:
     """Refuses `what` where a journal is below the level that it needs. Blocks on the brokers. Raises CliError, BusUnavailable."""
-    from trainhouse.scheduler.stream.upgrade_reading import upgrades_of
+    from trainhouse.scheduler.stream.history.upgrade_reading import upgrades_of
 
     refused = too_low(upgrades_of(kafka, machines), needed, what)
     if refused:

@@ -109,7 +109,7 @@ def env(
 ) -> None:
     """Print the endpoints and keys as shell exports: `eval "$(trainhouse env)"`."""
     from trainhouse.deploy.local import stack
-    from trainhouse.events.grants import PRINCIPALS
+    from trainhouse.events.security.grants import PRINCIPALS
 
     if part is not None and part not in PRINCIPALS:
         raise typer.BadParameter(f"{part!r} is no part; there are {', '.join(PRINCIPALS)}", param_hint="--for")

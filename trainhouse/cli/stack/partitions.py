@@ -51,11 +51,11 @@ def show(context: typer.Context, wide: Wide = False, json: Json = False, data_di
     if context.invoked_subcommand is not None:
         return
     from trainhouse.cli.shared import output
-    from trainhouse.events.project_topics import rows_of
+    from trainhouse.events.bus.topology_log import read_topology, setting_of
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.events.topics import TOPICS
-    from trainhouse.events.topology import why_refused
-    from trainhouse.events.topology_log import read_topology, setting_of
+    from trainhouse.events.wire.partition_counts import why_refused
+    from trainhouse.events.wire.project_topics import rows_of
+    from trainhouse.events.wire.topics import TOPICS
 
     kafka = KafkaSettings()
     with _sentences(kafka):
@@ -97,7 +97,7 @@ def grow(partitions: Count, dry_run: DryRun = False, json: Json = False, data_di
     trainhouse pool move speech --to 5
     """
     from trainhouse.cli.shared import output
-    from trainhouse.events.admin import grow_topics
+    from trainhouse.events.bus.admin import grow_topics
     from trainhouse.events.settings import KafkaSettings
 
     kafka = KafkaSettings()
@@ -117,9 +117,9 @@ def grow(partitions: Count, dry_run: DryRun = False, json: Json = False, data_di
 def _check_level(kafka: "KafkaSettings") -> None:
     """Refuses before an update is finished: the version before, which may come back, knows no more partitions. Raises CliError."""
     from trainhouse.cli.stack.levels import check_levels
-    from trainhouse.events.routing import ControlGrown
-    from trainhouse.events.topics import DIRECTORY
-    from trainhouse.scheduler.core.directory import DirectoryMachine
+    from trainhouse.events.model.routing import ControlGrown
+    from trainhouse.events.wire.topics import DIRECTORY
+    from trainhouse.scheduler.core.intake.directory import DirectoryMachine
 
     needed = {DIRECTORY: DirectoryMachine.since[ControlGrown.event_type]}
     check_levels(kafka, {DIRECTORY: DirectoryMachine()}, needed, "more partitions")
@@ -130,10 +130,10 @@ def _tell_directory(kafka: "KafkaSettings", partitions: int) -> None:
     from confluent_kafka.admin import AdminClient
 
     from trainhouse.events import envelope_of
-    from trainhouse.events.kafka import EventProducer, partitions_of
-    from trainhouse.events.routing import ControlGrown
-    from trainhouse.events.steady import wall_ms
-    from trainhouse.events.topics import ADMISSION
+    from trainhouse.events.bus.kafka import EventProducer, partitions_of
+    from trainhouse.events.model.routing import ControlGrown
+    from trainhouse.events.runtime.clock import wall_ms
+    from trainhouse.events.wire.topics import ADMISSION
 
     producer = EventProducer(kafka, log_level=0)
     event = envelope_of(ControlGrown(partitions=partitions), id=f"control:grown:{partitions}", source="trainhouse/topics", now_ms=wall_ms())
@@ -144,7 +144,7 @@ def _tell_directory(kafka: "KafkaSettings", partitions: int) -> None:
 
 @contextmanager
 def _sentences(kafka: "KafkaSettings") -> Iterator[None]:
-    from trainhouse.events.errors import BusUnavailable, TopicsDiffer
+    from trainhouse.events.model.errors import BusUnavailable, TopicsDiffer
 
     try:
         yield

@@ -204,8 +204,8 @@ def read(file: Path) -> "tuple[Project, str]":
 
     from trainhouse.cli.jobs import spec_file
     from trainhouse.events import Project
-    from trainhouse.events.explain import explain_each
-    from trainhouse.scheduler.core.projects import MAX_RULE_BYTES
+    from trainhouse.events.wire.validation_messages import explain_each
+    from trainhouse.scheduler.core.intake.projects import MAX_RULE_BYTES
 
     found = spec_file.read(file)
     size = file.stat().st_size
@@ -248,7 +248,7 @@ def _changed(
 
     from trainhouse.client import RefusedChange, TrainhouseClient
     from trainhouse.events import ChangeProject
-    from trainhouse.scheduler.core.projects import approved
+    from trainhouse.scheduler.core.intake.projects import approved
 
     fleet, user = TrainhouseClient.from_settings().fleet(), getpass.getuser()
     for attempt in range(TRIES):

@@ -46,7 +46,7 @@ def create(
     from trainhouse.cli.shared import output
     from trainhouse.deploy.local import client_config
     from trainhouse.deploy.local.credentials import project_accounts
-    from trainhouse.events.grants import needs_of_project
+    from trainhouse.events.security.grants import needs_of_project
     from trainhouse.events.settings import KafkaSettings
 
     _known_name(project)
@@ -68,7 +68,7 @@ def remove(project: ProjectArgument, data_dir: KafkaDir = None) -> None:
     trainhouse project account remove vision
     """
     from trainhouse.deploy.local.credentials import project_accounts
-    from trainhouse.events.securing import remove_project
+    from trainhouse.events.bus.accounts import remove_project
     from trainhouse.events.settings import KafkaSettings
 
     _known_name(project)
@@ -92,7 +92,7 @@ def acls(
     """
     import shlex
 
-    from trainhouse.events.grants import project_grants
+    from trainhouse.events.security.grants import project_grants
 
     _known_name(project)
     options = {"TOPIC": "--topic", "GROUP": "--group"}
@@ -104,9 +104,9 @@ def acls(
 
 
 def _on_a_cluster(operator: "KafkaSettings", project: str, new_password: bool) -> "KafkaSettings":
-    from trainhouse.events.admin import create_project_topics
-    from trainhouse.events.grants import project_account
-    from trainhouse.events.securing import MECHANISM, has_account, secure_project
+    from trainhouse.events.bus.accounts import MECHANISM, has_account, secure_project
+    from trainhouse.events.bus.admin import create_project_topics
+    from trainhouse.events.security.grants import project_account
 
     name = project_account(project)
     if not new_password and has_account(operator, name):
@@ -135,7 +135,7 @@ def _local_folder(given: Path | None) -> Path | None:
 
 
 def _known_name(project: str) -> None:
-    from trainhouse.events.project_topics import topics_of
+    from trainhouse.events.wire.project_topics import topics_of
 
     try:
         topics_of(project)

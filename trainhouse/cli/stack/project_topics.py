@@ -43,10 +43,10 @@ def create(
     from confluent_kafka import KafkaException
 
     from trainhouse.cli.shared import output
-    from trainhouse.events.admin import create_project_topics
-    from trainhouse.events.errors import BusUnavailable
-    from trainhouse.events.project_topics import jobs_topic, status_topic
+    from trainhouse.events.bus.admin import create_project_topics
+    from trainhouse.events.model.errors import BusUnavailable
     from trainhouse.events.settings import KafkaSettings
+    from trainhouse.events.wire.project_topics import jobs_topic, status_topic
 
     try:
         made = create_project_topics(KafkaSettings(), project)

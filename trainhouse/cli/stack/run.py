@@ -58,7 +58,7 @@ def configure(level: str, role: str) -> None:
     if level.upper() not in logging.getLevelNamesMapping():
         raise CliError(f"{level!r} is no log level; there are debug, info, warning, error", Exit.USAGE)
     _leave_out_rich()
-    from trainhouse.events.logs import configure_logs
+    from trainhouse.events.runtime.logs import configure_logs
 
     try:
         configure_logs(level, role)
@@ -98,9 +98,9 @@ def check_partitions(role: str) -> None:
     """
     import threading
 
-    from trainhouse.events.errors import TopicsDiffer
+    from trainhouse.events.bus.topology_log import checked_patiently, watch
+    from trainhouse.events.model.errors import TopicsDiffer
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.events.topology_log import checked_patiently, watch
 
     kafka, never = KafkaSettings(), threading.Event()
     group = "trainhouse-reader" if role in _READERS else f"trainhouse-{role}"
@@ -123,7 +123,7 @@ def _end(refusal: str) -> None:
 def _intake(level: str) -> int:
     from trainhouse.client.kafka.snapshots import journal_stores
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.scheduler.stream.intake import intake_main
+    from trainhouse.scheduler.stream.roles.intake import intake_main
     from trainhouse.scheduler.stream.settings import StreamSettings
 
     snapshots, archive = journal_stores()
@@ -134,7 +134,7 @@ def _intake(level: str) -> int:
 def _scheduler(level: str) -> int:
     from trainhouse.client.kafka.snapshots import journal_stores
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.scheduler.stream.scheduler import scheduler_main
+    from trainhouse.scheduler.stream.roles.scheduler import scheduler_main
     from trainhouse.scheduler.stream.settings import StreamSettings
 
     snapshots, archive = journal_stores()
@@ -144,7 +144,7 @@ def _scheduler(level: str) -> int:
 
 def _detector(level: str) -> int:
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.scheduler.stream.detector import detector_main
+    from trainhouse.scheduler.stream.roles.detector import detector_main
     from trainhouse.scheduler.stream.settings import StreamSettings
 
     detector_main(KafkaSettings(), StreamSettings(log_level=level))

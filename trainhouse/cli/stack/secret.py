@@ -18,7 +18,7 @@ from trainhouse.cli.shared.options import Json, KafkaDir
 from trainhouse.cli.stack.secret_audit import Teller, audited
 
 if TYPE_CHECKING:
-    from trainhouse.events.secretnames import SecretName
+    from trainhouse.events.model.secret_names import SecretName
     from trainhouse.workers.secretstore.records import SecretRecord
     from trainhouse.workers.secretstore.store import SecretStore
 
@@ -206,10 +206,10 @@ def inform(records: list[SecretRecord], removed: list[SecretName] | None = None)
     import time
 
     from trainhouse.events import Event, SecretDeclared, SecretRemoved, envelope_of
-    from trainhouse.events.errors import BusUnavailable
-    from trainhouse.events.kafka import EventProducer
+    from trainhouse.events.bus.kafka import EventProducer
+    from trainhouse.events.model.errors import BusUnavailable
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.events.topics import JOBS
+    from trainhouse.events.wire.topics import JOBS
 
     events: list[Event] = [SecretDeclared(project=r.name.project, name=r.name.name, grants=r.grants, kind=r.kind) for r in records]
     events += [SecretRemoved(project=name.project, name=name.name) for name in removed or ()]
@@ -229,7 +229,7 @@ def unknown(name: SecretName) -> CliError:
 
 def named(text: str) -> SecretName:
     """Reads a name. Raises CliError."""
-    from trainhouse.events.secretnames import SecretName, SecretNameError
+    from trainhouse.events.model.secret_names import SecretName, SecretNameError
 
     try:
         return SecretName.parse(text)

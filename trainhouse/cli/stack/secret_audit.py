@@ -73,7 +73,7 @@ class Teller:
 
     def send(self) -> None:
         """Sends what is kept, as far as the brokers take it; the rest waits."""
-        from trainhouse.events.errors import BusUnavailable
+        from trainhouse.events.model.errors import BusUnavailable
 
         with suppress(OSError), _opened(self._file) as kept:
             waiting = [envelope for line in kept.read().splitlines() if (envelope := _read(line)) is not None]
@@ -154,11 +154,11 @@ def _read(line: bytes) -> Envelope | None:
 
 def _send(waiting: list[Envelope], folder: Path) -> None:
     """Signed with the node's key, where this machine's agent has one that we may read. Blocks. Raises BusUnavailable."""
-    from trainhouse.events.kafka import EventProducer
-    from trainhouse.events.keyfiles import read_key
+    from trainhouse.events.bus.kafka import EventProducer
+    from trainhouse.events.security.key_files import read_key
+    from trainhouse.events.security.signing import InvalidKeyError
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.events.signing import InvalidKeyError
-    from trainhouse.events.topics import NODE_AUDIT
+    from trainhouse.events.wire.topics import NODE_AUDIT
     from trainhouse.workers.agent.settings import NODE_KEY
 
     if not waiting:

@@ -178,9 +178,9 @@ def _claims(token: str) -> dict[str, Any]:
 def _listed() -> list[dict[str, Any]]:
     """Returns the content of the topic of tokens: one row a token. Blocks on the brokers."""
     from trainhouse.events import TokenIssued, TokenRevoked, decode
-    from trainhouse.events.kafka import TO_END, consumer, headers_of, read_to_end
+    from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, read_to_end
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.events.topics import TOKENS
+    from trainhouse.events.wire.topics import TOKENS
 
     reader = consumer(KafkaSettings(), log_level=0, **TO_END)
     found: dict[str, dict[str, Any]] = {}
@@ -207,9 +207,9 @@ def _listed() -> list[dict[str, Any]]:
 
 def _send(event: "Event") -> None:
     from trainhouse.events import envelope_of
-    from trainhouse.events.kafka import EventProducer
+    from trainhouse.events.bus.kafka import EventProducer
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.events.topics import TOKENS
+    from trainhouse.events.wire.topics import TOKENS
 
     producer = EventProducer(KafkaSettings(), log_level=0)
     now_ms = int(time.time() * 1000)
@@ -229,6 +229,6 @@ def seconds_of(text: str) -> int:
 
 
 def _time(at_ms: int | None) -> str:
-    from trainhouse.events.envelope import rfc3339
+    from trainhouse.events.wire.envelope import rfc3339
 
     return FOR_EVER if at_ms is None else rfc3339(at_ms)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.scheduler.core.machine import Machine
+    from trainhouse.scheduler.core.protocol.machine import Machine
     from trainhouse.scheduler.upgrades import JournalUpgrade
 
 SOURCE = "trainhouse/upgrade"
@@ -80,14 +80,14 @@ def finish(
 def _journals() -> "tuple[KafkaSettings, Mapping[str, Machine[Any]]]":
     from trainhouse.cli.shared import output
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.scheduler.stream.replay_journal import machines
+    from trainhouse.scheduler.stream.history.journal_replay import machines
 
     output.logs_aside()
     return KafkaSettings(), machines(KafkaSettings())
 
 
 def _read(kafka: "KafkaSettings", machines: "Mapping[str, Machine[Any]]") -> "list[JournalUpgrade]":
-    from trainhouse.scheduler.stream.upgrade_reading import upgrades_of
+    from trainhouse.scheduler.stream.history.upgrade_reading import upgrades_of
 
     return upgrades_of(kafka, machines)
 
@@ -95,13 +95,13 @@ def _read(kafka: "KafkaSettings", machines: "Mapping[str, Machine[Any]]") -> "li
 def _send(kafka: "KafkaSettings", journal: str, level: int, reason: str) -> None:
     import getpass
 
-    from trainhouse.client.clock import now_ms
     from trainhouse.client.kafka.operator_events import send_event
-    from trainhouse.events.topics import UPGRADES_FINISHED
-    from trainhouse.events.upgrade import MAX_TEXT_CHARS, UpgradeFinished
+    from trainhouse.events.model.upgrade import MAX_TEXT_CHARS, UpgradeFinished
+    from trainhouse.events.runtime.clock import wall_ms
+    from trainhouse.events.wire.topics import UPGRADES_FINISHED
 
     text = reason[:MAX_TEXT_CHARS]
-    event = UpgradeFinished(journal=journal, level=level, reason=text, user=getpass.getuser(), at_ms=now_ms())
+    event = UpgradeFinished(journal=journal, level=level, reason=text, user=getpass.getuser(), at_ms=wall_ms())
     send_event(kafka, UPGRADES_FINISHED, event, event_id=f"upgrade:{journal}:{level}", source=SOURCE, key=event.key)
 
 

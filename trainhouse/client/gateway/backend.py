@@ -26,7 +26,7 @@ from trainhouse.client.pool_view import of_tables
 from trainhouse.client.sql import Table
 from trainhouse.client.sql import table_of as sql_table
 from trainhouse.events import CodeArchive, JobId, JobSpec, JobState, JobStatus, ReviewAction
-from trainhouse.events.explained import JobExplained
+from trainhouse.events.model.explanation import JobExplained
 
 if TYPE_CHECKING:
     import pyarrow

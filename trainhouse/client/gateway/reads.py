@@ -16,7 +16,7 @@ from trainhouse.client.filters import JobFilter
 from trainhouse.client.gateway.exchange import Flow, GatewayAnswer, NotFound, Request, ask, everything, query_error
 from trainhouse.client.rows import status_of_row
 from trainhouse.events import JobSpec, JobState, JobStatus
-from trainhouse.events.explained import JobExplained
+from trainhouse.events.model.explanation import JobExplained
 
 JOBS = "/v1/training-jobs"
 PAGE = 1000

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trainhouse.client.backend_protocol import Happening, Position, Retuned, Row, Sql, Submitted
-from trainhouse.client.clock import now_ms
 from trainhouse.client.code_archive import PackedCode
 from trainhouse.client.errors import InvalidSpec, NotReachable, QueryFailed, RefusedChange, UnknownJob
 from trainhouse.client.filters import JobFilter
@@ -54,13 +53,14 @@ from trainhouse.events import (
     ReviewJob,
     envelope_of,
 )
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.explained import JobExplained
-from trainhouse.events.jobids import RANDOM_BITS, job_id_of
-from trainhouse.events.kafka import EventProducer
-from trainhouse.events.sensitive import refusal
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.explanation import JobExplained
+from trainhouse.events.model.job_ids import RANDOM_BITS, job_id_of
+from trainhouse.events.runtime.clock import wall_ms
+from trainhouse.events.security.sensitive import refusal
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import JOBS, POINT_TOPICS, STATUS
+from trainhouse.events.wire.topics import JOBS, POINT_TOPICS, STATUS
 
 if TYPE_CHECKING:
     import pyarrow
@@ -78,7 +78,7 @@ class ByKafka:
     kafka: KafkaSettings
     sql: Sql
     put: PutCode
-    clock_ms: Callable[[], int] = now_ms
+    clock_ms: Callable[[], int] = wall_ms
     _producer: EventProducer | None = field(default=None, repr=False)
 
     @property

@@ -5,10 +5,10 @@ Holds: the answer is the result of the scheduler's own checks on the state that 
 
 from dataclasses import dataclass
 
-from trainhouse.client.clock import now_ms
-from trainhouse.events.explained import JobExplained
+from trainhouse.events.model.explanation import JobExplained
+from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.scheduler.core.explain.nodes_asked import NodeAnswer
+from trainhouse.scheduler.core.explain.node_reasons import NodeAnswer
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,14 @@ class Explained:
 def explained(kafka: KafkaSettings, job_id: str, at_ms: int, *, nodes: bool = False) -> Explained | None:
     """None: no scheduler had the job then. Raises NoSuchMoment (before all records), JournalBroken, NotReachable."""
     from trainhouse.client.kafka.present import schedule_at
-    from trainhouse.scheduler.core.explain.of_state import explain_job, explain_nodes
-    from trainhouse.scheduler.core.transitions import state_of
+    from trainhouse.scheduler.core.explain.explainer import explain_job, explain_nodes
+    from trainhouse.scheduler.core.state.transitions import state_of
 
     for _, folded in sorted(schedule_at(kafka, at_ms).partitions.items()):
         record = folded.state.jobs.get(job_id)
         if record is not None:
             # An idle journal has no record for up to two minutes; time passes all the same.
-            answer = explain_job(folded.state, job_id, min(at_ms, max(folded.now_ms, now_ms())))
+            answer = explain_job(folded.state, job_id, min(at_ms, max(folded.now_ms, wall_ms())))
             asked = tuple(explain_nodes(folded.state, job_id)) if nodes and answer is not None else ()
             return Explained(str(state_of(record.phase)), record.reason, answer, asked)
     return None

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from trainhouse.client.backend_protocol import Sql
 from trainhouse.client.errors import ClientError
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import consumer, partitions_of, watermarks
+from trainhouse.events.bus.kafka import consumer, partitions_of, watermarks
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 
 WAIT_S = 10.0

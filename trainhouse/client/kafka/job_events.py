@@ -12,10 +12,10 @@ from confluent_kafka import Message
 from trainhouse.client.backend_protocol import Happening
 from trainhouse.client.kafka.scan import headers_of, scan
 from trainhouse.events import Envelope, Event, InvalidEvent, JobAdmitted, JobSpec, JobStatus, JobSubmitted, decode
-from trainhouse.events.dead_letter import DeadLetter
-from trainhouse.events.sensitive import masked_json
+from trainhouse.events.model.dead_letter import DeadLetter
+from trainhouse.events.security.sensitive import masked_json
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import (
+from trainhouse.events.wire.topics import (
     ALLOCATIONS,
     CHECKPOINTS,
     CONTROL,

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from trainhouse.client.clock import now_ms
 from trainhouse.client.errors import NoReply, NotReachable
 from trainhouse.client.kafka.replies import Answers, Keys, keys_of, nodes_of
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, unreachable
@@ -26,12 +25,13 @@ from trainhouse.events import (
     RequestedBy,
     envelope_of,
 )
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, EventProducer, consumer, headers_of, partitions_of, read_to_end, watermarks
-from trainhouse.events.keyfiles import read_key
+from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, headers_of, partitions_of, read_to_end, watermarks
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.runtime.clock import wall_ms
+from trainhouse.events.security.key_files import read_key
+from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.settings import KafkaSettings, OperationsSettings
-from trainhouse.events.signing import SigningKey
-from trainhouse.events.topics import NODE_KEYS, OPERATION_REPLIES, OPERATIONS
+from trainhouse.events.wire.topics import NODE_KEYS, OPERATION_REPLIES, OPERATIONS
 
 GRACE_S = 5.0  # for the answer to travel
 
@@ -39,7 +39,7 @@ GRACE_S = 5.0  # for the answer to travel
 def dump_stacks(settings: KafkaSettings, status: JobStatus, timeout_s: float = 30.0) -> Iterator[OperationReplied]:
     """Yields parts of every rank's Python stack. Blocks. Raises NoReply."""
     request = secrets.token_hex(8)
-    expires, who = now_ms() + round(timeout_s * 1000), operator()
+    expires, who = wall_ms() + round(timeout_s * 1000), operator()
     asked = [
         DumpStacks(request_id=request, node_id=p.node_id, job_id=_job(status), expires_at_ms=expires, requested_by=who, host=host())
         for p in status.allocation
@@ -56,7 +56,7 @@ def execute(
         request_id=request,
         node_id=node_of(status, rank).node_id,
         job_id=_job(status),
-        expires_at_ms=now_ms() + round(timeout_s * 1000),
+        expires_at_ms=wall_ms() + round(timeout_s * 1000),
         rank=rank,
         command=command,
         timeout_s=timeout_s,
@@ -100,7 +100,7 @@ def _ask(
         producer = EventProducer(settings, log_level=0)
         producer.signing = signing_key()
         for number, event in enumerate(asked):
-            envelope = envelope_of(event, id=f"{request}:{number}", source="trainhouse/client", now_ms=now_ms())
+            envelope = envelope_of(event, id=f"{request}:{number}", source="trainhouse/client", now_ms=wall_ms())
             producer.send(OPERATIONS, envelope, key=str(event.node_id))
         producer.flush()
         yield from _replies(reader, answers, timeout_s)

@@ -6,11 +6,11 @@ that is not there is an error at once; a producer of itself waits half a minute 
 
 from confluent_kafka.admin import AdminClient
 
-from trainhouse.client.clock import now_ms
 from trainhouse.client.errors import NotReachable
 from trainhouse.events import Event, envelope_of
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import EventProducer, partitions_of
+from trainhouse.events.bus.kafka import EventProducer, partitions_of
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.settings import KafkaSettings
 
 
@@ -22,7 +22,7 @@ def send_event(kafka: KafkaSettings, topic: str, event: Event, *, event_id: str,
         raise NotReachable(f"nothing was written to Kafka at {kafka.bootstrap}: {error}") from error
     producer = EventProducer(kafka, log_level=0)
     try:
-        producer.send(topic, envelope_of(event, id=event_id, source=source, now_ms=now_ms()), key=key.decode())
+        producer.send(topic, envelope_of(event, id=event_id, source=source, now_ms=wall_ms()), key=key.decode())
         producer.flush()
     except BusUnavailable as error:
         raise NotReachable(f"Kafka at {kafka.bootstrap} does not answer: {error}") from error

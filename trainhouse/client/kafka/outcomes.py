@@ -14,8 +14,8 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 from trainhouse.client.errors import NoReply, NotReachable
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events import Event, InvalidEvent, decode
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import consumer, headers_of, watermarks
+from trainhouse.events.bus.kafka import consumer, headers_of, watermarks
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 
 T = TypeVar("T")

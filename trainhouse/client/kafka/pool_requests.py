@@ -36,13 +36,13 @@ from trainhouse.events import (
     ReviewJob,
     UncordonNode,
 )
-from trainhouse.events.decisions import JobRetuned, TokenSeen
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.handover import InputRedirected
-from trainhouse.events.journal import JournalRecord
-from trainhouse.events.kafka import consumer, read_to_end
+from trainhouse.events.bus.kafka import consumer, read_to_end
+from trainhouse.events.model.decisions import JobRetuned, TokenSeen
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.handover import InputRedirected
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import CONTROL, DECISIONS, NODE_KEYS, POLICIES, POOLS, PROJECTS, STATUS, VERDICTS
+from trainhouse.events.wire.journal import JournalRecord
+from trainhouse.events.wire.topics import CONTROL, DECISIONS, NODE_KEYS, POLICIES, POOLS, PROJECTS, STATUS, VERDICTS
 
 NodeRequest = CordonNode | UncordonNode | DrainNode | QuarantineNode
 Send = Callable[[Event], str]

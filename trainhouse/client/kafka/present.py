@@ -11,9 +11,9 @@ from trainhouse.client.errors import JournalBroken
 
 if TYPE_CHECKING:
     from trainhouse.events.settings import KafkaSettings
-    from trainhouse.scheduler.core.state import ScheduleState
-    from trainhouse.scheduler.past import Past
-    from trainhouse.scheduler.stream.ports import SnapshotStore
+    from trainhouse.scheduler.core.state.state import ScheduleState
+    from trainhouse.scheduler.stream.interfaces import SnapshotStore
+    from trainhouse.scheduler.time_travel import Past
 
 # Later than any record can be.
 NOW_MS = 2**62
@@ -22,10 +22,10 @@ NOW_MS = 2**62
 def schedule_at(kafka: "KafkaSettings", at_ms: int = NOW_MS, partitions: Iterable[int] | None = None) -> "Past[ScheduleState]":
     """The scheduler's partitions as of a moment. Raises NoSuchMoment, or JournalBroken where it was altered."""
     from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
-    from trainhouse.events.topics import DECISIONS
+    from trainhouse.events.wire.topics import DECISIONS
     from trainhouse.scheduler.core.errors import BrokenInvariant
     from trainhouse.scheduler.core.schedule import ScheduleMachine
-    from trainhouse.scheduler.stream.replay_journal import past_of
+    from trainhouse.scheduler.stream.history.journal_replay import past_of
 
     try:
         store = snapshot_store()

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from trainhouse.events import InvalidEvent, NodePlacement, OperationReplied, decode
-from trainhouse.events.codec import Headers
-from trainhouse.events.signing import signature_of
-from trainhouse.events.topics import OPERATION_REPLIES
-from trainhouse.events.vetting import keys_told
+from trainhouse.events.security.signing import signature_of
+from trainhouse.events.security.vetting import keys_told
+from trainhouse.events.wire.codec import Headers
+from trainhouse.events.wire.topics import OPERATION_REPLIES
 
 Keys = Mapping[str, frozenset[str]]
 

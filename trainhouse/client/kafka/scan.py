@@ -10,9 +10,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from trainhouse.client.errors import NotReachable
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
-from trainhouse.events import kafka
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import consumer, watermarks
+from trainhouse.events.bus import kafka
+from trainhouse.events.bus.kafka import consumer, watermarks
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 
 STALL_S = 30.0

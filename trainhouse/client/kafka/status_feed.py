@@ -14,10 +14,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from trainhouse.client.backend_protocol import Position
 from trainhouse.client.errors import NotReachable
 from trainhouse.events import InvalidEvent, JobState, JobStatus, decode
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import TO_END, consumer, headers_of, watermarks
+from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, watermarks
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import STATUS
+from trainhouse.events.wire.topics import STATUS
 
 METADATA_TIMEOUT_S = 10.0
 POLL_S = 0.2

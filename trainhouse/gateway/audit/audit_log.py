@@ -15,8 +15,8 @@ from collections import deque
 import structlog
 
 from trainhouse.events import AuditLost, Event
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.topics import AUDIT
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.wire.topics import AUDIT
 from trainhouse.gateway.bus import SOURCE, Bus
 
 log = structlog.get_logger(__name__)

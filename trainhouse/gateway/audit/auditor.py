@@ -15,9 +15,9 @@ from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainhouse.events import Event
-from trainhouse.events.audit_texts import kept_back, statement_text
-from trainhouse.events.counts import WINDOW_MS
-from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.model.audit_texts import kept_back, statement_text
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.runtime.counts import WINDOW_MS
 from trainhouse.gateway.audit.accesses import ACKED, COUNTED, ENDED, Access, class_of
 from trainhouse.gateway.audit.audit_log import AuditLog
 from trainhouse.gateway.audit.grants import Grant, GrantBook, end_of, event_of

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainhouse.events import AccessEnded, AccessGranted
-from trainhouse.events.audit_texts import cut
-from trainhouse.events.counts import TOGETHER, Counts
+from trainhouse.events.model.audit_texts import cut
+from trainhouse.events.runtime.counts import TOGETHER, Counts
 
 MAX_KINDS = 10_000
 

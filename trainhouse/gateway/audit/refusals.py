@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainhouse.events import AccessRefused
-from trainhouse.events.audit_texts import cut
-from trainhouse.events.counts import TOGETHER, Count, Counts
+from trainhouse.events.model.audit_texts import cut
+from trainhouse.events.runtime.counts import TOGETHER, Count, Counts
 
 MAX_KINDS = 1000
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from starlette.types import Scope
 
 from trainhouse.events import MemberRole, Project
-from trainhouse.events.audit_texts import MAX_TEXT_CHARS, kept_back
+from trainhouse.events.model.audit_texts import MAX_TEXT_CHARS, kept_back
 
 MAX_TARGET_CHARS = 256
 NAMING = frozenset({"job", "id", "run_id", "run_uuid", "experiment_id", "experiment_name", "path", "pool"})

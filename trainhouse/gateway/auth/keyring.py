@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from trainhouse.events.followed import Followed
+from trainhouse.events.runtime.watched_files import Followed
 from trainhouse.gateway.errors import UnknownKeyError
 from trainhouse.gateway.settings import GatewaySettings
 

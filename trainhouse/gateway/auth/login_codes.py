@@ -12,8 +12,8 @@ import ipaddress
 import secrets
 import time
 
-from trainhouse.events.audit import TokenRevoked
-from trainhouse.events.topics import TOKENS
+from trainhouse.events.model.audit import TokenRevoked
+from trainhouse.events.wire.topics import TOKENS
 from trainhouse.gateway.auth import sealed
 from trainhouse.gateway.auth.sessions import Session
 from trainhouse.gateway.context import Gateway, now_ms

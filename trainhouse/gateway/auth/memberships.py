@@ -9,10 +9,10 @@ Never: asks the projections; a membership that ended must not wait for them.
 from dataclasses import dataclass, field, replace
 
 from trainhouse.events import MemberRole, Project, ProjectApplied
-from trainhouse.events.project import EVERY_OTHER
+from trainhouse.events.model.project import EVERY_OTHER
 from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.errors import Problem
-from trainhouse.scheduler.core.projects import rule_of
+from trainhouse.scheduler.core.intake.projects import rule_of
 
 REMEMBERED = 10_000
 _Rights = tuple[tuple[str, ...], frozenset[str], frozenset[str] | None]

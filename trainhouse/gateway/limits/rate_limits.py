@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from trainhouse.gateway.auth.memberships import ProjectBook
 from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.errors import Problem
-from trainhouse.scheduler.core.bucket import Bucket, Rate, left, take, wait_s
+from trainhouse.scheduler.core.intake.bucket import Bucket, Rate, left, take, wait_s
 
 MAX_BUCKETS = 10_000
 TITLE = "Too many requests"

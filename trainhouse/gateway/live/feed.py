@@ -16,10 +16,10 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from trainhouse.events import InvalidEvent, JobStatus, ProjectApplied, TokenRevoked, decode
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import consumer, headers_of, partitions_of, watermarks
+from trainhouse.events.bus.kafka import consumer, headers_of, partitions_of, watermarks
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.events.topics import PROJECTS, STATUS, TOKENS
+from trainhouse.events.wire.topics import PROJECTS, STATUS, TOKENS
 
 log = structlog.get_logger(__name__)
 

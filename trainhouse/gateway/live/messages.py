@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from trainhouse.events import JobStatus
-from trainhouse.events.envelope import rfc3339
+from trainhouse.events.wire.envelope import rfc3339
 
 BEAT = b": still here\n\n"
 _PLACE = re.compile(r"s(-?\d{1,18})\.m(-?\d{1,18})\.l(-?\d{1,18})\.e(\d{1,18})")

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainhouse.events.envelope import from_rfc3339
+from trainhouse.events.wire.envelope import from_rfc3339
 from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.live import messages
 from trainhouse.gateway.live.hub import EVENT, LOG, METRICS, STATUS, News, Watcher

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 
 from trainhouse.events import JobId
-from trainhouse.events.tracking import ArtifactLogged
+from trainhouse.events.model.tracking import ArtifactLogged
 from trainhouse.gateway.context import now_ms
 from trainhouse.gateway.limits.spooling import spooled
 from trainhouse.gateway.mlflow import schemas

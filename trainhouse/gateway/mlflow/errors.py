@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from trainhouse.checkpointing.errors import CheckpointError
-from trainhouse.events.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.gateway.errors import GatewayError, Problem, SqlUnavailable
 from trainhouse.gateway.problems import too_deep
 

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from trainhouse.events.topics import TRACKING
-from trainhouse.events.tracking import DEFAULT_EXPERIMENT_ID, ExperimentChanged, experiment_id_of, project_of
+from trainhouse.events.model.tracking import DEFAULT_EXPERIMENT_ID, ExperimentChanged, experiment_id_of, project_of
+from trainhouse.events.wire.topics import TRACKING
 from trainhouse.gateway.context import now_ms
 from trainhouse.gateway.mlflow import bodies, schemas
 from trainhouse.gateway.mlflow.errors import MlflowError, MlflowRoute, invalid, missing, unsupported

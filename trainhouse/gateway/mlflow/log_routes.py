@@ -6,8 +6,8 @@ from typing import Any
 from fastapi import APIRouter
 
 from trainhouse.events import Event, JobId
-from trainhouse.events.topics import TRACKED_METRICS, TRACKING
-from trainhouse.events.tracking import DatasetUsed, InputsLogged, ParametersLogged, TagsChanged
+from trainhouse.events.model.tracking import DatasetUsed, InputsLogged, ParametersLogged, TagsChanged
+from trainhouse.events.wire.topics import TRACKED_METRICS, TRACKING
 from trainhouse.gateway.context import now_ms
 from trainhouse.gateway.mlflow import bodies
 from trainhouse.gateway.mlflow.errors import MlflowRoute, invalid, missing

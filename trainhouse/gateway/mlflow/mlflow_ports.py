@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainhouse.checkpointing.settings import StoreSettings
-from trainhouse.events.topics import POINT_TOPICS, TRACKING
+from trainhouse.events.wire.topics import POINT_TOPICS, TRACKING
 from trainhouse.gateway.queries.freshness import Freshness
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 
 from trainhouse.events import StepMetrics
-from trainhouse.events.points import Point, records_of
+from trainhouse.events.wire.points import Point, records_of
 from trainhouse.gateway.mlflow.bodies import Metric
 
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, cast
 from fastapi import Depends, Request
 
 from trainhouse.events import Event
-from trainhouse.events.topics import TRACKING
-from trainhouse.events.tracking import DEFAULT_EXPERIMENT, DEFAULT_EXPERIMENT_ID, project_of
+from trainhouse.events.model.tracking import DEFAULT_EXPERIMENT, DEFAULT_EXPERIMENT_ID, project_of
+from trainhouse.events.wire.topics import TRACKING
 from trainhouse.gateway.auth.authentication import Submitter, Viewer
 from trainhouse.gateway.auth.roles import Principal
 from trainhouse.gateway.context import Gateway, Here

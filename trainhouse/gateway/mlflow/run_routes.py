@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from trainhouse.events import JobId
-from trainhouse.events.topics import POINT_TOPICS
-from trainhouse.events.tracking import TagsChanged, TrackedRunBegun, TrackedRunChanged
+from trainhouse.events.model.tracking import TagsChanged, TrackedRunBegun, TrackedRunChanged
+from trainhouse.events.wire.topics import POINT_TOPICS
 from trainhouse.gateway.context import now_ms
 from trainhouse.gateway.mlflow import bodies, schemas
 from trainhouse.gateway.mlflow.errors import MlflowRoute, invalid

@@ -14,8 +14,8 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from fastapi import Request
 
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.kafka import partitions_of
+from trainhouse.events.bus.kafka import partitions_of
+from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.gateway.context import gateway_of
 from trainhouse.gateway.queries.sql_reader import SqlReader
@@ -55,7 +55,9 @@ class Freshness:
                 (at.topic, at.partition): f.result().offset for at, f in self._admin.list_offsets(asked, request_timeout=ANSWER_S).items()
             }
         except (KafkaException, BusUnavailable) as error:
-            self._admin = AdminClient(self._settings.client_config())  # the old one may have lost all brokers for good (events/outage.py)
+            self._admin = AdminClient(
+                self._settings.client_config()
+            )  # the old one may have lost all brokers for good (events/bus/outage.py)
             raise BusUnavailable(f"the brokers did not answer: {error.args[0]}") from error
         return {at: end for at, end in ends.items() if end > 0}
 

@@ -17,8 +17,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, Field
 
-from trainhouse.events.audit import TokenRevoked
-from trainhouse.events.topics import TOKENS
+from trainhouse.events.model.audit import TokenRevoked
+from trainhouse.events.wire.topics import TOKENS
 from trainhouse.gateway.auth import login_codes, sealed, sessions, tokens
 from trainhouse.gateway.auth.authentication import COOKIE, Viewer, cookie_session, unauthorized
 from trainhouse.gateway.auth.roles import Principal

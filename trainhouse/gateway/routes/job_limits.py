@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from trainhouse.events import JobSubmitted, Limits
-from trainhouse.events.decisions import JobRetuned
+from trainhouse.events.model.decisions import JobRetuned
 from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Here
 from trainhouse.gateway.errors import Problem

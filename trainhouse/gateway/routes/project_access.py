@@ -13,8 +13,8 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field, ValidationError
 
 from trainhouse.events import ChangeProject, MemberRole, Project, ProjectApplied
-from trainhouse.events.explain import explain_validation
-from trainhouse.events.topics import JOBS
+from trainhouse.events.wire.topics import JOBS
+from trainhouse.events.wire.validation_messages import explain_validation
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.audit.targets import changed_members
 from trainhouse.gateway.auth.authentication import Operator, Submitter, Viewer

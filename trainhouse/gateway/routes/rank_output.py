@@ -13,9 +13,9 @@ import structlog
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from trainhouse.events.envelope import from_rfc3339
-from trainhouse.events.errors import BusUnavailable
-from trainhouse.events.topics import POINT_TOPICS
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.wire.envelope import from_rfc3339
+from trainhouse.events.wire.topics import POINT_TOPICS
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.auth.authentication import Viewer
 from trainhouse.gateway.context import Here, now_ms

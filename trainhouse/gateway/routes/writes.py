@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from trainhouse.events import CancelJob, ChangeJob, Event, JobId, JobSpec, JobState, JobSubmitted, ReviewAction, ReviewJob
 from trainhouse.events import Limits as JobLimits
-from trainhouse.events.jobids import RANDOM_BITS, job_id_of
-from trainhouse.events.resume import ResumeFrom, parse_resume_from
-from trainhouse.events.topics import JOBS
+from trainhouse.events.model.job_ids import RANDOM_BITS, job_id_of
+from trainhouse.events.model.resume_ref import ResumeFrom, parse_resume_from
+from trainhouse.events.wire.topics import JOBS
 from trainhouse.gateway import requests
 from trainhouse.gateway.auth.authentication import Submitter
 from trainhouse.gateway.auth.roles import Principal

@@ -27,9 +27,9 @@ from trainhouse.events import (
     SessionOpened,
     StepMetrics,
 )
-from trainhouse.events.bounds import read_told
-from trainhouse.events.topics import CHECKPOINTS, CONTROL, ENVIRONMENTS
-from trainhouse.events.tracking import EnvironmentCaptured
+from trainhouse.events.model.bounds import read_told
+from trainhouse.events.model.tracking import EnvironmentCaptured
+from trainhouse.events.wire.topics import CHECKPOINTS, CONTROL, ENVIRONMENTS
 from trainhouse.workers.agent.core.loglines import LogCut
 from trainhouse.workers.agent.core.spool import MetricsBatch, SpoolEvent
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainhouse.events import AskedVia, Envelope, RequestedBy
-from trainhouse.events.followed import Followed
-from trainhouse.events.signing import InvalidKeyError, Signature, checked_public_key
-from trainhouse.events.topics import OPERATIONS
+from trainhouse.events.runtime.watched_files import Followed
+from trainhouse.events.security.signing import InvalidKeyError, Signature, checked_public_key
+from trainhouse.events.wire.topics import OPERATIONS
 from trainhouse.workers.agent.errors import InvalidSetting
 
 GATEWAY, OPERATOR = "gateway", "operator"

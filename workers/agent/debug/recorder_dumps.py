@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 
 import orjson
 
-from trainhouse.events.collectives import AtCollective
+from trainhouse.events.wire.collectives import AtCollective
 from trainhouse.workers.launcher import ports
 from trainhouse.workers.untrusted import read_plain
 

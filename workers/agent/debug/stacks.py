@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from trainhouse.events.stacktops import MAX_FRAMES, line
+from trainhouse.events.wire.stack_tops import MAX_FRAMES, line
 from trainhouse.workers.launcher import AttemptPaths
 from trainhouse.workers.launcher.masker import Masker
 from trainhouse.workers.launcher.processes import read_process

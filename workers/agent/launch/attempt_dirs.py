@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from trainhouse.events import GangAllocated, Order
-from trainhouse.events.bounds import read_stored
+from trainhouse.events.model.bounds import read_stored
 from trainhouse.workers.agent.atomic_files import write_atomically
 from trainhouse.workers.agent.core import AgentState, AttemptKey, Identity
 from trainhouse.workers.agent.core.agent_state import Fence

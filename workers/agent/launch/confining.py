@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainhouse.events import GangAllocated, NodePlacement
-from trainhouse.events.node import IsolationLayer, NodeIsolation
+from trainhouse.events.model.node import IsolationLayer, NodeIsolation
 from trainhouse.workers.agent.errors import NotLaunchable
 from trainhouse.workers.agent.node.devices import DeviceSource
 from trainhouse.workers.confinement import interpreters

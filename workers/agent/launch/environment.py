@@ -13,8 +13,8 @@ from pathlib import Path
 import orjson
 
 from trainhouse.events import GangAllocated, JobSpec, NodePlacement
-from trainhouse.events.secretnames import variable_of
-from trainhouse.events.spec import Scalar
+from trainhouse.events.model.secret_names import variable_of
+from trainhouse.events.model.spec import Scalar
 from trainhouse.workers.agent.debug.recorder_dumps import prefix_in
 from trainhouse.workers.launcher import AttemptPaths, ports
 

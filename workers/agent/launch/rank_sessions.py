@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import orjson
 
 from trainhouse.events import CheckpointRequested
-from trainhouse.events.steady import steady_s
+from trainhouse.events.runtime.clock import steady_s
 from trainhouse.workers.agent.atomic_files import write_atomically
 from trainhouse.workers.launcher import AttemptPaths
 

@@ -6,7 +6,7 @@ Holds: an end is told once its record is there, or once the process has been gon
 import signal
 from pathlib import Path
 
-from trainhouse.events.rank_end import report_text
+from trainhouse.events.wire.rank_end import report_text
 from trainhouse.workers.agent.core import AttemptKey, RankGone
 from trainhouse.workers.agent.core.agent_state import Phase, Running, Stopping
 from trainhouse.workers.agent.debug.recorder_dumps import words_of

@@ -20,7 +20,7 @@ import psutil
 import structlog
 
 from trainhouse.events import GangAllocated
-from trainhouse.events.secretnames import SecretRefusedError, variable_of
+from trainhouse.events.model.secret_names import SecretRefusedError, variable_of
 from trainhouse.private_files import private_folder, write_private
 from trainhouse.workers.agent.accesses import SECRET, NodeAudit, about_secrets
 from trainhouse.workers.agent.core import AttemptKey

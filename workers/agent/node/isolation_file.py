@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import structlog
 
-from trainhouse.events.node import NodeIsolation
+from trainhouse.events.model.node import NodeIsolation
 from trainhouse.workers.agent.atomic_files import write_atomically
 from trainhouse.workers.untrusted import text_or_empty
 

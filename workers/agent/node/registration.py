@@ -21,7 +21,7 @@ from trainhouse.events import (
     RankHeartbeat,
     RankState,
 )
-from trainhouse.events.node import NodeIsolation
+from trainhouse.events.model.node import NodeIsolation
 from trainhouse.workers.agent.core import AgentState, AttemptKey, Identity, LocalAttempt
 from trainhouse.workers.agent.core.agent_state import Launching, Waiting
 from trainhouse.workers.agent.node.devices import DeviceSource

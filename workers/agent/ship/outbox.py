@@ -14,10 +14,10 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from trainhouse.events import Envelope, encode
-from trainhouse.events.codec import HEADERS
-from trainhouse.events.outage import ProducerWatch
-from trainhouse.events.signing import SigningKey
-from trainhouse.events.topics import (
+from trainhouse.events.bus.outage import ProducerWatch
+from trainhouse.events.security.signing import SigningKey
+from trainhouse.events.wire.codec import HEADERS
+from trainhouse.events.wire.topics import (
     CHECKPOINTS,
     CONTROL,
     ENVIRONMENTS,

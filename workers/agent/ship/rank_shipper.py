@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from trainhouse.events import CheckpointCompleted, Envelope, Event, ProgressReported, RankActivity, RankHeartbeat, envelope_of
-from trainhouse.events.topics import CONTROL, LOGS, METRICS, PROGRESS
+from trainhouse.events.wire.topics import CONTROL, LOGS, METRICS, PROGRESS
 from trainhouse.workers.agent.core.loglines import LogCut, cut_log
 from trainhouse.workers.agent.core.spool import SpoolCut, cut_spool
 from trainhouse.workers.agent.core.telemetry import RankIdentity

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from confluent_kafka import KafkaException
 
 from trainhouse.events import CheckpointSkipped, Envelope, Event, NodeAccess, NodeHeartbeat, OperationReplied, envelope_of
-from trainhouse.events.kafka import EventProducer
-from trainhouse.events.node_audit import Outcome
-from trainhouse.events.topics import CHECKPOINTS, CONTROL, HEARTBEATS, NODE_AUDIT, OPERATION_REPLIES, PROGRESS
+from trainhouse.events.bus.kafka import EventProducer
+from trainhouse.events.model.node_audit import Outcome
+from trainhouse.events.wire.topics import CHECKPOINTS, CONTROL, HEARTBEATS, NODE_AUDIT, OPERATION_REPLIES, PROGRESS
 from trainhouse.workers.agent.core import AttemptKey, Identity, Report
 from trainhouse.workers.agent.ship.outbox import Outbox
 

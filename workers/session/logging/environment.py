@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from trainhouse.events.spec import CodeArchive
+from trainhouse.events.model.spec import CodeArchive
 
 GIT_TIMEOUT_S = 5.0
 MAX_DIFF_CHARS = 32_768

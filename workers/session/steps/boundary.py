@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from trainhouse.checkpointing.interval import Measured
 from trainhouse.events import RankActivity
-from trainhouse.events.steady import steady_s
+from trainhouse.events.runtime.clock import steady_s
 from trainhouse.workers.session import step_schedule
 from trainhouse.workers.session.context import Context
 from trainhouse.workers.session.errors import EXIT_DIVERGED, EXIT_STOPPED, Stopped

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from trainhouse.events.spec import CheckpointPolicy
+from trainhouse.events.model.spec import CheckpointPolicy
 from trainhouse.workers.session.step_schedule import save_by_step
 
 EVENT: Final = "CheckpointSkipped"

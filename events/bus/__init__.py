@@ -1,0 +1,1 @@
+"""Clients of Kafka: producer, consumers, administration, accounts."""

@@ -1,0 +1,1 @@
+"""The events: one frozen model each, with their ids, bounds and errors."""

@@ -1,0 +1,97 @@
+"""Reports of agents to the scheduler about attempts.
+
+Holds: each report names job, attempt, epoch and node, so that a stale one is recognised and ignored.
+"""
+
+from pydantic import Field
+
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.bounds import Count, Int32, Metric, ReportedS, ShortText, SmallCount, TimestampMs
+from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId, PoolName
+from trainhouse.events.model.node import RankLife
+from trainhouse.events.model.spec import is_no
+
+
+class AttemptReport(Event):
+    """Common fields of attempt reports."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    epoch: Epoch
+    node_id: NodeId
+    pool: PoolName
+
+
+class AttemptStarted(AttemptReport, type="trainhouse.attempt.started.v1"):
+    """All ranks of the attempt on this node have a process. `warm`: forked from a warm process."""
+
+    started_at_ms: TimestampMs
+    warm: bool
+
+
+class SessionOpened(AttemptReport, type="trainhouse.attempt.session-opened.v1"):
+    """Rank 0 has opened a session, which will report the attempt's progress; it makes no steps yet."""
+
+    rank: SmallCount
+    at_ms: TimestampMs
+
+
+class LaunchFailed(AttemptReport, type="trainhouse.attempt.launch-failed.v1"):
+    """The node could not start its ranks. `retryable` is False when another node would fail too (no such script …)."""
+
+    reason: str = Field(max_length=4096)
+    retryable: bool
+
+
+class RankExited(AttemptReport, type="trainhouse.rank.exited.v1"):
+    """A rank's process is gone: `exit_code`, or the `signal` that ended it; both None when it could not be learnt."""
+
+    rank: SmallCount
+    exit_code: Int32 | None
+    signal: Int32 | None = None
+    reason: str = Field("", max_length=8192, description="for a person; ends with the last lines of its standard error")
+    exited_at_ms: TimestampMs
+    by_agent: bool = Field(False, exclude_if=is_no, description="the SIGKILL that ended it was its node's agent's own")
+
+    @property
+    def clean(self) -> bool:
+        return self.exit_code == 0
+
+
+class AttemptStopped(AttemptReport, type="trainhouse.attempt.stopped.v1"):
+    """Nothing of the attempt is left on this node: its devices there are free."""
+
+    boot_id: ShortText
+    stopped_at_ms: TimestampMs
+
+
+class ProgressReported(RankLife, AttemptReport, type="trainhouse.attempt.progress.v1"):
+    """Progress of training: at most one a second an attempt. `step` counts finished optimizer steps of the whole job.
+
+    An attempt's first one and its last are on control, those between them on the topic of progress.
+    """
+
+    rank: SmallCount
+    step: Count
+    total_steps: Count | None = None
+    loss: Metric | None = None
+    learning_rate: Metric | None = None
+    steps_per_s: Metric | None = None
+    samples_per_s: Metric | None = None
+    data_wait_s: ReportedS = 0.0
+    save_stall_s: ReportedS = 0.0
+    saving: bool = False
+    at_ms: TimestampMs
+    saved_alone: bool | None = Field(None, description="whether each rank holds the whole state, so that survivors can save it")
+    last: bool = Field(False, exclude_if=is_no, description="no other one of this rank follows")
+
+
+class LossDiverged(AttemptReport, type="trainhouse.attempt.loss-diverged.v1"):
+    """The session stopped training: the loss is not a number, or exploded. `good_commit` is the newest checkpoint before that, if any."""
+
+    rank: SmallCount
+    step: Count
+    loss: str = Field(max_length=64, description="as text, since JSON has no NaN")
+    usual_loss: Metric | None = None
+    good_commit: Count | None = None
+    at_ms: TimestampMs

@@ -1,0 +1,70 @@
+"""Events of checkpoints.
+
+Holds: a CheckpointCompleted follows the manifest it names, its event id is `{job}:commit:{n}`, and a repeat means the same commit.
+"""
+
+from pydantic import Field
+
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.bounds import MOST_ITEMS, MOST_LISTED, ByteCount, Count, CutText, LongText, ReportedS, SmallCount, TimestampMs
+from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId
+
+
+class CheckpointEvent(Event):
+    """Common fields of checkpoint events."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    epoch: Epoch
+    at_ms: TimestampMs
+
+
+class CheckpointStarted(CheckpointEvent, type="trainhouse.checkpoint.started.v1"):
+    """The ranks began to save."""
+
+    step: Count
+    reason: CutText = ""
+
+
+class CheckpointCompleted(CheckpointEvent, type="trainhouse.checkpoint.completed.v1"):
+    """The manifest of commit `commit` exists. `bytes_new` were uploaded, the rest of `bytes_total` was there already."""
+
+    commit: Count
+    step: Count
+    uri: LongText
+    bytes_total: ByteCount
+    bytes_new: ByteCount
+    stage_s: ReportedS = 0.0
+    upload_s: ReportedS = 0.0
+    world_size: SmallCount = 1
+
+
+class CheckpointFailed(CheckpointEvent, type="trainhouse.checkpoint.failed.v1"):
+    """A save did not become a checkpoint; the older ones stand."""
+
+    step: Count
+    reason: CutText
+
+
+class CheckpointSkipped(CheckpointEvent, type="trainhouse.checkpoint.skipped.v1"):
+    """The spec asks for checkpoints and one was due, but the job's code tracks nothing to save. Emitted once per attempt."""
+
+    step: Count
+    reason: CutText
+
+
+class CheckpointRestored(CheckpointEvent, type="trainhouse.checkpoint.restored.v1"):
+    """An attempt began from this commit. `damaged` names newer ones that were passed over, with the reason."""
+
+    commit: Count
+    step: Count
+    uri: LongText
+    damaged: tuple[CutText, ...] = Field((), max_length=MOST_ITEMS)
+    restore_s: ReportedS = 0.0
+
+
+class CheckpointPruned(CheckpointEvent, type="trainhouse.checkpoint.pruned.v1"):
+    """Retention removed these commits."""
+
+    commits: tuple[Count, ...] = Field(max_length=MOST_LISTED)
+    bytes_freed: ByteCount = 0

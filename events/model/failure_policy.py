@@ -1,0 +1,116 @@
+"""Failure section of a pool's policy: detection of failures, recovery from them, and their attribution.
+
+Holds: every number has a default that serves a usual fleet; all of it is data, so `trainhouse policy apply` changes it and replay has it.
+Of failures the last 32 are remembered (`evidence`): a limit beyond that is never reached.
+Never: decides anything (`scheduler.core` does).
+"""
+
+import re
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, field_validator
+
+from trainhouse.events.model.base import Model
+from trainhouse.events.model.safe_regex import costly
+from trainhouse.events.model.spec import Label
+from trainhouse.events.model.verdict import FailureCategory
+
+
+class Detection(Model):
+    """Thresholds at which silence, slowness or errors become a verdict.
+
+    A node is suspected after `suspected_beats` of its own heartbeats' interval and lost after `lost_beats`. A gang hangs when it made no
+    step for `hang_factor` x its own p99 step time, and for `longest_factor` x the longest step that it ever made, and for
+    `hang_floor_s`; before its first step after `start_limit_s`, while it saves after `save_limit_s`. As long as all its ranks on a node
+    show life, which may wait for a rank on another one or do something unannounced, it hangs after `live_floor_s` at least. A rank that
+    never reported is judged only where `silent_start_limit_s` is given, for pools whose programs all use a session: any other program
+    that trains well reports nothing either. A straggler's own work takes `straggler_slowdown` x that of the fastest rank for
+    `straggler_after_s`. `ecc_errors`: so many new uncorrected errors within `device_window_s` degrade a device; so does throttling, or a
+    clock below `clock_share` of its best, for all of that time. Waiting for data, or for saves, during such shares of `stall_window_s` is
+    a stall.
+    """
+
+    suspected_beats: float = Field(5, gt=0, le=1000)
+    lost_beats: float = Field(15, gt=0, le=10_000)
+    hang_factor: float = Field(3.0, ge=1, le=1000)
+    longest_factor: float = Field(1.5, ge=0, le=100)
+    hang_floor_s: float = Field(5.0, ge=0, le=86_400)
+    live_floor_s: float = Field(30.0, ge=0, le=86_400)
+    start_limit_s: float = Field(1800.0, gt=0, le=86_400)
+    silent_start_limit_s: float | None = Field(None, gt=0, le=604_800)
+    save_limit_s: float = Field(900.0, gt=0, le=86_400)
+    straggler_slowdown: float = Field(1.3, gt=1, le=1000)
+    straggler_after_s: float = Field(30.0, ge=0, le=86_400)
+    ecc_errors: int = Field(1, ge=1, le=1_000_000)
+    device_window_s: float = Field(60.0, gt=0, le=86_400)
+    clock_share: float = Field(0.7, gt=0, le=1)
+    data_wait_share: float = Field(0.3, gt=0, le=1)
+    store_stall_share: float = Field(0.2, gt=0, le=1)
+    stall_window_s: float = Field(60.0, gt=0, le=86_400)
+
+
+class Recovery(Model):
+    """Recovery from a failure.
+
+    A retry waits `backoff_s`, doubled for each attempt in a row that got nowhere, `max_backoff_s` at most. An unknown failure that comes
+    `same_failures` times with the same fingerprint counts as the job's own. `prefer_same_nodes`: a restart goes where its warm processes
+    are, if those nodes are healthy. Survivors may take `survivors_save_s` to save before a restart. A degraded device is left within
+    `move_deadline_s`. A node that was lost for `forget_after_h` and that nothing names is forgotten, unless a person closed it.
+    """
+
+    backoff_s: float = Field(0.5, ge=0, le=3600)
+    max_backoff_s: float = Field(30.0, ge=0, le=86_400)
+    same_failures: int = Field(2, ge=1, le=1000)
+    prefer_same_nodes: bool = True
+    survivors_save_s: float = Field(30.0, ge=0, le=3600)
+    move_deadline_s: float = Field(120.0, ge=0, le=86_400)
+    forget_after_h: float = Field(168.0, gt=0, le=24 * 3650)
+
+
+class BlameRule(Model):
+    """A line of output that tells who is to blame. Rules are tried in order, those of the policy before the shipped ones.
+
+    `pattern` is a regular expression for one line. `mine`: another attempt would fail in the same way.
+    """
+
+    name: Label
+    pattern: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+    category: FailureCategory
+    mine: bool = False
+    summary: str = Field("", max_length=512)
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"{value!r} is no regular expression: {error}; see Python's re") from error
+        why = costly(value)
+        if why:
+            raise ValueError(
+                f"{value!r} could take very long on some line: {why}; write it with fewer repeats, or bounded ones such as .{{0,200}}"
+            )
+        return value
+
+
+class Blame(Model):
+    """Rules of this pool, and what happens to a node that is blamed too often.
+
+    After `quarantine_after` failures blamed on it or its devices within `window_h` it is quarantined, asked for a self test
+    `probe_after_s` later, and let back when it passes; a failed one is repeated after twice as long, at most `max_probes` times.
+    """
+
+    rules: tuple[BlameRule, ...] = Field((), max_length=1000)
+    quarantine_after: int = Field(3, ge=1, le=1000)
+    window_h: float = Field(24.0, gt=0, le=24 * 365)
+    probe_after_s: float = Field(60.0, ge=0, le=86_400)
+    max_probes: int = Field(5, ge=0, le=100)
+
+
+class Failures(Model):
+    """All of it."""
+
+    detection: Detection = Detection()
+    recovery: Recovery = Recovery()
+    blame: Blame = Blame()

@@ -1,0 +1,103 @@
+"""Events from the scheduler to node agents: what to run, what to stop, what to save.
+
+Holds: a GangAllocated is self-contained, an agent needs nothing else to start its ranks. Each carries the fence (attempt, epoch).
+"""
+
+from pydantic import Field
+
+from trainhouse.events.model.base import Event, Model
+from trainhouse.events.model.bounds import MOST_DEVICES, MOST_ITEMS, Count, CutText, DueMs, DurationS, ShortText, SmallCount
+from trainhouse.events.model.ids import AttemptNumber, DeviceId, Epoch, JobId, NodeId, PoolName
+from trainhouse.events.model.node import AttemptRef
+from trainhouse.events.model.spec import JobSpec, is_absent, is_no
+
+
+class NodePlacement(Model):
+    """The part of a gang on one node: its ranks are `first_rank`, `first_rank + 1`, … in the order of `devices`."""
+
+    node_id: NodeId
+    boot_id: ShortText
+    address: ShortText
+    first_rank: SmallCount
+    devices: tuple[DeviceId, ...] = Field(min_length=1, max_length=MOST_DEVICES)
+
+    @property
+    def ranks(self) -> range:
+        return range(self.first_rank, self.first_rank + len(self.devices))
+
+
+class GangAllocated(Event, type="trainhouse.gang.allocated.v1"):
+    """All ranks of one attempt have their devices: start them."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    epoch: Epoch
+    pool: PoolName
+    spec: JobSpec
+    spec_sha256: ShortText
+    placements: tuple[NodePlacement, ...] = Field(min_length=1, max_length=MOST_ITEMS)
+    master_address: ShortText
+    master_port: int = Field(ge=1, le=65535)
+    restore_at_most: Count | None = Field(None, description="begin from no newer commit than this one")
+
+    @property
+    def world_size(self) -> int:
+        return sum(len(p.devices) for p in self.placements)
+
+    def on_node(self, node_id: str) -> NodePlacement | None:
+        """The part on one node, if any."""
+        return next((p for p in self.placements if p.node_id == node_id), None)
+
+
+class GangReleased(Event, type="trainhouse.gang.released.v1"):
+    """An attempt must end: SIGTERM, `grace_s`, SIGKILL. Devices are free when every node reported AttemptStopped."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    epoch: Epoch
+    pool: PoolName
+    node_ids: tuple[NodeId, ...] = Field(max_length=MOST_ITEMS)
+    reason: CutText
+    grace_s: DurationS = Field(15.0, ge=0)
+    stacks: bool = Field(False, exclude_if=is_no, description="the gang hung: nodes take its ranks' Python stacks before they end them")
+    for_survivors: bool = Field(False, description="ranks that are left may save for all: nodes tell what their ranks have of their own")
+
+
+class CheckpointRequested(Event, type="trainhouse.checkpoint.requested.v1"):
+    """A running attempt is asked to save now; with `then_stop` its ranks end after the save."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    epoch: Epoch
+    pool: PoolName
+    node_ids: tuple[NodeId, ...] = Field(max_length=MOST_ITEMS)
+    reason: CutText
+    deadline_ms: DueMs
+    then_stop: bool = False
+    survivors: tuple[SmallCount, ...] = Field(
+        (), max_length=MOST_ITEMS, description="the ranks that are left and save without the others; none: all do"
+    )
+
+
+class NodeDesiredState(Event, type="trainhouse.node.desired-state.v1"):
+    """The answer to a registration: all that this node is to run. What it runs beyond that must stop.
+
+    `keeps`: attempts that it is to run too, whose orders are too large to stand here together; they follow as NodeOrders.
+    """
+
+    node_id: NodeId
+    boot_id: ShortText
+    incarnation: ShortText
+    pool: PoolName
+    allocations: tuple[GangAllocated, ...] = Field((), max_length=MOST_ITEMS)
+    keeps: tuple[AttemptRef, ...] = Field((), max_length=MOST_ITEMS, exclude_if=is_absent)
+
+
+class NodeOrders(Event, type="trainhouse.node.orders.v1"):
+    """Orders of attempts that a NodeDesiredState only named. They stop nothing."""
+
+    node_id: NodeId
+    boot_id: ShortText
+    incarnation: ShortText
+    pool: PoolName
+    allocations: tuple[GangAllocated, ...] = Field(max_length=MOST_ITEMS)

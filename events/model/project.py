@@ -1,0 +1,131 @@
+"""Events about projects: who may do what in one, what its jobs may be for, and how much it may take.
+
+Holds: a project is what its newest ProjectApplied says; a request that does not count is answered by a rejection under its own id, and
+all stays as it was. Who approved a purpose, and when, is said by intake, never by the request.
+Never: a secret.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from pydantic import Field, field_validator
+
+from trainhouse.events.model.base import Event, Model
+from trainhouse.events.model.bounds import MOST_COUNT, CutText, ShortText, SmallCount, TimestampMs
+from trainhouse.events.model.spec import Label, is_absent
+
+EVERY_OTHER: Final = "*"
+"""Names what holds for each project that was never declared."""
+MAX_MEMBERS: Final = 512
+MAX_PURPOSES: Final = 64
+MAX_TEXT_CHARS: Final = 65_536
+HIGHEST_PRIORITY: Final = 1
+"""Of a project that says nothing of it: priority 0 is for projects that were given it."""
+
+
+class MemberRole(StrEnum):
+    """Permissions of a member in its project: read; submit and change jobs; manage members and purposes."""
+
+    VIEWER = "viewer"
+    SUBMITTER = "submitter"
+    MAINTAINER = "maintainer"
+
+    @property
+    def submits(self) -> bool:
+        """True if the role may submit jobs."""
+        return self is not MemberRole.VIEWER
+
+
+class Purpose(Model):
+    """Approved purpose of a project's jobs. Intake fills in the approver and the time, whatever a request contains."""
+
+    description: str = Field("", max_length=1024)
+    approved_by: str = Field("", max_length=128)
+    approved_at_ms: TimestampMs | None = None
+
+
+class ProjectLimits(Model):
+    """Limits of a project. `highest_priority`: the lowest number that its jobs may have as `priority`. Absent: no limit.
+
+    `running` and `queued`: jobs of it that have devices, and that wait, in each pool at once. Where "*" has them they count for each
+    project that was never declared by itself. `cost_per_month` stops nothing: the alert cost-over-budget fires beyond it.
+    """
+
+    highest_priority: int = Field(HIGHEST_PRIORITY, ge=0, le=100, description="0 is the highest, 100 the lowest")
+    submissions_per_minute: int | None = Field(None, ge=1, le=1_000_000)
+    requests_per_minute: int | None = Field(None, ge=1, le=100_000_000)
+    storage_gib: float | None = Field(None, gt=0, le=1e9)
+    running: int | None = Field(None, ge=1, le=1_000_000, exclude_if=is_absent)
+    queued: int | None = Field(None, ge=1, le=1_000_000, exclude_if=is_absent)
+    cost_per_month: float | None = Field(
+        None, gt=0, le=1e12, exclude_if=is_absent, description="by the prices of policies, in their currency"
+    )
+
+
+class Project(Model):
+    """One project. `members` absent: tokens alone say who may do what; empty: operators alone may. `closed`: takes no new job.
+
+    `name` "*": what holds for every project that was never declared.
+    """
+
+    name: Label
+    description: str = Field("", max_length=1024)
+    members: dict[Label, MemberRole] | None = Field(None, max_length=MAX_MEMBERS)
+    purposes: dict[Label, Purpose] = Field(default_factory=dict, max_length=MAX_PURPOSES)
+    limits: ProjectLimits = ProjectLimits()
+    closed: bool = False
+
+    @field_validator("purposes", mode="before")
+    @classmethod
+    def _described(cls, given: object) -> object:
+        """A purpose may be given by its description alone, as people write it."""
+        if not isinstance(given, dict):
+            return given
+        return {name: {"description": told or ""} if told is None or isinstance(told, str) else told for name, told in given.items()}
+
+
+class ChangeProject(Event, type="trainhouse.project.change.v1", public_input=True):
+    """An operator asks that a project be so. `replaces`: the version that it is made from (0: none); another one now refuses it.
+
+    `text` is the file as it was written. `admission_partitions` is filled in by intake.
+    """
+
+    project: Project
+    replaces: int | None = Field(None, ge=0, le=MOST_COUNT)
+    text: str = Field("", max_length=MAX_TEXT_CHARS)
+    user: str = Field("unknown", max_length=128)
+    reason: str = Field("", max_length=1024)
+    admission_partitions: int = Field(1, ge=1, le=1024)
+
+    def subject(self) -> str:
+        return self.project.name
+
+
+class ProjectApplied(Event, type="trainhouse.project.applied.v1"):
+    """A project is so from here on. `version` counts its changes, 1 being the first."""
+
+    project: Project
+    version: SmallCount = Field(ge=1)
+    text: str = Field("", max_length=MAX_TEXT_CHARS)
+    user: ShortText = "unknown"
+    reason: CutText = ""
+    applied_at_ms: TimestampMs
+    admission_partitions: int = Field(1, ge=1, le=1024)
+
+    def subject(self) -> str:
+        return self.project.name
+
+
+class ProjectLimited(Event, type="trainhouse.project.limited.v1"):
+    """So many jobs of a project may run, and wait, in each pool from here on; what runs or waits beyond that stays.
+
+    `project` "*": of each that was never declared. `version` is the project's; a lower one says nothing new.
+    """
+
+    project: Label
+    version: SmallCount = Field(ge=1)
+    running: SmallCount | None = Field(None, ge=1)
+    queued: SmallCount | None = Field(None, ge=1)
+
+    def subject(self) -> str:
+        return self.project

@@ -1,0 +1,295 @@
+"""Spec of a job, which a submission carries. It never changes once the job is admitted.
+
+Holds: every field is bounded; the hash of a spec is that of its canonical JSON, so equal specs have equal hashes everywhere.
+"""
+
+import hashlib
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import orjson
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from trainhouse.events.model.base import Model
+from trainhouse.events.model.bounds import MOST_BYTES, MOST_CHARS, MOST_COUNT, MOST_DURATION_S, InputText, Int64, Metric
+from trainhouse.events.model.ids import PoolName
+from trainhouse.events.model.secret_names import PATTERN as SECRET_PATTERN
+from trainhouse.events.model.secret_names import variable_of
+
+Label = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$")]
+Variable = Annotated[str, StringConstraints(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+SecretReference = Annotated[str, StringConstraints(max_length=257, pattern=SECRET_PATTERN)]
+Sha256 = Annotated[str, StringConstraints(max_length=64, pattern=r"^[0-9a-f]{64}$")]
+FORMER_MAX_INTERVAL_S: Final = 1800.0  # the default until it became 600 s; recorded specs have it in words
+Scalar = bool | Int64 | Metric | InputText | None
+
+
+def is_no(value: object) -> bool:
+    """As `is_absent`, of a flag that came later."""
+    return value is False
+
+
+def is_absent(value: object) -> bool:
+    """Whether a field that came later says nothing: it is then written as if it did not exist, and old journals replay byte for byte."""
+    return value is None or value == "" or value == ()
+
+
+class Resources(Model):
+    """Resources of each rank. `device_type` "any" takes what the pool has; "cpu" asks for cpu slots.
+
+    `device_memory_gib`: the least memory of the device itself. `device_share`: thousandths of a device, for a job of one rank.
+    """
+
+    device_type: Label = "any"
+    cpus_per_device: float | None = Field(None, gt=0, le=4096)
+    memory_gib_per_device: float | None = Field(None, gt=0, le=65536)
+    device_memory_gib: float | None = Field(None, gt=0, le=65536)
+    device_share: int | None = Field(None, ge=1, le=1000, description="thousandths of one device")
+
+
+class Role(Model):
+    """Some ranks of a gang that do another work than the rest. What is left out is as the spec says for all."""
+
+    name: Label
+    ranks: int = Field(ge=1, le=65536)
+    resources: Resources | None = None
+    command: tuple[InputText, ...] | None = Field(None, min_length=1, max_length=1024)
+
+
+class Gang(Model):
+    """All ranks of a job, started together or not at all. One rank holds one device.
+
+    `roles`: their ranks follow each other in this order. `min_ranks`: an elastic gang starts with so many at least. `require` and
+    `prefer`: one domain of this topology level ("nvlink", "node", "rack", "pod" …) for all ranks. `group_ranks`: so many consecutive
+    ranks (a tensor-parallel group) share one NVLink domain.
+    """
+
+    ranks: int = Field(1, ge=1, le=65536)
+    roles: tuple[Role, ...] = Field((), max_length=64)
+    min_ranks: int | None = Field(None, ge=1, le=65536)
+    require: Label | None = None
+    prefer: Label | None = None
+    group_ranks: int = Field(1, ge=1, le=65536)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Gang":
+        names = [r.name for r in self.roles]
+        if len(set(names)) != len(names):
+            raise ValueError(f"roles: {next(n for n in names if names.count(n) > 1)} is named twice; keep one of them")
+        total = sum(r.ranks for r in self.roles)
+        if self.roles and total != self.ranks:
+            raise ValueError(f"roles have {total} ranks together, but the gang has ranks = {self.ranks}; make them equal")
+        if self.min_ranks is not None and self.min_ranks > self.ranks:
+            raise ValueError(f"min_ranks = {self.min_ranks} is more than ranks = {self.ranks}; ranks is the most that the gang takes")
+        if self.roles and self.min_ranks is not None and self.min_ranks < self.ranks:
+            raise ValueError("min_ranks and roles exclude each other: a gang with roles has one size; leave one of them out")
+        for what, count in [("ranks", self.ranks), ("min_ranks", self.min_ranks or 0), *((f"role {r.name}", r.ranks) for r in self.roles)]:
+            if count % self.group_ranks:
+                raise ValueError(f"group_ranks = {self.group_ranks} does not divide {what} = {count}; every rank is in one whole group")
+        return self
+
+    @property
+    def least_ranks(self) -> int:
+        """The fewest ranks with which it runs."""
+        return self.min_ranks or self.ranks
+
+
+class Placement(Model):
+    """On which nodes a job may be: those with all of `node_labels`; with `spot` false none that may be taken away at any time."""
+
+    node_labels: dict[Label, InputText] = Field(default_factory=dict, max_length=64)
+    spot: bool = True
+
+
+class Runtime(Model):
+    """Runtime of a rank: a command, as torchrun's environment contract expects it.
+
+    `command[0]` may be `python`: it then means `interpreter`, or the agent's own where none is given.
+    An argument may hold `{name}` of a hyperparameter.
+    """
+
+    command: tuple[InputText, ...] = Field(min_length=1, max_length=1024)
+    interpreter: InputText | None = None
+    image_digest: str | None = Field(None, max_length=MOST_CHARS, pattern=r"^.+@sha256:[0-9a-f]{64}$|^sha256:[0-9a-f]{64}$")
+
+
+class CodeArchive(Model):
+    """The packed working folder, named by its content, and where it came from."""
+
+    uri: InputText
+    sha256: Sha256
+    size_bytes: int = Field(0, ge=0, le=MOST_BYTES)
+    git_commit: InputText | None = None
+    git_diff_uri: InputText | None = None
+    git_dirty: bool = False
+
+
+class DataReference(Model):
+    """Immutable input data: opaque to the platform."""
+
+    uri: str = Field(min_length=1, max_length=4096)
+    sha256: Sha256
+
+
+class CheckpointPolicy(Model):
+    """Schedule of a session's saves, and retention. Without `every_*` the session chooses within the bounds.
+
+    `max_interval_s` bounds the time between saves by `every_steps`, too; `every_s` decides alone.
+    """
+
+    every_steps: int | None = Field(None, ge=1, le=MOST_COUNT)
+    every_s: float | None = Field(None, gt=0, le=MOST_DURATION_S)
+    min_interval_s: float = Field(30.0, gt=0, le=MOST_DURATION_S)
+    max_interval_s: float = Field(600.0, gt=0, le=MOST_DURATION_S)
+    keep_last: int = Field(3, ge=1, le=1000)
+
+    @property
+    def longest_s(self) -> float:
+        """Seconds after which a checkpoint is due by the clock, at the latest."""
+        return self.every_s or max(self.min_interval_s, self.max_interval_s)
+
+    @property
+    def asked(self) -> bool:
+        """Whether the spec says anything of checkpoints; one that was written with the default of before says nothing."""
+        return self not in (CheckpointPolicy(), CheckpointPolicy(max_interval_s=FORMER_MAX_INTERVAL_S))
+
+
+class Limits(Model):
+    """Bounds of a job: how often it may restart, how long it may run, how long it may take to stop."""
+
+    restarts: int = Field(3, ge=0, le=1000)
+    run_time_s: float | None = Field(None, gt=0, le=MOST_DURATION_S)
+    grace_s: float = Field(15.0, ge=0, le=3600)
+
+
+class OnDivergence(StrEnum):
+    """Reaction to a loss that is no number or explodes: the job FAILED, goes back some checkpoints, or nothing."""
+
+    HALT = "halt"
+    ROLLBACK = "rollback"
+    IGNORE = "ignore"
+
+
+class Divergence(Model):
+    """Divergence check of the logged `loss` by the session.
+
+    It diverged when it is no finite number, or more than `explode_factor` x its own usual size (absent: not watched). `rollback`
+    goes `checkpoints` back, `rollbacks` times at most; then the job is FAILED.
+    """
+
+    action: OnDivergence = OnDivergence.HALT
+    explode_factor: float | None = Field(None, gt=1, le=MOST_COUNT)
+    checkpoints: int = Field(1, ge=1, le=1000)
+    rollbacks: int = Field(1, ge=1, le=1000)
+
+
+class JobSpec(Model):
+    """The whole spec of a job. Only `runtime.command` is required.
+
+    `secrets`: NAME of the job's own project (else the default one's), or PROJECT/NAME of one that is granted to it. `env_allow`: variables
+    of `env` that look like secrets and are none.
+    """
+
+    name: Label = "job"
+    project: Label = "default"
+    purpose: Label | None = Field(None, exclude_if=is_absent, description="one that its project has approved")
+    team: Label = "default"
+    user: Label = "unknown"
+    pool: PoolName = PoolName("default")
+    priority: int = Field(50, ge=0, le=100, description="0 is the highest, 100 the lowest")
+    seed: int = Field(0, ge=0, lt=2**63)
+    gang: Gang = Gang(ranks=1)
+    resources: Resources = Resources()
+    placement: Placement = Placement()
+    runtime: Runtime
+    code: CodeArchive | None = None
+    env: dict[Variable, InputText] = Field(default_factory=dict, max_length=512)
+    env_allow: tuple[Variable, ...] = Field((), max_length=512)
+    secrets: tuple[SecretReference, ...] = Field((), max_length=64)
+    hyperparameters: dict[Label, Scalar] = Field(default_factory=dict, max_length=512)
+    data: DataReference | None = None
+    checkpoint: CheckpointPolicy = CheckpointPolicy()
+    preemptible: bool = True
+    resume_from: str | None = Field(None, max_length=256)
+    limits: Limits = Limits()
+    divergence: Divergence = Divergence()
+    labels: dict[Label, InputText] = Field(default_factory=dict, max_length=64)
+
+    @field_validator("gang", mode="before")
+    @classmethod
+    def _ranks_alone(cls, value: Any) -> Any:
+        return {"ranks": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _reserved_variables(self) -> "JobSpec":
+        secrets = [variable_of(name) for name in dict.fromkeys(self.secrets)]
+        taken = sorted(k for k in (*self.env, *secrets) if k in RESERVED_VARIABLES or k.startswith("TRAINHOUSE_"))
+        if taken:
+            raise ValueError(f"env: {', '.join(taken)} are set by the launcher; remove them from the spec")
+        both = sorted(set(self.env) & set(secrets))
+        if both:
+            raise ValueError(f"env and secrets both name {', '.join(both)}; keep one of them")
+        twice = sorted({name for name in secrets if secrets.count(name) > 1})
+        if twice:
+            raise ValueError(f"secrets: two of them would be the variable {twice[0]}; keep one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _shares(self) -> "JobSpec":
+        share = self.resources.device_share
+        if share is not None and share < 1000 and self.gang.ranks > 1:
+            raise ValueError(
+                f"resources.device_share = {share} is for a job of one rank; this gang has {self.gang.ranks}, and gangs take whole devices"
+            )
+        shared = next((r.name for r in self.gang.roles if r.resources is not None and r.resources.device_share is not None), None)
+        if shared is not None:
+            raise ValueError(f"gang.roles: {shared} has a device_share; roles take whole devices, remove it")
+        return self
+
+    @property
+    def shares_device(self) -> bool:
+        """Whether its one rank has only a part of its device."""
+        return self.resources.device_share is not None and self.resources.device_share < 1000
+
+    def role_of(self, rank: int) -> tuple[Role | None, int]:
+        """The role that a rank has, if the gang has roles, and the first rank of that role."""
+        first = 0
+        for role in self.gang.roles:
+            if rank < first + role.ranks:
+                return role, first
+            first += role.ranks
+        return None, 0
+
+    def canonical_json(self) -> bytes:
+        """The spec as sorted JSON: every field of the first version, and later ones where they say something."""
+        fields = self.model_dump(mode="json")
+        told = self.model_dump(mode="json", exclude_defaults=True)
+        for name in _LATER_NAMES - told.keys():
+            fields.pop(name)
+        for section, names in _LATER_FIELDS.items():
+            for name in names:
+                if name not in told.get(section, {}):
+                    fields[section].pop(name)
+            if not fields[section]:
+                fields.pop(section)
+        return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
+
+    def sha256(self) -> str:
+        """Hex SHA-256 of the canonical JSON."""
+        return hashlib.sha256(self.canonical_json()).hexdigest()
+
+
+RESERVED_VARIABLES = frozenset(
+    {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"}
+    | {"ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"}
+    | {"TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE"}
+)
+
+# A spec that says nothing of these has the hash that it had before they existed.
+_LATER_NAMES: Final = frozenset({"env_allow"})
+_LATER_FIELDS: Final = {
+    "gang": ("roles", "min_ranks", "require", "prefer", "group_ranks"),
+    "resources": ("device_memory_gib", "device_share"),
+    "placement": ("node_labels", "spot"),
+    "divergence": ("action", "explode_factor", "checkpoints", "rollbacks"),
+}

@@ -1,0 +1,22 @@
+"""The record of a topic: how many partitions it was made with, or grew to."""
+
+from typing import Final
+
+from pydantic import Field
+
+from trainhouse.events.model.base import Event
+from trainhouse.events.model.bounds import SmallCount, TimestampMs
+
+MOST_PARTITIONS: Final = 1024
+
+
+class TopicRecorded(Event, type="trainhouse.topic.recorded.v1"):
+    """How many partitions a topic has, from its making or its last grow on. `was`: before that grow; 0 for one that never grew."""
+
+    topic: str = Field(min_length=1, max_length=249)
+    partitions: int = Field(ge=1, le=MOST_PARTITIONS)
+    was: SmallCount = 0
+    at_ms: TimestampMs
+
+    def subject(self) -> str:
+        return self.topic

@@ -1,0 +1,164 @@
+"""Tracking: runs that Trainhouse did not schedule, and the logged data of any run (parameters, tags, artifacts, environment).
+
+Holds: a tracked run's id is a job id, so that metrics, logs and lineage of both kinds are the same. An event holds the changes; the newest
+value of one thing counts, in the order of the job's partition, but a parameter's first value stays. An experiment is known by an id that
+follows from its name, so that two writers who create the same one mean the same.
+Never: carries points; those are StepMetrics.
+"""
+
+import hashlib
+from typing import Annotated, Final
+
+from pydantic import Field, StringConstraints
+
+from trainhouse.events.model.base import Event, Model
+from trainhouse.events.model.bounds import ByteCount, InputText, LongText, SmallCount, TimestampMs
+from trainhouse.events.model.ids import AttemptNumber, Epoch, JobId, NodeId
+from trainhouse.events.model.job import JobState
+from trainhouse.events.model.spec import Label, Sha256
+
+DEFAULT_EXPERIMENT: Final = "Default"
+DEFAULT_EXPERIMENT_ID: Final = "0"
+MAX_NAMED: Final = 1000
+Key = Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=r"^[^\x00-\x1f]+$")]
+Text = Annotated[str, StringConstraints(max_length=20_000)]
+ExperimentName = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f]+$")]
+ExperimentId = Annotated[str, StringConstraints(max_length=18, pattern=r"^[0-9]{1,18}$")]
+
+
+def experiment_id_of(name: str) -> str:
+    """The id of the experiment of this name: up to 18 digits of its SHA-256; the default one's is 0."""
+    if name == DEFAULT_EXPERIMENT:
+        return DEFAULT_EXPERIMENT_ID
+    return str(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % 10**18)
+
+
+def project_of(experiment: str) -> str:
+    """Project of an experiment: `vision/resnet` and `vision` belong to the project `vision`, the default one to `default`."""
+    if experiment == DEFAULT_EXPERIMENT:
+        return "default"
+    return experiment.strip("/").split("/", 1)[0][:128] or "default"
+
+
+class ExperimentChanged(Event, type="trainhouse.tracking.experiment-changed.v1"):
+    """An experiment was made, or something about it is new. `deleted` None: as it was."""
+
+    experiment_id: ExperimentId
+    name: ExperimentName
+    project: Label
+    user: str = Field("", max_length=128)
+    created: bool = False
+    deleted: bool | None = None
+    tags: dict[Key, Text] = Field({}, max_length=MAX_NAMED)
+    deleted_tags: tuple[Key, ...] = Field((), max_length=MAX_NAMED)
+    at_ms: TimestampMs
+
+    def subject(self) -> str:
+        return str(self.experiment_id)
+
+
+class TrackedRunBegun(Event, type="trainhouse.tracking.run-begun.v1"):
+    """Somebody runs something somewhere and tells us. `client` is how it is told: mlflow, tensorboard …"""
+
+    job_id: JobId
+    experiment_id: ExperimentId
+    experiment: ExperimentName
+    project: Label
+    name: str = Field("", max_length=500)
+    user: str = Field("", max_length=256)
+    client: Label = "mlflow"
+    state: JobState = JobState.RUNNING
+    started_at_ms: TimestampMs
+
+
+class TrackedRunChanged(Event, type="trainhouse.tracking.run-changed.v1"):
+    """Changes of a run: its state and end, its name, whether it is deleted. None: as it was."""
+
+    job_id: JobId
+    state: JobState | None = None
+    ended_at_ms: TimestampMs | None = None
+    name: str | None = Field(None, max_length=500)
+    deleted: bool | None = None
+    at_ms: TimestampMs
+
+
+class ParametersLogged(Event, type="trainhouse.tracking.parameters-logged.v1"):
+    """Parameters of a run, as text. The first value of each stays."""
+
+    job_id: JobId
+    parameters: dict[Key, Text] = Field(max_length=MAX_NAMED)
+    at_ms: TimestampMs
+
+
+class TagsChanged(Event, type="trainhouse.tracking.tags-changed.v1"):
+    """Tags of a run that were set, and those that were removed."""
+
+    job_id: JobId
+    tags: dict[Key, Text] = Field({}, max_length=MAX_NAMED)
+    deleted: tuple[Key, ...] = Field((), max_length=MAX_NAMED)
+    at_ms: TimestampMs
+
+
+class ArtifactLogged(Event, type="trainhouse.tracking.artifact-logged.v1"):
+    """A file of a run is stored: its bytes lie under `uri`, and a newer one of the same path takes its place."""
+
+    job_id: JobId
+    path: str = Field(min_length=1, max_length=1024)
+    uri: str = Field(min_length=1, max_length=2048)
+    sha256: Sha256
+    size_bytes: ByteCount
+    deleted: bool = False
+    at_ms: TimestampMs
+
+
+class DatasetUsed(Model):
+    """One dataset that a run read, as its client describes it."""
+
+    name: str = Field(min_length=1, max_length=500)
+    digest: str = Field(min_length=1, max_length=64)
+    source_type: str = Field("", max_length=256)
+    source: str = Field("", max_length=65_535)
+    context: str = Field("", max_length=500)
+    schema_text: str = Field("", max_length=65_535)
+    profile: str = Field("", max_length=65_535)
+
+
+class InputsLogged(Event, type="trainhouse.tracking.inputs-logged.v1"):
+    """Datasets that a run read."""
+
+    job_id: JobId
+    datasets: tuple[DatasetUsed, ...] = Field(max_length=MAX_NAMED)
+    at_ms: TimestampMs
+
+
+class EnvironmentCaptured(Event, type="trainhouse.tracking.environment-captured.v1"):
+    """Environment of one attempt, reported once by its rank 0. `packages`: versions by name. `environment_id`: hash of packages and Python.
+
+    `git_diff`: what was not committed, cut at a bound; `git_diff_sha256` is of the whole; or `git_diff_uri` is where it lies.
+    """
+
+    job_id: JobId
+    attempt: AttemptNumber
+    epoch: Epoch
+    rank: SmallCount
+    node_id: NodeId | None = None
+    host: str = Field("", max_length=256)
+    command: tuple[InputText, ...] = Field((), max_length=1024)
+    folder: str = Field("", max_length=4096)
+    git_commit: str = Field("", max_length=64)
+    git_branch: str = Field("", max_length=256)
+    git_remote: str = Field("", max_length=2048)
+    git_dirty: bool = False
+    git_diff: str = Field("", max_length=65_536)
+    git_diff_sha256: str = Field("", max_length=64)
+    git_diff_uri: str = Field("", max_length=2048)
+    python_version: str = Field("", max_length=64)
+    torch_version: str = Field("", max_length=64)
+    cuda_version: str = Field("", max_length=64)
+    platform: str = Field("", max_length=256)
+    devices: tuple[InputText, ...] = Field((), max_length=256)
+    cpus: SmallCount = 0
+    memory_bytes: ByteCount = 0
+    packages: dict[Key, LongText] = Field({}, max_length=5000)
+    environment_id: str = Field("", max_length=64)
+    at_ms: TimestampMs

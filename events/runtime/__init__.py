@@ -1,0 +1,1 @@
+"""Logs, figures, the clock and watched files of every process."""

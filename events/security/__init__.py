@@ -1,0 +1,1 @@
+"""Signatures, keys, grants, and masks of what looks like a secret."""

@@ -1,0 +1,1 @@
+"""Events on the bus: envelope, codec, topics, journal records, published schemas."""

@@ -1,0 +1,1 @@
+"""The life of an attempt: eviction, end, evidence, whom a failure is attributed to, restart."""

@@ -1,0 +1,151 @@
+"""Transition of a job when its attempt has left all devices: it ends, or waits for its next attempt.
+
+Holds: a failure is blamed before anything follows from it. A gang that made way, or failed through no fault of its own, waits for no pause
+unless it got nowhere twice in a row; its restart costs nothing.
+Never: frees a device.
+"""
+
+from dataclasses import dataclass
+
+from trainhouse.events import AttemptNumber, FailureBlamed, OnDivergence
+from trainhouse.events.model.decisions import JobRequeued
+from trainhouse.events.model.phases import Allotment, Cancelled, Failed, Pending, StopCause, StopKind, Succeeded, UnderReview
+from trainhouse.events.wire.rank_end import one_line
+from trainhouse.scheduler.core.attempts.attribution import blame_attempt, told_end
+from trainhouse.scheduler.core.attempts.node_trust import hold_against
+from trainhouse.scheduler.core.attempts.restart_budget import FREE, Cost, backoff_ms, cost_of, streak_of
+from trainhouse.scheduler.core.attempts.restart_nodes import has_all, let_go, to_avoid, to_prefer
+from trainhouse.scheduler.core.attempts.rollback import BEGINNING, bound_after_divergence, last_good
+from trainhouse.scheduler.core.state.draft import MAX_REASON_CHARS, Draft
+from trainhouse.scheduler.core.state.records import Job
+from trainhouse.scheduler.core.state.transitions import check_move
+
+
+@dataclass(frozen=True, slots=True)
+class _Next:
+    """Continuation of a job. `failed`: something went wrong, so the next nodes matter. `rolls_back`: its loss diverged."""
+
+    reason: str
+    cost: Cost = FREE
+    failed: bool = False
+    rolls_back: bool = False
+    restore_at_most: int | None = None
+    blamed: FailureBlamed | None = None
+
+
+def conclude(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:
+    """The attempt of a job that was stopped, or left, is over on all of its nodes."""
+    kind = cause.kind
+    if kind is StopKind.CANCELLED:
+        draft.move(job.job_id, Cancelled(), cause.reason)
+    elif kind is StopKind.RUN_TIME:
+        draft.move(job.job_id, Failed(), f"{cause.reason}.{_kept(job)}")
+    elif all_clean(allotment) and (kind in (StopKind.LOST, StopKind.HUNG, StopKind.REVIEW) or kind.makes_way):
+        draft.move(job.job_id, Succeeded(), "every rank exited with code 0")
+    elif kind is StopKind.REVIEW:
+        _to_review(draft, job, allotment, cause)
+    elif allotment.evidence.diverged is not None:
+        _diverged(draft, job, allotment, cause)
+    elif kind.makes_way:
+        _requeue(draft, job, allotment, _Next(f"waits again: {cause.reason}", restore_at_most=job.restore_at_most))
+    else:
+        _failed(draft, job, allotment, cause)
+
+
+def all_clean(allotment: Allotment) -> bool:
+    """Whether every rank exited with code 0."""
+    return len(allotment.clean_ranks) == sum(len(p.devices) for p in allotment.placements)
+
+
+def _failed(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:
+    rules = draft.state.book.policy(job.pool).failures
+    blamed = blame_attempt(draft, job, allotment, cause.reason)
+    job = draft.state.job(job.job_id)
+    if blamed is not None and not _unexplained(allotment, cause):
+        hold_against(draft, job, allotment, blamed)
+    cost = cost_of(job, allotment, cause.kind, blamed, rules)
+    told = told_end(allotment, blamed, cause.reason)
+    if cost.over:
+        shown = f" Its ranks' Python stacks: trainhouse stack {job.job_id} --attempt {job.attempt}." if cause.kind is StopKind.HUNG else ""
+        draft.move(job.job_id, Failed(), f"{told}. {cost.over}{shown}{_kept(job)}")
+    else:
+        then = _Next(f"restarting: {told}.", cost, failed=True, restore_at_most=job.restore_at_most, blamed=blamed)
+        _requeue(draft, job, allotment, then)
+
+
+def _unexplained(allotment: Allotment, cause: StopCause) -> bool:
+    """Ranks that were killed from outside, or whose exit is unknown: a node is suspect, but not blamed."""
+    found = allotment.evidence
+    return cause.kind is StopKind.LOST and found.lost_node is None and not found.launch_error
+
+
+def _kept(job: Job) -> str:
+    """Names the last checkpoint that remains of a failed job, as a sentence; empty if there is none."""
+    last = job.last_checkpoint
+    return f" Its last checkpoint is kept: commit {last.commit}, step {last.step}." if last is not None else ""
+
+
+def _diverged(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:
+    """The loss is no number, or exploded: the job goes back, or ends, as its spec says."""
+    told = allotment.evidence.diverged
+    assert told is not None
+    what = f"its loss diverged at step {told.step}: {told.loss}"
+    blamed = blame_attempt(draft, job, allotment, what)
+    job, rule = draft.state.job(job.job_id), job.spec.divergence
+    if rule.action is OnDivergence.ROLLBACK and job.tally.rollbacks < rule.rollbacks:
+        bound = bound_after_divergence(job, allotment)
+        where = "the beginning" if bound == BEGINNING else f"commit {bound}"
+        _requeue(draft, job, allotment, _Next(f"goes back to {where}: {what}", FREE, True, True, bound, blamed))
+        return
+    good = last_good(allotment)
+    kept = "There is no checkpoint from before that." if good is None else f"Commit {good} is its last good checkpoint, and is kept."
+    used = f" It went back {job.tally.rollbacks} times, as often as divergence.rollbacks allows." if job.tally.rollbacks else ""
+    draft.move(job.job_id, Failed(), f"{what}.{used} {kept}")
+
+
+def _to_review(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:
+    """Its attempt is over, at no cost; the next one begins where it would have begun without the review."""
+    check_move(job.job_id, job.phase, UnderReview())
+    diverged = allotment.evidence.diverged is not None
+    draft.emit(
+        JobRequeued(
+            job_id=job.job_id,
+            attempt=AttemptNumber(job.attempt + 1),
+            tally=job.tally.model_copy(update={"ran_ms": job.ran_ms(draft.now_ms)}),
+            not_before_ms=0,
+            reason=cause.reason,
+            restore_at_most=bound_after_divergence(job, allotment) if diverged else job.restore_at_most,
+        )
+    )
+    draft.move(job.job_id, UnderReview(), cause.reason)
+
+
+def _requeue(draft: Draft, job: Job, allotment: Allotment, then: _Next) -> None:
+    ran_ms, limit_s = job.ran_ms(draft.now_ms), job.limits.run_time_s
+    if limit_s is not None and ran_ms >= limit_s * 1000:
+        reached = f"its run time reached limits.run_time_s = {limit_s:g}"
+        draft.move(job.job_id, Failed(), f"{reached}; and then: {then.reason.rstrip('.')}.{_kept(job)}")
+        return
+    check_move(job.job_id, job.phase, Pending())
+    recovery = draft.state.book.policy(job.pool).failures.recovery
+    pauses = then.failed and not then.rolls_back
+    streak = streak_of(job, draft.now_ms)
+    wait_ms = backoff_ms(streak, recovery) if pauses else 0
+    avoid = to_avoid(allotment, then.blamed) if then.failed else ()
+    if then.failed and (wait_ms or avoid or not then.cost.free or not has_all(draft, job, allotment)):
+        let_go(draft, job)
+    counts = {"failures": then.cost.failures, "losses": then.cost.losses, "hangs": then.cost.hangs, "rollbacks": int(then.rolls_back)}
+    tally = {name: getattr(job.tally, name) + more for name, more in counts.items()}
+    draft.emit(
+        JobRequeued(
+            job_id=job.job_id,
+            attempt=AttemptNumber(job.attempt + 1),
+            tally=job.tally.model_copy(update=tally | {"streak": streak + pauses, "ran_ms": ran_ms}),
+            not_before_ms=draft.now_ms + wait_ms,
+            reason=one_line(then.reason, MAX_REASON_CHARS),
+            prefer_nodes=to_prefer(draft, job, allotment, avoid) if then.failed else (),
+            avoid_nodes=avoid,
+            restore_at_most=then.restore_at_most,
+        )
+    )
+    draft.publish(job.job_id)

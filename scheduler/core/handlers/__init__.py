@@ -1,0 +1,1 @@
+"""Handlers of inputs: requests, reports, nodes, verdicts, timers, moves of pools."""

@@ -1,0 +1,1 @@
+"""Intake: screening of public records, and the directory of jobs and pools."""

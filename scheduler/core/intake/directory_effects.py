@@ -1,0 +1,58 @@
+"""Effects of a record of the directory: admitted jobs, requests and pools to the schedulers, refusals to the requester.
+
+Holds: each goes to the partition number of its pool; a project goes to every partition of admission, then to all who read, and its
+limits to every scheduler; a refusal is keyed by the id of the event that was refused.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+from trainhouse.events import Event, JobRejected, JobState, JobStatus, PoolCreated, ProjectApplied
+from trainhouse.events.model.routing import JobDirected, LimitsForwarded, RequestForwarded
+from trainhouse.events.wire import topics
+from trainhouse.scheduler.core.intake.directory_fold import request_of
+from trainhouse.scheduler.core.protocol.machine import Effect
+
+
+def directory_effects(now_ms: int, decisions: Iterable[Event]) -> Iterator[Effect]:
+    """The effects of a record's decisions, in their order."""
+    for d in decisions:
+        match d:
+            case JobDirected():
+                job_id = d.admission.job_id
+                yield Effect(topics.CONTROL, str(d.partition), d.admission, f"{job_id}:admitted", d.partition)
+            case RequestForwarded():
+                yield Effect(topics.CONTROL, str(d.partition), request_of(d), d.event_id, d.partition, d.pool)
+            case PoolCreated():
+                yield Effect(topics.CONTROL, str(d.partition), d, f"pool:{d.pool}:{d.partition}", d.partition)
+            case ProjectApplied():
+                name, told = d.project.name, f"project:{_in_id(d.project.name)}:{d.version}"
+                for partition in range(d.admission_partitions):
+                    yield Effect(topics.ADMISSION, name, d, told, partition)
+                yield Effect(topics.PROJECTS, name, d, told)
+            case LimitsForwarded():
+                told = f"limits:{_in_id(d.limited.project)}:{d.limited.version}"
+                for partition in range(d.first_partition, d.control_partitions):
+                    yield Effect(topics.CONTROL, str(partition), d.limited, f"{told}:{partition}", partition)
+            case JobRejected():
+                yield Effect(topics.STATUS, d.submission_id, refusal(d), f"{d.submission_id[:480]}:rejected")
+
+
+def _in_id(project: str) -> str:
+    """A project's name as part of an event id, which is ASCII: names in other scripts stand there by their hash."""
+    ascii_name = project.isascii() and project.isprintable()
+    return project if ascii_name else f"sha256-{hashlib.sha256(project.encode()).hexdigest()}"
+
+
+def refusal(d: JobRejected) -> JobStatus:
+    """A refusal as a status, keyed by the id of the event that was refused."""
+    return JobStatus(
+        job_id=d.job_id,
+        status_seq=0,
+        state=JobState.REJECTED,
+        reason=d.reason,
+        project=d.project,
+        submission_id=d.submission_id,
+        finished_at_ms=d.rejected_at_ms,
+        updated_at_ms=d.rejected_at_ms,
+    )

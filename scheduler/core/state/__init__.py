@@ -1,0 +1,1 @@
+"""The scheduler's state over one partition: records, book, decisions on them, and snapshots."""

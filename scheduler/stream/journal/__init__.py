@@ -1,0 +1,1 @@
+"""The shell of the journal protocol: hosts, owners, followers, publication, snapshots."""

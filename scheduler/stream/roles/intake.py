@@ -1,0 +1,107 @@
+"""The intake process: screens the public topic and projects' topics, and keeps the directory of jobs under the journal protocol.
+
+Holds: everything is wired here and nowhere else. Never: does work at import.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from trainhouse.events.archive.partition import ArchiveStore
+from trainhouse.events.bus.topology_log import read_topology
+from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.runtime.clock import SystemClock
+from trainhouse.events.runtime.logs import configure_logs
+from trainhouse.events.runtime.metrics_server import new_registry
+from trainhouse.events.settings import KafkaSettings
+from trainhouse.events.wire.topics import ADMISSION, DIRECTORY, JOBS
+from trainhouse.scheduler.core.protocol.machine import Machine
+from trainhouse.scheduler.stream.history.journal_archive import ArchivedJournals
+from trainhouse.scheduler.stream.interfaces import JournalArchive, SnapshotStore
+from trainhouse.scheduler.stream.journal.host_factory import journal_host, stores
+from trainhouse.scheduler.stream.kafka.faust_app import ProcessorApp
+from trainhouse.scheduler.stream.kafka.log import KafkaLog
+from trainhouse.scheduler.stream.metrics import JournalMeters, ScreeningMeters, measure_lag
+from trainhouse.scheduler.stream.process import serve
+from trainhouse.scheduler.stream.screening.project_intake import ProjectIntake
+from trainhouse.scheduler.stream.screening.screening_agent import ScreeningAgent
+from trainhouse.scheduler.stream.settings import StreamSettings
+from trainhouse.scheduler.stream.topology import intake_app
+
+RETRY_S = 1.0
+log_ = structlog.get_logger(__name__)
+
+
+def intake_main(
+    kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSettings | None = None, archive: ArchiveStore | None = None
+) -> None:
+    """Runs intake until SIGTERM; blocks, and ends the process. Crashes it (status 70) when an invariant is broken."""
+    settings = settings or StreamSettings()
+    configure_logs(settings.log_level, "intake")
+    asyncio.run(_run(kafka, snapshots, settings, archive))
+
+
+async def _run(kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSettings, archive: ArchiveStore | None) -> None:
+    await serve(_whole(kafka, snapshots, settings, archive))
+
+
+def from_settings() -> ProcessorApp:
+    """The app of a process that has nothing but settings."""
+    settings = StreamSettings()
+    snapshots, archive = stores(settings)
+    return _whole(KafkaSettings(), snapshots, settings, archive)
+
+
+def _whole(kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamSettings, archive: ArchiveStore | None) -> ProcessorApp:
+    from trainhouse.scheduler.core.intake.directory import DirectoryMachine
+    from trainhouse.scheduler.stream.settled.settled_index import SettledIndex
+
+    archived = ArchivedJournals(kafka, archive) if archive is not None else None
+    directory = DirectoryMachine(control_partitions=kafka.partitions, index=SettledIndex(settings.index_dir))
+
+    async def recorded() -> None:
+        directory.control_partitions = await _made_with(kafka)
+
+    return compose(kafka, snapshots, settings, directory, archived, recorded)
+
+
+async def _made_with(kafka: KafkaSettings) -> int:
+    """The recorded count of control's partitions, waited for while the brokers are away."""
+    while True:
+        try:
+            topology, found = await asyncio.to_thread(read_topology, kafka, "trainhouse-intake")
+        except BusUnavailable as error:
+            log_.warning("brokers away", error=str(error))
+            await asyncio.sleep(RETRY_S)
+        else:
+            return topology.adopting(found).made_with(kafka.partitions)
+
+
+def compose(
+    kafka: KafkaSettings,
+    snapshots: SnapshotStore,
+    settings: StreamSettings,
+    directory: Machine[Any],
+    archive: JournalArchive | None = None,
+    before: Callable[[], Awaitable[None]] | None = None,
+) -> ProcessorApp:
+    """The app with a given machine. `before`: what ends before the first record is decided."""
+    log, clock, registry = KafkaLog(kafka, settings.key()), SystemClock(), new_registry()
+    meters = JournalMeters("intake", registry)
+    host = journal_host(
+        DIRECTORY, ADMISSION, log, directory, snapshots, clock, settings, transactional=False, meters=meters, archive=archive
+    )
+    screening = ScreeningAgent(log, clock, meters=ScreeningMeters(registry))
+    of_projects = ScreeningAgent(log, clock, meters=screening.meters)
+    projects = ProjectIntake(kafka, of_projects, settings.batch_count, settings.group_session_s)
+    app = intake_app(kafka, settings, registry, screening, host)
+
+    async def decide() -> None:
+        if before is not None:
+            await before()
+        await host.run()
+
+    app.beside += [decide, projects.run, lambda: measure_lag(log, JOBS, lambda: screening.handled, screening.meters.lag)]
+    return app

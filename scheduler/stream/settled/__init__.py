@@ -1,0 +1,1 @@
+"""The index of settled jobs on disk."""
