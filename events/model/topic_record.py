@@ -11,7 +11,7 @@ MOST_PARTITIONS: Final = 1024
 
 
 class TopicRecorded(Event, type="trainhouse.topic.recorded.v1"):
-    """How many partitions a topic has, from its making or its last grow on. `was`: before that grow; 0 for one that never grew."""
+    """Number of partitions of a topic, from its making or its last grow on. `was`: before that grow; 0 for one that never grew."""
 
     topic: str = Field(min_length=1, max_length=249)
     partitions: int = Field(ge=1, le=MOST_PARTITIONS)

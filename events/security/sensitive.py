@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from trainhouse.events.model.base import Event
-from trainhouse.events.model.job import JobSubmitted
 from trainhouse.events.model.spec import JobSpec
 
 MASKED = "***"
@@ -143,11 +142,6 @@ def refusal(spec: JobSpec) -> str:
 def without_values(spec: JobSpec) -> JobSpec:
     """The spec with `***` for each value of its `env`."""
     return spec.model_copy(update={"env": dict.fromkeys(spec.env, MASKED)}) if spec.env else spec
-
-
-def without_env_values(event: JobSubmitted) -> JobSubmitted:
-    """A submission as it may be kept where people read."""
-    return event.model_copy(update={"spec": without_values(event.spec)})
 
 
 _ENV = re.compile(r'"env"\s*:\s*\{(?:\s*"[A-Za-z_][A-Za-z0-9_]*"\s*:\s*"(?:[^"\\]|\\.)*"\s*,?)*', re.S)

@@ -33,7 +33,7 @@ def told(texts: Iterable[str]) -> RecorderFinding | None:
 
 
 def _of_group(ranks: Sequence[AtCollective]) -> RecorderFinding | None:
-    """Who waited in the collective that the furthest rank had not done, and who had not begun it."""
+    """Ranks that waited in the collective which the furthest rank had not done, and those that had not begun it."""
     latest = max(at.at for at in ranks)
     behind = sorted(at.rank for at in ranks if at.begun < latest)
     here = sorted((at for at in ranks if at.at == latest and at.begun >= latest), key=lambda at: at.rank)

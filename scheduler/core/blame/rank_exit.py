@@ -31,7 +31,7 @@ _MINE: Final = frozenset(
 
 
 class Causality(IntEnum):
-    """How an end stands among those of its gang: the lowest is the root."""
+    """Rank of an exit among those of its gang, by causality: the lowest is the root cause."""
 
     CAUSE = 0
     BARE = 1

@@ -217,7 +217,7 @@ class Cluster:
         return self._states
 
     def _states_of(self, node: int) -> list[tuple[Key, State]]:
-        """What is left of each device type on an open node."""
+        """Returns the free resources of each device type on an open node."""
         slots = self.layout.slots[node]
         if slots is None or not slots.open:
             return []

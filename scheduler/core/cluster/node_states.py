@@ -16,7 +16,7 @@ UNTOLD = -1
 
 
 class State(NamedTuple):
-    """What is left of one device type on a node: whole devices, shares left of others (sorted), and the host's cpus and memory."""
+    """Free resources of one device type on a node: whole devices, shares left of others (sorted), and the host's cpus and memory."""
 
     whole: int
     left: tuple[int, ...]
@@ -25,7 +25,7 @@ class State(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a job takes of one node."""
+    """Resources that a job takes of one node."""
 
     ranks: int
     milli: int
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """How good a state is for a job (least is best): growth of fragmentation, what is left over. `share`: the one that it takes, or 0."""
+    """Score of a state for a job (least is best): growth of fragmentation, resources left over. `share`: the one it takes, or 0."""
 
     growth: int
     over: int
@@ -81,7 +81,7 @@ class States:
             self.of_node[node] = now
 
     def usual(self, typical: Typical) -> None:
-        """What is usual now. What was judged by something else is forgotten, and all of it where it grew too large."""
+        """Sets the recent demand; drops verdicts made with another one, and all of them where the cache grew too large."""
         if typical != self.typical:
             self.typical = typical
         elif len(self.fragments) <= MAX_JUDGED and all(len(j) <= MAX_JUDGED for j in self.judged.values()):

@@ -19,7 +19,7 @@ UNUSUAL_PHI: Final = 8.0
 
 
 class Liveness(StrEnum):
-    """What the detector last said of a node."""
+    """Last verdict of the detector on a node's heartbeats."""
 
     ALIVE = "ALIVE"
     SUSPECTED = "SUSPECTED"
@@ -32,7 +32,7 @@ def bounded_interval_s(interval_s: float) -> float:
 
 
 def standing_after(silent_ms: int, rhythm: Rhythm, interval_s: float, before: Liveness, limits: Detection) -> Liveness:
-    """What a silence makes of a node; it never gets better by silence."""
+    """Returns a node's liveness after a silence; silence never improves it."""
     beat_ms = rhythm.mean_ms(1000 * interval_s)
     if before is Liveness.LOST or silent_ms >= limits.lost_beats * beat_ms:
         return Liveness.LOST

@@ -135,11 +135,6 @@ class JournalHost(Generic[S]):
         if partition in self.feeds:
             self.feeds[partition].offer(entries)
 
-    async def offer_all(self, by_partition: dict[int, list[Entry]]) -> None:
-        """The same for several partitions; never raises."""
-        for partition, entries in by_partition.items():
-            self.offer(partition, entries)
-
     def on_assigned(self, partitions: set[int]) -> None:
         """The group gave these partitions to this process; all others are not its own."""
         self._assigned = set(partitions)
