@@ -94,7 +94,7 @@ def process(role: str, settings: KafkaSettings, store: StoreServer, log: Path) -
             yield started
         finally:
             started.terminate()
-            started.wait(30)
+            started.wait(120)
 
 
 def test_the_control_plane_runs_on_a_cluster_with_tls_and_passwords(secured: KafkaSettings, tmp_path: Path) -> None:

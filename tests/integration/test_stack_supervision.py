@@ -84,7 +84,7 @@ def test_a_timed_part_is_started_by_the_clock_and_counts_no_restart(supervised: 
         log = supervised.log(name)
         return [int(line) for line in log.read_text().splitlines()] if log.exists() else []
 
-    until(lambda: len(runs("timed")) == 3, "three runs", timeout_s=40)
+    until(lambda: len(runs("timed")) == 3, "three runs")
     first, second, third = runs("timed")
     assert second - first >= 4 and third - second >= 4, "no sooner than it is due"
     assert supervised.state("timed").restarts == 0

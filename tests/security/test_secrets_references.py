@@ -61,7 +61,7 @@ class Bao:
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(120)
 
 
 @pytest.fixture(scope="module")

@@ -119,7 +119,7 @@ def test_a_process_that_dies_is_replaced_and_who_waited_is_told(guests: GuestPro
 
     asking = threading.Thread(target=wait)
     asking.start()
-    time.sleep(0.5)
+    until(lambda: bool(guests._waiting))
     first = guests.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)

@@ -152,7 +152,7 @@ def _ends(kafka: KafkaSettings) -> list[TopicPartition]:
     reader = consumer(kafka)
     at = []
     for topic in (ALLOCATIONS, CONTROL, STATUS, VERDICTS):
-        for number in reader.list_topics(topic, timeout=10).topics[topic].partitions:
+        for number in reader.list_topics(topic, timeout=60).topics[topic].partitions:
             at.append(TopicPartition(topic, number, watermarks(reader, topic, number)[1]))
     reader.close()
     return at
