@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo down test test-full unit lint audit integration stack faults parts pages quick-servers quick-journey bench chaos security clean help
+.PHONY: install demo down test test-full unit lint lint-types lint-rest audit integration stack faults parts pages quick-servers quick-journey bench chaos security clean help
 .DEFAULT_GOAL := help
 
 help:                 ## this list
@@ -36,8 +36,14 @@ test-full: lint       ## lint and all tests, on ports and folders of their own
 	@$(MAKE) --no-print-directory integration
 
 lint: $(STAMP)        ## ruff, mypy --strict, import contracts, bandit, a scan for secrets
-	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
+	@$(MAKE) --no-print-directory -j2 lint-types lint-rest
+
+# The longest of them has a process to itself.
+lint-types: $(STAMP)
 	@$(BIN)/mypy
+
+lint-rest: $(STAMP)
+	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
 	@$(BIN)/lint-imports
 	@$(BIN)/bandit -q -c pyproject.toml --confidence-level medium -r $(PACKAGES)
 	@git ls-files -z -- $(SCANNED) | xargs -0 -P 2 -n 450 $(BIN)/detect-secrets-hook --no-verify
