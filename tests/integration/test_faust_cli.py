@@ -27,7 +27,7 @@ from trainhouse.events.kafka import TO_END, consumer, read_to_end
 if TYPE_CHECKING:
     from trainhouse.events.settings import KafkaSettings
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 AGENTS = {"intake": ("jobs", "admission"), "scheduler": ("control",), "detector": ("heartbeats",)}
 
 
@@ -64,7 +64,7 @@ def worker(name: str, log: Path, **more: str) -> Iterator[psutil.Popen]:
         finally:
             if started.poll() is None:
                 started.kill()
-            started.wait(30)
+            started.wait(120)
 
 
 def dead_letters(settings: KafkaSettings) -> list[bytes | None]:

@@ -24,7 +24,7 @@ from trainhouse.events.errors import BusUnavailable
 from trainhouse.events.kafka import TO_END, EventProducer, consumer, read_to_end
 from trainhouse.events.settings import KafkaSettings
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 ROLES = ("intake", "scheduler", "detector")
 WAIT_S = 150.0
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="b" user_broker="b" user_train="house";'

@@ -66,7 +66,7 @@ def supervised(tmp_path: Path) -> Iterator[Supervised]:
     it = Supervised(tmp_path / "a folder, 100% odd")
     yield it
     supervisor_client.shut_down(it.folder, 30)
-    it.process.wait(30)
+    it.process.wait(120)
 
 
 def test_a_killed_part_comes_back_and_is_counted(supervised: Supervised) -> None:

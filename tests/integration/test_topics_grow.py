@@ -29,7 +29,7 @@ from trainhouse.scheduler.stream.host import HostSettings, JournalHost
 from trainhouse.scheduler.stream.kafka_log import KafkaLog
 from trainhouse.scheduler.stream.snapshots import Snapshots
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

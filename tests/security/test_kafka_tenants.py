@@ -28,7 +28,7 @@ from trainhouse.events.project_topics import jobs_topic, status_topic
 from trainhouse.events.securing import grant_all, lets_in, secure
 from trainhouse.events.settings import KafkaSettings
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 # Names of which one begins as another, and as the platform's own topics and groups do.
 PROJECTS = ("a", "a-b", "trainhouse")
 NAMES = (*(t.name for t in topics.TOPICS), *(name(p) for p in PROJECTS for name in (jobs_topic, status_topic)))

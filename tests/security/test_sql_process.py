@@ -123,7 +123,7 @@ def test_a_process_that_dies_is_replaced_and_who_waited_is_told(guests: GuestPro
     first = guests.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    asking.join(30)
+    asking.join(90)
     assert told == [202]
     until(lambda: guests.pid != first and count(guests) == 10)
 

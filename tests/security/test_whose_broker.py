@@ -24,7 +24,7 @@ from trainhouse.events.kafka import TO_END, EventProducer, consumer, partitions_
 from trainhouse.events.project_topics import jobs_topic, status_topic
 from trainhouse.events.settings import KafkaSettings
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 OWN, OTHER = "vision", "speech"
 JOBS = 60
 WAIT_S = 150.0
