@@ -68,7 +68,7 @@ def test_exporter_and_alerts_go_on_after_the_broker_was_away(tmp_path: Path, mon
             send(kafka, topics.VERDICTS, suspected(number), number)
 
         write(1)
-        until(lambda: all(len(found) == 1 for found in read()), "the records before the outage", timeout_s=60)
+        until(lambda: all(len(found) == 1 for found in read()), "the records before the outage")
         exporter.remember({"j": TRACED}, 1)
         alerts.tell_measured(measured(1))
 

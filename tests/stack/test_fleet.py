@@ -59,7 +59,7 @@ def test_jobs_of_all_sizes_end_once_and_no_device_is_shared(stack: LiveStack, tm
         jobs = _submit(kafka, plan)
         final = _wait_for_all(kafka, begin, set(jobs), timeout_s=150)
         # The jobs may end before the dead node is back: only its second registration ends the parts that it held.
-        until(lambda: len(_boots(_read(kafka, begin), f"{pool}-00001")) == 2, f"{pool}-00001 to boot again", timeout_s=90)
+        until(lambda: len(_boots(_read(kafka, begin), f"{pool}-00001")) == 2, f"{pool}-00001 to boot again")
         fleet.send_signal(signal.SIGINT)
         out, _ = fleet.communicate(timeout=150)
     assert fleet.returncode == 0, out
