@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo down test test-full unit lint audit integration stack faults parts pages quick-servers quick-journey bench chaos security clean help
+.PHONY: install demo down test test-full unit lint lint-types lint-rest audit integration stack faults parts pages quick-servers quick-journey bench chaos security clean help
 .DEFAULT_GOAL := help
 
 help:                 ## this list
@@ -36,8 +36,14 @@ test-full: lint       ## lint and all tests, on ports and folders of their own
 	@$(MAKE) --no-print-directory integration
 
 lint: $(STAMP)        ## ruff, mypy --strict, import contracts, words and shape, bandit, a scan for secrets
-	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
+	@$(MAKE) --no-print-directory -j2 lint-types lint-rest
+
+# The longest of them has a process to itself.
+lint-types: $(STAMP)
 	@$(BIN)/mypy
+
+lint-rest: $(STAMP)
+	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m tests.style
 	@$(BIN)/bandit -q -c pyproject.toml --confidence-level medium -r $(PACKAGES)
@@ -50,31 +56,34 @@ SCANNED := '*.py' '*.md' '*.yaml' '*.sql' '*.toml' '*.html' Makefile .ci ':!even
 audit: $(STAMP)       ## asks the published advisories about every pinned package
 	@$(BIN)/python -m trainhouse.deploy.advisories
 
-# Whole files of tests in two processes.
-TWO := -n 2 --dist loadfile
+# Whole files of tests in some processes, in the order that they are given: one long file at the end would be waited for alone.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 # How many examples a random test makes: `full` or `quick` (tests/profiles.py).
 PROFILE ?= full
 # Tests that harm a whole stack; in one process, since a second one would have a second stack.
 FAULTY := tests/integration/test_archive.py tests/integration/test_expire.py tests/integration/test_journey.py \
 	tests/integration/test_stack_up.py tests/integration/test_chaos_short.py tests/integration/test_pool_moves_killed.py \
 	tests/integration/test_control_plane.py
+# Tests whose jobs run on nodes of their own: any whole stack does for them. They have a second one when `parts` are over.
+OWN_NODES := tests/stack/test_fleet.py tests/stack/test_hang_twice.py tests/stack/test_nodes_leave.py tests/stack/test_survivors_two_nodes.py
 
 unit: $(STAMP)        ## tests without servers; PROFILE=quick makes a fifth of the random examples
-	@$(BIN)/pytest $(TWO) --hypothesis-profile=$(PROFILE) tests/unit tests/simulation
+	@$(BIN)/pytest -n 2 $(BY_FILE) --hypothesis-profile=$(PROFILE) tests/simulation tests/unit
 
 integration: $(STAMP) ## tests on real servers, short seeded faults included
 	@$(MAKE) --no-print-directory -j3 stack faults parts
 	@$(MAKE) --no-print-directory pages
 
-# Beside each other, with servers of their own: the first two wait much, the third computes.
+# Beside each other, with servers of their own: the first two wait much, the third has what they leave of two cores.
 stack: $(STAMP)       ## tests on one whole stack that all of them leave as it is
-	@$(BIN)/pytest tests/stack
+	@$(BIN)/pytest $(OWN_NODES:%=--ignore=%) tests/stack
 
 faults: $(STAMP)      ## tests that kill, stop and starve parts of a whole stack
 	@$(BIN)/pytest $(FAULTY)
 
-parts: $(STAMP)       ## tests of parts on real servers
-	@$(BIN)/pytest $(TWO) $(FAULTY:%=--ignore=%) tests/contract tests/integration tests/security
+parts: $(STAMP)       ## tests of parts on real servers; then those of `tests/stack` that bring nodes of their own
+	@$(BIN)/pytest -n 3 $(BY_FILE) $(FAULTY:%=--ignore=%) tests/integration tests/security tests/contract
+	@$(BIN)/pytest $(OWN_NODES)
 
 pages: $(STAMP)       ## the pages in Chromium; alone, since they say how long a page holds its thread
 	@$(BIN)/pytest tests/browser

@@ -38,7 +38,7 @@ class Tables:
     def __init__(self, clickhouse: ConnectClickHouse, url: str) -> None:
         self.clickhouse = clickhouse
         self.url = url
-        self.ask: Ask = asker(ClickHouseSettings(url=url), 30.0)
+        self.ask: Ask = asker(ClickHouseSettings(url=url), 120.0)
         schemas = read_schemas(clickhouse, TABLES)
         self._builders = builders(schemas)
         self._offset = 0
@@ -73,7 +73,7 @@ def tables_in(folder: Path) -> Iterator[Tables]:
     try:
         healthy = threading.Event()
         healthy.set()
-        pool = ReadPool(folder, embedded_options(MEMORY, 2), Limits(30.0, 200_000, 64 * 1024**2, 512 * 1024**2), 3)
+        pool = ReadPool(folder, embedded_options(MEMORY, 2), Limits(120.0, 200_000, 64 * 1024**2, 512 * 1024**2), 3)
         with Endpoint(Admission(pool, 3, 16), "127.0.0.1", 0, healthy, Door([Account("trainhouse", SQL_PASSWORD)])) as served:
             yield Tables(clickhouse, f"http://trainhouse:{SQL_PASSWORD}@127.0.0.1:{served.port}")
         pool.close()

@@ -103,7 +103,7 @@ class Log(Protocol):
 
 
 class LiveStatuses(Protocol[S_contra]):
-    """Progress of one partition's jobs that needs no journal record: reports come in, statuses follow (see `core/handlers/live_progress`)."""
+    """Progress of one partition's jobs that needs no journal record: reports in, statuses out (see `core/handlers/live_progress`)."""
 
     @property
     def due(self) -> bool:

@@ -64,7 +64,7 @@ class Gateway:
         """Ends it."""
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL if hard else signal.SIGTERM)
-        self.process.wait(30)
+        self.process.wait(120)
 
     def token(self, *roles: str, projects: tuple[str, ...] = ("*",)) -> str:
         """A token that it believes."""

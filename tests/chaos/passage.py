@@ -1,6 +1,6 @@
 """The way of all clients to the brokers: a proxy that can stop a client's process right before one of its requests gets there.
 
-Holds: a hold strikes once, at the first request of its process that is of its moment: the process is stopped, the request waits, and both
+Holds: a hold strikes once, at the first request of its process that is of its moment: the process stands still, the request waits, and both
 go on together after its time. What is not held passes as it came, whole request by whole request.
 Never: changes a byte; knows anything of the product but names of topics.
 """
@@ -12,6 +12,7 @@ import contextlib
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import psutil
@@ -21,6 +22,9 @@ from trainhouse.events.wire import topics
 
 PRODUCE, END_TRANSACTION = 0, 26
 LENGTH_BYTES = 4
+LOOK_EVERY_S = 0.002
+# States of a thread that is stopped, or has ended: a killed process may be left as a zombie.
+STILL = frozenset("TtZX")
 # Of these a request is of a moment if it names one: topics for what is produced, the beginning of an id for the end of a transaction.
 NAMED: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "append": (PRODUCE, (topics.DECISIONS, topics.DIRECTORY)),
@@ -50,7 +54,7 @@ def _compact(name: str) -> bytes:
 
 @dataclass(eq=False)
 class Hold:
-    """One fault to come, to whichever of these processes comes to the moment first: `struck` once it did, `over` once it goes on."""
+    """One fault to come, to the first of its processes at the moment: `struck` once that stands still, `over` once it goes on."""
 
     pids: tuple[int, ...]
     moment: str
@@ -117,11 +121,26 @@ def _ports(pid: int) -> set[int]:
         return set()
 
 
+def _still(pid: int) -> bool:
+    """Whether none of its threads runs any more."""
+    return all(_state(task) in STILL for task in Path(f"/proc/{pid}/task").glob("*"))
+
+
+def _state(task: Path) -> str:
+    try:
+        return (task / "stat").read_text().rpartition(") ")[2][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"  # it has ended
+
+
 async def _stopped(hold: Hold, pid: int) -> None:
     """The process is stopped for its time, or until it is released."""
     try:
         process = psutil.Process(pid)
         process.suspend()
+        while not (_still(pid) or hold.ended.is_set()):  # its threads may still run when the signal was sent
+            await asyncio.sleep(LOOK_EVERY_S)
+            process.suspend()  # another fault may have let it go on meanwhile
         hold.struck.set()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(hold.ended.wait(), hold.lasts_s)

@@ -118,7 +118,7 @@ def ask(tables: Tables, sql: str) -> tuple[dict[str, str], list[list[Any]]]:
     where = ClickHouseSettings(url=tables.url)
     url = f"{where.url}/?{urllib.parse.urlencode({'default_format': 'JSONCompact', 'output_format_json_quote_64bit_integers': '0'})}"
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, sql.encode(), where.headers), timeout=60) as reply:
+        with urllib.request.urlopen(urllib.request.Request(url, sql.encode(), where.headers), timeout=150) as reply:
             answer = json.loads(reply.read())
     except urllib.error.HTTPError as error:
         raise AssertionError(f"{error.read().decode()[:600]}\n{sql}") from error

@@ -19,6 +19,8 @@ from trainhouse.scheduler.stream.interfaces import Entry, Log
 from trainhouse.scheduler.stream.kafka.log import KafkaLog
 
 MAX_BYTES = 1024 * 1024
+# After so long brokers answer a question about a silent partition.
+SILENCE_S = 0.5
 Case = Callable[[Log, str], Awaitable[None]]
 
 
@@ -80,7 +82,7 @@ def test_a_tail_waits_no_longer_than_it_is_told_and_sees_what_comes(run: Callabl
     async def case(log: Log, topic: str) -> None:
         tail = await log.open_tail(topic, {0: 0})
         assert await tail.take(0.05) == []
-        waiting = asyncio.ensure_future(tail.take(10.0))
+        waiting = asyncio.ensure_future(tail.take(60.0))
         await log.append(topic, 0, b"x")
         assert [e.value for e in await waiting] == [b"x"]
         await tail.close()
@@ -91,18 +93,17 @@ def test_a_tail_waits_no_longer_than_it_is_told_and_sees_what_comes(run: Callabl
 def test_what_was_taken_late_does_not_wait_for_the_silence_of_another_partition(run: Callable[[Case], None]) -> None:
     async def case(log: Log, topic: str) -> None:
         tail = await log.open_tail(topic, {0: 0, 1: 0})
-        waits_s = []
-        for _ in range(5):
+        waits_s = [SILENCE_S]
+        while min(waits_s) > SILENCE_S / 5 and len(waits_s) < 15:
             await log.append(topic, 0, b"x")
             # Busy with something else while the reader has it: long enough for a question to the brokers about partition 1 alone.
             await asyncio.sleep(0.25)
-            assert [e.value for e in await tail.take(5.0)] == [b"x"]
+            assert [e.value for e in await tail.take(60.0)] == [b"x"]
             await log.append(topic, 0, b"y")
             begin_s = time.monotonic()
-            assert [e.value for e in await tail.take(5.0)] == [b"y"]
+            assert [e.value for e in await tail.take(60.0)] == [b"y"]
             waits_s.append(time.monotonic() - begin_s)
-        # Brokers answer a question about a silent partition after 0.5 s; the best of five, since the machine may be busy.
-        assert min(waits_s) < 0.1
+        assert min(waits_s) <= SILENCE_S / 5, "the best of some, since the machine may be busy"
         await tail.close()
 
     run(case)

@@ -79,8 +79,8 @@ class Stage:
         self._ear = consumer(self.kafka)
         places = []
         for topic in TOPICS:
-            for number in self._ear.list_topics(topic, timeout=10).topics[topic].partitions:
-                places.append(TopicPartition(topic, number, watermarks(self._ear, topic, number, 10)[1]))
+            for number in self._ear.list_topics(topic, timeout=60).topics[topic].partitions:
+                places.append(TopicPartition(topic, number, watermarks(self._ear, topic, number, 60)[1]))
         self._ear.assign(places)
 
     def close(self) -> None:

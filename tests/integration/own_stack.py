@@ -99,5 +99,5 @@ class OwnStack:
         found = self.exports()
         url = f"{found['TRAINHOUSE_CLICKHOUSE_URL']}/?query={urllib.parse.quote(query)}"
         account = {"X-ClickHouse-User": found["TRAINHOUSE_CLICKHOUSE_USER"], "X-ClickHouse-Key": found["TRAINHOUSE_CLICKHOUSE_PASSWORD"]}
-        with urllib.request.urlopen(urllib.request.Request(url, headers=account), timeout=10) as reply:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=account), timeout=60) as reply:
             return str(reply.read().decode().strip())

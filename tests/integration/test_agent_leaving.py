@@ -65,7 +65,7 @@ def left_in_time(stage: Stage, job: str, epoch: int, ranks: int, deadline_ms: in
     def of(kind: type[T]) -> list[T]:
         return [e for e in stage.events(kind, job, CONTROL) if getattr(e, "epoch", None) == epoch]
 
-    exits = stage.wait(lambda: of(RankExited), ranks, timeout_s=120)
+    exits = stage.wait(lambda: of(RankExited), ranks)
     assert [e.exit_code for e in exits] == [EXIT_STOPPED] * ranks, [e.reason for e in exits]
     assert max(e.exited_at_ms for e in exits) < deadline_ms
     (saved,) = stage.wait(lambda: of(CheckpointCompleted))
@@ -90,7 +90,7 @@ def test_a_notice_file_has_the_gang_saved_and_gone_and_its_withdrawal_opens_the_
 
     # The scheduler does not answer: the node that goes asks its own rank, and that one all others.
     stage.allocate("silent", 0, script(TRAIN, gang=2, **NEVER_BY_ITSELF), [(first, 1), (second, 1)])
-    stage.wait_for(ProgressReported, "silent", timeout_s=120)
+    stage.wait_for(ProgressReported, "silent")
     notice.write_text(f"{DEADLINE_S} the rack is moved")
     (told,) = stage.wait(lambda: stage.events(NodeNoticed))
     assert (told.node_id, told.incarnation, told.source, told.reason) == ("n1", first.incarnation, "file", "the rack is moved")
@@ -103,7 +103,7 @@ def test_a_notice_file_has_the_gang_saved_and_gone_and_its_withdrawal_opens_the_
 
     # The scheduler answers, and the agent told it under its new incarnation.
     gang = stage.allocate("answered", 0, script(TRAIN, **NEVER_BY_ITSELF), [(again, 1)])
-    stage.wait_for(ProgressReported, "answered", timeout_s=120)
+    stage.wait_for(ProgressReported, "answered")
     notice.write_text('{"deadline_s": 90}')
     told = stage.wait(lambda: stage.events(NodeNoticed), 2)[1]
     assert told.incarnation == again.incarnation
@@ -123,7 +123,7 @@ def test_sigterm_with_the_brokers_away_saves_and_ends_the_ranks_in_time_and_the_
             agent = stage.start_agent(shutdown_grace_s=40)
             node = stage.registered()
             gang = stage.allocate("cut", 0, script(TRAIN, **NEVER_BY_ITSELF), [(node, 1)])
-            stage.wait_for(ProgressReported, "cut", timeout_s=120)
+            stage.wait_for(ProgressReported, "cut")
             server.kill()
             deadline_ms, began_s = now_ms() + 40_000, time.monotonic()
             agent.send_signal(signal.SIGTERM)

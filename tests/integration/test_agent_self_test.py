@@ -24,7 +24,7 @@ def test_a_node_tests_itself_when_it_is_asked(stage: Stage, object_store_endpoin
     stage.command(asked.model_copy(update={"boot_id": "an-earlier-one"}))
     stage.command(asked)
     stage.allocate("meanwhile", 0, script("pass"), [(node, 1)])
-    stage.wait_for(AttemptStopped, "meanwhile", timeout_s=120)
+    stage.wait_for(AttemptStopped, "meanwhile")
     (told,) = stage.wait(lambda: stage.events(NodeProbed, topic=CONTROL), timeout_s=150)
     assert told.passed, told.checks
     assert (told.node_id, told.boot_id, told.probe) == (node.node_id, node.boot_id, 1)

@@ -98,7 +98,7 @@ def test_ranks_outlive_a_killed_agent_and_nothing_is_lost(stage: Stage) -> None:
         assert [(r.job_id, r.epoch) for r in node.running] == [("adopted", 0)]
         stage.desire(node, gang)
         stage.wait(lambda seen=seen: [h.event for h in stage.heard if h.topic == "trainhouse.control"][seen:], 2)
-    stage.wait_for(AttemptStopped, "adopted", timeout_s=120)
+    stage.wait_for(AttemptStopped, "adopted")
     assert_whole(stage, "adopted", 400)
     assert trimmed([m for m in stage.events(StepMetrics, "adopted") if m.rank == 0])[1] > 0, "nothing was ever cut again"
     assert {e.exit_code for e in stage.events(RankExited, "adopted")} == {0}
@@ -195,7 +195,7 @@ def test_ranks_go_on_while_the_brokers_are_away(tmp_path: Path) -> None:
             server.kill()
             until(lambda: all(stage.paths(gang).rank(r).exit.exists() for r in (0, 1)), stage.logs)
             server.start()
-            stage.wait_for(AttemptStopped, "away", timeout_s=120)
+            stage.wait_for(AttemptStopped, "away")
             assert_whole(stage, "away", 300)
             assert agent.poll() is None and not stage.events(NodeDesiredState)
         finally:

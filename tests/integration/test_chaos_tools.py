@@ -113,14 +113,14 @@ def test_a_process_is_stopped_right_before_its_request_arrives_and_both_go_on_to
             ask(client, line)
             assert answer(client) == line.split()[1] and not hold.struck.is_set()
         ask(held, append)
-        assert hold.struck.wait(30) and psutil.Process(held.pid).status() == psutil.STATUS_STOPPED
+        assert hold.struck.wait(60) and psutil.Process(held.pid).status() == psutil.STATUS_STOPPED
         ask(other, append)
         assert answer(other) == topics.DECISIONS and not hold.over.is_set(), "others pass meanwhile"
         passage.release(hold)
         assert hold.over.is_set() and answer(held) == topics.DECISIONS
         short = passage.hold((held.pid, other.pid), "append", 0.2)
         ask(other, append)
-        assert short.over.wait(30) and answer(other) == topics.DECISIONS, "it goes on after its time by itself"
+        assert short.over.wait(60) and answer(other) == topics.DECISIONS, "it goes on after its time by itself"
         never = passage.hold((held.pid,), "pointer", 600)
         passage.release(never)
         assert never.over.is_set() and not never.struck.is_set()
@@ -184,7 +184,7 @@ def test_a_shifted_clock_jumps_in_one_process_and_the_steady_one_does_not(tmp_pa
         assert abs(asked()[0]) < 5
         child.stdin.write(b"\n")
         child.stdin.flush()
-        child.wait(20)
+        child.wait(60)
 
 
 def test_a_slowed_process_gets_a_small_share_of_its_time_and_all_of_it_after() -> None:
@@ -192,10 +192,15 @@ def test_a_slowed_process_gets_a_small_share_of_its_time_and_all_of_it_after() -
         try:
             until(lambda: cpu_s(child.pid) > 0.05, "it runs")
             slowed = Slowed(child.pid, runs_s=0.01, stops_s=0.09)
-            before, began = cpu_s(child.pid), time.monotonic()
-            time.sleep(1.5)
+
+            def is_slow() -> bool:
+                """On a busy machine who lets it run for a moment may come late to stop it again: another while is looked at."""
+                before, began = cpu_s(child.pid), time.monotonic()
+                time.sleep(1.5)
+                return cpu_s(child.pid) - before < 0.4 * (time.monotonic() - began)
+
+            until(is_slow, "it is slow")
             slowed.end()
-            assert cpu_s(child.pid) - before < 0.4 * (time.monotonic() - began)
             after = cpu_s(child.pid)
             until(lambda: cpu_s(child.pid) > after + 0.3, "it runs as before")
         finally:

@@ -22,7 +22,7 @@ from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, read_to
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 POOL, POOL_PARTITION, NODE = "detected", 2, "detected-node"
 LIMITS = {"hang_floor_s": 1, "straggler_after_s": 2}
 
@@ -63,7 +63,7 @@ def detector(kafka: KafkaSettings, log: Path) -> Iterator[subprocess.Popen[bytes
         finally:
             if started.poll() is None:
                 started.terminate()
-            started.wait(30)
+            started.wait(120)
 
 
 def said(kafka: KafkaSettings, topic: str, partitions: list[int]) -> list[tuple[str, Any]]:

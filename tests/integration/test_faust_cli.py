@@ -27,7 +27,7 @@ from trainhouse.events.wire import topics
 if TYPE_CHECKING:
     from trainhouse.events.settings import KafkaSettings
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 AGENTS = {"intake": ("jobs", "admission"), "scheduler": ("control",), "detector": ("heartbeats",)}
 
 
@@ -64,7 +64,7 @@ def worker(name: str, log: Path, **more: str) -> Iterator[psutil.Popen]:
         finally:
             if started.poll() is None:
                 started.kill()
-            started.wait(30)
+            started.wait(120)
 
 
 def dead_letters(settings: KafkaSettings) -> list[bytes | None]:
@@ -79,7 +79,7 @@ def dead_letters(settings: KafkaSettings) -> list[bytes | None]:
 def view(path: Path, page: str) -> Any:
     """What Faust's web view says on its socket."""
     with socket.socket(socket.AF_UNIX) as asking:
-        asking.settimeout(10)
+        asking.settimeout(60)
         asking.connect(str(path))
         asking.sendall(f"GET {page} HTTP/1.1\r\nHost: faust\r\nConnection: close\r\n\r\n".encode())
         answer = b"".join(iter(lambda: asking.recv(65536), b""))
@@ -109,7 +109,7 @@ def test_a_worker_does_its_work_and_shows_it(settings: KafkaSettings, tmp_path: 
         until(lambda: nonsense in dead_letters(settings), log.read_text)
 
         def figures() -> str:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
                 return str(answer.read().decode())
 
         until(lambda: f'trainhouse_faust_events_total{{topic="{topics.JOBS}"}}' in figures(), figures)

@@ -30,7 +30,7 @@ from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 from trainhouse.scheduler.stream.kafka.log import KafkaLog
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 BROKEN, SOUND = 1, 0
 Host = JournalHost[ScheduleState]
 

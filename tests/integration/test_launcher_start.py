@@ -179,7 +179,7 @@ class TestBothWays:
         run(launcher, attempt, script, warm=warm)
         assert attempt.exit_of().exit_code == 0
         until(lambda: not attempt_alive(attempt.paths))
-        assert not psutil.pid_exists(int(attempt.stdout()))
+        until(lambda: not psutil.pid_exists(int(attempt.stdout())), "it is gone")
 
 
 def test_a_command_that_does_not_exist_is_refused_for_good(launcher: Launcher, attempt: Attempt) -> None:

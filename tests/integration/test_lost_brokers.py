@@ -60,8 +60,8 @@ def stop_broker(way: Fenced, *clients: Consumer | Producer) -> None:
     """As clients see it: until each has had an answer without brokers, or has been refused."""
     before = way.ended
     way.fenced.set()
-    until(lambda: way.ended > before, "the last answer of the broker", timeout_s=60)
-    until(lambda: not any(map(reaches, clients)), "no client has a broker", timeout_s=60)
+    until(lambda: way.ended > before, "the last answer of the broker")
+    until(lambda: not any(map(reaches, clients)), "no client has a broker")
     way.fenced.clear()
 
 
@@ -86,7 +86,7 @@ def test_readers_are_opened_anew_and_get_each_record_once(way: Fenced) -> None:
     for _ in range(3):
         writer.produce(CONTROL, b"x", partition=0)
     assert writer.flush(60) == 0
-    until(lambda: all_came(3), "the first records", timeout_s=60)
+    until(lambda: all_came(3), "the first records")
     for turn in range(1, 10):
         stop_broker(way, *readers)
         writer = Producer(producer_config(at(way), log_level=0))
@@ -132,7 +132,7 @@ def test_an_outbox_and_a_producer_of_events_go_on_with_new_ones(way: Fenced) -> 
 
     offer(0)
     assert outbox.flush(60) and acks == [0]
-    until(one_taken, "the first event", timeout_s=60)
+    until(one_taken, "the first event")
     for turn in range(1, 10):
         stop_broker(way, made[-1], events._producer)
         offer(turn)

@@ -59,11 +59,11 @@ class Site:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(60)
+            self._process.wait(150)
 
     def trainhouse(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*COMMAND, *arguments], env=self._environment, capture_output=True, text=True, timeout=150, check=False, cwd=gettempdir()
+            [*COMMAND, *arguments], env=self._environment, capture_output=True, text=True, timeout=400, check=False, cwd=gettempdir()
         )
 
     def hashes(self, *arguments: str) -> dict[str, tuple[int, str]]:
@@ -81,7 +81,7 @@ class Site:
             return -1
 
     def wait_for(self, statuses: int) -> None:
-        until(lambda: self.statuses() == statuses, lambda: self._log.read_text()[-4000:], 120)
+        until(lambda: self.statuses() == statuses, lambda: self._log.read_text()[-4000:], 300)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_a_rebuild_gives_the_same_tables_takes_their_place_and_goes_on(site: Sit
     fresh = site.hashes("rebuild", *into)
     assert fresh["step_metrics"][0] >= 600
     assert fresh["device_minutes_rows"][0] >= 50
-    until(lambda: site.hashes() == fresh, lambda: str(set(site.hashes().items()) ^ set(fresh.items())), 90)
+    until(lambda: site.hashes() == fresh, lambda: str(set(site.hashes().items()) ^ set(fresh.items())), 300)
 
     refused = site.trainhouse("projections", "swap", *into)
     assert refused.returncode == 69, refused.stderr

@@ -28,7 +28,7 @@ from trainhouse.projections.alerts.errors import CannotGoOn
 from trainhouse.projections.exporter import followed_topics as exporter_bus
 from trainhouse.projections.exporter.followed_topics import ExporterBus
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 TRACED = JobTraced(job_id="j", submission_id="s", trace_id="0" * 32, submitted_ms=1, waits_since_ms=1)
 
 
@@ -70,7 +70,7 @@ def test_exporter_and_alerts_go_on_after_the_broker_was_away(tmp_path: Path, mon
             send(kafka, topics.VERDICTS, suspected(number), number)
 
         write(1)
-        until(lambda: all(len(found) == 1 for found in read()), "the records before the outage", timeout_s=60)
+        until(lambda: all(len(found) == 1 for found in read()), "the records before the outage")
         exporter.remember({"j": TRACED}, 1)
         alerts.tell_measured(measured(1))
 

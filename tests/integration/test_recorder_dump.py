@@ -39,7 +39,7 @@ while True:
 """
 
 
-@pytest.mark.timeout(290)
+@pytest.mark.timeout(600)
 def test_a_stuck_rank_tells_where_it_is_when_it_is_told_to_end(tmp_path: Path) -> None:
     script = tmp_path / "rank.py"
     script.write_text(SCRIPT)
@@ -62,7 +62,7 @@ def test_a_stuck_rank_tells_where_it_is_when_it_is_told_to_end(tmp_path: Path) -
 
     try:
         until(lambda: all((tmp_path / f"ready-{r}").exists() for r in (0, 1)), lambda: f"both ranks are up; {state()}", 200)
-        found = until(both_told, lambda: f"the dumps say that rank 1 never came; {state()}", 60)
+        found = until(both_told, lambda: f"the dumps say that rank 1 never came; {state()}")
         assert all(rank.poll() is None for rank in ranks)
     finally:
         for rank in ranks:

@@ -25,7 +25,7 @@ from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 ROLES = ("intake", "scheduler", "detector")
 WAIT_S = 150.0
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="b" user_broker="b" user_train="house";'
@@ -95,7 +95,7 @@ def process(role: str, settings: KafkaSettings, store: StoreServer, log: Path) -
             yield started
         finally:
             started.terminate()
-            started.wait(30)
+            started.wait(120)
 
 
 def test_the_control_plane_runs_on_a_cluster_with_tls_and_passwords(secured: KafkaSettings, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 from trainhouse.scheduler.stream.kafka.log import KafkaLog
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def test_4_partitions_that_somebody_else_added_are_noticed(broker: KafkaSettings
         assert command(broker, "topics", "grow", "--partitions", "5").returncode == 0
         assert command(broker, "topics").returncode == 0 and not refusals
         add(broker, HEARTBEATS, 3)
-        until(lambda: bool(refusals), "the watch refuses", 60)
+        until(lambda: bool(refusals), "the watch refuses")
         assert f"{HEARTBEATS} has 3 partitions, and 2 are recorded" in refusals[0]
         with pytest.raises(TopicsDiffer, match="make it anew with 2"):
             checked_topology(broker)

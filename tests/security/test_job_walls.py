@@ -172,7 +172,7 @@ def test_no_attack_from_a_rank_or_a_command_beside_it_succeeds(
         arguments = (str(platform), str(other.paths.folder), str(os.getpid()))
         script = ATTACKS.replace('os.environ["RANK"]', 'os.environ["RANK_DIR"]')
         start(launcher, mine, script, way, *arguments, "wait", env={"ABSTRACT": name})
-        until(lambda: "up" in mine.stdout() or mine.paths.rank(0).exit.exists(), timeout_s=60)
+        until(lambda: "up" in mine.stdout() or mine.paths.rank(0).exit.exists(), timeout_s=150)
         found = json.loads(mine.stdout().splitlines()[0]) if mine.stdout() else pytest.fail(mine.stderr())
         assert found["succeeded"] == [] and found["tried"] > 35
         assert (mine.paths.rank(0).own / "spool.jsonl").exists() and (mine.paths.code / "out").read_text() == "x"
@@ -202,7 +202,7 @@ def test_two_attempts_have_other_uids_and_no_way_to_each_other(
     script = "import os, time\nprint(os.getuid(), flush=True)\nopen('/tmp/x', 'x')\nwhile not os.path.exists('stop'): time.sleep(0.01)"
     for attempt in attempts:
         start(launcher, attempt, script, way)
-    uids = {until(lambda a=a: a.stdout(), timeout_s=60) for a in attempts}
+    uids = {until(lambda a=a: a.stdout(), timeout_s=150) for a in attempts}
     assert len(uids) == 2 and "0\n" not in uids
     for attempt in attempts:
         (attempt.paths.code / "stop").touch()

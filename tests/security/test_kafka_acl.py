@@ -30,7 +30,7 @@ from trainhouse.events.tombstones.one_pass import EVER, bury, look
 from trainhouse.events.wire.project_topics import status_topic
 from trainhouse.events.wire.topics import STATUS, TOPICS
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 NAMES = tuple(topic.name for topic in TOPICS)
 GROUPS = tuple(sorted({group.replace("*", "0") for needs in PRINCIPALS.values() for group in needs.groups} | {"a-strangers"}))
 TRANSACTIONS = tuple(sorted({name.replace("*", "0") for needs in PRINCIPALS.values() for name in needs.transactions} | {"a-strangers"}))
@@ -115,7 +115,7 @@ def newest(topics: KafkaTopics, name: str) -> set[str]:
 
 
 def _groups(admin: AdminClient) -> list[str]:
-    return [group.group_id for group in admin.list_consumer_groups(request_timeout=10).result(20).valid]
+    return [group.group_id for group in admin.list_consumer_groups(request_timeout=60).result(90).valid]
 
 
 def test_the_operator_may_do_everything(kafka: Secured) -> None:

@@ -28,7 +28,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.project_topics import jobs_topic, status_topic
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 # Names of which one begins as another, and as the platform's own topics and groups do.
 PROJECTS = ("a", "a-b", "trainhouse")
 NAMES = (*(t.name for t in topics.TOPICS), *(name(p) for p in PROJECTS for name in (jobs_topic, status_topic)))

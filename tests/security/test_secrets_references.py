@@ -61,7 +61,7 @@ class Bao:
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(120)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def bao(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bao]:
 def test_a_server_of_openbao_gives_the_newest_value(bao: Bao, tmp_path: Path) -> None:
     bao.run("kv", "put", "-mount=secret", "team/hub", "token=first-value")
     token = private(tmp_path / "token", f"{ROOT_TOKEN}\n".encode())
-    resolver = Resolver(VaultSettings(address=bao.address, token_file=token))
+    resolver = Resolver(VaultSettings(address=bao.address, timeout_s=60, token_file=token))
     record = refers("vault:secret/team/hub#token")
     assert resolver.value(record) == "first-value"
     bao.run("kv", "put", "-mount=secret", "team/hub", "token=second-value")
@@ -83,14 +83,14 @@ def test_a_server_of_openbao_gives_the_newest_value(bao: Bao, tmp_path: Path) ->
 
 def test_what_openbao_refuses_is_told_with_cause_and_way_out(bao: Bao, tmp_path: Path) -> None:
     bao.run("kv", "put", "-mount=secret", "team/hub", "token=first-value")
-    root = Resolver(VaultSettings(address=bao.address, token=ROOT_TOKEN))  # type: ignore[arg-type]
+    root = Resolver(VaultSettings(address=bao.address, timeout_s=60, token=ROOT_TOKEN))  # type: ignore[arg-type]
     with pytest.raises(SecretError, match=r"vision/HUB_TOKEN \(vault:secret/team/none#token\): there is no such path") as gone:
         root.value(refers("vault:secret/team/none#token"))
     with pytest.raises(SecretError, match="has no field other"):
         root.value(refers("vault:secret/team/hub#other"))
     bao.run("policy", "write", "narrow", "-", text='path "secret/data/elsewhere/*" { capabilities = ["read"] }')
     narrow = bao.run("token", "create", "-policy=narrow", "-field=token").stdout.strip()
-    limited = Resolver(VaultSettings(address=bao.address, token_file=private(tmp_path / "token", narrow.encode())))
+    limited = Resolver(VaultSettings(address=bao.address, timeout_s=60, token_file=private(tmp_path / "token", narrow.encode())))
     with pytest.raises(SecretError, match="may not read it") as refused:
         limited.value(refers("vault:secret/team/hub#token"))
     assert refused.value.retryable and not gone.value.retryable and narrow not in str(refused.value)

@@ -119,11 +119,11 @@ def test_a_process_that_dies_is_replaced_and_who_waited_is_told(guests: GuestPro
 
     asking = threading.Thread(target=wait)
     asking.start()
-    time.sleep(0.5)
+    until(lambda: bool(guests._waiting))
     first = guests.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    asking.join(30)
+    asking.join(90)
     assert told == [202]
     until(lambda: guests.pid != first and count(guests) == 10)
 

@@ -148,7 +148,7 @@ def by_grpc(store: StoreServer, role: str, method: str, how: str) -> bytes:
         channel = grpc.secure_channel(address, credentials, [("grpc.ssl_target_name_override", "localhost")])
     with channel:
         call = channel.unary_unary(f"/{method}", request_serializer=bytes, response_deserializer=bytes)
-        return bytes(call(b"", timeout=10))
+        return bytes(call(b"", timeout=60))
 
 
 def split(address: str) -> tuple[str, int]:

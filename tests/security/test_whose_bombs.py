@@ -30,7 +30,7 @@ from trainhouse.projections.store.clickhouse import ClickHouse, ConnectClickHous
 from trainhouse.projections.store.schema import read_schemas
 from trainhouse.projections.store.tables import TABLES
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 BOMB = bytes(200 * MIB)
 SAID = b"a batch that cannot be unpacked, or to more than 64 MiB, was not read: offsets "
 

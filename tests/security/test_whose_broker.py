@@ -25,7 +25,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.project_topics import jobs_topic, status_topic
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 OWN, OTHER = "vision", "speech"
 JOBS = 60
 WAIT_S = 150.0
@@ -50,7 +50,7 @@ class Part:
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(120)
 
 
 @pytest.fixture(scope="module")

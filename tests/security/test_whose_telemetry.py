@@ -267,7 +267,7 @@ def test_an_attempt_that_the_table_has_not_yet_is_waited_for(passed: int | None)
     thread.start()
     assert not done.wait(0.1)
     journal.given.append((Attempt("j", 1, 0), "a"))
-    assert done.wait(10)
+    assert done.wait(60)
     thread.join()
     assert journal.placements.nodes(Attempt("j", 1, 0)) == {"a"}
 

@@ -44,7 +44,7 @@ def pool(stack: LiveStack) -> str:
 def node(stack: LiveStack, pool: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A second agent of the stack: a node of that pool, with labels."""
     name = f"{pool}-n1"
-    with agents(stack, pool, tmp_path_factory.mktemp("agent"), name, LABELS="rack=r7,pod=p1"):
+    with agents(stack, pool, tmp_path_factory.mktemp("agent"), name, LABELS="rack=r7,pod=p1", WARM_START="false"):
         yield name
 
 

@@ -59,9 +59,9 @@ def test_jobs_of_all_sizes_end_once_and_no_device_is_shared(stack: LiveStack, tm
         jobs = _submit(kafka, plan)
         final = _wait_for_all(kafka, begin, set(jobs), timeout_s=150)
         # The jobs may end before the dead node is back: only its second registration ends the parts that it held.
-        until(lambda: len(_boots(_read(kafka, begin), f"{pool}-00001")) == 2, f"{pool}-00001 to boot again", timeout_s=90)
+        until(lambda: len(_boots(_read(kafka, begin), f"{pool}-00001")) == 2, f"{pool}-00001 to boot again")
         fleet.send_signal(signal.SIGINT)
-        out, _ = fleet.communicate(timeout=60)
+        out, _ = fleet.communicate(timeout=150)
     assert fleet.returncode == 0, out
     summary = json.loads(out)
     assert (summary["nodes"], summary["faults"]) == (NODES, {"die": 1})
@@ -152,7 +152,7 @@ def _ends(kafka: KafkaSettings) -> list[TopicPartition]:
     reader = consumer(kafka)
     at = []
     for topic in (ALLOCATIONS, CONTROL, STATUS, VERDICTS):
-        for number in reader.list_topics(topic, timeout=10).topics[topic].partitions:
+        for number in reader.list_topics(topic, timeout=60).topics[topic].partitions:
             at.append(TopicPartition(topic, number, watermarks(reader, topic, number)[1]))
     reader.close()
     return at

@@ -36,7 +36,7 @@ def test_a_pool_moves_there_and_back_while_a_job_trains(stack: LiveStack, tmp_pa
     first = json.loads(stack.ok("pool", "create", pool, "--json"))["partition"]
     other = (first + 1) % 4
     node = f"{pool}-n1"
-    with agents(stack, pool, tmp_path, node) as made:
+    with agents(stack, pool, tmp_path, node, WARM_START="false") as made:
         job, waiting = submitted(stack, pool), submitted(stack, pool, "--gang", "2")
         until(lambda: running(stack, job), made.told)
         told = stack.ok("pool", "move", pool, "--to", str(other), "--reason", "room")

@@ -254,10 +254,10 @@ def test_who_empties_the_inbox_never_waits_for_room_in_it(monkeypatch: pytest.Mo
 
     flooding = threading.Thread(target=flood, daemon=True)
     flooding.start()
-    assert full.wait(10)
+    assert full.wait(60)
     put(Deaf("answer"))
-    assert [inbox.get(timeout=10) for _ in range(4)] == [Deaf("a"), Deaf("b"), Deaf("answer"), Deaf("c")]
-    flooding.join(10)
+    assert [inbox.get(timeout=60) for _ in range(4)] == [Deaf("a"), Deaf("b"), Deaf("answer"), Deaf("c")]
+    flooding.join(60)
 
 
 def test_settings_name_a_node_by_its_host() -> None:

@@ -116,8 +116,8 @@ def test_many_children_share_the_time_of_one(tmp_path: Path, monkeypatch: pytest
     try:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
         began = time.monotonic()
-        assert "did not answer in time" in dump_stack(process.pid, 0.5)
-        assert time.monotonic() - began < 2
+        assert "did not answer in time" in dump_stack(process.pid, 1.0)
+        assert time.monotonic() - began < 6, "one after the other they would take nine times as long"
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -169,7 +169,7 @@ def test_what_cannot_be_looked_at_in_time_delays_nobody(tmp_path: Path) -> None:
         paths = ranks_of(tmp_path, stopped.pid)
         began = time.monotonic()
         keep_stacks(paths, (0,), 0.0, list)
-        assert time.monotonic() - began < 5 and not paths.rank(0).stacks.exists()
+        assert time.monotonic() - began < stacks.TIMEOUT_S / 2 and not paths.rank(0).stacks.exists()
     finally:
         stopped.kill()
         stopped.wait()

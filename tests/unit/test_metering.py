@@ -96,7 +96,7 @@ def test_figures_are_served_and_a_busy_port_stops_nothing() -> None:
     serving = serve(new_registry(), settings)
     assert serving is not None
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{serving.port}/metrics", timeout=10) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{serving.port}/metrics", timeout=60) as reply:
             families = {f.name for f in text_string_to_metric_families(reply.read().decode())}
         assert {"process_resident_memory_bytes", "python_info"} <= families
         assert serve(new_registry(), settings) is None
