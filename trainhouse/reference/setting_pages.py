@@ -23,7 +23,7 @@ from trainhouse.projections.exporter.settings import ExporterSettings
 from trainhouse.projections.settings import ClickHouseSettings, ProjectorSettings
 from trainhouse.reference.markdown import code, prose, table
 from trainhouse.scheduler.stream.settings import StreamSettings
-from trainhouse.workers.agent.settings import AgentSettings
+from trainhouse.workers.agent.settings import AgentSettings, GatewayAddress
 from trainhouse.workers.fleet.emulation import FleetSettings
 from trainhouse.workers.secretstore.settings import VaultSettings
 
@@ -36,6 +36,7 @@ GROUPS: tuple[type[TomlSection], ...] = (
     AgentSettings,
     GatewaySettings,
     ClientGatewaySettings,
+    GatewayAddress,
     OperationsSettings,
     AlertsSettings,
     ExporterSettings,
@@ -66,7 +67,11 @@ def _group(group: type[TomlSection]) -> str:
     return f"{title}\n\n{prose(group.__doc__)}\n\n" + table(["setting", "variable", "type", "default", "meaning"], rows)
 
 
-_SUFFIX: dict[type[TomlSection], str] = {GatewaySettings: "of the gateway", ClientGatewaySettings: "of clients"}
+_SUFFIX: dict[type[TomlSection], str] = {
+    GatewaySettings: "of the gateway",
+    ClientGatewaySettings: "of clients",
+    GatewayAddress: "of agents",
+}
 
 
 def _comments(group: type[TomlSection]) -> dict[str, str]:
