@@ -118,7 +118,8 @@ def script(blocks: list[Block]) -> str:
         "set -eE -o pipefail",
         "background=()",
         "trap 'echo \"FAILED $place: $BASH_COMMAND\" >&2' ERR",
-        "trap 'for pid in \"${background[@]}\"; do kill -TERM -- -$pid; wait $pid || true; done' EXIT",
+        'trap \'for pid in "${background[@]}"; do kill -TERM -- -$pid; wait $pid || true; done; '
+        "for job in $RUNNING_JOB $WAITING_JOB; do trainhouse cancel $job > /dev/null 2>&1 || true; done' EXIT",
         f"submitted() {{ {_GPT.format(more=chr(34) + '$@' + chr(34))} | {_ID}; }}",
     ]
     known: set[str] = set()
@@ -132,8 +133,11 @@ def script(blocks: list[Block]) -> str:
 
 
 def _prepared(block: Block, known: set[str]) -> Iterator[str]:
+    named = set(re.findall(r"\w+", block.text)) & set(WORDS)
+    # One waits because the other runs.
+    needed = named | ({"RUNNING_JOB"} if "WAITING_JOB" in named else set())
     for word, preparation in WORDS.items():
-        if word not in known and re.search(rf"\b{word}\b", block.text):
+        if word in needed - known:
             known.add(word)
             yield preparation
     if block.marker.startswith("waits for: "):
