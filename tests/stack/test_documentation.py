@@ -13,9 +13,10 @@ import pytest
 from tests.documentation.blocks import ROOT, RUN, blocks_of, pages, script
 from tests.live_stack import LiveStack
 
-PAGE_TIMEOUT_S = 280.0
+PAGE_TIMEOUT_S = 560.0
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "page",
     [

@@ -1,4 +1,7 @@
-"""Documents of the repository that are pages as they are: their links are those of the documentation."""
+"""Documents of the repository that are pages as they are: their links are those of the documentation.
+
+Holds: every link leads to a page. They are made in a checkout only: an installed package has no such documents.
+"""
 
 import re
 from collections.abc import Callable
