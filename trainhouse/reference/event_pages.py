@@ -38,7 +38,7 @@ def events() -> str:
 def _section(name: str, cls: type[Event], parts: dict[str, Any]) -> str:
     schema: Mapping[str, Any] = cls.model_json_schema(mode="validation")
     parts |= schema.get("$defs", {})
-    asked = "Anybody with access to the topic may write it.\n" if cls.public_input else ""
+    asked = "Any producer with access to the topic may write it.\n" if cls.public_input else ""
     return f"### {cls.__name__} {{#{anchor(name)}}}\n\n`{name}`. {asked}\n{described(schema)}"
 
 
