@@ -39,7 +39,7 @@ WORDS = {
     "RUNNING_JOB": "RUNNING_JOB=$(submitted --gang 2 -p steps=100000); "
     "until trainhouse status $RUNNING_JOB --json | grep -q RUNNING; do sleep 0.5; done",
     "WAITING_JOB": "WAITING_JOB=$(submitted --gang 4); until trainhouse why $WAITING_JOB; do sleep 0.5; done",
-    "NODE": "NODE=$(trainhouse nodes --state ALIVE --json | sed -n 1p | python -c 'import json, sys; print(json.load(sys.stdin)[\"node\"])')",
+    "NODE": f"NODE=$(trainhouse nodes --state ALIVE --json | sed -n 1p | {_ID.replace('job_id', 'node')})",
 }
 
 
