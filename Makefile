@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo down test test-full unit lint lint-types lint-rest audit integration stack faults parts pages quick-servers quick-journey bench chaos security clean help
+.PHONY: install demo down test test-full unit lint lint-types lint-rest audit integration stack faults parts pages quick-servers quick-journey bench chaos security docs clean help
 .DEFAULT_GOAL := help
 
 help:                 ## this list
@@ -50,7 +50,7 @@ lint-rest: $(STAMP)
 	@git ls-files -z -- $(SCANNED) | xargs -0 -P 2 -n 450 $(BIN)/detect-secrets-hook --no-verify
 
 # The packages, and all that is searched for secrets: no golden samples and no libraries of others, which are full of hashes.
-PACKAGES := events scheduler workers projections checkpointing deploy trainhouse/cli trainhouse/client trainhouse/gateway $(wildcard trainhouse/*.py)
+PACKAGES := events scheduler workers projections checkpointing deploy trainhouse/cli trainhouse/client trainhouse/gateway trainhouse/reference $(wildcard trainhouse/*.py)
 SCANNED := '*.py' '*.md' '*.yaml' '*.sql' '*.toml' '*.html' Makefile .ci ':!events/contract'
 
 audit: $(STAMP)       ## asks the published advisories about every pinned package
@@ -93,6 +93,9 @@ quick-servers: $(STAMP)
 
 quick-journey: $(STAMP)
 	@$(BIN)/python -m tests.quick journey
+
+docs: $(STAMP)        ## the documentation, in build/docs; a dead link or a page that is in no menu is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q && echo build/docs/index.html
 
 bench: $(STAMP)       ## figures beside their peers, one JSON line each
 	@$(BIN)/python -m tests.bench

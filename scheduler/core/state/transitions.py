@@ -1,4 +1,4 @@
-"""The states of a job and the only ways between them: one table, printed in ARCHITECTURE.md.
+"""The states of a job and the only ways between them: one table, printed in the documentation.
 
 Holds: a state that the table does not lead to is never entered; final states lead nowhere.
 """

@@ -1,0 +1,110 @@
+"""README.md and docs/: what may stand there, that data in it is valid, and that the documentation builds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+import yaml
+
+from tests.documentation.blocks import DATA, ROOT, Block, blocks_of, pages, script
+from trainhouse.events.base import event_class
+from trainhouse.events.policy import SchedulingPolicy
+from trainhouse.events.settings import TomlSection
+from trainhouse.events.spec import JobSpec
+from trainhouse.reference import setting_pages
+from trainhouse.reference.pages import render
+from trainhouse.scheduler.core.transitions import render_markdown
+
+# Blocks that no test runs, by page: each has its reason beside it. Whoever adds one changes the number here.
+NOT_RUN = {
+    "README.md": 2,
+    "docs/howto/fleet.md": 1,
+    "docs/howto/simulate.md": 1,
+    "docs/operate/many-machines.md": 2,
+    "docs/operate/one-machine.md": 2,
+    "docs/operate/upkeep.md": 1,
+    "docs/operate/watching.md": 1,
+}
+
+
+def all_blocks() -> list[Block]:
+    return [block for page in pages() for block in blocks_of(page)]
+
+
+def test_blocks_that_no_test_runs_are_counted() -> None:
+    found: dict[str, int] = {}
+    for block in all_blocks():
+        if block.reason_not_run:
+            found[block.page] = found.get(block.page, 0) + 1
+    assert found == NOT_RUN
+
+
+def test_every_console_block_has_commands_and_bash_can_read_every_page() -> None:
+    for block in all_blocks():
+        assert block.language != "console" or block.commands, f"{block.place} has no line that begins with `$ `"
+    for page in pages():
+        checked = subprocess.run(["bash", "-n"], input=script(blocks_of(page)), capture_output=True, text=True)
+        assert checked.returncode == 0, f"{page}: {checked.stderr}"
+
+
+def test_files_of_a_page_have_different_names_and_are_named_by_it() -> None:
+    for page in pages():
+        titles = [b.title for b in blocks_of(page) if b.title]
+        assert len(set(titles)) == len(titles), page
+        commands = "\n".join(c for b in blocks_of(page) if b.language == "console" for c in b.commands)
+        assert not [t for t in titles if t not in commands], f"{page}: no command uses these files"
+
+
+def test_data_is_valid() -> None:
+    for block in all_blocks():
+        if block.language in DATA:
+            _validate(block)
+
+
+def _validate(block: Block) -> None:
+    found = orjson.loads(block.text) if block.language == "json" else yaml.safe_load(block.text)
+    if "specversion" in found:
+        event_class(found["type"]).model_validate(found["data"])
+    elif "runtime" in found:
+        JobSpec.model_validate(found)
+    elif "members" not in found:
+        SchedulingPolicy.model_validate(found)
+
+
+def test_no_indented_code_stands_in_the_pages() -> None:
+    for page in pages():
+        fenced = False
+        before = ""
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            fenced ^= line.lstrip().startswith("```")
+            assert fenced or before or not line.startswith("    "), f"{page}:{number}: fence it, so that it is run"
+            before = line.strip()
+
+
+@pytest.mark.parametrize(("name", "lines"), [("README.md", 150), ("ARCHITECTURE.md", 150)])
+def test_the_first_pages_stay_short(name: str, lines: int) -> None:
+    assert len((ROOT / name).read_text().splitlines()) <= lines
+
+
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "-d", str(tmp_path)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert (tmp_path / "reference/cli.html").exists()
+
+
+def test_the_reference_has_every_state_and_every_group_of_settings() -> None:
+    made = render()
+    assert render_markdown() in made["reference/job-states.md"]
+    prefixes = {str(group.model_config.get("env_prefix")) for group in setting_pages.GROUPS}
+    assert all(f"`{prefix}" in made["reference/settings.md"] for prefix in prefixes)
+    assert {g.__qualname__ for g in _groups()} == {g.__qualname__ for g in setting_pages.GROUPS}
+
+
+def _groups() -> list[type[TomlSection]]:
+    return [group for group in TomlSection.__subclasses__() if group.__module__.startswith("trainhouse.")]
