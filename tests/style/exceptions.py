@@ -50,7 +50,6 @@ UNUSED: Final[dict[str, str]] = {
     "find_class": _UNPICKLER,
     "persistent_load": _UNPICKLER,
     "_proc_sparse": "tarfile calls it",
-    "render_markdown": "a test holds ARCHITECTURE.md to it",
     "warm_ready": "state of the warm process, which tests of its death wait for",
     "warm_pid": "state of the warm process, which tests of its death kill",
     "settings_customise_sources": "pydantic-settings calls it",

@@ -3,9 +3,9 @@
 import pytest
 
 from trainhouse.events import JobState
-from trainhouse.events.phases import Failed, Pending, Running, Scheduled, Succeeded
+from trainhouse.events.model.phases import Failed, Pending, Running, Scheduled, Succeeded
 from trainhouse.scheduler.core.errors import BrokenInvariant
-from trainhouse.scheduler.core.transitions import TRANSITIONS, check_move
+from trainhouse.scheduler.core.state.transitions import TRANSITIONS, check_move
 
 
 def test_every_state_but_the_first_is_reached_and_final_ones_lead_nowhere() -> None:

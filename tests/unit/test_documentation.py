@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from tests.documentation.blocks import DATA, ROOT, Block, blocks_of, pages, script
-from trainhouse.events.base import event_class
-from trainhouse.events.policy import SchedulingPolicy
+from trainhouse.events.model.base import event_class
+from trainhouse.events.model.policy import SchedulingPolicy
+from trainhouse.events.model.spec import JobSpec
 from trainhouse.events.settings import TomlSection
-from trainhouse.events.spec import JobSpec
 from trainhouse.reference import setting_pages
 from trainhouse.reference.pages import render
-from trainhouse.scheduler.core.transitions import render_markdown
+from trainhouse.scheduler.core.state.transitions import render_markdown
 
 # Blocks that no test runs, by page: each has its reason beside it. Whoever adds one changes the number here.
 NOT_RUN = {

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from trainhouse.events.base import Event, event_classes
-from trainhouse.events.carries import TOPIC_EVENTS
-from trainhouse.events.topics import TOPICS, Topic
+from trainhouse.events.model.base import Event, event_classes
+from trainhouse.events.wire.topic_types import TOPIC_EVENTS
+from trainhouse.events.wire.topics import TOPICS, Topic
 from trainhouse.reference.markdown import code, table
 from trainhouse.reference.model_pages import definitions, described
 
@@ -13,7 +13,7 @@ INTRODUCTION = """# Topics and events
 
 Every record is a CloudEvent in JSON: `specversion`, `id`, `source`, `type`, `time`, and `data` with the fields below. `trainhouse schemas`
 prints the JSON Schema of each type, and an AsyncAPI document of all topics. Journals hold records of their own
-([the journal protocol](../internals/journal.md)). Who may write to which topic is in `events/grants.py`.
+([the journal protocol](../internals/journal.md)). Who may write to which topic is in `events/security/grants.py`.
 """
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from trainhouse.events.policy import SchedulingPolicy
-from trainhouse.events.spec import JobSpec
+from trainhouse.events.model.policy import SchedulingPolicy
+from trainhouse.events.model.spec import JobSpec
 from trainhouse.reference.markdown import prose, table
 
 Schema = Mapping[str, Any]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from trainhouse.reference import command_pages, event_pages, model_pages, operation_pages, repository_pages, setting_pages
-from trainhouse.scheduler.core.transitions import render_markdown
+from trainhouse.scheduler.core.state.transitions import render_markdown
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference/cli.md": command_pages.commands,

@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.client.settings import GatewaySettings as ClientGatewaySettings
-from trainhouse.events.metering import MetricsSettings
+from trainhouse.events.runtime.metrics_server import MetricsSettings
 from trainhouse.events.settings import KafkaSettings, OperationsSettings, TomlSection
 from trainhouse.events.tombstones.settings import RetentionSettings
 from trainhouse.gateway.settings import GatewaySettings
