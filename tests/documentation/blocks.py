@@ -36,9 +36,8 @@ _ID = "python -c 'import json, sys; print(json.loads(sys.stdin.readline())[\"job
 WORDS = {
     "JOB": "JOB=$(submitted --gang 2 -p steps=20 --every-steps 10); trainhouse status $JOB --watch",
     "OTHER": "OTHER=$(submitted --gang 2 -p steps=10); trainhouse status $OTHER --watch",
-    "RUNNING_JOB": "RUNNING_JOB=$(submitted --gang 2 -p steps=100000); "
-    "until trainhouse status $RUNNING_JOB --json | grep -q RUNNING; do sleep 0.5; done",
-    "WAITING_JOB": "WAITING_JOB=$(submitted --gang 4); until trainhouse why $WAITING_JOB; do sleep 0.5; done",
+    "RUNNING_JOB": "RUNNING_JOB=$(submitted --gang 2 -p steps=100000); until_ok 'trainhouse status $RUNNING_JOB --json | grep -q RUNNING'",
+    "WAITING_JOB": "WAITING_JOB=$(submitted --gang 4); until_ok 'trainhouse why $WAITING_JOB'",
     "NODE": f"NODE=$(trainhouse nodes --state ALIVE --json | sed -n 1p | {_ID.replace('job_id', 'node')})",
 }
 
@@ -120,6 +119,7 @@ def script(blocks: list[Block]) -> str:
         "trap 'echo \"FAILED $place: $BASH_COMMAND\" >&2' ERR",
         'trap \'for pid in "${background[@]}"; do kill -TERM -- -$pid; wait $pid || true; done; '
         "for job in $RUNNING_JOB $WAITING_JOB; do trainhouse cancel $job > /dev/null 2>&1 || true; done' EXIT",
+        f'until_ok() {{ local end=$(( SECONDS + {WAIT_S} )); until eval "$1" > /dev/null 2>&1; do (( SECONDS < end )); sleep 0.5; done; }}',
         f"submitted() {{ {_GPT.format(more=chr(34) + '$@' + chr(34))} | {_ID}; }}",
     ]
     known: set[str] = set()
@@ -142,7 +142,7 @@ def _prepared(block: Block, known: set[str]) -> Iterator[str]:
             yield preparation
     if block.marker.startswith("waits for: "):
         awaited = block.marker.removeprefix("waits for: ")
-        yield f"for (( i = 0; ; i++ )); do if {awaited} > /dev/null 2>&1; then break; fi; (( i < {WAIT_S * 2} )); sleep 0.5; done"
+        yield f"until_ok {shlex.quote(awaited)}"
 
 
 def _run(block: Block) -> list[str]:
