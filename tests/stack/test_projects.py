@@ -93,25 +93,24 @@ def test_purposes_members_and_limits_are_told_in_sql_and_by_the_command(stack: L
 
 
 def test_a_removed_members_token_is_refused_within_two_seconds(stack: LiveStack, declared: Path, url: str) -> None:
-    token = stack.ok("token", "create", "ana", "--project", NAME).strip()
-    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as ana:
-        assert ana.get("/v1/whoami").json()["projects"] == [NAME]
-
-        def removed_s() -> float:
-            """How long it was let in after its removal."""
+    def let_in_after_removal_s() -> float:
+        """How long a member's token was believed after the removal; that member stays removed."""
+        token = stack.ok("token", "create", "ana", "--project", NAME).strip()
+        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as ana:
+            until(lambda: ana.get("/v1/whoami").json().get("projects") == [NAME], "ana is a member")
             stack.ok("project", "members", "remove", NAME, "ana", "--reason", "left")
             began = time.monotonic()
             assert until(lambda: ana.get("/v1/whoami").status_code == 403, "the refusal")
-            return time.monotonic() - began
+            took_s = time.monotonic() - began
+            submitted = ana.post(JOBS, json={"spec": {"project": NAME, "purpose": "defects", "runtime": {"command": COMMAND}}})
+            assert submitted.status_code == 403
+        return took_s
 
-        def let_in_again() -> bool:
-            stack.ok("project", "members", "add", NAME, "ana")
-            return until(lambda: ana.get("/v1/whoami").status_code == 200, "it is let in again")
-
-        # The machine may be busy: one of three times.
-        assert removed_s() < REFUSED_S or any(let_in_again() and removed_s() < REFUSED_S for _ in range(2))
-        submitted = ana.post(JOBS, json={"spec": {"project": NAME, "purpose": "defects", "runtime": {"command": COMMAND}}})
-        assert submitted.status_code == 403
+    times_s = [let_in_after_removal_s()]
+    while min(times_s) >= REFUSED_S and len(times_s) < 3:  # the machine may be busy
+        stack.ok("project", "members", "add", NAME, "ana")
+        times_s.append(let_in_after_removal_s())
+    assert min(times_s) < REFUSED_S, times_s
     assert "no member of project" in stack.run("token", "create", "ana", "--project", NAME).err
     assert stack.ok("token", "create", "vera", "--project", NAME).strip()
     assert "cannot be more" in stack.run("token", "create", "vera", "--project", NAME, "--role", "submitter").err
