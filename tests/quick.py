@@ -2,7 +2,8 @@
 
     python -m tests.quick NAME [option of pytest ...]
 
-Holds: each test of the lists exists (`tests/unit/test_quick.py`). Never: the only place of a test; `make test-full` runs all of them too.
+Holds: each test of the lists exists (`tests/unit/harness/test_quick.py`). Never: the only place of a
+test; `make test-full` runs all of them too.
 """
 
 from __future__ import annotations

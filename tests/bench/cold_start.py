@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 from tests.bench import report
 from tests.bench.cold_process import FolderStore
 from tests.bench.journal_gate import Stage
-from tests.unit.core_world import admitted
+from tests.support.core_world import admitted
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import JobAdmitted, JobId, JobSubmitted, encode, envelope_of

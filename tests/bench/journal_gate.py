@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from tests.bench import report
-from tests.unit.core_world import admitted, registered
+from tests.support.core_world import admitted, registered
 from trainhouse.events import AttemptStopped, Event, ProgressReported, RankExited, encode, envelope_of
 from trainhouse.events.wire.topics import CONTROL
 from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, pending

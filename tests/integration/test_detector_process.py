@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.detector_world import Gang
+from tests.support.detector_world import Gang
 from tests.waiting import until
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events import PolicyApplied, PoolCreated, SchedulingPolicy, decode, envelope_of

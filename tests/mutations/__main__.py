@@ -35,7 +35,13 @@ def file_of(module: str) -> Path:
 
 def files_of(mutation: Mutation) -> list[str]:
     """Its tests, relative to the checkout."""
-    return [f"tests/{name if '/' in name else f'unit/{name}'}" for name in mutation.tests]
+    return [f"tests/{name}" if "/" in name else _unit_test(name) for name in mutation.tests]
+
+
+def _unit_test(name: str) -> str:
+    """The one file of that name under tests/unit."""
+    (found,) = (ROOT / "tests" / "unit").rglob(name)
+    return str(found.relative_to(ROOT))
 
 
 def judged(copy: Path, mutation: Mutation, modified_s: float) -> int | str:

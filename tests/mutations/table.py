@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mutation:
-    """`tests`: files in `tests/unit` or, with their folder, elsewhere in `tests`."""
+    """`tests`: names of files under `tests/unit` or, with their folder, elsewhere in `tests`."""
 
     module: str
     old: str

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from tests.security.test_secrets_projects import NAME, gang
-from tests.unit.test_agent_outbox import FakeProducer, data
+from tests.unit.workers.agent.test_agent_outbox import FakeProducer, data
 from tests.waiting import until
 from trainhouse.events import GangAllocated
 from trainhouse.workers.agent.core import AttemptKey

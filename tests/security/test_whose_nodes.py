@@ -11,7 +11,7 @@ import pytest
 
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
 from tests.journal_support import proposed
-from tests.unit.core_world import spec
+from tests.support.core_world import spec
 from trainhouse.events import (
     AttemptStopped,
     CheckpointCompleted,

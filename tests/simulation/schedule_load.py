@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tests.simulation.schedule_world import World
-from tests.unit.core_world import admitted
+from tests.support.core_world import admitted
 from trainhouse.events import (
     CancelJob,
     ChangeJob,

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from tests.simulation.virtual_nodes import EXIT_SAVED, Key, VirtualNode
-from tests.unit.core_world import progress
+from tests.support.core_world import progress
 from trainhouse.events import (
     CheckpointCompleted,
     DeviceDegraded,

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from tests.columns import columns
 from tests.extremes import fields_of, records
-from tests.unit.core_world import admitted, registered
+from tests.support.core_world import admitted, registered
 from trainhouse.events import (
     AttemptNumber,
     ChangeProject,

@@ -1,15 +1,15 @@
 """What other schedulers got wrong, one case each, on the machine with its journal.
 
 Two queues that preempt each other for ever have theirs on the cycle: `test_two_queues_do_not_preempt_each_other_for_ever` in
-tests/unit/test_preempt_livelock.py runs 1,000 cycles under four orders and three guarantees. More of the family: test_preempt_choices.py
-there (plans that fail change nothing) and test_core_hazards.py (outages in every order).
+tests/unit/scheduler/core/cycle/test_preempt_livelock.py runs 1,000 cycles under four orders and three guarantees. More of the family:
+test_preempt_choices.py there (plans that fail change nothing) and scheduler/core/test_core_hazards.py (outages in every order).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.core_world import Driver, admitted, exited, lost, policy_changed, progress, registered, started, stopped
+from tests.support.core_world import Driver, admitted, exited, lost, policy_changed, progress, registered, started, stopped
 from trainhouse.events import CheckpointRequested, Event, GangAllocated, GangReleased, JobState, NodeDesiredState
 from trainhouse.events.model.pool import DevicesClaimed
 from trainhouse.scheduler.core.explain.explainer import explain_job

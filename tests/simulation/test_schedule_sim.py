@@ -19,7 +19,7 @@ import pytest
 from tests.simulation import checkers, promise_checkers
 from tests.simulation.schedule_load import BACKFILL, simulate
 from tests.simulation.schedule_world import World
-from tests.unit.core_world import admitted
+from tests.support.core_world import admitted
 from trainhouse.events import Event, GangAllocated, JobStatus, PolicyChanged
 from trainhouse.events.model.decisions import DevicesFreed, JobForgotten, JobMoved, PartEnded
 from trainhouse.events.model.phases import StopKind, UnderReview

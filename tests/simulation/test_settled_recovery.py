@@ -14,7 +14,7 @@ import pytest
 
 from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from tests.simulation.test_journal_recovery import Archive
-from tests.unit.core_world import spec
+from tests.support.core_world import spec
 from trainhouse.events import Event, JobSubmitted, PoolCreated, encode, envelope_of
 from trainhouse.events.model.repair import JournalRepaired
 from trainhouse.events.model.routing import JobDirected, JobsSettled

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.schedule_world import BEGIN_MS, World
-from tests.unit.core_world import admitted
+from tests.support.core_world import admitted
 from trainhouse.events import GangAllocated, PolicyChanged, SchedulingPolicy
 from trainhouse.events.model.pool import StartReserved
 from trainhouse.events.wire.journal import JournalRecord

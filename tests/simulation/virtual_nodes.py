@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.unit.core_world import exited, lost, registered, started
+from tests.support.core_world import exited, lost, registered, started
 from trainhouse.events import (
     AttemptRef,
     AttemptStopped,
