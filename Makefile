@@ -82,7 +82,7 @@ faults: $(STAMP)      ## tests that kill, stop and starve parts of a whole stack
 	@$(BIN)/pytest $(FAULTY)
 
 parts: $(STAMP)       ## tests of parts on real servers; then those of `tests/stack` that bring nodes of their own
-	@$(BIN)/pytest -n 3 $(BY_FILE) $(FAULTY:%=--ignore=%) tests/integration tests/security tests/contract
+	@$(BIN)/pytest -n 2 $(BY_FILE) $(FAULTY:%=--ignore=%) tests/integration tests/security tests/contract
 	@$(BIN)/pytest $(OWN_NODES)
 
 pages: $(STAMP)       ## the pages in Chromium; alone, since they say how long a page holds its thread
