@@ -21,7 +21,7 @@ _LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
 
 
 def document(page: str) -> str:
-    """A page of the repository, with its links rewritten; a link to something that is no page becomes its name."""
+    """A page of the repository, with its links rewritten. Raises ValueError for a link to something that is no page."""
     path = ROOT / DOCUMENTS[page]
     return _LINK.sub(partial(_link, page, path), path.read_text())
 
