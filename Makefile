@@ -56,34 +56,31 @@ SCANNED := '*.py' '*.md' '*.yaml' '*.sql' '*.toml' '*.html' Makefile .ci ':!even
 audit: $(STAMP)       ## asks the published advisories about every pinned package
 	@$(BIN)/python -m trainhouse.deploy.advisories
 
-# Whole files of tests in some processes, in the order that they are given: one long file at the end would be waited for alone.
-BY_FILE := --dist loadfile --no-loadscope-reorder
+# Whole files of tests in two processes.
+TWO := -n 2 --dist loadfile
 # How many examples a random test makes: `full` or `quick` (tests/profiles.py).
 PROFILE ?= full
 # Tests that harm a whole stack; in one process, since a second one would have a second stack.
 FAULTY := tests/integration/test_archive.py tests/integration/test_expire.py tests/integration/test_journey.py \
 	tests/integration/test_stack_up.py tests/integration/test_chaos_short.py tests/integration/test_pool_moves_killed.py \
 	tests/integration/test_control_plane.py
-# Tests whose jobs run on nodes of their own: any whole stack does for them. They have a second one when `parts` are over.
-OWN_NODES := tests/stack/test_fleet.py tests/stack/test_hang_twice.py tests/stack/test_nodes_leave.py tests/stack/test_survivors_two_nodes.py
 
 unit: $(STAMP)        ## tests without servers; PROFILE=quick makes a fifth of the random examples
-	@$(BIN)/pytest -n 2 $(BY_FILE) --hypothesis-profile=$(PROFILE) tests/simulation tests/unit
+	@$(BIN)/pytest $(TWO) --hypothesis-profile=$(PROFILE) tests/unit tests/simulation
 
 integration: $(STAMP) ## tests on real servers, short seeded faults included
 	@$(MAKE) --no-print-directory -j3 stack faults parts
 	@$(MAKE) --no-print-directory pages
 
-# Beside each other, with servers of their own: the first two wait much, the third has what they leave of two cores.
+# Beside each other, with servers of their own: the first two wait much, the third computes.
 stack: $(STAMP)       ## tests on one whole stack that all of them leave as it is
-	@$(BIN)/pytest $(OWN_NODES:%=--ignore=%) tests/stack
+	@$(BIN)/pytest tests/stack
 
 faults: $(STAMP)      ## tests that kill, stop and starve parts of a whole stack
 	@$(BIN)/pytest $(FAULTY)
 
-parts: $(STAMP)       ## tests of parts on real servers; then those of `tests/stack` that bring nodes of their own
-	@$(BIN)/pytest -n 2 $(BY_FILE) $(FAULTY:%=--ignore=%) tests/integration tests/security tests/contract
-	@$(BIN)/pytest $(OWN_NODES)
+parts: $(STAMP)       ## tests of parts on real servers
+	@$(BIN)/pytest $(TWO) $(FAULTY:%=--ignore=%) tests/contract tests/integration tests/security
 
 pages: $(STAMP)       ## the pages in Chromium; alone, since they say how long a page holds its thread
 	@$(BIN)/pytest tests/browser

@@ -32,12 +32,6 @@ def test_who_harms_a_stack_runs_where_it_is_and_nowhere_else() -> None:
     assert "$(FAULTY:%=--ignore=%)" in rule("parts") and "$(FAULTY)" in rule("faults")
 
 
-def test_what_leaves_the_shared_stack_runs_elsewhere() -> None:
-    named = set(variable("OWN_NODES").split())
-    assert named <= {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "stack").glob("test_*.py")}
-    assert "$(OWN_NODES:%=--ignore=%)" in rule("stack") and "pytest $(OWN_NODES)\n" in rule("parts")
-
-
 def test_every_folder_with_tests_is_in_all() -> None:
     folders = {"/".join(path.relative_to(ROOT).parts[:2]) for path in (ROOT / "tests").rglob("test_*.py")}
     run = set(re.findall(r"tests/[a-z/]+(?=\s|$)", rule("unit") + rule("stack") + rule("parts") + rule("pages")))
