@@ -26,6 +26,8 @@ pytestmark = pytest.mark.stack
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 # Its child lives on when it is stopped, as an agent's ranks do.
 PARENT = [sys.executable, "-c", "import subprocess, time; print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)"]
+# Its end takes longer than the pause between two ticks of the supervisor's clock.
+SLOW_TO_END = ["sh", "-c", "trap 'sleep 7; exit' TERM; echo ready; while :; do sleep 0.2; done"]
 FLAPPER = [sys.executable, "-c", "raise SystemExit(3)"]
 TALKER = [sys.executable, "-c", "import time; [print('x' * 999) for _ in range(60_000)]; print('end', flush=True); time.sleep(600)"]
 
@@ -39,6 +41,7 @@ class Supervised:
         self.parts = [
             Part("sleeper", "one", SLEEPER, root, 10),
             Part("flapper", "one", FLAPPER, root, 10),
+            Part("slow_to_end", "one", SLOW_TO_END, root, 10, stop_wait_s=30),
             Part("talker", "two", TALKER, root, 20),
             Part("parent", "two", PARENT, root, 20, orphan_signal="SIGKILL"),
             Part("timed", TIMED, ["sh", "-c", "date +%s"], root, 30, every_s=5),
@@ -90,6 +93,14 @@ def test_a_timed_part_is_started_by_the_clock_and_counts_no_restart(supervised: 
     assert second - first >= 4 and third - second >= 4, "no sooner than it is due"
     assert supervised.state("timed").restarts == 0
     assert len(runs("slow")) == 1 and supervised.state("slow").state == "RUNNING", "one run at a time"
+
+
+def test_a_shutdown_starts_no_timed_part(supervised: Supervised) -> None:
+    supervised.start("slow_to_end")
+    until(lambda: "ready" in supervised.log("slow_to_end").read_text(), "it can be asked to end")
+    until(lambda: supervised.state("slow").state == "RUNNING", "a timed part runs")
+    assert supervisor_client.shut_down(supervised.folder, 60), "the supervisor waits for a part that it started while it stopped"
+    assert len(supervised.log("slow").read_text().splitlines()) == 1
 
 
 def test_a_part_that_keeps_ending_is_tried_for_ever_and_counted(supervised: Supervised) -> None:

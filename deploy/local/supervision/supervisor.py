@@ -1,7 +1,8 @@
 """The supervisor's process: `supervisord` with a count of restarts, a bound on its pauses between them, and starts by the clock.
 
 Always: holds the data folder's lock for its whole life, through a descriptor that `up` handed over; a part that keeps
-dying is tried again after ten seconds at most, for ever.  Never: state on disk; two runs of a timed part at once.
+dying is tried again after ten seconds at most, for ever.  Never: state on disk; two runs of a timed part at once; a
+start of one while the supervisor shuts down.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ class Timed:
             events.subscribe(max((e for e in events.TICK_EVENTS if e.period <= shortest_s), key=lambda e: e.period), self._tick)
 
     def _tick(self, event: Any) -> None:
+        # Groups are stopped once each: a part started after its group has been stopped would never be, and a shutdown never end.
+        if self._supervisord.options.mood < states.SupervisorStates.RUNNING:
+            return
         for name, every_s in self._every_s.items():
             # A clock that was set back counts as well: it must not put the next start off for as long.
             if not 0 <= event.when - self._started_s.get(name, -every_s) < every_s:
