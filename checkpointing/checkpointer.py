@@ -8,7 +8,7 @@ Never: decides when to save; reads a clock but the one given.
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch.distributed as dist
@@ -34,39 +34,49 @@ def _no_event(name: str, fields: dict[str, Any]) -> None:
     """No-op event sink."""
 
 
+@dataclass(frozen=True, slots=True)
+class CheckpointerSettings:
+    """Settings of one attempt's checkpointer.
+
+    `seed`: of the generators of ranks that a restore adds. `restore_at_most`: of this job's own checkpoints begin from no newer one; those
+    that are newer are passed over for good. `grace_s`: age from which a chunk that no commit names is sent again.
+    """
+
+    job_id: str
+    epoch: int
+    attempt: int
+    spec_hash: str
+    seed: int = 0
+    restore_at_most: int | None = None
+    grace_s: float = GRACE_S
+
+
 class Checkpointer:
     """The checkpoints of one job, as one attempt writes and reads them. Every public method but `prune` is collective and blocks."""
 
     def __init__(
         self,
+        settings: CheckpointerSettings,
         objects: ObjectStore,
-        job_id: str,
-        epoch: int,
-        attempt: int,
-        spec_hash: str,
         process_group: dist.ProcessGroup | None = None,
         *,
         on_event: OnEvent = _no_event,
         clock: Callable[[], float] = time.time,
-        grace_s: float = GRACE_S,
-        seed: int = 0,
-        restore_at_most: int | None = None,
     ) -> None:
-        """`restore_at_most`: of this job's own checkpoints begin from no newer one; those that are newer are passed over for good."""
         self._objects = objects
-        self._who = Writer(JobId.parse(job_id), Epoch(epoch), AttemptNumber(attempt), uuid.uuid4().hex)
-        self._spec_hash = spec_hash
+        self._who = Writer(JobId.parse(settings.job_id), Epoch(settings.epoch), AttemptNumber(settings.attempt), uuid.uuid4().hex)
+        self._spec_hash = settings.spec_hash
         self._ranks = Ranks(process_group)
         self._on_event = on_event
         self._clock = clock
-        self._chunks = ChunkStore(objects, job_id, grace_s)
+        self._chunks = ChunkStore(objects, settings.job_id, settings.grace_s)
         self._chain = CommitChain(objects, self._who)
-        self._longest_upload_s = grace_s / 2
+        self._longest_upload_s = settings.grace_s / 2
         self._saver = Saver(self._ranks, self._chunks, self._chain, self._who, self._longest_upload_s)
-        self._loader = Loader(self._ranks, self._chunks, seed)
+        self._loader = Loader(self._ranks, self._chunks, settings.seed)
         self._pruner = Pruner(objects, self._who.job_id)
         self._claimed = False
-        self._restore_at_most = restore_at_most
+        self._restore_at_most = settings.restore_at_most
         self._newest: Manifest | None = None
 
     def claim(self) -> None:
@@ -134,7 +144,7 @@ class Checkpointer:
     def restore(self, state: dict[str, Any], per_rank_state_consumer: PerRankConsumer, resume_from: str | None = None) -> RestoreReport:
         """Fills `state` from the newest healthy checkpoint of this job, else from `resume_from`; all ranks from the same one.
 
-        Another number of ranks than saved may restore it; generators of ranks that are new then follow from the constructor's `seed`.
+        Another number of ranks than saved may restore it; generators of ranks that are new then follow from the settings' `seed`.
         `state` stays as it is when there is none. Raises StaleEpoch, NoCheckpoint (of `resume_from`), InvalidState (it does not
         fit), ObjectStoreUnavailable; a store that is away never makes an older checkpoint the choice.
         """

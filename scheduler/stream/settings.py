@@ -4,7 +4,9 @@ import os
 import socket
 import uuid
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
@@ -14,6 +16,10 @@ from trainhouse.events.security.key_files import kept_key, public_keys
 from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.security.vetting import VettingRules
 from trainhouse.events.settings import TomlSection
+
+if TYPE_CHECKING:
+    from trainhouse.events.archive.partition import ArchiveStore
+    from trainhouse.scheduler.stream.interfaces import SnapshotStore
 
 
 class StreamSettings(TomlSection):
@@ -47,6 +53,12 @@ class StreamSettings(TomlSection):
         "trainhouse.client.kafka.snapshots:journal_stores",
         description="where Faust's command line takes the stores of snapshots and of the archive from, as MODULE:FUNCTION",
     )
+
+    def open_stores(self) -> tuple["SnapshotStore", "ArchiveStore"]:
+        """Opens the stores that `stores` names: the scheduler itself knows none."""
+        module, _, function = self.stores.partition(":")
+        opened: tuple[SnapshotStore, ArchiveStore] = getattr(import_module(module), function)()
+        return opened
 
     def key(self) -> SigningKey | None:
         """Returns the key with which this process signs, or None. Raises InvalidKeyError."""

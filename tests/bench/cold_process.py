@@ -48,7 +48,9 @@ async def decided(journal: str, bootstrap: str, folder: Path) -> dict[str, Any]:
     from trainhouse.scheduler.core.intake.directory import DirectoryMachine
     from trainhouse.scheduler.core.protocol.machine import Machine
     from trainhouse.scheduler.core.schedule import ScheduleMachine
-    from trainhouse.scheduler.stream.journal.host_factory import journal_host
+    from trainhouse.scheduler.stream.journal.host import JournalHost
+    from trainhouse.scheduler.stream.journal.settings import host_settings
+    from trainhouse.scheduler.stream.journal.snapshots import Snapshots
     from trainhouse.scheduler.stream.kafka.log import KafkaLog
     from trainhouse.scheduler.stream.settings import StreamSettings
 
@@ -56,9 +58,9 @@ async def decided(journal: str, bootstrap: str, folder: Path) -> dict[str, Any]:
     topic = ADMISSION if journal == DIRECTORY else CONTROL
     imported_s = time.monotonic()
     log = KafkaLog(KafkaSettings(bootstrap=bootstrap, partitions=1))
-    host = journal_host(
-        journal, topic, log, machine, FolderStore(folder), SystemClock(), StreamSettings(), transactional=journal != DIRECTORY
-    )
+    settings = StreamSettings()
+    keeper = Snapshots(log, FolderStore(folder), journal, machine, every_records=settings.snapshot_every_records)
+    host = JournalHost(host_settings(settings, journal, topic, transactional=journal != DIRECTORY), log, machine, keeper, SystemClock())
     host.on_assigned({0})
     task = asyncio.create_task(host.run())
     await asyncio.wait([task, asyncio.create_task(host.ready.wait())], return_when=asyncio.FIRST_COMPLETED)

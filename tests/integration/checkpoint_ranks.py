@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from trainhouse.checkpointing.checkpointer import Checkpointer
+from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import CheckpointError, ObjectStoreUnavailable
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.state import rng
@@ -71,7 +71,9 @@ class Rank:
             reseed((seed + 1 + self.rank) % 2**32)
         self.store = WatchedStore()
         self.told: list[str] = []
-        self.checkpoints = Checkpointer(self.store, job, epoch, epoch - 1, "spec", on_event=lambda name, fields: self.told.append(name))
+        self.checkpoints = Checkpointer(
+            CheckpointerSettings(job, epoch, epoch - 1, "spec"), self.store, on_event=lambda name, fields: self.told.append(name)
+        )
 
     def train(self, steps: int) -> None:
         for _ in range(steps):
@@ -190,11 +192,11 @@ def sharded(job: str, folder: Path) -> dict[str, Any]:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     whole = torch.arange(120_000, dtype=torch.float32).reshape(300, 400)
     store = WatchedStore()
-    saved = Checkpointer(store, job, 1, 0, "spec").save({"w": distribute_tensor(whole, mesh, [Shard(0)])}, {}, 1, 1.0)
+    saved = Checkpointer(CheckpointerSettings(job, 1, 0, "spec"), store).save({"w": distribute_tensor(whole, mesh, [Shard(0)])}, {}, 1, 1.0)
     columns: dict[str, Any] = {"w": distribute_tensor(torch.zeros(300, 400), mesh, [Shard(1)])}
     plain: dict[str, Any] = {"w": torch.zeros(300, 400)}
-    Checkpointer(store, job, 2, 1, "spec").restore(columns, lambda own: None)
-    Checkpointer(store, job, 3, 2, "spec").restore(plain, lambda own: None)
+    Checkpointer(CheckpointerSettings(job, 2, 1, "spec"), store).restore(columns, lambda own: None)
+    Checkpointer(CheckpointerSettings(job, 3, 2, "spec"), store).restore(plain, lambda own: None)
     local = columns["w"].to_local()
     rank, width = dist.get_rank(), 400 // dist.get_world_size()
     return {

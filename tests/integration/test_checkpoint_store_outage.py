@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainhouse.checkpointing.checkpointer import Checkpointer
+from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.servers.seaweedfs import StoreServer
@@ -64,7 +64,7 @@ class Checkpoints(Worker):
 
     def once(self) -> None:
         epoch = self.rounds + 1
-        at = Checkpointer(self.store, "outage", epoch, epoch, "spec")
+        at = Checkpointer(CheckpointerSettings("outage", epoch, epoch, "spec"), self.store)
         state: dict[str, Any] = {"w": torch.zeros(200_000)}
         report = at.restore(state, lambda own: None)
         assert report.damaged == () and (report.step == self.rounds) and float(state["w"][7]) == self.rounds

@@ -26,7 +26,8 @@ from trainhouse.events.wire.topics import CONTROL, DECISIONS, VERDICTS
 from trainhouse.scheduler.core.protocol.batch import Proposer
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.core.state.state import ScheduleState
-from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.host import JournalHost
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 from trainhouse.scheduler.stream.kafka.log import KafkaLog
 

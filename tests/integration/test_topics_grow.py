@@ -36,7 +36,8 @@ from trainhouse.events.wire.topics import (
     TOPOLOGY,
 )
 from trainhouse.scheduler.core.schedule import ScheduleMachine
-from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.host import JournalHost
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 from trainhouse.scheduler.stream.kafka.log import KafkaLog
 

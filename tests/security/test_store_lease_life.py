@@ -21,7 +21,7 @@ from tests.waiting import until
 from trainhouse.checkpointing.chain.chunks import SHARED_PREFIX, chunk_key, chunks_prefix
 from trainhouse.checkpointing.chain.commits import commit_key, read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest, encode
-from trainhouse.checkpointing.checkpointer import Checkpointer
+from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import ObjectStoreRefused, ObjectStoreUnavailable, StaleEpoch
 from trainhouse.checkpointing.lease.lease_facts import owner_key, say_owner
 from trainhouse.checkpointing.stores.object_store import ObjectStore
@@ -45,14 +45,14 @@ def leases(object_store_endpoint: StoreServer) -> Iterator[StoreLeases]:
 
 
 def saved(objects: ObjectStore, job: str, epoch: int, value: float, step: int = 1) -> Checkpointer:
-    at = Checkpointer(objects, job, epoch, 0, "spec")
+    at = Checkpointer(CheckpointerSettings(job, epoch, 0, "spec"), objects)
     at.save({"w": torch.full((100_000,), value)}, {}, step, 1.0)
     return at
 
 
 def restored(objects: ObjectStore, job: str, epoch: int, resume_from: str | None = None) -> float | None:
     state = {"w": torch.zeros(100_000)}
-    report = Checkpointer(objects, job, epoch, 0, "spec").restore(state, lambda own: None, resume_from)
+    report = Checkpointer(CheckpointerSettings(job, epoch, 0, "spec"), objects).restore(state, lambda own: None, resume_from)
     return None if report.restored is None else float(state["w"][0])
 
 
@@ -70,7 +70,7 @@ def test_no_key_of_the_store_is_in_a_ranks_environment(object_store_endpoint: St
 def test_a_save_goes_on_when_the_agent_comes_back(object_store_endpoint: StoreServer, leases: StoreLeases, tmp_path: Path) -> None:
     told = allocation(fresh("back"))
     attempt = Attempt.begun(object_store_endpoint, leases, tmp_path, told)
-    at = Checkpointer(attempt.store(deadline_s=60.0), str(told.job_id), 1, 0, "spec")
+    at = Checkpointer(CheckpointerSettings(str(told.job_id), 1, 0, "spec"), attempt.store(deadline_s=60.0))
     at.claim()
     leases.close()
     done = threading.Thread(target=lambda: at.save({"w": torch.full((100_000,), 7.0)}, {}, 1, 1.0))

@@ -10,7 +10,8 @@ from trainhouse.events.model.topic_record import TopicRecorded
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.journal import JournalRecord
 from trainhouse.events.wire.topics import CONTROL, DECISIONS, TOPOLOGY
-from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.host import JournalHost
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 

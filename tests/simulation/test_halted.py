@@ -14,7 +14,8 @@ from trainhouse.events.wire.codec import HEADERS, decode, encode
 from trainhouse.events.wire.journal import record_hash
 from trainhouse.events.wire.topics import CONTROL, DECISIONS, JOURNAL_REPAIRS, VERDICTS
 from trainhouse.scheduler.core.protocol.batch import Proposer
-from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.host import JournalHost
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 from trainhouse.scheduler.stream.metrics import JournalMeters
 

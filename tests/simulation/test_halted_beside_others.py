@@ -16,7 +16,8 @@ from trainhouse.events.wire.journal import JournalRecord, record_hash
 from trainhouse.events.wire.topics import CONTROL, DECISIONS, JOURNAL_REPAIRS
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.stream.interfaces import Entry
-from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.host import JournalHost
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 Host = JournalHost[Counts]

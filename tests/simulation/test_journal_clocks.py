@@ -10,7 +10,8 @@ from tests.journal_support import CountingMachine, Counts, cancel
 from trainhouse.events.wire.journal import JournalRecord
 from trainhouse.events.wire.topics import CONTROL, DECISIONS
 from trainhouse.scheduler.core.protocol.log_clock import TOLERANCE_MS
-from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.host import JournalHost
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 HOUR_MS = 3_600_000

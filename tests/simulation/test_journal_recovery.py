@@ -14,7 +14,8 @@ from trainhouse.events.model.alert import AlertFired, AlertResolved
 from trainhouse.events.wire.topics import ALERTS, CONTROL, DECISIONS, SNAPSHOTS, STATUS
 from trainhouse.scheduler.core.protocol.snapshot_steps import Formats, parse
 from trainhouse.scheduler.stream.interfaces import Entry
-from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.host import JournalHost
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 INPUTS = 40

@@ -26,7 +26,8 @@ from trainhouse.events.wire.project_topics import status_topic
 from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, DECISIONS, STATUS
 from trainhouse.scheduler.replay import LogEntry, verify
 from trainhouse.scheduler.stream.interfaces import Entry
-from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.host import JournalHost
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 SEEDS = [int(s) for s in os.environ.get("JOURNAL_SIM_SEEDS", ",".join(map(str, range(10)))).split(",")]

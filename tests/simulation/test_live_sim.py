@@ -21,8 +21,9 @@ from trainhouse.events.wire.codec import HEADERS, encode
 from trainhouse.events.wire.topics import ALLOCATIONS, CONTROL, DECISIONS, PROGRESS, STATUS
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.replay import LogEntry, verify
-from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost, Live
+from trainhouse.scheduler.stream.journal.host import JournalHost, Live
 from trainhouse.scheduler.stream.journal.progress_feed import ProgressFeed
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 from trainhouse.scheduler.stream.scheduling.live_statuses import LiveJobStatuses
 

@@ -6,7 +6,8 @@ from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, cal
 from tests.journal_support import CountingMachine, Counts, cancel
 from trainhouse.events.wire.topics import CONTROL, DECISIONS, STATUS
 from trainhouse.scheduler.core.errors import LogUnavailable
-from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.host import JournalHost
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 INPUTS = 100

@@ -26,7 +26,8 @@ from trainhouse.scheduler.core.intake.directory_state import DirectoryState
 from trainhouse.scheduler.core.intake.settled_memory import MemorySettledJobs
 from trainhouse.scheduler.core.protocol.settled import SettledJobs
 from trainhouse.scheduler.core.protocol.snapshot_choice import pointers_of, segments_folder
-from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.host import JournalHost
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshot_recovery import load
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 from trainhouse.scheduler.stream.settled.settled_files import SettledFiles

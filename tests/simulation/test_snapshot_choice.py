@@ -15,7 +15,8 @@ from trainhouse.events.wire.journal import SnapshotPointer, pointer_prefix
 from trainhouse.events.wire.topics import CONTROL, DECISIONS, SNAPSHOTS
 from trainhouse.scheduler.core.errors import SnapshotMismatch
 from trainhouse.scheduler.core.protocol.snapshot_choice import KEPT, MOST_DELETED, folder, object_key, pointers_of
-from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.host import JournalHost
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshot_recovery import Recovered
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 

@@ -12,9 +12,12 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 MAX_FUNCTION_LINES: Final = 60
+MAX_PARAMETERS: Final = 9
 MAX_FOLDER_MODULES: Final = 20
 MAX_SAME_BASENAME: Final = 2
 
+# Registrations after which a signature is an interface for people: a command's options (typer), a route's query parameters (FastAPI).
+REGISTRATIONS: Final = frozenset({"command", "callback", "get", "post", "put", "patch", "delete", "api_route"})
 # Folders that may hold more: one module for each family of events.
 LARGE_FOLDERS: Final = frozenset({"events/model"})
 # Basenames that say the same thing in every package.
@@ -87,6 +90,38 @@ def long_functions(sources: Iterable[Source]) -> Iterator[Finding]:
                     yield Finding(source.path, node.lineno, message)
 
 
+def long_signatures(sources: Iterable[Source]) -> Iterator[Finding]:
+    """Yields functions and constructors with more than MAX_PARAMETERS parameters, `self` and `cls` not counted.
+
+    Commands and routes are left out: their parameters are the options and query parameters that typer and FastAPI read off the signature.
+    """
+    for source in sources:
+        registered = _registered(source.tree)
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in registered:
+                given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                count = sum(parameter.arg not in ("self", "cls") for parameter in given)
+                if count > MAX_PARAMETERS:
+                    way_out = "put those that belong together into a settings dataclass"
+                    yield Finding(source.path, node.lineno, f"{node.name} has {count} parameters, at most {MAX_PARAMETERS}: {way_out}")
+
+
+def _registered(tree: ast.Module) -> frozenset[str]:
+    """Names of the functions of a module that a decorator or a call registers, as in `app.command("nodes")(nodes)`."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(map(_registers, node.decorator_list)):
+            names.add(node.name)
+        elif isinstance(node, ast.Call) and _registers(node.func):
+            names.update(argument.id for argument in node.args if isinstance(argument, ast.Name))
+    return frozenset(names)
+
+
+def _registers(node: ast.expr) -> bool:
+    """Whether it is a call of a method of REGISTRATIONS."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in REGISTRATIONS
+
+
 def module_names(sources: Iterable[Source]) -> Iterator[Finding]:
     """Yields modules with a banned name."""
     for source in sources:
@@ -131,4 +166,4 @@ def unused_names(found: Iterable[tuple[str, int, str, str]], exceptions: Mapping
         yield Finding("tests/style/exceptions.py", 0, f"{name} needs no exception any more: delete its line")
 
 
-RULES: Final = (docstring_openings, long_functions, module_names, large_folders, repeated_basenames)
+RULES: Final = (docstring_openings, long_functions, long_signatures, module_names, large_folders, repeated_basenames)

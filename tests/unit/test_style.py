@@ -9,10 +9,12 @@ import pytest
 from tests.style.rules import (
     MAX_FOLDER_MODULES,
     MAX_FUNCTION_LINES,
+    MAX_PARAMETERS,
     Source,
     docstring_openings,
     large_folders,
     long_functions,
+    long_signatures,
     module_names,
     repeated_basenames,
     unused_names,
@@ -51,6 +53,30 @@ def test_a_body_is_measured_without_its_signature() -> None:
     assert not list(long_functions([source(fits)]))
     (finding,) = long_functions([source(fits + "    y = 1\n")])
     assert finding.line == 1 and f"lane has {MAX_FUNCTION_LINES + 1} lines" in finding.message
+
+
+def many(count: int) -> str:
+    return ", ".join(f"p{n}=None" for n in range(count))
+
+
+def test_a_constructor_or_function_takes_so_many_parameters_beside_self_and_no_more() -> None:
+    constructor = "class Lane:\n    def __init__(self, {}) -> None: ..."
+    function = "async def lane(first, *, {}): ..."
+    for text, others in ((constructor, 0), (function, 1)):
+        assert not list(long_signatures([source(text.format(many(MAX_PARAMETERS - others)))]))
+        (finding,) = long_signatures([source(text.format(many(MAX_PARAMETERS - others + 1)))])
+        assert (
+            f"has {MAX_PARAMETERS + 1} parameters, at most {MAX_PARAMETERS}" in finding.message and "settings dataclass" in finding.message
+        )
+    assert str(finding).startswith("scheduler/core/lane.py:1: lane ")
+
+
+def test_commands_and_routes_may_take_more() -> None:
+    command = f'def register(app):\n    app.command("lane")(lane)\ndef lane({many(30)}): ...'
+    route = f'@router.get("/lanes")\ndef lanes({many(30)}): ...'
+    assert not list(long_signatures([source(command), source(route)]))
+    (finding,) = long_signatures([source(f'@cached("lane")\n{command[command.index("def lane") :]}')])
+    assert finding.line == 2
 
 
 def test_a_module_of_a_banned_name_is_found() -> None:

@@ -7,7 +7,7 @@ owner hangs, since a call of a client that never comes back ends with its proces
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import structlog
@@ -16,7 +16,7 @@ from trainhouse.events.wire.partition_counts import topology_of
 from trainhouse.events.wire.repairs import Repairs, emptied_by
 from trainhouse.events.wire.topics import JOURNAL_REPAIRS, PROGRESS, TOPOLOGY
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
-from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer
+from trainhouse.scheduler.core.protocol.batch import Pending, Proposer
 from trainhouse.scheduler.core.protocol.journal import Folded, begin
 from trainhouse.scheduler.core.protocol.machine import Machine
 from trainhouse.scheduler.core.protocol.ownership import Ownership
@@ -26,9 +26,10 @@ from trainhouse.scheduler.stream.journal.decision_log import tell
 from trainhouse.scheduler.stream.journal.follower import Follower
 from trainhouse.scheduler.stream.journal.halting import HaltReports
 from trainhouse.scheduler.stream.journal.input_feed import InputFeed, Vet
-from trainhouse.scheduler.stream.journal.owner import Owner, Pace
+from trainhouse.scheduler.stream.journal.owner import Owner
 from trainhouse.scheduler.stream.journal.progress_feed import ProgressFeed
 from trainhouse.scheduler.stream.journal.reviving import Reviving
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots, hold_unpublished
 from trainhouse.scheduler.stream.journal.upgrading import Upgrading
 from trainhouse.scheduler.stream.metrics import JournalMeters, measure_lag
@@ -53,22 +54,6 @@ ADDED_EVERY_S = 5.0
 # Much longer than any round takes that comes to an end: appends, reads and answers have limits of 15 s each.
 HUNG_TURNS = 120
 log_ = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class HostSettings:
-    """Settings of one journal host. `transactional`: effects go through a fencing transactional producer. `grows`: partitions
-    that are recorded while it runs are taken in.
-    """
-
-    journal: str
-    input_topic: str
-    owner: str
-    transactional: bool
-    takeover_s: float = 2.0
-    limits: Limits = field(default_factory=Limits)
-    pace: Pace = field(default_factory=Pace)
-    grows: bool = False
 
 
 class JournalHost(Generic[S]):
@@ -354,14 +339,12 @@ class JournalHost(Generic[S]):
 
     def _owner(self, partition: int) -> Owner[S]:
         return Owner(
+            self._settings,
             self._log,
-            self._settings.journal,
             self.followers[partition],
             self.feeds[partition],
             Proposer(self._machine, self._settings.owner, self._settings.limits, self._settings.input_topic, self._first_level()),
             self._clock,
-            transactional=self._settings.transactional,
-            pace=self._settings.pace,
-            after_record=self._after_record,
-            meters=self._meters,
+            self._after_record,
+            self._meters,
         )

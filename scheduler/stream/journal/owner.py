@@ -10,14 +10,12 @@ Never: skips an input; decides before its tail has read what its own append foll
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import structlog
 
 from trainhouse.events import Event
 from trainhouse.events.wire.topics import MAX_JOURNAL_RECORD_BYTES
-from trainhouse.scheduler.core.cycle.dirty_pools import RELOOK_MS
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable, RecordTooLarge, StateLost
 from trainhouse.scheduler.core.protocol.batch import Pending, Proposer
 from trainhouse.scheduler.core.protocol.gate import Written
@@ -26,6 +24,7 @@ from trainhouse.scheduler.stream.interfaces import Appended, Clock, Log
 from trainhouse.scheduler.stream.journal.follower import Follower
 from trainhouse.scheduler.stream.journal.input_feed import InputFeed
 from trainhouse.scheduler.stream.journal.publishing import Publishing
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.metrics import JournalMeters
 
 S = TypeVar("S")
@@ -42,45 +41,28 @@ CLOCKS = {
 log_ = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Intervals at which an owner ticks, waits and retries; in seconds. `look_s`: time alone changes what a cycle sees (see `marks`)."""
-
-    idle_tick_s: float = 0.8
-    look_s: float = RELOOK_MS / 1000
-    busy_tick_s: float = 0.02
-    role_check_s: float = 0.1
-    fold_timeout_s: float = 15.0
-    retry_s: float = 0.2
-    stopped_retry_s: float = 30.0
-    max_unpublished: int = 2_000
-
-
 class Owner(Generic[S]):
     """One partition of one journal in this process, whether it decides now or stands by."""
 
     def __init__(
         self,
+        settings: HostSettings,
         log: Log,
-        journal: str,
         follower: Follower[S],
         feed: InputFeed,
         proposer: Proposer[S],
         clock: Clock,
-        *,
-        transactional: bool,
-        pace: Pace | None = None,
         after_record: Callable[[Follower[S]], Awaitable[None]] | None = None,
         meters: JournalMeters | None = None,
     ) -> None:
         self._log = log
-        self._journal = journal
+        self._journal = settings.journal
         self._follower = follower
         self._feed = feed
         self._proposer = proposer
         self._clock = clock
-        self._pace = pace or Pace()
-        self._transactional = transactional
+        self._pace = settings.pace
+        self._transactional = settings.transactional
         self._after_record = after_record
         self._meters = meters or JournalMeters("journal")
         self._limits = proposer.limits

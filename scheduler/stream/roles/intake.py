@@ -20,7 +20,9 @@ from trainhouse.events.wire.topics import ADMISSION, DIRECTORY, JOBS
 from trainhouse.scheduler.core.protocol.machine import Machine
 from trainhouse.scheduler.stream.history.journal_archive import ArchivedJournals
 from trainhouse.scheduler.stream.interfaces import JournalArchive, SnapshotStore
-from trainhouse.scheduler.stream.journal.host_factory import journal_host, stores
+from trainhouse.scheduler.stream.journal.host import JournalHost
+from trainhouse.scheduler.stream.journal.settings import host_settings
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 from trainhouse.scheduler.stream.kafka.faust_app import ProcessorApp
 from trainhouse.scheduler.stream.kafka.log import KafkaLog
 from trainhouse.scheduler.stream.metrics import JournalMeters, ScreeningMeters, measure_lag
@@ -50,7 +52,7 @@ async def _run(kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamS
 def from_settings() -> ProcessorApp:
     """The app of a process that has nothing but settings."""
     settings = StreamSettings()
-    snapshots, archive = stores(settings)
+    snapshots, archive = settings.open_stores()
     return _whole(KafkaSettings(), snapshots, settings, archive)
 
 
@@ -90,9 +92,8 @@ def compose(
     """The app with a given machine. `before`: what ends before the first record is decided."""
     log, clock, registry = KafkaLog(kafka, settings.key()), SystemClock(), new_registry()
     meters = JournalMeters("intake", registry)
-    host = journal_host(
-        DIRECTORY, ADMISSION, log, directory, snapshots, clock, settings, transactional=False, meters=meters, archive=archive
-    )
+    keeper = Snapshots(log, snapshots, DIRECTORY, directory, every_records=settings.snapshot_every_records, archive=archive)
+    host = JournalHost(host_settings(settings, DIRECTORY, ADMISSION, transactional=False), log, directory, keeper, clock, meters=meters)
     screening = ScreeningAgent(log, clock, meters=ScreeningMeters(registry))
     of_projects = ScreeningAgent(log, clock, meters=screening.meters)
     projects = ProjectIntake(kafka, of_projects, settings.batch_count, settings.group_session_s)

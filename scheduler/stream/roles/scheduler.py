@@ -16,9 +16,10 @@ from trainhouse.scheduler.core.handlers.handover import has_left
 from trainhouse.scheduler.core.protocol.machine import Machine
 from trainhouse.scheduler.stream.history.journal_archive import ArchivedJournals
 from trainhouse.scheduler.stream.interfaces import JournalArchive, SnapshotStore
-from trainhouse.scheduler.stream.journal.host import Live
-from trainhouse.scheduler.stream.journal.host_factory import journal_host, stores
+from trainhouse.scheduler.stream.journal.host import JournalHost, Live
 from trainhouse.scheduler.stream.journal.progress_feed import ProgressFeed
+from trainhouse.scheduler.stream.journal.settings import host_settings
+from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 from trainhouse.scheduler.stream.kafka.faust_app import ProcessorApp
 from trainhouse.scheduler.stream.kafka.log import KafkaLog
 from trainhouse.scheduler.stream.metrics import JournalMeters, ProgressMeters
@@ -46,7 +47,7 @@ async def _run(kafka: KafkaSettings, snapshots: SnapshotStore, settings: StreamS
 def from_settings() -> ProcessorApp:
     """The app of a process that has nothing but settings."""
     settings = StreamSettings()
-    snapshots, archive = stores(settings)
+    snapshots, archive = settings.open_stores()
     return _whole(KafkaSettings(), snapshots, settings, archive)
 
 
@@ -71,21 +72,16 @@ def compose(
     observers = [Explaining(log, clock, answers, has_left).after_record] if answers is not None else []
     meters, rules = JournalMeters("scheduler", registry), settings.vetting().now
     feed = ProgressFeed[Any](log, clock, ProgressMeters(registry), vetting_by(rules, PROGRESS))
-    host = journal_host(
-        DECISIONS,
-        CONTROL,
+    host = JournalHost(
+        host_settings(settings, DECISIONS, CONTROL, transactional=True, grows=True),
         log,
         machine,
-        snapshots,
+        Snapshots(log, snapshots, DECISIONS, machine, every_records=settings.snapshot_every_records, archive=archive),
         clock,
-        settings,
-        transactional=True,
-        observers=observers,
-        meters=meters,
-        archive=archive,
+        observers,
+        meters,
         vetting=vetting_by(rules, CONTROL),
         live=Live(feed, lambda: LiveJobStatuses(machine.name)),
-        grows=True,
     )
     app = scheduler_app(kafka, settings, registry, host)
     app.beside.append(host.run)

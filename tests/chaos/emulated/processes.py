@@ -14,7 +14,8 @@ from trainhouse.events.wire.topics import CONTROL, DECISIONS
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.scheduler.core.state.state import ScheduleState
-from trainhouse.scheduler.stream.journal.host import HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.host import JournalHost
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 AGAIN_AFTER_S = 1.0

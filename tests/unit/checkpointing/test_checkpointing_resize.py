@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from tests.memory_store import MemoryObjectStore
-from trainhouse.checkpointing.checkpointer import Checkpointer
+from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import InvalidState
 from trainhouse.checkpointing.state import rng
 from trainhouse.checkpointing.state.reshard import carried, check
@@ -80,7 +80,7 @@ class Training:
         self.whole = torch.arange(ROWS * 5, dtype=torch.float32).reshape(ROWS, 5)
         self.sharded = distribute_tensor(self.whole if epoch == 1 else torch.zeros(ROWS, 5), mesh, [Shard(0)])
         self.seen: list[list[int]] = []
-        self.at = Checkpointer(store, job, epoch, epoch - 1, "spec", group, seed=SEED)
+        self.at = Checkpointer(CheckpointerSettings(job, epoch, epoch - 1, "spec", seed=SEED), store, group)
 
     def state(self) -> dict[str, Any]:
         return self.tracked.shared() | {"sharded": self.sharded}
@@ -142,14 +142,14 @@ def _same_shards(training: Training) -> bool:
 def refused(store: Any, old: dist.ProcessGroup | None, new: dist.ProcessGroup | None, job: str, own: dict[str, Any]) -> dict[str, Any]:
     """What the new gang is told about own states that do not carry over; its own state stays as it was."""
     if old is not None:
-        at = Checkpointer(store, job, 1, 0, "spec", old)
+        at = Checkpointer(CheckpointerSettings(job, 1, 0, "spec"), store, old)
         at.save({"w": torch.ones(3)}, own, 7, 1.0)
     dist.barrier()
     said: dict[str, Any] = {}
     if new is not None:
         state = {"w": torch.zeros(3)}
         try:
-            Checkpointer(store, job, 2, 1, "spec", new).restore(state, lambda own: None)
+            Checkpointer(CheckpointerSettings(job, 2, 1, "spec"), store, new).restore(state, lambda own: None)
         except InvalidState as error:
             said = {"error": str(error), "untouched": bool((state["w"] == 0).all())}
     dist.barrier()

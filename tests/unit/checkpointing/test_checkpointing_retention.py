@@ -13,7 +13,7 @@ from trainhouse.checkpointing.chain.chunks import ChunkStore, chunk_key, chunks_
 from trainhouse.checkpointing.chain.commits import commit_key
 from trainhouse.checkpointing.chain.manifest import Manifest, Span
 from trainhouse.checkpointing.chain.retention import RetentionPolicy, sweep, tag, tags, to_prune, untag
-from trainhouse.checkpointing.checkpointer import Checkpointer
+from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import UnknownFormat
 from trainhouse.checkpointing.stores.object_store import Body
 
@@ -81,7 +81,7 @@ def test_tags_keep_and_move() -> None:
 
 
 def saved(objects: MemoryObjectStore, job: str, *values: float, clock: Callable[[], float] = Clock()) -> Checkpointer:
-    at = Checkpointer(objects, job, 1, 0, "spec", clock=clock)
+    at = Checkpointer(CheckpointerSettings(job, 1, 0, "spec"), objects, clock=clock)
     for step, value in enumerate(values):
         at.save({"w": torch.full((100_000,), value)}, {}, step, 1.0)
     return at
@@ -89,7 +89,7 @@ def saved(objects: MemoryObjectStore, job: str, *values: float, clock: Callable[
 
 def restored(objects: MemoryObjectStore, job: str, epoch: int = 2) -> float:
     state: dict[str, Any] = {"w": torch.zeros(100_000)}
-    report = Checkpointer(objects, job, epoch, 0, "spec").restore(state, lambda own: None)
+    report = Checkpointer(CheckpointerSettings(job, epoch, 0, "spec"), objects).restore(state, lambda own: None)
     assert report.restored is not None and report.damaged == ()
     return float(state["w"][0])
 
@@ -130,7 +130,7 @@ def test_a_save_that_meets_an_old_orphan_sends_it_again() -> None:
     objects = SweptInBetween(clock)
     saved(objects, "a", 1.0, 2.0).prune(RetentionPolicy(keep_last=1))
     clock.now_s += 2 * HOUR_S
-    other = Checkpointer(objects, "a", 2, 1, "spec", clock=clock, grace_s=HOUR_S)
+    other = Checkpointer(CheckpointerSettings("a", 2, 1, "spec", grace_s=HOUR_S), objects, clock=clock)
     other.claim()
     objects.on_manifest = lambda: sweep(objects, HOUR_S)
     found = other.save({"w": torch.full((100_000,), 1.0)}, {}, 1, 1.0)

@@ -15,7 +15,7 @@ from trainhouse.checkpointing.chain.chunks import SHARED_PREFIX, chunk_key, chun
 from trainhouse.checkpointing.chain.commits import commit_key, read_entry
 from trainhouse.checkpointing.chain.manifest import Claim, Manifest, encode
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
-from trainhouse.checkpointing.checkpointer import Checkpointer
+from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import ChainConflict, InvalidState, NoCheckpoint, ObjectStoreUnavailable, StaleEpoch
 from trainhouse.checkpointing.state import rng
 from trainhouse.checkpointing.stores.object_store import Body
@@ -66,7 +66,7 @@ class Training:
 
 def checkpointer(objects: Any, epoch: int = 1, told: Told | None = None, job: str = "j1") -> Checkpointer:
     on_event = (lambda name, fields: told.append((name, fields))) if told is not None else (lambda name, fields: None)
-    return Checkpointer(objects, job, epoch, epoch - 1, "spec", on_event=on_event, clock=lambda: 1000.0 + epoch)
+    return Checkpointer(CheckpointerSettings(job, epoch, epoch - 1, "spec"), objects, on_event=on_event, clock=lambda: 1000.0 + epoch)
 
 
 def save(at: Checkpointer, training: Training) -> int:
@@ -456,7 +456,7 @@ def test_pruning_keeps_the_chain_dense_and_fenced() -> None:
 
 
 def from_at_most(objects: Any, epoch: int, at_most: int) -> tuple[Checkpointer, Training, Any]:
-    at = Checkpointer(objects, "j1", epoch, epoch - 1, "spec", clock=lambda: 1000.0 + epoch, restore_at_most=at_most)
+    at = Checkpointer(CheckpointerSettings("j1", epoch, epoch - 1, "spec", restore_at_most=at_most), objects, clock=lambda: 1000.0 + epoch)
     training = Training(seed=epoch * 1000)
     return at, training, at.restore(training.state, training.take)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from trainhouse.checkpointing.chain.retention import RetentionPolicy
-from trainhouse.checkpointing.checkpointer import Checkpointer
+from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import CheckpointError, RetryableError
 from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.settings import StoreSettings
@@ -162,17 +162,15 @@ def open_saver(context: Context, gang: Gang, sink: Sink) -> Saver:
         sink.event(name, told, event_id)
 
     objects = open_store(StoreSettings())
-    checkpointer = Checkpointer(
-        objects,
-        context.job_id,
-        context.epoch,
-        context.attempt,
-        context.spec_sha256,
-        gang.control,
-        on_event=on_event,
+    settings = CheckpointerSettings(
+        job_id=context.job_id,
+        epoch=context.epoch,
+        attempt=context.attempt,
+        spec_hash=context.spec_sha256,
         seed=context.seed,
         restore_at_most=context.restore_at_most,
     )
+    checkpointer = Checkpointer(settings, objects, gang.control, on_event=on_event)
     checkpointer.claim()
     elsewhere = Elsewhere(objects, context.job_id, context.epoch)
     tidies = context.rank == 0 and context.world_size > 1

@@ -13,8 +13,9 @@ from trainhouse.scheduler.core.protocol.journal import begin
 from trainhouse.scheduler.core.protocol.ownership import Ownership
 from trainhouse.scheduler.stream.cancellation import ended
 from trainhouse.scheduler.stream.journal.follower import Follower
-from trainhouse.scheduler.stream.journal.host import HUNG_TURNS, HostSettings, JournalHost
+from trainhouse.scheduler.stream.journal.host import HUNG_TURNS, JournalHost
 from trainhouse.scheduler.stream.journal.publishing import Publishing
+from trainhouse.scheduler.stream.journal.settings import HostSettings
 from trainhouse.scheduler.stream.journal.snapshots import Snapshots
 
 

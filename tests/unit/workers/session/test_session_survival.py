@@ -9,7 +9,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.memory_store import MemoryObjectStore
-from trainhouse.checkpointing.checkpointer import Checkpointer
+from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import ObjectStoreRefused
 from trainhouse.workers.own_states import HEADER, NAMES, node_key, packed, read_left
 from trainhouse.workers.session.saving.checkpoint_saver import CommitSaver
@@ -275,7 +275,7 @@ class NothingGoes(MemoryObjectStore):
 def test_ranks_that_may_remove_nothing_save_all_the_same(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     objects = NothingGoes()
     objects.put(node_key("j", 3, "node-1"), b"of an earlier attempt")
-    checkpointer, elsewhere = Checkpointer(objects, "j", 4, 1, "0" * 64), Elsewhere(objects, "j", 4)
+    checkpointer, elsewhere = Checkpointer(CheckpointerSettings("j", 4, 1, "0" * 64), objects), Elsewhere(objects, "j", 4)
     saver = CommitSaver(checkpointer, keep_last=1, resume_from=None, elsewhere=elsewhere, tidies=True)
     assert [saver.save(Tracked(torch.nn.Linear(1, 1)), step, {}) for step in (1, 2)] == [True, True]
     assert capfd.readouterr().err.count("no right to remove") == 1
