@@ -58,7 +58,7 @@ audit: $(STAMP)       ## asks the published advisories about every pinned packag
 
 # Whole files of tests in two processes.
 TWO := -n 2 --dist loadfile
-# How many examples a random test makes: `full` or `quick` (tests/profiles.py).
+# How many examples a random test makes: `full` or `quick` (tests/support/profiles.py).
 PROFILE ?= full
 # Tests that harm a whole stack; in one process, since a second one would have a second stack.
 FAULTY := tests/integration/test_archive.py tests/integration/test_expire.py tests/integration/test_journey.py \

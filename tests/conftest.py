@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.profiles import register
+from tests.support.profiles import register
 
 if TYPE_CHECKING:
     from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
@@ -41,7 +41,7 @@ def kafka(kafka_server: KafkaServer) -> str:
 @pytest.fixture(scope="session")
 def object_store_with_sts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
     """A store that gives keys which end by themselves."""
-    from tests.sts_store import StsStore
+    from tests.support.stack.sts_store import StsStore
 
     with StsStore(tmp_path_factory.mktemp("sts")) as server:
         yield server

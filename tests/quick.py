@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from tests.profiles import QUICK
+from tests.support.profiles import QUICK
 
 # What the test starts -> the test.
 SERVERS = {

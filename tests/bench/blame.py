@@ -3,7 +3,7 @@
 import time
 
 from tests.bench import report
-from tests.failure_cases import accuracy, by_code_alone, cases, confusion
+from tests.support.failure_cases import accuracy, by_code_alone, cases, confusion
 from trainhouse.scheduler.core.blame import blame
 
 ROUNDS = 20

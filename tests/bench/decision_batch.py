@@ -10,7 +10,7 @@ import random
 import time
 
 from tests.bench import report
-from tests.shapes import simple
+from tests.support.shapes import simple
 from trainhouse.events.model.policy import Blocking, Elastic, Order, Packing, Preemption, RunTimes, SchedulingPolicy
 from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
 from trainhouse.scheduler.core.cluster.place import place

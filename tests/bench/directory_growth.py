@@ -19,8 +19,8 @@ import psutil
 
 from tests.bench import report
 from tests.bench.journal_gate import Stage
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock
 from tests.support.core_world import admitted
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock
 from trainhouse.events import CancelJob, Event, JobAdmitted, JobSubmitted, PoolCreated, encode, envelope_of
 from trainhouse.events.wire.topics import ADMISSION, CONTROL, DECISIONS, DIRECTORY
 from trainhouse.scheduler.core.intake.directory import DirectoryMachine

@@ -49,7 +49,7 @@ def _confinement() -> None:
     """From the order to a rank's first step of AdamW, forked from one warm process, with and without confinement by turns."""
     from tests.integration.confined_support import confinement_of
     from tests.integration.launcher_support import Attempt
-    from tests.waiting import until
+    from tests.support.waiting import until
     from trainhouse.workers.launcher import Launcher, attempt_alive
 
     launcher = Launcher(warm_wait_s=300)

@@ -4,7 +4,7 @@ import threading
 import time
 from typing import Any
 
-from tests.spooled import points
+from tests.support.spooled import points
 from trainhouse.events import StepMetrics, envelope_of
 from trainhouse.events.bus.kafka import EventProducer
 from trainhouse.events.settings import KafkaSettings

@@ -18,7 +18,7 @@ from typing import Any
 import clickhouse_connect
 
 from tests.bench import report
-from tests.spooled import points
+from tests.support.spooled import points
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import StepMetrics, envelope_of

@@ -10,7 +10,7 @@ import time
 from collections import deque
 
 from tests.bench import report
-from tests.shapes import simple
+from tests.support.shapes import simple
 from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.node_slots import NodeSlots

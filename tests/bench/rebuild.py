@@ -15,7 +15,7 @@ import orjson
 from confluent_kafka import Producer
 
 from tests.bench import report
-from tests.spooled import lines, points
+from tests.support.spooled import lines, points
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import JobState, JobStatus, envelope_of

@@ -13,7 +13,7 @@ from threading import Event as Flag
 import pyarrow as pa
 
 from tests.bench import report
-from tests.spooled import points
+from tests.support.spooled import points
 from trainhouse.events import NodeKeyed, StepMetrics, encode, envelope_of
 from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.wire import topics

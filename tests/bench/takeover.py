@@ -16,8 +16,8 @@ from itertools import count
 
 from tests.bench import report
 from tests.bench.stack import BenchStack, bench_stack
-from tests.takeover import Takeover, Watch
-from tests.waiting import until
+from tests.support.stack.takeover import Takeover, Watch
+from tests.support.waiting import until
 from trainhouse.deploy.local.bootstrap import PARTITION
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.servers.server_process import die_with_parent

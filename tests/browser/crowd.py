@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.alert_tables import Tables
+from tests.support.tables.alert_tables import Tables
 
 DEVICES_A_NODE = 8
 STATES = ("SUCCEEDED", "SUCCEEDED", "SUCCEEDED", "FAILED", "RUNNING", "CANCELLED", "PENDING", "SUCCEEDED")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tests.alert_tables import Tables
+from tests.support.tables.alert_tables import Tables
 from trainhouse.events.model.alert import AlertFired, Severity
 from trainhouse.events.model.attempt import AttemptStarted, AttemptStopped
 from trainhouse.events.model.base import Event

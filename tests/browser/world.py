@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.alert_tables import Tables, tables_in
 from tests.browser.crowd import Size, fill
 from tests.browser.story import Story
+from tests.support.tables.alert_tables import Tables, tables_in
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.gateway.auth import tokens

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from tests.extremes import SOURCE
+from tests.support.extremes import SOURCE
 from trainhouse.checkpointing.stores.object_store import ObjectStore
 from trainhouse.events import DeadLetter, Envelope, InvalidEvent, decode
 from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, read_to_end

@@ -17,7 +17,7 @@ from tests.chaos import refusals
 from tests.chaos.faults import Fault, Kind
 from tests.chaos.slow import Slowed
 from tests.chaos.stack import ChaosStack
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.supervision import supervisor_client
 

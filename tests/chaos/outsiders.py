@@ -14,7 +14,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.extremes import drawn, records
+from tests.support.extremes import drawn, records
 from trainhouse.deploy.local.client_config import part_config
 from trainhouse.deploy.local.layout import StackFolder, read_toml
 from trainhouse.events import Event, InvalidEvent, JobSubmitted, decode

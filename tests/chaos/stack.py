@@ -14,7 +14,7 @@ from tests.chaos.kept import Kept
 from tests.chaos.outsiders import Outsiders
 from tests.chaos.passage import Passage
 from tests.chaos.proxy import Proxy
-from tests.live_stack import LiveStack
+from tests.support.stack.live_stack import LiveStack
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.errors import StackError

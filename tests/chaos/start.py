@@ -15,8 +15,8 @@ from tests.chaos.kept import Kept
 from tests.chaos.passage import Passage
 from tests.chaos.proxy import Proxy
 from tests.chaos.stack import ChaosStack
-from tests.live_stack import LiveStack, running_stack
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack, running_stack
+from tests.support.waiting import until
 from trainhouse.deploy.local.client_config import exports
 from trainhouse.deploy.local.free_ports import LOOPBACK, free_port
 from trainhouse.deploy.local.layout import StackFolder, StackPorts

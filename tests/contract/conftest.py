@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.gateway_world import World
+    from tests.support.gateway_world import World
 
 
 @pytest.fixture(scope="module")
 def gateway_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A gateway's app with nothing in its tables; use jobs and projects of your own names."""
-    from tests.gateway_world import world_in
+    from tests.support.gateway_world import world_in
 
     with world_in(tmp_path_factory.mktemp("gateway")) as made:
         yield made

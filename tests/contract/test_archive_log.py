@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import IsolationLevel, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
-from tests.archive_fakes import MemoryPartition
-from tests.memory_store import MemoryObjectStore
-from tests.waiting import until
+from tests.support.fakes.archive_fakes import MemoryPartition
+from tests.support.fakes.memory_store import MemoryObjectStore
+from tests.support.waiting import until
 from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
 from trainhouse.events.archive.errors import ArchiveDamaged, ArchiveGap
 from trainhouse.events.archive.log import KafkaPartition, PartitionLog, journal_reader

@@ -12,8 +12,8 @@ import httpx
 import jwt
 import pytest
 
-from tests.gateway_world import KEY, NOW_MS, SPEC, World
-from tests.ledger_world import HOUR_MS, T0, Attempt, ended, node, tell
+from tests.support.gateway_world import KEY, NOW_MS, SPEC, World
+from tests.support.tables.ledger_world import HOUR_MS, T0, Attempt, ended, node, tell
 from trainhouse.client.metrics_table import table_of
 from trainhouse.events import AccessRefused, CancelJob, JobId, JobRejected, JobSubmitted, LogLines, RequestAccepted, ReviewJob
 from trainhouse.events.model.alert import AlertFired, Severity

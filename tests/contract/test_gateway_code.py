@@ -15,8 +15,8 @@ import httpx
 import pytest
 import uvicorn
 
-from tests.gateway_world import KEY, ListBus
-from tests.waiting import until
+from tests.support.gateway_world import KEY, ListBus
+from tests.support.waiting import until
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.client.code_archive import PackedCode

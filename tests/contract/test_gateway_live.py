@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway_world import World
+from tests.support.gateway_world import World
 from trainhouse.gateway.auth.roles import Principal, Role
 from trainhouse.gateway.live.hub import KINDS, Hub
 from trainhouse.gateway.live.messages import Place

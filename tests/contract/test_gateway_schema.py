@@ -12,7 +12,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import CHECKS
 
-from tests.gateway_world import World
+from tests.support.gateway_world import World
 
 EXAMPLES = int(os.environ.get("SCHEMA_EXAMPLES", "3"))
 # Streams never end, and code goes to the object store, which is not here.

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.alert_tables import HOUR_MS, Tables, beat, metric, tables_in, verdict
+from tests.support.tables.alert_tables import HOUR_MS, Tables, beat, metric, tables_in, verdict
 from trainhouse.deploy.grafana.build import HERE, dashboards, text_of
 from trainhouse.events.model.gang import GangAllocated
 from trainhouse.events.model.job import JobStatus

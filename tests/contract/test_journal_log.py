@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.journal_fakes import FakeBroker, FakeLog
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.scheduler.core.errors import Fenced, RecordTooLarge
 from trainhouse.scheduler.core.protocol.publication import Outgoing

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.alert_tables import Tables, tables_in
-from tests.ledger_world import HOUR_MS, IN_LEDGER, Attempt, Told, ended, ms, node, tell
+from tests.support.tables.alert_tables import Tables, tables_in
+from tests.support.tables.ledger_world import HOUR_MS, IN_LEDGER, Attempt, Told, ended, ms, node, tell
 from trainhouse.events.model.job import JobState
 from trainhouse.events.model.pool import NodeRestricted
 from trainhouse.events.wire import topics

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.deploy.local.errors import JarsMissing, NotReady, PortBusy
 from trainhouse.deploy.local.free_ports import LOOPBACK, free_port, free_ports, holder, is_free, listening
 from trainhouse.deploy.local.servers import jars

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from tests.memory_store import MemoryObjectStore
-from tests.sts_store import STS_ROLE
+from tests.support.fakes.memory_store import MemoryObjectStore
+from tests.support.stack.sts_store import STS_ROLE
 from trainhouse.checkpointing.errors import ObjectMissing, ObjectStoreRefused, ObjectStoreUnavailable
 from trainhouse.checkpointing.lease.signed_store import open_store
 from trainhouse.checkpointing.settings import StoreSettings

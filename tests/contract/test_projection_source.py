@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from tests.memory_source import MemoryHistory, MemoryLog, MemorySource
-from tests.waiting import until
+from tests.support.fakes.memory_source import MemoryHistory, MemoryLog, MemorySource
+from tests.support.waiting import until
 from trainhouse.events.bus.kafka import producer_config
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.errors import BrokenPosition

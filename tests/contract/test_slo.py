@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.alert_tables import DAY_MS, HOUR_MS, MINUTE_MS, Tables, beat, metric, tables_in, verdict
+from tests.support.tables.alert_tables import DAY_MS, HOUR_MS, MINUTE_MS, Tables, beat, metric, tables_in, verdict
 from trainhouse.cli.main import build
 from trainhouse.events.model.attempt import AttemptStopped
 from trainhouse.events.model.checkpoint import CheckpointCompleted, CheckpointRestored

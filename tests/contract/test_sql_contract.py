@@ -8,7 +8,7 @@ from importlib import resources
 
 import pytest
 
-from tests.alert_tables import Tables, tables_in
+from tests.support.tables.alert_tables import Tables, tables_in
 
 TEXT = resources.files("trainhouse.projections").joinpath("CONTRACT.md").read_text()
 VIEWS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))

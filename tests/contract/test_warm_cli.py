@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests import warm_cli
-from tests.waiting import until
+from tests.support.stack import warm_cli
+from tests.support.waiting import until
 
 CONSOLE = Path(sys.executable).parent / "trainhouse"
 
@@ -42,5 +42,5 @@ def test_one_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     with pytest.raises(subprocess.TimeoutExpired):
         warm_cli.run(["submit", str(pipe)], environment(TRAINHOUSE_KAFKA_BOOTSTRAP="127.0.0.1:1"), tmp_path, "", 1)
-    server = next(child for child in psutil.Process().children() if "tests.warm_cli" in child.cmdline())
+    server = next(child for child in psutil.Process().children() if "tests.support.stack.warm_cli" in child.cmdline())
     until(lambda: not server.children(recursive=True), lambda: server.children(recursive=True))

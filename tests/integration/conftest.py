@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.session_support import Runs
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.workers.launcher import Launcher
 
 if TYPE_CHECKING:
     from tests.chaos.stack import ChaosStack
     from tests.integration.own_stack import OwnStack
-    from tests.namespace import Namespace
+    from tests.support.stack.namespace import Namespace
     from trainhouse.deploy.local.servers.seaweedfs import StoreServer
     from trainhouse.events.settings import KafkaSettings
     from trainhouse.projections.store.clickhouse import ConnectClickHouse
@@ -35,7 +35,7 @@ def settings(kafka: str) -> KafkaSettings:
 @pytest.fixture
 def clickhouse(tmp_path: Path) -> Iterator[ConnectClickHouse]:
     """An embedded engine with the newest tables."""
-    from tests.projecting import engine_in
+    from tests.support.tables.projecting import engine_in
 
     with engine_in(tmp_path / "clickhouse") as made:
         yield made
@@ -75,7 +75,7 @@ def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnStack]:
 @pytest.fixture(scope="session")
 def namespace() -> Iterator[Namespace | None]:
     """A network that can be taken away; None where none can be made."""
-    from tests.namespace import Namespace, allowed
+    from tests.support.stack.namespace import Namespace, allowed
 
     if not allowed():
         yield None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.workers.launcher import (
     AttemptPaths,
     ExitRecord,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.integration.launcher_support import Attempt
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.events import JobSpec
 from trainhouse.events.model.spec import Runtime
 from trainhouse.workers.launcher import Launcher, attempt_alive, kill_tree, ports

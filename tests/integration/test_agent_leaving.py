@@ -13,7 +13,7 @@ import pytest
 from tests.integration.agent_stage import Stage, T, now_ms, script
 from tests.integration.agent_stage import stage as stage
 from tests.integration.session_support import store_environment
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import (
     AttemptStopped,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.agent_stage import PARTITION, Stage, now_ms, script
 from tests.integration.agent_stage import stage as stage
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.events import (
     AttemptStarted,
     AttemptStopped,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.agent_stage import PARTITION, Stage, now_ms, script
 from tests.integration.agent_stage import stage as stage
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import (
     AttemptStarted,

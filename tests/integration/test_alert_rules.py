@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.alert_tables import DAY_MS, HOUR_MS, MINUTE_MS, Tables, beat, metric, tables_in, verdict
+from tests.support.tables.alert_tables import DAY_MS, HOUR_MS, MINUTE_MS, Tables, beat, metric, tables_in, verdict
 from trainhouse.events.model.alert import AlertFired
 from trainhouse.events.model.attempt import AttemptStarted, AttemptStopped
 from trainhouse.events.model.audit import AuditLost

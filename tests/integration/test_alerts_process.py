@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.alert_tables import DAY_MS, HOUR_MS, MINUTE_MS, Tables, beat, tables_in, verdict
-from tests.waiting import until
+from tests.support.tables.alert_tables import DAY_MS, HOUR_MS, MINUTE_MS, Tables, beat, tables_in, verdict
+from tests.support.waiting import until
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events.bus.admin import create_topics
 from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, partitions_of, read_to_end

@@ -23,8 +23,8 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.integration.own_stack import SLOTS, OwnStack
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.deploy.local.layout import read_toml

@@ -25,7 +25,7 @@ from tests.chaos.clock import Clocks
 from tests.chaos.passage import Passage
 from tests.chaos.proxy import Proxy
 from tests.chaos.slow import Slowed
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.events.bus.kafka import producer_config
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics

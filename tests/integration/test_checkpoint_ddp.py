@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.launcher_support import Attempt
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.checkpointing.chain.chunks import chunk_key, chunks_prefix
 from trainhouse.checkpointing.chain.commits import read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest

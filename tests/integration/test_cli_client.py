@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.client import NoReply, NotReachable, SqlEndpoint, TrainhouseClient, UnknownJob, spec_of
 from trainhouse.client.code_archive import PackedCode
 from trainhouse.client.kafka.backend import ByKafka

@@ -25,10 +25,10 @@ from tests.chaos.kept import Kept
 from tests.chaos.proxy import Proxy
 from tests.chaos.stack import ChaosStack
 from tests.chaos.start import BESIDE, agent_settings, outside, programs
-from tests.namespace import Namespace
-from tests.paced_jobs import paced_gpt
-from tests.takeover import Watch
-from tests.waiting import until
+from tests.support.stack.namespace import Namespace
+from tests.support.stack.paced_jobs import paced_gpt
+from tests.support.stack.takeover import Watch
+from tests.support.waiting import until
 from trainhouse.deploy.local.bootstrap import PARTITION
 from trainhouse.events import JobSpec, JobState, JobStatus, NodeLost
 from trainhouse.events.wire import topics

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.detector_world import Gang
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events import PolicyApplied, PoolCreated, SchedulingPolicy, decode, envelope_of
 from trainhouse.events.bus.admin import create_topics

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.own_stack import SLOTS, OwnStack
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 from trainhouse.deploy.local.layout import read_toml
 from trainhouse.events.archive.log import journal_reader
 from trainhouse.events.bus.admin import topic_id

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events.bus.kafka import TO_END, consumer, read_to_end

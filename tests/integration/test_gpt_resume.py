@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.session_support import GPT, SMALL, JobRun
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.workers.launcher import Launcher, read_exit
 
 if TYPE_CHECKING:

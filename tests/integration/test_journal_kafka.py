@@ -16,8 +16,8 @@ import orjson
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.journal_fakes import MemoryStore
-from tests.journal_support import CountingMachine, Counts, cancel, proposed
+from tests.support.counting_machine import CountingMachine, Counts, cancel, proposed
+from tests.support.fakes.journal_fakes import MemoryStore
 from trainhouse.events.bus.admin import create_topics
 from trainhouse.events.model.repair import PartitionHalted
 from trainhouse.events.runtime.clock import SystemClock

@@ -11,7 +11,7 @@ from tempfile import gettempdir
 
 import pytest
 
-from tests.journal_fakes import MemoryStore
+from tests.support.fakes.journal_fakes import MemoryStore
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import envelope_of
 from trainhouse.events.bus.admin import create_topics

@@ -12,8 +12,8 @@ import pytest
 
 from tests.chaos.drive import Training
 from tests.integration.own_stack import SLOTS, OwnStack
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 from trainhouse.deploy.local.layout import read_toml
 from trainhouse.events.wire.topics import DECISIONS, DIRECTORY
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.integration.launcher_support import TRAIN, Attempt
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.workers.launcher import (
     Launcher,
     LaunchError,
@@ -302,7 +302,7 @@ STARTER = """
 import sys, time
 from pathlib import Path
 from tests.integration.launcher_support import Attempt
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.workers.launcher import Launcher
 launcher = Launcher(warm_wait_s=120)
 if sys.argv[2] == "warm":

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.fenced import Fenced
-from tests.waiting import until
+from tests.support.stack.fenced import Fenced
+from tests.support.waiting import until
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import PoolCreated, envelope_of
 from trainhouse.events.bus import outage

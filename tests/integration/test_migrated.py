@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.migrated import connect_migrated, template_key
+from tests.support.tables.migrated import connect_migrated, template_key
 from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_embedded
 from trainhouse.projections.store.migrate import migrate, migrations
 
@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).parents[2]
 IN_A_PROCESS = """
 import sys
 from pathlib import Path
-from tests.migrated import connect_migrated
+from tests.support.tables.migrated import connect_migrated
 made = connect_migrated(Path(sys.argv[1]), 1024**3, 2, Path(sys.argv[2]))
 made.command("INSERT INTO dead_letters_rows (topic, head) VALUES ('t', '{}')")
 print(made.rows("SELECT count() FROM dead_letters_rows")[0][0])

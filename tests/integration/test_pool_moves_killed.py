@@ -16,7 +16,7 @@ from random import Random
 import pytest
 
 from tests.chaos.stack import ChaosStack
-from tests.waiting import until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.chaos, pytest.mark.timeout(600)]
 SEED, MOVES = 7, (1, 2, 0)

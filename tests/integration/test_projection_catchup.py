@@ -10,9 +10,9 @@ from threading import Event as Flag
 import pyarrow as pa
 import pytest
 
-from tests.memory_source import MemoryHistory, MemoryLog, MemorySource
-from tests.projecting import NOW, Killed, Killing, append, engine_in, lines, metrics, of_lane, spec_of
-from tests.senders import senders_of
+from tests.support.fakes.memory_source import MemoryHistory, MemoryLog, MemorySource
+from tests.support.tables.projecting import NOW, Killed, Killing, append, engine_in, lines, metrics, of_lane, spec_of
+from tests.support.tables.senders import senders_of
 from trainhouse.events.model.job import JobState, JobStatus
 from trainhouse.events.model.node import Device, DeviceHealth, NodeHeartbeat, NodeRegistered
 from trainhouse.events.wire import topics

@@ -14,7 +14,7 @@ from tempfile import gettempdir
 
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events.bus.kafka import EventProducer

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.memory_source import MemoryLog
-from tests.projecting import Killed, Killing, append, drain, metrics
+from tests.support.fakes.memory_source import MemoryLog
+from tests.support.tables.projecting import Killed, Killing, append, drain, metrics
 from trainhouse.events.model.telemetry import StepMetrics
 from trainhouse.events.wire import topics
 from trainhouse.projections.store import rollups

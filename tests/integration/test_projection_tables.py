@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.memory_source import MemoryLog
-from tests.projecting import NOW, Killed, Killing, append, drain, engine_in, spec_of
+from tests.support.fakes.memory_source import MemoryLog
+from tests.support.tables.projecting import NOW, Killed, Killing, append, drain, engine_in, spec_of
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.checkpoint import CheckpointCompleted
 from trainhouse.events.model.decisions import JobForgotten, JobQueued, TrustChanged

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.memory_source import MemoryLog
-from tests.projecting import NOW, Killed, Killing, append, drain, lines, metrics, three_records
+from tests.support.fakes.memory_source import MemoryLog
+from tests.support.tables.projecting import NOW, Killed, Killing, append, drain, lines, metrics, three_records
 from trainhouse.events.model.checkpoint import CheckpointCompleted
 from trainhouse.events.model.job import JobState, JobStatus
 from trainhouse.events.wire import topics

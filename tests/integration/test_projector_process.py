@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.projecting import CURVES, lines, metrics
-from tests.waiting import until
+from tests.support.tables.projecting import CURVES, lines, metrics
+from tests.support.waiting import until
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events.bus.kafka import EventProducer, producer_config

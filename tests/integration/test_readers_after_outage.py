@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import Event, envelope_of
 from trainhouse.events.bus import outage

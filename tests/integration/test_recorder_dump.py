@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.scheduler.core.blame.flight_recorder import RecorderFinding, told
 from trainhouse.workers.agent.debug.recorder_dumps import words_of

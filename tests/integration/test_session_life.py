@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integration.session_support import JobRun, Runs
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.workers.launcher import ports
 from trainhouse.workers.launcher.processes import read_json
 from trainhouse.workers.session import EXIT_DIVERGED

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.launcher_support import Attempt
 from tests.integration.session_support import GPT, SMALL, JobRun, Runs
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.workers.launcher import Launcher, terminate
 from trainhouse.workers.session import EXIT_STOPPED
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.integration.session_support import JobRun, Runs
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.workers.launcher import attempt_alive
 
 pytestmark = pytest.mark.stack

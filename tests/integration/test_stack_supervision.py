@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.deploy.local import stack
 from trainhouse.deploy.local.errors import AlreadyRunning, NotRunning
 from trainhouse.deploy.local.layout import StackFolder

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from tests.integration.own_stack import OwnStack
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.client.gateway import transport
 from trainhouse.deploy.local.free_ports import LOOPBACK, listening
 from trainhouse.deploy.local.layout import COUNT

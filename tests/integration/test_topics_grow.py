@@ -12,8 +12,8 @@ from tempfile import gettempdir
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
-from tests.journal_fakes import MemoryStore
-from tests.waiting import until
+from tests.support.fakes.journal_fakes import MemoryStore
+from tests.support.waiting import until
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import CancelJob, JobId, PoolCreated, envelope_of
 from trainhouse.events.bus.admin import create_project_topics, create_topics

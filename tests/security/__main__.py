@@ -11,10 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.live_stack import running_stack
 from tests.security.campaign import http_door, kafka_door, machine_door, sql_door
 from tests.security.campaign.outcome import Tally
 from tests.security.campaign.target import Target, prepare
+from tests.support.stack.live_stack import running_stack
 
 # The part of all probes that each door gets; a refused connection to Kafka takes the longest.
 PARTS = {"http": 0.5, "sql": 0.3, "files": 0.1, "ports": 0.09, "kafka": 0.01}

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.events.security.grants import PRINCIPALS, READ, TOPIC, Needs, allowed, needs_of_project, project_of_account
 from trainhouse.events.settings import KafkaSettings
 

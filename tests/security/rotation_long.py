@@ -15,9 +15,9 @@ from botocore.exceptions import ClientError
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.live_stack import LiveStack, running_stack
 from tests.security.stranger import as_stranger, needs_root
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack, running_stack
+from tests.support.waiting import until
 from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.layout import StackFolder, StackPorts, read_toml
 from trainhouse.deploy.local.stack import ps

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.routing import BaseRoute, Mount
 
-from tests.gateway_world import NOW_MS, World, world_in
+from tests.support.gateway_world import NOW_MS, World, world_in
 from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, AuditLost, CancelJob, Event, ProjectApplied, RequestAccepted
 from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.wire.topics import AUDIT

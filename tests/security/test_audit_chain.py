@@ -6,8 +6,8 @@ import gzip
 
 import pytest
 
-from tests.archive_fakes import MemoryPartition
-from tests.memory_store import MemoryObjectStore
+from tests.support.fakes.archive_fakes import MemoryPartition
+from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
 from trainhouse.events.archive.chain import Proved, verify
 from trainhouse.events.archive.errors import ArchiveDamaged, ChainBroken

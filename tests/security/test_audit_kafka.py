@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.migrated import connect_migrated
+from tests.support.tables.migrated import connect_migrated
 from trainhouse.events import (
     AskedVia,
     CancelJob,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.migrated import connect_migrated
+from tests.support.tables.migrated import connect_migrated
 from trainhouse.events import AccessEnded, AccessGranted, AccessRefused, Envelope, Event
 from trainhouse.events.runtime.counts import TOGETHER
 from trainhouse.events.security.grants import TOPIC, WRITE, allowed

@@ -17,7 +17,7 @@ import pytest
 
 from tests.integration.confined_support import confinement_of
 from tests.integration.launcher_support import TRAIN, Attempt
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse import landlock
 from trainhouse.workers.agent.launch.rank_watch import reason
 from trainhouse.workers.confinement.cgroups import Limits

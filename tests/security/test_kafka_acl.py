@@ -15,7 +15,7 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from tests.security.kafka_support import describes, joins, reads, transacts, writes
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.deploy.local.servers.kafka_sasl import BROKER, Account, client_section
 from trainhouse.events import JobState, JobStatus, envelope_of

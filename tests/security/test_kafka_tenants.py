@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.security.kafka_support import describes, joins, outcome, reads, transacts, writes
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.layout import Choices, StackFolder, StackPorts
 from trainhouse.deploy.local.servers.kafka_sasl import client_section

@@ -18,8 +18,8 @@ import httpx
 import pytest
 import uvicorn
 
-from tests.gateway_world import ListBus, World, world_in
-from tests.waiting import until
+from tests.support.gateway_world import ListBus, World, world_in
+from tests.support.waiting import until
 from trainhouse.deploy.local.credentials import token_keys
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.gateway.app import make_app

@@ -13,7 +13,7 @@ from typing import Any
 import jwt
 import pytest
 
-from tests.gateway_world import KEY, NOW_MS, SPEC, World, world_in
+from tests.support.gateway_world import KEY, NOW_MS, SPEC, World, world_in
 from trainhouse.events import AccessRefused, CancelJob, ChangeJob, ChangeProject, JobSubmitted, ProjectApplied
 from trainhouse.events.model.tracking import ArtifactLogged
 from trainhouse.events.wire import topics

@@ -16,7 +16,7 @@ import pytest
 
 from tests.integration.launcher_support import Attempt
 from tests.security.test_secrets_projects import NAME, gang
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.workers.agent.launch.secretfiles import SecretFiles
 from trainhouse.workers.confinement.layers import examine
 from trainhouse.workers.confinement.plan import Confinement, Kind, Place

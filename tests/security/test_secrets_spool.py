@@ -15,8 +15,8 @@ import orjson
 import pytest
 
 from tests.security.test_secrets_projects import NAME, gang
+from tests.support.waiting import until
 from tests.unit.workers.agent.test_agent_outbox import FakeProducer, data
-from tests.waiting import until
 from trainhouse.events import GangAllocated
 from trainhouse.workers.agent.core import AttemptKey
 from trainhouse.workers.agent.errors import NotLaunchable

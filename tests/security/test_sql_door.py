@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.alert_tables import Tables
-from tests.gateway_world import World, world_in
 from tests.security.test_sql_gate import READS, WRITES
+from tests.support.gateway_world import World, world_in
+from tests.support.tables.alert_tables import Tables
 
 
 @pytest.fixture(scope="module")

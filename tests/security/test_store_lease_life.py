@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from tests.security.store_lease_support import Attempt, allocation, fresh, plain, settings_of
-from tests.sts_store import STS_ROLE
-from tests.waiting import until
+from tests.support.stack.sts_store import STS_ROLE
+from tests.support.waiting import until
 from trainhouse.checkpointing.chain.chunks import SHARED_PREFIX, chunk_key, chunks_prefix
 from trainhouse.checkpointing.chain.commits import commit_key, read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest, encode

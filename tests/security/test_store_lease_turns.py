@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.security.store_lease_support import allocation, fresh
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.checkpointing.errors import ObjectMissing, ObjectStoreUnavailable
 from trainhouse.checkpointing.lease.access_rule import Ask, Operation
 from trainhouse.checkpointing.lease.wire import connected

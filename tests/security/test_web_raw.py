@@ -15,7 +15,7 @@ import pytest
 import trustme
 import uvicorn
 
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.gateway.limits import connection_timeouts

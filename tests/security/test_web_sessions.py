@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway_world import KEY, NOW_MS, World, world_in
+from tests.support.gateway_world import KEY, NOW_MS, World, world_in
 from trainhouse.events import AccessRefused, TokenRevoked
 from trainhouse.events.model.tracking import ExperimentChanged
 from trainhouse.events.wire import topics

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from tests.projecting import NOW, Killed, Killing, engine_in, metrics, spec_of
 from tests.security.packed_bombs import MIB, send_batches
-from tests.senders import senders_of
+from tests.support.tables.projecting import NOW, Killed, Killing, engine_in, metrics, spec_of
+from tests.support.tables.senders import senders_of
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.events import Event, envelope_of
 from trainhouse.events.archive.log import KafkaPartition, journal_reader

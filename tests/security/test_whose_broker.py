@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.deploy.local.free_ports import LOOPBACK, free_port
 from trainhouse.deploy.local.servers.kafka_broker import KafkaServer
 from trainhouse.deploy.local.servers.seaweedfs import StoreServer

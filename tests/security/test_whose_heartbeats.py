@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.memory_source import MemoryLog
-from tests.projecting import alike_however_cut, drain
 from tests.security.test_whose_nodes import A, B, beat
+from tests.support.fakes.memory_source import MemoryLog
+from tests.support.tables.projecting import alike_however_cut, drain
 from trainhouse.events import NodeHeartbeat, NodeKeyed, encode, envelope_of
 from trainhouse.events.bus.admin import create_topics
 from trainhouse.events.bus.kafka import EventProducer

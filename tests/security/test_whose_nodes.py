@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
-from tests.journal_support import proposed
 from tests.support.core_world import spec
+from tests.support.counting_machine import proposed
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
 from trainhouse.events import (
     AttemptStopped,
     CheckpointCompleted,

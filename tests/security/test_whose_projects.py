@@ -6,8 +6,8 @@ from collections import Counter
 import orjson
 import pytest
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
-from tests.journal_support import CountingMachine
+from tests.support.counting_machine import CountingMachine
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
 from trainhouse.events import (
     AskedVia,
     CancelJob,

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from tests.memory_source import MemoryLog
-from tests.projecting import alike_however_cut, drain, engine_in, spec_of
 from tests.security.test_whose_heartbeats import keyed, known
 from tests.security.test_whose_nodes import STRICT, A, B, Control, registered, stopped
 from tests.security.test_whose_telemetry import checkpoint
-from tests.senders import senders_of
+from tests.support.fakes.memory_source import MemoryLog
+from tests.support.tables.projecting import alike_however_cut, drain, engine_in, spec_of
+from tests.support.tables.senders import senders_of
 from trainhouse.events import AttemptStopped, CheckpointCompleted, CheckpointRestored, Event, NodeRegistered, encode, envelope_of
 from trainhouse.events.security.signing import SigningKey
 from trainhouse.events.wire import topics
@@ -61,7 +61,7 @@ def run(clickhouse: Any, journal: MemoryLog, at_once: int) -> None:
 
 @pytest.fixture
 def journal(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
-    monkeypatch.setattr("tests.projecting.of_lane", lambda log, spec: log)
+    monkeypatch.setattr("tests.support.tables.projecting.of_lane", lambda log, spec: log)
     return told()[0]
 
 

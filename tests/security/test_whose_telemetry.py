@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.memory_source import MemoryLog, MemorySource
-from tests.projecting import alike_however_cut, engine_in, spec_of
 from tests.security.test_whose_heartbeats import keyed, known
 from tests.security.test_whose_nodes import A, B
+from tests.support.fakes.memory_source import MemoryLog, MemorySource
+from tests.support.tables.projecting import alike_however_cut, engine_in, spec_of
 from trainhouse.events import (
     CheckpointCompleted,
     CheckpointStarted,

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
-from tests.journal_support import CountingMachine, Counts, cancel
 from tests.simulation.test_halted import ended, handled, started
+from tests.support.counting_machine import CountingMachine, Counts, cancel
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from trainhouse.events import envelope_of
 from trainhouse.events.model.topic_record import TopicRecorded
 from trainhouse.events.wire.codec import encode

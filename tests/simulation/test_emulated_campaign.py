@@ -16,7 +16,7 @@ from tests.chaos.emulated.campaign import Outcome, emulated
 from tests.chaos.emulated.faults import SHARES, Kind, dealt
 from tests.chaos.emulated.judge import judge
 from tests.chaos.emulated.world import EmulatedWorld
-from tests.journal_fakes import Stored
+from tests.support.fakes.journal_fakes import Stored
 from trainhouse.events.wire.topics import ALLOCATIONS, CONTROL, DECISIONS, STATUS
 
 SEEDS = (1, 2)

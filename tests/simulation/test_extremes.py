@@ -1,6 +1,6 @@
 """Whatever anybody sends: nothing stops, nothing loops, and all of it is answered.
 
-Each input is an event made from its JSON Schema, with values at and beyond every edge (tests/extremes.py), among ordinary ones.
+Each input is an event made from its JSON Schema, with values at and beyond every edge (tests/support/extremes.py), among ordinary ones.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
 from structlog.testing import capture_logs
 
-from tests.columns import columns
-from tests.extremes import fields_of, records
 from tests.support.core_world import admitted, registered
+from tests.support.extremes import fields_of, records
+from tests.support.tables.columns import columns
 from trainhouse.events import (
     AttemptNumber,
     ChangeProject,

@@ -6,8 +6,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
-from tests.journal_support import CountingMachine, Counts, cancel
+from tests.support.counting_machine import CountingMachine, Counts, cancel
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from trainhouse.events import envelope_of
 from trainhouse.events.model.repair import HaltFault, JournalRepaired, PartitionHalted
 from trainhouse.events.wire.codec import HEADERS, decode, encode

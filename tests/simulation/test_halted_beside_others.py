@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
-from tests.journal_support import PROJECT, CountingMachine, Counts, cancel
 from tests.simulation.test_halted import Jammed, a_host, bad_record, ended, halts, started
+from tests.support.counting_machine import PROJECT, CountingMachine, Counts, cancel
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from trainhouse.events import JobId, JobState, JobStatus, envelope_of
 from trainhouse.events.model.repair import JournalRepaired
 from trainhouse.events.wire.codec import encode

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from tests.support.core_world import admitted, exited, progress, registered, started, stopped
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from trainhouse.events import Event, GangAllocated, envelope_of
 from trainhouse.events.model.phases import Running
 from trainhouse.events.wire.codec import encode

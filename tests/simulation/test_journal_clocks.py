@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.journal_fakes import EPOCH_MS, FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
-from tests.journal_support import CountingMachine, Counts, cancel
+from tests.support.counting_machine import CountingMachine, Counts, cancel
+from tests.support.fakes.journal_fakes import EPOCH_MS, FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from trainhouse.events.wire.journal import JournalRecord
 from trainhouse.events.wire.topics import CONTROL, DECISIONS
 from trainhouse.scheduler.core.protocol.log_clock import TOLERANCE_MS

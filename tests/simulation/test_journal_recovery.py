@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import orjson
 import pytest
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
-from tests.journal_support import CountingMachine, Counts, cancel
+from tests.support.counting_machine import CountingMachine, Counts, cancel
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from trainhouse.events import decode
 from trainhouse.events.model.alert import AlertFired, AlertResolved
 from trainhouse.events.wire.topics import ALERTS, CONTROL, DECISIONS, SNAPSHOTS, STATUS

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import orjson
 import pytest
 
-from tests.journal_fakes import (
+from tests.support.counting_machine import PROJECT, CountingMachine, Counts, cancel
+from tests.support.fakes.journal_fakes import (
     FakeBroker,
     FakeLog,
     Faults,
@@ -21,7 +22,6 @@ from tests.journal_fakes import (
     call_directly,
     run_virtually,
 )
-from tests.journal_support import PROJECT, CountingMachine, Counts, cancel
 from trainhouse.events.wire.project_topics import status_topic
 from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, DECISIONS, STATUS
 from trainhouse.scheduler.replay import LogEntry, verify

@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.journal_fakes import FakeBroker, FakeLog, MemoryStore, call_directly, run_virtually
 from tests.simulation.test_journal_sim import SEEDS, Process
 from tests.support.core_world import admitted, exited, progress, registered, started, stopped
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, MemoryStore, call_directly, run_virtually
 from trainhouse.events import Event, GangAllocated, JobState, JobStatus, Order, decode, envelope_of
 from trainhouse.events.wire.codec import HEADERS, encode
 from trainhouse.events.wire.topics import ALLOCATIONS, CONTROL, DECISIONS, PROGRESS, STATUS

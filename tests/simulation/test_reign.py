@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
-from tests.journal_support import CountingMachine, Counts, cancel
+from tests.support.counting_machine import CountingMachine, Counts, cancel
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from trainhouse.events.wire.topics import CONTROL, DECISIONS, STATUS
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.stream.journal.host import JournalHost

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from tests.journal_fakes import FakeBroker, FakeLog, Faults, LoopClock, run_virtually
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, Faults, LoopClock, run_virtually
 from trainhouse.events import DrainNode, JobSubmitted, PoolCreated, decode, encode, envelope_of
 from trainhouse.events.model.routing import JobDirected, RequestForwarded
 from trainhouse.events.wire import topics

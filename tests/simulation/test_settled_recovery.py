@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from tests.simulation.test_journal_recovery import Archive
 from tests.support.core_world import spec
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from trainhouse.events import Event, JobSubmitted, PoolCreated, encode, envelope_of
 from trainhouse.events.model.repair import JournalRepaired
 from trainhouse.events.model.routing import JobDirected, JobsSettled

@@ -8,9 +8,9 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
-from tests.journal_support import CountingMachine, Counts, cancel
 from tests.simulation.test_journal_recovery import INPUTS, Archive, a_life, host, recovered
+from tests.support.counting_machine import CountingMachine, Counts, cancel
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from trainhouse.events.wire.journal import SnapshotPointer, pointer_prefix
 from trainhouse.events.wire.topics import CONTROL, DECISIONS, SNAPSHOTS
 from trainhouse.scheduler.core.errors import SnapshotMismatch

@@ -9,10 +9,10 @@ from itertools import pairwise
 import orjson
 import pytest
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
-from tests.journal_support import CountingMachine, Counts, cancel
 from tests.simulation.test_journal_recovery import host
 from tests.simulation.test_snapshot_choice import live
+from tests.support.counting_machine import CountingMachine, Counts, cancel
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore, call_directly, run_virtually
 from trainhouse.events import Event, envelope_of
 from trainhouse.events.model.base import _registry
 from trainhouse.events.model.bounds import Count

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live_stack import LiveStack, running_stack
+from tests.support.stack.live_stack import LiveStack, running_stack
 
 SLOTS = 4
 

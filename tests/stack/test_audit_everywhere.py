@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 

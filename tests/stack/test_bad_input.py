@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 from trainhouse.deploy.local.layout import read_toml
 from trainhouse.events import DeadLetter, JobState, JobStatus, decode
 from trainhouse.events.bus.kafka import consumer, read_to_end

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 
 # The first test waits for the stack's start, too.
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.live_agent import Agents, two_nodes
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_agent import Agents, two_nodes
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live_stack import Done, LiveStack
-from tests.waiting import until
+from tests.support.stack.live_stack import Done, LiveStack
+from tests.support.waiting import until
 from trainhouse.client import (
     AsyncClient,
     Happening,

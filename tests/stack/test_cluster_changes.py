@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.live_agent import agents
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_agent import agents
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.documentation.blocks import ROOT, RUN, blocks_of, pages, script
-from tests.live_stack import LiveStack
+from tests.support.stack.live_stack import LiveStack
 
 PAGE_TIMEOUT_S = 560.0
 

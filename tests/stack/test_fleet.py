@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from tests.fleet_judge import each_attempt_ran_once, no_device_was_shared
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.fleet_judge import each_attempt_ran_once, no_device_was_shared
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.events import (
     Envelope,

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 
 JOBS = "/v1/training-jobs"
 ENOUGH_S = 150.0

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.live_agent import agents
-from tests.live_stack import LiveStack
-from tests.paced_jobs import PACED_GPT, UNTIL_ENOUGH, Job, Pool
-from tests.waiting import until
+from tests.support.stack.live_agent import agents
+from tests.support.stack.live_stack import LiveStack
+from tests.support.stack.paced_jobs import PACED_GPT, UNTIL_ENOUGH, Job, Pool
+from tests.support.waiting import until
 from trainhouse.events import JobState
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]

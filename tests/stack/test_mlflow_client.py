@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 from trainhouse.deploy.local.free_ports import free_port
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 from trainhouse.gateway.auth import tokens

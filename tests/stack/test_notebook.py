@@ -15,7 +15,7 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from tests.live_stack import LiveStack
+from tests.support.stack.live_stack import LiveStack
 
 WAIT_S = 150
 TRAIN = """

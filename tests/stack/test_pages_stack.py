@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.browser.chromium import executable
-from tests.live_stack import LiveStack
+from tests.support.stack.live_stack import LiveStack
 
 pytestmark = pytest.mark.stack
 WAIT_MS = 120_000

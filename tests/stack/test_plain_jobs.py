@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.live_stack import LiveStack
 from tests.stack.test_cli_stack import wait_for_state
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 

@@ -1,8 +1,8 @@
 """A short campaign of probes on the shared stack: no door gives what belongs to another project."""
 
-from tests.live_stack import LiveStack
 from tests.security.__main__ import campaign
 from tests.security.campaign.target import prepare
+from tests.support.stack.live_stack import LiveStack
 
 PROBES, SEED = 300, 20_261
 

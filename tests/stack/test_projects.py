@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 from trainhouse.cli.shared.exit_codes import Exit
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.live_stack import LiveStack
 from tests.stack.test_gateway import client as client
 from tests.stack.test_gateway import told as told
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 PROGRAM = ("python", "-m", "trainhouse.workers.examples.gpt", "--width", "64", "--checkpoint-every", "10", "--steps")

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.live_agent import agents
-from tests.live_stack import LiveStack
-from tests.paced_jobs import PACED_GPT, Pool
 from tests.stack.test_gateway import client as client
 from tests.stack.test_gateway import told as told
-from tests.waiting import until
+from tests.support.stack.live_agent import agents
+from tests.support.stack.live_stack import LiveStack
+from tests.support.stack.paced_jobs import PACED_GPT, Pool
+from tests.support.waiting import until
 from trainhouse.cli.shared.exit_codes import Exit
 from trainhouse.events import JobState
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 from trainhouse.client.errors import UnknownJob
 from trainhouse.deploy.local.client_config import part_config
 from trainhouse.deploy.local.layout import StackFolder, read_toml

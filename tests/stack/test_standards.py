@@ -25,8 +25,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 from trainhouse.client.errors import UnknownJob
 from trainhouse.deploy.local.layout import METERED, read_toml
 from trainhouse.deploy.local.servers.server_process import die_with_parent

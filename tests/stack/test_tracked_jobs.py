@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 from trainhouse.client.tensorboard import TensorBoardImport, send_to
 from trainhouse.events.settings import KafkaSettings
 

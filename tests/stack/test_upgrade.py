@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 from trainhouse.cli.shared.exit_codes import Exit
 from trainhouse.events.wire.topics import DECISIONS, DIRECTORY
 from trainhouse.scheduler.core.intake.directory import DirectoryMachine

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.shapes import simple
+from tests.support.shapes import simple
 from trainhouse.events.model.policy import Elastic, Preemption, SchedulingPolicy
 from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
 from trainhouse.scheduler.core.cluster.place import place

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock
-from tests.journal_support import CountingMachine, Counts
+from tests.support.counting_machine import CountingMachine, Counts
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock
 from trainhouse.events.wire.topics import CONTROL, DECISIONS
 from trainhouse.scheduler.core.protocol.journal import begin
 from trainhouse.scheduler.core.protocol.ownership import Ownership

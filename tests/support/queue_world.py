@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from tests.shapes import simple
+from tests.support.shapes import simple
 from trainhouse.events.model.policy import FairShare, Order, SchedulingPolicy, Team
 from trainhouse.events.model.policy import Score as ScoreRule
 from trainhouse.scheduler.core.queue.entries import Waiting

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from tests.chaos.emulated.faults import Kind, Striker, dealt
 from tests.chaos.emulated.judge import judge
 from tests.chaos.emulated.world import PARTITIONS, EmulatedWorld
-from tests.journal_fakes import run_virtually
 from tests.simulation.schedule_load import OURS, ask_now_and_then, draw_job, fleet, policy_event, review
+from tests.support.fakes.journal_fakes import run_virtually
 from trainhouse.events import CancelJob, PolicyChanged, ReviewAction, UncordonNode
 from trainhouse.events.model.phases import UnderReview
 from trainhouse.events.wire import topics

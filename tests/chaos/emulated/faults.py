@@ -9,8 +9,8 @@ from typing import Final
 
 from tests.chaos.emulated.processes import MOMENTS
 from tests.chaos.emulated.world import PARTITIONS, EmulatedWorld
-from tests.extremes import drawn, records
 from tests.simulation.schedule_load import fault_of_a_node
+from tests.support.extremes import drawn, records
 from trainhouse.events import InvalidEvent, JobAdmitted, decode
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.codec import HEADERS

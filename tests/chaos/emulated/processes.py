@@ -9,7 +9,7 @@ import asyncio
 import random
 from dataclasses import dataclass, field
 
-from tests.journal_fakes import FakeBroker, FakeLog, Faults, LoopClock, MemoryStore, call_directly
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, Faults, LoopClock, MemoryStore, call_directly
 from trainhouse.events.wire.topics import CONTROL, DECISIONS
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.schedule import ScheduleMachine

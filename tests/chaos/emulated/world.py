@@ -12,8 +12,8 @@ from random import Random
 from typing import Any
 
 from tests.chaos.emulated.processes import Process, Store, Troubles
-from tests.journal_fakes import EPOCH_MS, FakeBroker, FakeLog
 from tests.simulation.schedule_world import World
+from tests.support.fakes.journal_fakes import EPOCH_MS, FakeBroker, FakeLog
 from trainhouse.events import Event, JobAdmitted, JobStatus, NodeRegistered, Order, decode, envelope_of
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.codec import HEADERS, encode

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.live_stack import LiveStack
+from tests.support.stack.live_stack import LiveStack
 
 VICTIM, OWN = "vault", "mine"
 FINISH_TIMEOUT_S = 240.0

@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
+from tests.support.profiles import examples
 from trainhouse.checkpointing.state.balance import MAX_PIECE_BYTES, MIN_PIECE_BYTES, share, split_rows
 
 

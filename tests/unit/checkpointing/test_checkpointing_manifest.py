@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.memory_store import MemoryObjectStore
+from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.chain.commits import CommitChain, Writer, commit_key, commit_of_key, entries_newest_first, head
 from trainhouse.checkpointing.chain.manifest import Chunk, Claim, Manifest, Piece, Span, TensorRecord, decode, encode
 from trainhouse.checkpointing.errors import ChainConflict, Damaged, ObjectStoreUnavailable, StaleEpoch, UnknownFormat

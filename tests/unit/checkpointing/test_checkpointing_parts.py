@@ -17,7 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
+from tests.support.profiles import examples
 from trainhouse.checkpointing.chain.chunks import in_threads
 from trainhouse.checkpointing.collective import Ranks
 from trainhouse.checkpointing.errors import InvalidState, RankFailed, StaleEpoch

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from tests.memory_store import MemoryObjectStore
+from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import InvalidState
 from trainhouse.checkpointing.state import rng

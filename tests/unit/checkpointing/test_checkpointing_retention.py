@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.memory_store import MemoryObjectStore
+from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.chain.chunks import ChunkStore, chunk_key, chunks_prefix
 from trainhouse.checkpointing.chain.commits import commit_key
 from trainhouse.checkpointing.chain.manifest import Manifest, Span

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.memory_store import MemoryObjectStore
+from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.chain.chunks import SHARED_PREFIX, chunk_key, chunks_prefix
 from trainhouse.checkpointing.chain.commits import commit_key, read_entry
 from trainhouse.checkpointing.chain.manifest import Claim, Manifest, encode

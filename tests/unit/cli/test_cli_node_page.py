@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.report_world import Database, History, database, ms
+from tests.support.tables.report_world import Database, History, database, ms
 from trainhouse.cli.fleet import node_list, node_page
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.events.model.node import NodeNoticed, NodeRegistered

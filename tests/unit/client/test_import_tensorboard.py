@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.senders import senders_of
+from tests.support.tables.senders import senders_of
 from trainhouse.client.tensorboard import TensorBoardImport
 from trainhouse.events import Event, StepMetrics, envelope_of
 from trainhouse.events.model.tracking import ParametersLogged, TrackedRunBegun, TrackedRunChanged

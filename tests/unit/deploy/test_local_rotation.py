@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rotation_machine import CutShortError, Machine
+from tests.support.rotation_machine import CutShortError, Machine
 from trainhouse.deploy.local import client_config
 from trainhouse.deploy.local.credentials import credential_list, rotation
 from trainhouse.deploy.local.credentials.passwords import password

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.archive_fakes import MemoryPartition
-from tests.memory_store import MemoryObjectStore
+from tests.support.fakes.archive_fakes import MemoryPartition
+from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
 from trainhouse.events.archive.errors import ArchiveDamaged, ArchiveGap
 from trainhouse.events.archive.partition import ArchiveStore, PartitionArchive

@@ -11,8 +11,8 @@ import orjson
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from tests.columns import columns
 from tests.support.core_world import registered
+from tests.support.tables.columns import columns
 from trainhouse.events import (
     DeviceId,
     InvalidEvent,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.gateway.limits import connection_timeouts
 from trainhouse.gateway.routes.streams import EventStream
 

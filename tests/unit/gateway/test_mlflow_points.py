@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.senders import senders_of
+from tests.support.tables.senders import senders_of
 from trainhouse.events import StepMetrics, envelope_of
 from trainhouse.events.wire.codec import encode
 from trainhouse.events.wire.points import MAX_CELLS

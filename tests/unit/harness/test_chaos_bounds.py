@@ -10,7 +10,7 @@ from tests.chaos.evidence import Evidence
 from tests.chaos.faults import HELD_S, WAYS, Kind, mixed, plan
 from tests.chaos.outsiders import Sent, may_be_sent
 from tests.chaos.passage import NAMED, is_of
-from tests.extremes import drawn, records
+from tests.support.extremes import drawn, records
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.topic_types import TOPIC_EVENTS
 

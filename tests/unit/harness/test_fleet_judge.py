@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fleet_judge import each_attempt_ran_once, no_device_was_shared
+from tests.support.fleet_judge import each_attempt_ran_once, no_device_was_shared
 from tests.support.fleet_stage import stage
 from trainhouse.events import AttemptStopped, Envelope, Event, GangAllocated, NodeRegistered, RankExited, envelope_of
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests import profiles, quick
+from tests import quick
+from tests.support import profiles
 
 ROOT = Path(__file__).parents[3]
 MAKEFILE = (ROOT / "Makefile").read_text()

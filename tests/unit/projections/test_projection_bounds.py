@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from tests.columns import columns
+from tests.support.tables.columns import columns
 from trainhouse.events import event_classes
 from trainhouse.events.model.errors import InvalidEvent
 from trainhouse.events.wire import schemas

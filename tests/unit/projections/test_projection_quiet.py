@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.memory_source import MemoryLog, MemorySource
+from tests.support.fakes.memory_source import MemoryLog, MemorySource
 from trainhouse.projections.ingest import lane as lane_module
 from trainhouse.projections.ingest.builders.row_batch import Built
 from trainhouse.projections.ingest.lane import Lane, Pace

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.senders import senders_of
+from tests.support.tables.senders import senders_of
 from trainhouse.events.model.telemetry import LogLines, StepMetrics
 from trainhouse.events.wire import topics
 from trainhouse.events.wire.codec import encode

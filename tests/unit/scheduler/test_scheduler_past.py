@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.journal_support import CountingMachine, Counts, cancel, proposed
+from tests.support.counting_machine import CountingMachine, Counts, cancel, proposed
 from trainhouse.scheduler.core.protocol.batch import Limits, Proposer, pending
 from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes
 from trainhouse.scheduler.replay import LogEntry

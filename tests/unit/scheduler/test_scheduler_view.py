@@ -8,8 +8,8 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
 from tests.support.core_world import Driver, admitted, registered, token
+from tests.support.profiles import examples
 from trainhouse.events import Event, GangAllocated, PoolCreated
 from trainhouse.events.model.pool import CordonNode, DrainNode, PolicyChanged, QuarantineNode, UncordonNode
 from trainhouse.scheduler.state_rows import KINDS, cluster

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.report_world import MONDAY, WEEK_S, Database, database, known_week, ms
+from tests.support.tables.report_world import MONDAY, WEEK_S, Database, database, known_week, ms
 from trainhouse.projections.report.device_time import device_time
 from trainhouse.projections.report.loader import gather, health
 from trainhouse.projections.report.model import Compared, Health

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.profiles import examples
 from tests.support.core_fleet import SimAgent
 from tests.support.core_world import Driver, admitted, degraded, diverged, ending_with_a_tick, hung, policy_changed, token
+from tests.support.profiles import examples
 from trainhouse.events import (
     CancelJob,
     CordonNode,

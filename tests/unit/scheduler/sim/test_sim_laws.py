@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
 from tests.support import sim_checks
+from tests.support.profiles import examples
 from trainhouse.events.model.policy import Backfill, Blocking, Elastic, Order, Packing, Preemption, RunTimes, SchedulingPolicy
 from trainhouse.scheduler.core.cycle import cycle as cycle_module
 from trainhouse.scheduler.core.cycle.book import Book

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from tests.journal_fakes import FakeLog, FakePublisher, run_virtually
+from tests.support.fakes.journal_fakes import FakeLog, FakePublisher, run_virtually
 from tests.support.publishing_story import PublishingStory
 from trainhouse.events.wire.project_topics import STATUS_PREFIX, status_topic
 from trainhouse.events.wire.topics import STATUS

@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore
 from tests.support.core_world import Driver, admitted, exited, progress, registered, spec, started
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, MemoryStore
 from trainhouse.events import Envelope, EventId, GangAllocated, JobSubmitted, PoolCreated
 from trainhouse.events.wire.journal import ClockTicked, SnapshotPointer
 from trainhouse.events.wire.topics import CONTROL, DECISIONS, DIRECTORY, SNAPSHOTS

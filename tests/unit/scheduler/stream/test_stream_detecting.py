@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
 from tests.support.detector_world import Gang
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
 from trainhouse.events import DeadLetter, Event, NodeHeartbeat, NodeKeyed, PolicyApplied, PoolCreated, SchedulingPolicy, encode, envelope_of
 from trainhouse.events.wire.codec import HEADERS
 from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, HEARTBEATS, NODE_KEYS, POLICIES, POOLS, VERDICTS

@@ -5,8 +5,8 @@ from collections.abc import Collection
 
 import pytest
 
-from tests.journal_fakes import FakeBroker, FakeLog, FakePublisher, LoopClock, MemoryStore, call_directly, run_virtually
-from tests.journal_support import CountingMachine, Counts, cancel
+from tests.support.counting_machine import CountingMachine, Counts, cancel
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, FakePublisher, LoopClock, MemoryStore, call_directly, run_virtually
 from trainhouse.events.wire.topics import CONTROL, DECISIONS
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
 from trainhouse.scheduler.core.protocol.journal import begin

@@ -8,7 +8,7 @@ from aiokafka.consumer import consumer
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.producer import sender
 
-from tests.journal_fakes import run_virtually
+from tests.support.fakes.journal_fakes import run_virtually
 from tests.support.publishing_story import PublishingStory
 from trainhouse.events.wire.topics import ALLOCATIONS, CONTROL, STATUS
 from trainhouse.scheduler.core.protocol.publication import Outgoing

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
+from tests.support.profiles import examples
 from trainhouse.events import CheckpointCompleted, Epoch, JobId, NodeId
 from trainhouse.events.model.ids import AttemptNumber
 from trainhouse.events.wire.topics import CHECKPOINTS

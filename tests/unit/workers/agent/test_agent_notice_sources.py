@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.workers.agent.core import Noticed, NoticeWithdrawn
 from trainhouse.workers.agent.node.metadata import MetadataService
 from trainhouse.workers.agent.node.notice_formats import Said, by_file, by_metadata

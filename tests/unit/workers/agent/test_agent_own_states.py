@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.memory_store import MemoryObjectStore
+from tests.support.fakes.memory_store import MemoryObjectStore
+from tests.support.waiting import until
 from tests.unit.workers.agent.test_agent_core import Node, gang, release
-from tests.waiting import until
 from trainhouse.checkpointing.errors import ObjectStoreUnavailable
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
 from tests.support.fleet_stage import Stage, stage
+from tests.support.profiles import examples
 
 STEPS = st.lists(
     st.one_of(

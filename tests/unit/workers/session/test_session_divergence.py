@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.memory_store import MemoryObjectStore
+from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.unit.workers.session.test_session_boundary import SavedInMemory, ask, lines
 from trainhouse.checkpointing.chain.commits import read_entry
 from trainhouse.checkpointing.chain.manifest import Manifest

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
+from tests.support.profiles import examples
+from tests.support.waiting import until
 from tests.unit.workers.session.test_session_boundary import SavedInMemory, lines, session_of
-from tests.waiting import until
 from trainhouse.events import RankActivity
 from trainhouse.workers.session import InvalidUse
 from trainhouse.workers.session.steps.activity import Activity

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.events import JobId, NodeId
 from trainhouse.events.model.ids import AttemptNumber, Epoch
 from trainhouse.events.model.spec import CodeArchive

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.memory_store import MemoryObjectStore
+from tests.support.fakes.memory_store import MemoryObjectStore
 from trainhouse.checkpointing.checkpointer import Checkpointer, CheckpointerSettings
 from trainhouse.checkpointing.errors import ObjectStoreRefused
 from trainhouse.workers.own_states import HEADER, NAMES, node_key, packed, read_left

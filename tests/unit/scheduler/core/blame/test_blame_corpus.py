@@ -2,7 +2,7 @@
 
 import json
 
-from tests.failure_cases import Case, accuracy, by_code_alone, cases, confusion
+from tests.support.failure_cases import Case, accuracy, by_code_alone, cases, confusion
 from trainhouse.events import FailureCategory
 from trainhouse.scheduler.core.blame import Evidence, blame
 

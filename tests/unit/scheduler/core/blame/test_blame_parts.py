@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tests.failure_cases import cases
+from tests.support.failure_cases import cases
 from trainhouse.events import FailureCategory
 from trainhouse.events.model.failure_policy import BlameRule
 from trainhouse.events.model.safe_regex import costly

@@ -5,8 +5,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
-from tests.shapes import simple
+from tests.support.profiles import examples
+from tests.support.shapes import simple
 from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.demand_mix import COVERED_PERCENT, MAX_COUNT, MAX_ENTRIES, Mix, Usual

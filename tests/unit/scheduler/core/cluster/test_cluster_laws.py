@@ -6,7 +6,7 @@ from itertools import combinations, pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
+from tests.support.profiles import examples
 from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.node_slots import NodeSlots

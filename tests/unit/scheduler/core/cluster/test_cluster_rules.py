@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.shapes import simple
+from tests.support.shapes import simple
 from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
 from trainhouse.scheduler.core.cluster.node_filters import NodeSays

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.shapes import simple
+from tests.support.shapes import simple
 from trainhouse.scheduler.core.cluster.shape import Part
 from trainhouse.scheduler.core.cycle.release_forecast import Ends, likely_end_ms
 from trainhouse.scheduler.core.queue.entries import Running, Waiting

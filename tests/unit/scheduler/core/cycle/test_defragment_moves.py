@@ -3,7 +3,6 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
 from tests.support.preempt_world import (
     HOUR_MS,
     NOW_MS,
@@ -19,6 +18,7 @@ from tests.support.preempt_world import (
     snapshot,
     waiting,
 )
+from tests.support.profiles import examples
 from trainhouse.events.model.policy import Defragmentation, Preemption, SchedulingPolicy, Team
 from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import Part

@@ -6,7 +6,6 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
 from tests.support.preempt_world import (
     HOUR_MS,
     NOW_MS,
@@ -22,6 +21,7 @@ from tests.support.preempt_world import (
     snapshot,
     waiting,
 )
+from tests.support.profiles import examples
 from trainhouse.events.model.policy import Elastic, Order, Packing, Preemption, Team
 from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cycle.book import Book

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
 from tests.support.preempt_world import NOW_MS, POOL, PREEMPTING, cycle, devices, evictions, fleet, leave, node, run, waiting
+from tests.support.profiles import examples
 from trainhouse.events.model.policy import Backfill, Blocking, Defragmentation, Elastic, Order, Preemption, SchedulingPolicy, Team
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.queue.entries import Waiting

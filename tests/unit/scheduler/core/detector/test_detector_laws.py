@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
 from tests.support.detector_world import Gang, Listener, hear_for
+from tests.support.profiles import examples
 from trainhouse.events import NodeHeartbeat
 from trainhouse.scheduler.core.detector import Standings, recall, still_standing
 

@@ -1,6 +1,6 @@
 """Why a job waits: each obstacle with its numbers, on books built by hand."""
 
-from tests.shapes import simple
+from tests.support.shapes import simple
 from trainhouse.events.model.explanation import JobExplained, Obstacle
 from trainhouse.events.model.policy import Blocking, SchedulingPolicy, Team
 from trainhouse.scheduler.core.cluster.node_slots import NodeSlots

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from tests.journal_fakes import FakeBroker, FakeLog
 from tests.support.core_world import Driver, admitted, lost, policy_changed, registered, running, stopped
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog
 from trainhouse.events import (
     CordonNode,
     Envelope,

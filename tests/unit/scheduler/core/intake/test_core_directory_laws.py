@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
 from tests.support.core_world import Driver, admitted, exited, progress, registered, spec, started
+from tests.support.profiles import examples
 from trainhouse.events import CancelJob, ChangeJob, Envelope, Event, EventId, GangAllocated, JobAdmitted, JobState, JobStatus, PoolCreated
 from trainhouse.events.wire.journal import ClockTicked
 from trainhouse.scheduler.core.intake.directory import DirectoryMachine

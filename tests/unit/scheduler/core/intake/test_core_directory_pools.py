@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
+from tests.support.profiles import examples
 from tests.unit.scheduler.core.intake.test_core_directory import Directory, cancel, refused, submit
 from trainhouse.events import (
     AskedVia,

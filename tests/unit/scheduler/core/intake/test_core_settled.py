@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
 from tests.support.core_world import spec
+from tests.support.profiles import examples
 from trainhouse.events import CancelJob, ChangeJob, Envelope, Event, EventId, JobSubmitted, PoolCreated, ReviewJob
 from trainhouse.events.model.routing import JobDirected, JobsSettled
 from trainhouse.events.wire.journal import ClockTicked
@@ -181,7 +181,7 @@ class Lost(MemorySettledJobs):
 
 def test_an_index_that_is_lost_is_no_inputs_fault() -> None:
     """It was bisected, and an input journaled as the one to blame."""
-    from tests.journal_support import cancel
+    from tests.support.counting_machine import cancel
     from trainhouse.events import encode, envelope_of
     from trainhouse.scheduler.core.protocol.batch import Limits, Proposer, pending
     from trainhouse.scheduler.core.protocol.journal import Folded

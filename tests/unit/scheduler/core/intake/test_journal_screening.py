@@ -6,7 +6,7 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from tests.journal_fakes import FakeBroker, FakeLog, Faults
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, Faults
 from trainhouse.events import (
     DeadLetter,
     Envelope,

@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.journal_support import CountingMachine, Counts, cancel, proposed
 from tests.support.core_world import Driver, admitted, registered, spec
+from tests.support.counting_machine import CountingMachine, Counts, cancel, proposed
 from trainhouse.events import (
     CancelJob,
     Envelope,

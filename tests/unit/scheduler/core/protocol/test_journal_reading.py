@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.journal_support import CountingMachine, Counts, cancel, proposed
-from tests.profiles import examples
+from tests.support.counting_machine import CountingMachine, Counts, cancel, proposed
+from tests.support.profiles import examples
 from trainhouse.client.kafka.pool_requests import decided
 from trainhouse.events import Event, InvalidEvent, JobState, JobStatus
 from trainhouse.events.model.base import _registry

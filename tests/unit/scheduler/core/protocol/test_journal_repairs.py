@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.journal_support import CountingMachine, Counts, cancel, proposed
+from tests.support.counting_machine import CountingMachine, Counts, cancel, proposed
 from trainhouse.cli.data.journal_repair import Place, _lines, _repairable, _row
 from trainhouse.cli.shared.exit_codes import CliError, Exit
 from trainhouse.events import envelope_of

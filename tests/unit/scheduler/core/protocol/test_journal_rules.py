@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.journal_support import PROJECT, CountingMachine, Counts, cancel, proposed
+from tests.support.counting_machine import PROJECT, CountingMachine, Counts, cancel, proposed
 from trainhouse.events import DeadLetter, JobId, ReviewAction, ReviewJob, envelope_of
 from trainhouse.events.wire.journal import (
     NO_HASH,

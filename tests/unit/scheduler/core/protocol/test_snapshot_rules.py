@@ -5,7 +5,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.journal_fakes import MemoryStore
+from tests.support.fakes.journal_fakes import MemoryStore
 from trainhouse.events.wire.journal import SnapshotPointer
 from trainhouse.scheduler.core.protocol.settled import Segment
 from trainhouse.scheduler.core.protocol.snapshot_choice import (

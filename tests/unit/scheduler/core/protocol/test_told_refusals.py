@@ -7,8 +7,8 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
-from tests.journal_support import CountingMachine, Counts
+from tests.support.counting_machine import CountingMachine, Counts
+from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, run_virtually
 from trainhouse.events import SignatureRefused, decode
 from trainhouse.events.wire.journal import NO_HASH, InputRefused, JournaledInput, JournalRecord
 from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, DECISIONS, VERDICTS

@@ -5,7 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.profiles import examples
+from tests.support.profiles import examples
 from trainhouse.events.model.policy import SchedulingPolicy, Team
 from trainhouse.scheduler.core.queue.quotas import QuotaRefusal, QuotaRule, Quotas
 from trainhouse.scheduler.core.queue.resources import Amounts

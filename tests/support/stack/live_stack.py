@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import warm_cli
+from tests.support.stack import warm_cli
 from trainhouse.client import TrainhouseClient
 from trainhouse.client.code_archive import PackedCode
 from trainhouse.client.kafka.backend import ByKafka

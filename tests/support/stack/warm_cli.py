@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from trainhouse.deploy.local.servers.server_process import die_with_parent
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 # What an interpreter reads before a command can set it.
 READ_AT_START = ("PYTHON", "LC_", "LANG")
 REQUEST_BYTES = 1024 * 1024
@@ -69,7 +69,7 @@ def _started() -> _Imported:
     folder = tempfile.TemporaryDirectory(prefix="th-")  # a socket's path has 107 bytes at most
     atexit.register(folder.cleanup)
     address = str(Path(folder.name) / "door")
-    command = [sys.executable, "-m", "tests.warm_cli", address]
+    command = [sys.executable, "-m", "tests.support.stack.warm_cli", address]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, preexec_fn=die_with_parent())
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n", "it ended before it was ready"

@@ -21,7 +21,7 @@ from trainhouse.projections.store.clickhouse import ConnectClickHouse, connect_e
 from trainhouse.projections.store.migrate import migrate, migrations
 
 # Beside pytest's own cache: processes of one checkout share it, and git ignores it.
-TEMPLATES = Path(__file__).parent.parent / ".pytest_cache" / "migrated"
+TEMPLATES = Path(__file__).parents[3] / ".pytest_cache" / "migrated"
 
 
 def connect_migrated(folder: Path, memory_bytes: int, merge_threads: int, templates: Path = TEMPLATES) -> ConnectClickHouse:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.alert_tables import Tables
+from tests.support.tables.alert_tables import Tables
 from trainhouse.events.model.attempt import AttemptStarted, AttemptStopped, RankExited
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.gang import GangAllocated, NodePlacement

@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from tests.alert_tables import Tables, tables_in
+from tests.support.tables.alert_tables import Tables, tables_in
 from trainhouse.events import Event, JobStatus, JobSubmitted, LogLines, StepMetrics
 from trainhouse.events.wire import topics
 from trainhouse.gateway.app import make_app

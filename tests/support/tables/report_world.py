@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.migrated import connect_migrated
-from tests.projecting import builders
+from tests.support.tables.migrated import connect_migrated
+from tests.support.tables.projecting import builders
 from trainhouse.events.model.alert import AlertFired, AlertResolved, Severity
 from trainhouse.events.model.attempt import AttemptStarted, AttemptStopped, RankExited
 from trainhouse.events.model.base import Event

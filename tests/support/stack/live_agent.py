@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 from trainhouse.deploy.local.client_config import exports
 from trainhouse.deploy.local.layout import StackFolder
 from trainhouse.deploy.local.servers.server_process import die_with_parent

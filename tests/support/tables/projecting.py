@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests import spooled
-from tests.memory_source import MemoryLog, MemorySource
-from tests.migrated import connect_migrated
-from tests.senders import senders_of
+from tests.support import spooled
+from tests.support.fakes.memory_source import MemoryLog, MemorySource
+from tests.support.tables.migrated import connect_migrated
+from tests.support.tables.senders import senders_of
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.checkpoint import CheckpointCompleted
 from trainhouse.events.model.decisions import CheckpointNoted

@@ -27,7 +27,7 @@ from trainhouse.events.model.ids import DeviceId
 from trainhouse.events.model.verdict import DeviceFault
 from trainhouse.scheduler.core.blame import Evidence, PastFailure, RankEnd, blame
 
-FOLDER = Path(__file__).parent / "data" / "failures"
+FOLDER = Path(__file__).parents[1] / "data" / "failures"
 JOB = "j-1"
 FAILED_AT_MS = 1_700_000_000_000
 HELD_OUT = 3

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.live_agent import shown
-from tests.live_stack import LiveStack
-from tests.waiting import until
+from tests.support.stack.live_agent import shown
+from tests.support.stack.live_stack import LiveStack
+from tests.support.waiting import until
 from trainhouse.client import TrainhouseClient
 from trainhouse.client.client import spec_of
 from trainhouse.client.errors import UnknownJob

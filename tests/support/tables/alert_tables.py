@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.migrated import connect_migrated
-from tests.projecting import builders
+from tests.support.tables.migrated import connect_migrated
+from tests.support.tables.projecting import builders
 from trainhouse.events.model.base import Event
 from trainhouse.events.model.node import NodeHeartbeat
 from trainhouse.events.model.telemetry import StepMetrics

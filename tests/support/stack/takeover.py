@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from confluent_kafka import Message, TopicPartition
 
-from tests.waiting import until
+from tests.support.waiting import until
 from trainhouse.events import GangAllocated, decode
 from trainhouse.events.bus.kafka import consumer, watermarks
 from trainhouse.events.settings import KafkaSettings
