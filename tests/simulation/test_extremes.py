@@ -187,7 +187,7 @@ def test_the_detector_judges_or_passes_over_any_heartbeat(values: list[bytes]) -
         except InvalidEvent:
             continue
         assert isinstance(beat, NodeHeartbeat)
-        said += machine.heard(state, beat, now_ms)
+        said += machine.on_heartbeat(state, beat, now_ms)
         now_ms += 1_000
         said += machine.tick(state, now_ms, True)
     for _ in range(30):

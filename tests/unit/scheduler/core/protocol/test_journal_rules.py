@@ -255,7 +255,7 @@ def test_effects_name_their_place_and_are_the_same_everywhere() -> None:
 
 
 def test_a_stand_in_waits_steps_back_and_obeys_a_fence() -> None:
-    role = Ownership("me", takeover_s=2.0, heard_at_s=10.0)
+    role = Ownership("me", takeover_s=2.0, last_record_at_s=10.0)
     assert not role.decides(70.0), "an idle owner need not append anything for two minutes"
     role.on_owed(True, 10.5)
     assert not role.decides(12.4) and role.decides(12.5)
@@ -274,7 +274,7 @@ def test_a_stand_in_waits_steps_back_and_obeys_a_fence() -> None:
 
 
 def test_a_stand_in_begins_only_after_what_is_owed_waited_for_the_takeover_time() -> None:
-    role = Ownership("me", takeover_s=2.0, heard_at_s=10.0)
+    role = Ownership("me", takeover_s=2.0, last_record_at_s=10.0)
     role.on_owed(True, 40.0)
     role.on_owed(True, 41.0)
     assert not role.decides(41.9)
