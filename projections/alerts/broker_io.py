@@ -44,7 +44,7 @@ class AlertsBus:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._watch = ProducerWatch(settings)
-        self._producer = Producer(producer_config(settings, **PATIENT, error_cb=self._watch.said))
+        self._producer = Producer(producer_config(settings, **PATIENT, error_cb=self._watch.on_error))
         self._reader = consumer(settings, group=OWNER, **SMALL)
         self._troubles = TopicTroubles()
         self._refused: str | None = None

@@ -103,10 +103,10 @@ MUTATIONS = (
     Mutation(SAVED + "chain.commits", "and commit > at_most and not", "and commit >= at_most and not", CHAIN),
     Mutation(SAVED + "chain.commits", "else min(at_most, entry.restore_at_most)", "else max(at_most, entry.restore_at_most)", CHAIN),
     Mutation(SAVED + "chain.commits", "            self._refuse_newer_epoch(known)\n", "", CHAIN),
-    Mutation(SAVED + "chain.commits", "and entry.writer == self._who.writer:", ":", CHAIN),
+    Mutation(SAVED + "chain.commits", "and entry.writer == self._writer.writer:", ":", CHAIN),
     Mutation(SAVED + "chain.chunks", "if found != chunk.sha256:", "if len(body) != chunk.size_bytes:", CHAIN),
     Mutation(SAVED + "chain.chunks", "found.age_s < self._fresh_s", "found.age_s < 4 * self._fresh_s", (*CHAIN, *RETENTION)),
-    Mutation(SAVED + "chain.manifest", "    if found != told:", "    if False:", ("test_checkpointing_manifest.py",)),
+    Mutation(SAVED + "chain.manifest", "    if found != checksum:", "    if False:", ("test_checkpointing_manifest.py",)),
     Mutation(SAVED + "chain.retention", "healthy[-max(1, policy.keep_last) :]", "healthy[-policy.keep_last :]", RETENTION),
     Mutation(SAVED + "chain.retention", "and n < healthy[-1])", ")", RETENTION),
     Mutation(

@@ -159,7 +159,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
 def _outbox(kafka: KafkaSettings, node_id: NodeId, signing: SigningKey | None) -> Outbox:
     """Producer of reports, which are kept until the brokers have them."""
     watch = ProducerWatch(kafka)
-    config = producer_config(kafka, **{"message.timeout.ms": 0, "client.id": f"agent-{node_id}", "error_cb": watch.said})
+    config = producer_config(kafka, **{"message.timeout.ms": 0, "client.id": f"agent-{node_id}", "error_cb": watch.on_error})
     return Outbox(lambda: Producer(config), signing=signing, watch=watch)
 
 

@@ -27,7 +27,7 @@ from trainhouse.events import (
     SessionOpened,
     StepMetrics,
 )
-from trainhouse.events.model.bounds import read_told
+from trainhouse.events.model.bounds import read_clamped
 from trainhouse.events.model.tracking import EnvironmentCaptured
 from trainhouse.events.wire.topics import CHECKPOINTS, CONTROL, ENVIRONMENTS
 from trainhouse.workers.agent.core.loglines import LogCut
@@ -102,7 +102,7 @@ class RankIdentity:
         """None when the fields are no progress."""
         known = {k: v for k, v in fields.items() if k in ProgressReported.model_fields}
         try:
-            return read_told(ProgressReported, known | self._ids() | self._place() | {"rank": self.rank})
+            return read_clamped(ProgressReported, known | self._ids() | self._place() | {"rank": self.rank})
         except ValidationError:
             return None
 
@@ -120,7 +120,7 @@ class RankIdentity:
         whose = self._ids() | self._place() | (self._committed_by(found.fields) if topic == CHECKPOINTS else {})
         fields = {"at_ms": now_ms, "rank": self.rank} | found.fields | whose
         try:
-            event = read_told(model, {k: v for k, v in fields.items() if k in model.model_fields})
+            event = read_clamped(model, {k: v for k, v in fields.items() if k in model.model_fields})
         except ValidationError:
             return None
         return topic, event, self._own_id(found)

@@ -55,7 +55,7 @@ def lacking(node_id: str, isolation: NodeIsolation) -> str:
     return f"jobs are {'not isolated' if without_view else 'isolated in part'} on node {node_id}: {missing}"
 
 
-def told_in(folder: Path) -> str:
+def last_warning(folder: Path) -> str:
     """Reads the last report of the agent of this folder; empty where jobs are isolated whole, or there is none."""
     try:
         found = orjson.loads(text_or_empty(folder / FILE))

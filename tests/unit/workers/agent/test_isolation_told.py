@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from trainhouse.cli.fleet import node_list
 from trainhouse.deploy.local import stack
 from trainhouse.events.model.node import IsolationLayer, NodeIsolation
-from trainhouse.workers.agent.node.isolation_file import IsolationTold, lacking, told_in
+from trainhouse.workers.agent.node.isolation_file import IsolationTold, lacking, last_warning
 
 OFF = NodeIsolation(mode="none", complete=False, reason="switched off by the node's setting `isolation`")
 NAMESPACES = IsolationLayer(name="namespaces", on=False, reason="namespaces cannot be made: Operation not permitted")
@@ -55,9 +55,9 @@ def test_the_agent_logs_it_once_and_up_and_ps_warn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "[", "[]", '{"node": 3, "text": []}'])
 def test_a_damaged_note_is_none(tmp_path: Path, content: str) -> None:
-    assert told_in(tmp_path) == ""
+    assert last_warning(tmp_path) == ""
     (tmp_path / "isolation.json").write_text(content)
-    assert told_in(tmp_path) == ""
+    assert last_warning(tmp_path) == ""
 
 
 def test_the_list_of_nodes_counts_those_that_do_not_isolate_jobs_whole() -> None:
