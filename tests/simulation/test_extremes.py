@@ -52,7 +52,7 @@ from trainhouse.events.wire.topics import (
 from trainhouse.projections.exporter.job_state import Kept, Seen
 from trainhouse.projections.exporter.openlineage_runs import as_event
 from trainhouse.projections.exporter.senders import as_readable
-from trainhouse.projections.exporter.translate import Exported, tell
+from trainhouse.projections.exporter.translate import Exported, export_event
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.lanes import BEATS, DECISIONS, FACTS, OF_RANKS, REPORTS
 from trainhouse.projections.record import Record
@@ -258,7 +258,7 @@ def test_the_exporter_tells_others_of_anything_or_passes_over_it(values: list[by
         with suppress(InvalidEvent):
             events.append(decode(value))
     for n, envelope in enumerate(events):
-        tell(kept, Seen(envelope, 1_000 + n), told)
+        export_event(kept, Seen(envelope, 1_000 + n), told)
     sent = encode_spans([as_readable(span, Resource({})) for span in told.spans])
     assert sum(len(scope.spans) for resource in sent.resource_spans for scope in resource.scope_spans) == len(told.spans)
     assert all(as_event(run, "trainhouse") for run in told.runs)

@@ -72,8 +72,8 @@ def run_fleet(kafka: KafkaSettings, plan: Plan, load: LoadPlan | None, options: 
     if signing is not None:
         plan = replace(plan, hardware=replace(plan.hardware, public_key=signing.public_key))
     watch = ProducerWatch(kafka)
-    patient = {"message.timeout.ms": 0, "client.id": "trainhouse-fleet", "linger.ms": 5, "error_cb": watch.on_error}
-    config = producer_config(kafka, **patient)
+    delivery = {"message.timeout.ms": 0, "client.id": "trainhouse-fleet", "linger.ms": 5, "error_cb": watch.on_error}
+    config = producer_config(kafka, **delivery)
     outbox = Outbox(lambda: Producer(config), signing=signing, watch=watch)
     pulse = EventProducer(
         kafka, **{"message.timeout.ms": HEARTBEAT_TIMEOUT_MS, "enable.idempotence": False, "linger.ms": 20, "client.id": "trainhouse-fleet"}
