@@ -64,17 +64,17 @@ class Checkpointer:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._objects = objects
-        self._who = Writer(JobId.parse(settings.job_id), Epoch(settings.epoch), AttemptNumber(settings.attempt), uuid.uuid4().hex)
+        self._writer = Writer(JobId.parse(settings.job_id), Epoch(settings.epoch), AttemptNumber(settings.attempt), uuid.uuid4().hex)
         self._spec_hash = settings.spec_hash
         self._ranks = Ranks(process_group)
         self._on_event = on_event
         self._clock = clock
         self._chunks = ChunkStore(objects, settings.job_id, settings.grace_s)
-        self._chain = CommitChain(objects, self._who)
+        self._chain = CommitChain(objects, self._writer)
         self._longest_upload_s = settings.grace_s / 2
-        self._saver = Saver(self._ranks, self._chunks, self._chain, self._who, self._longest_upload_s)
+        self._saver = Saver(self._ranks, self._chunks, self._chain, self._writer, self._longest_upload_s)
         self._loader = Loader(self._ranks, self._chunks, settings.seed)
-        self._pruner = Pruner(objects, self._who.job_id)
+        self._pruner = Pruner(objects, self._writer.job_id)
         self._claimed = False
         self._restore_at_most = settings.restore_at_most
         self._newest: Manifest | None = None
@@ -104,11 +104,11 @@ class Checkpointer:
 
         Raises StaleEpoch (this attempt must end), ObjectStoreUnavailable or SaveFailed (the older checkpoints stand), InvalidState.
         """
-        self._tell("CheckpointStarted", now, step=step, reason=reason)
+        self._publish("CheckpointStarted", now, step=step, reason=reason)
         try:
             return self.upload(self.stage(state, per_rank_state), step, now, metrics=metrics)
         except CheckpointError as error:
-            self._tell("CheckpointFailed", now, step=step, reason=str(error))
+            self._publish("CheckpointFailed", now, step=step, reason=str(error))
             raise
 
     def save_for_all(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]], step: int, now: float) -> SavedCheckpoint:
@@ -116,14 +116,14 @@ class Checkpointer:
 
         Not collective. Of several ranks that try, one succeeds. Raises as `save`, and ChainConflict for the others.
         """
-        chain = CommitChain(self._objects, self._who)
-        saver = Saver(Alone(), self._chunks, chain, self._who, self._longest_upload_s)
+        chain = CommitChain(self._objects, self._writer)
+        saver = Saver(Alone(), self._chunks, chain, self._writer, self._longest_upload_s)
         parent = self._newest
         staged = saver.stage_for(state, own)
         chain.take_over()
         about = About(step, self._spec_hash, now, {})
         manifest, _ = saver.upload(staged, about, frozenset(), parent.commit if parent is not None else None)
-        return self._completed(manifest, told=True)
+        return self._completed(manifest, always_publish=True)
 
     def stage(self, state: Mapping[str, Any], per_rank_state: Mapping[str, Any]) -> Staged:
         """The part of a save for which training waits: a copy in host memory. Raises InvalidState."""
@@ -153,8 +153,8 @@ class Checkpointer:
         self.claim()
         manifest, damaged = self._choose_and_load(state, per_rank_state_consumer, wanted)
         if manifest is None:
-            self._tell_nothing_healthy(damaged)
-            return RestoreReport(None, 0, str(self._who.job_id), damaged=damaged, restore_s=time.perf_counter() - began)
+            self._report_nothing_healthy(damaged)
+            return RestoreReport(None, 0, str(self._writer.job_id), damaged=damaged, restore_s=time.perf_counter() - began)
         report = RestoreReport(
             restored=manifest.commit,
             step=manifest.step,
@@ -174,13 +174,13 @@ class Checkpointer:
             return PruneResult((), 0)
         result = self._pruner.prune(policy, keep)
         if result.commits:
-            self._tell("CheckpointPruned", self._clock(), commits=result.commits, bytes_freed=result.bytes_freed)
+            self._publish("CheckpointPruned", self._clock(), commits=result.commits, bytes_freed=result.bytes_freed)
         return result
 
     def _choose_and_load(
         self, state: dict[str, Any], consumer: PerRankConsumer, wanted: ResumeFrom | None
     ) -> tuple[Manifest | None, tuple[DamagedCheckpoint, ...]]:
-        candidates = Candidates(self._objects, self._who.job_id, wanted)
+        candidates = Candidates(self._objects, self._writer.job_id, wanted)
         while True:
             manifest, damaged = self._ranks.first(lambda: (candidates.next(), tuple(candidates.damaged)))
             if manifest is None:
@@ -196,13 +196,13 @@ class Checkpointer:
                 self._chunks.distrust(problem.sha256)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         candidates.reject(manifest, f"{problems[0]}{more}")
-        self._pruner.do_not_count(manifest.commit) if manifest.job_id == self._who.job_id else None
+        self._pruner.do_not_count(manifest.commit) if manifest.job_id == self._writer.job_id else None
 
     def _restored(self, manifest: Manifest, report: RestoreReport) -> None:
-        if manifest.job_id == self._who.job_id:
+        if manifest.job_id == self._writer.job_id:
             self._newest = manifest
             self._completed(manifest)
-        self._tell(
+        self._publish(
             "CheckpointRestored",
             self._clock(),
             commit=manifest.commit,
@@ -212,13 +212,13 @@ class Checkpointer:
             restore_s=report.restore_s,
         )
 
-    def _tell_nothing_healthy(self, damaged: tuple[DamagedCheckpoint, ...]) -> None:
+    def _report_nothing_healthy(self, damaged: tuple[DamagedCheckpoint, ...]) -> None:
         if damaged:
             reason = "no checkpoint is healthy, training begins anew: " + "; ".join(str(d) for d in damaged)
-            self._tell("CheckpointFailed", self._clock(), step=0, reason=reason)
+            self._publish("CheckpointFailed", self._clock(), step=0, reason=reason)
 
-    def _completed(self, manifest: Manifest, told: bool = False) -> SavedCheckpoint:
-        """Publishes a commit from its manifest, so that a repeat is the same event. Published by rank 0, or if `told`."""
+    def _completed(self, manifest: Manifest, always_publish: bool = False) -> SavedCheckpoint:
+        """Publishes a commit from its manifest, so that a repeat is the same event. Published by rank 0, or if `always_publish`."""
         saved = SavedCheckpoint(
             commit=manifest.commit,
             step=manifest.step,
@@ -228,18 +228,18 @@ class Checkpointer:
             upload_s=manifest.upload_s,
             uri=self._uri(manifest),
         )
-        if told or self._ranks.rank == 0:
+        if always_publish or self._ranks.rank == 0:
             fields = asdict(saved) | {"event_id": f"{manifest.job_id}:commit:{manifest.commit}", "world_size": manifest.world_size}
-            self._on_event("CheckpointCompleted", fields | _whose(manifest, manifest.created_at_s))
+            self._on_event("CheckpointCompleted", fields | _writer_fields(manifest, manifest.created_at_s))
         return saved
 
-    def _tell(self, name: str, at_s: float, **fields: Any) -> None:
+    def _publish(self, name: str, at_s: float, **fields: Any) -> None:
         if self._ranks.rank == 0:
-            self._on_event(name, fields | _whose(self._who, at_s))
+            self._on_event(name, fields | _writer_fields(self._writer, at_s))
 
     def _uri(self, manifest: Manifest) -> str:
         return self._objects.uri(commit_key(manifest.job_id, manifest.commit))
 
 
-def _whose(who: Writer | Manifest, at_s: float) -> dict[str, Any]:
-    return {"job_id": str(who.job_id), "attempt": int(who.attempt), "epoch": int(who.epoch), "at_ms": int(at_s * 1000)}
+def _writer_fields(writer: Writer | Manifest, at_s: float) -> dict[str, Any]:
+    return {"job_id": str(writer.job_id), "attempt": int(writer.attempt), "epoch": int(writer.epoch), "at_ms": int(at_s * 1000)}

@@ -52,10 +52,10 @@ class Ranks:
 
     def first(self, work: Callable[[], T]) -> T:
         """Runs `work` on rank 0; everybody gets its result."""
-        told = [_attempt(work) if self.rank == 0 else None]
+        outcomes = [_attempt(work) if self.rank == 0 else None]
         if not self.alone:
-            dist.broadcast_object_list(told, group=self.group, group_src=0)
-        outcome = told[0]
+            dist.broadcast_object_list(outcomes, group=self.group, group_src=0)
+        outcome = outcomes[0]
         assert outcome is not None
         return _values([outcome])[0]
 

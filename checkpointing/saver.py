@@ -57,11 +57,11 @@ class _Receipt:
 class Saver:
     """Saves for one writer."""
 
-    def __init__(self, ranks: Ranks, chunks: ChunkStore, chain: CommitChain, who: Writer, longest_upload_s: float) -> None:
+    def __init__(self, ranks: Ranks, chunks: ChunkStore, chain: CommitChain, writer: Writer, longest_upload_s: float) -> None:
         self._ranks = ranks
         self._chunks = chunks
         self._chain = chain
-        self._who = who
+        self._writer = writer
         self._longest_upload_s = longest_upload_s
 
     def stage(self, state: Mapping[str, Any], per_rank_state: Mapping[str, Any]) -> Staged:
@@ -135,11 +135,11 @@ class Saver:
             return TensorRecord(dtype=planned.dtype, shape=planned.shape, pieces=pieces)
 
         return Manifest(
-            job_id=self._who.job_id,
+            job_id=self._writer.job_id,
             commit=commit,
-            epoch=self._who.epoch,
-            attempt=self._who.attempt,
-            writer=self._who.writer,
+            epoch=self._writer.epoch,
+            attempt=self._writer.attempt,
+            writer=self._writer.writer,
             created_at_s=about.created_at_s,
             step=about.step,
             world_size=sum(len(r.own_spans) for r in receipts),

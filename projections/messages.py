@@ -24,7 +24,7 @@ def good_messages(messages: Sequence[Message]) -> list[Message]:
     for message in messages:
         error = _lasting(message)
         if error is not None:
-            raise BusUnavailable(f"reading {message.topic()}: {_told(error)}")
+            raise BusUnavailable(f"reading {message.topic()}: {_error_text(error)}")
     return [m for m in messages if m.error() is None]
 
 
@@ -46,7 +46,7 @@ class TopicTroubles:
 
     def _say(self, topic: str, partition: int, error: KafkaError) -> None:
         if topic not in self._partitions:
-            log.error("a topic cannot be read; it is tried again, and the others go on", topic=topic, error=_told(error))
+            log.error("a topic cannot be read; it is tried again, and the others go on", topic=topic, error=_error_text(error))
         self._partitions.setdefault(topic, set()).add(partition)
 
     def _is_well(self, topic: str, partition: int) -> None:
@@ -64,6 +64,6 @@ def _lasting(message: Message) -> KafkaError | None:
     return None if error is None or error.retriable() or error.code() in _PASSING else error
 
 
-def _told(error: KafkaError) -> str:
+def _error_text(error: KafkaError) -> str:
     mend = "; create the topics (`trainhouse up` does), or let this user read them" if error.code() in _NOT_FOR_US else ""
     return f"{error.str()}{mend}"

@@ -99,5 +99,5 @@ class AlertMeters:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.rule = Histogram("trainhouse_alerts_rule_seconds", "One look at one rule", ("outcome",), registry=registry, buckets=FAST_S)
         self.verdicts = Counter("trainhouse_alerts_verdicts", "Verdicts heard", registry=registry)
-        self.told = Counter("trainhouse_alerts_told", "Alerts told", ("what", "severity"), registry=registry)
+        self.published = Counter("trainhouse_alerts_told", "Alerts told", ("what", "severity"), registry=registry)
         self.open = Gauge("trainhouse_alerts_open", "Alerts that fired and have not resolved", ("severity",), registry=registry)

@@ -67,8 +67,8 @@ def search(
 
 
 def _broken(machine: Machine[Any], entry: LogEntry, folded: Folded[Any], error: Exception) -> Broken:
-    told = printable(f"{type(error).__name__}: {error}", MAX_TEXT_CHARS)
-    found = Broken(entry.partition, entry.offset, record_hash(entry.value), told, folded.seq)
+    message = printable(f"{type(error).__name__}: {error}", MAX_TEXT_CHARS)
+    found = Broken(entry.partition, entry.offset, record_hash(entry.value), message, folded.seq)
     try:
         head = record_head(entry.value)
     except EventError:

@@ -90,9 +90,9 @@ def unpacked(body: bytes) -> list[Left]:
         (length,) = _LENGTH.unpack_from(body)
         at = _LENGTH.size + length
         found = []
-        for told in orjson.loads(body[_LENGTH.size : at]):
-            ends = [at + sum(told["sizes"][:n]) for n in range(len(told["sizes"]) + 1)]
-            found.append(Left(int(told["rank"]), bool(told["gone"]), tuple(body[a:b] for a, b in pairwise(ends))))
+        for entry in orjson.loads(body[_LENGTH.size : at]):
+            ends = [at + sum(entry["sizes"][:n]) for n in range(len(entry["sizes"]) + 1)]
+            found.append(Left(int(entry["rank"]), bool(entry["gone"]), tuple(body[a:b] for a, b in pairwise(ends))))
             at = ends[-1]
     except (struct.error, ValueError, KeyError, TypeError) as error:
         raise Damaged(f"no packed states of ranks: {error}") from error

@@ -82,9 +82,9 @@ class Writer:
 class CommitChain:
     """The chain as one writer sees it. Blocks; all methods raise ObjectStoreUnavailable."""
 
-    def __init__(self, objects: ObjectStore, who: Writer) -> None:
+    def __init__(self, objects: ObjectStore, writer: Writer) -> None:
         self._objects = objects
-        self._who = who
+        self._writer = writer
         self._next: int | None = None
 
     @property
@@ -99,14 +99,14 @@ class CommitChain:
         """
         known = -1
         for _ in range(MAX_CLAIM_TRIES):
-            known = head(self._objects, self._who.job_id, known)
+            known = head(self._objects, self._writer.job_id, known)
             self._refuse_newer_epoch(known)
             entry = Claim(
-                job_id=self._who.job_id,
+                job_id=self._writer.job_id,
                 commit=known + 1,
-                epoch=self._who.epoch,
-                attempt=self._who.attempt,
-                writer=self._who.writer,
+                epoch=self._writer.epoch,
+                attempt=self._writer.attempt,
+                writer=self._writer.writer,
                 created_at_s=now,
                 restore_at_most=restore_at_most,
             )
@@ -115,17 +115,18 @@ class CommitChain:
                 return entry.commit
             known = entry.commit
         raise ObjectStoreUnavailable(
-            f"{self._objects.address}: chain of {self._who.job_id}: lost {MAX_CLAIM_TRIES} races for the next commit; try again"
+            f"{self._objects.address}: chain of {self._writer.job_id}: lost {MAX_CLAIM_TRIES} races for the next commit; try again"
         )
 
     def take_over(self) -> None:
         """Appends from here on where another process of this same attempt did, which is gone. Raises StaleEpoch, ChainConflict."""
-        known = head(self._objects, self._who.job_id)
-        entry = read_entry(self._objects, self._who.job_id, known) if known >= 0 else None
-        if entry is not None and entry.epoch > self._who.epoch:
+        known = head(self._objects, self._writer.job_id)
+        entry = read_entry(self._objects, self._writer.job_id, known) if known >= 0 else None
+        if entry is not None and entry.epoch > self._writer.epoch:
             raise self._stale(entry)
-        if entry is None or entry.epoch < self._who.epoch:
-            raise ChainConflict(f"chain of {self._who.job_id}: epoch {self._who.epoch} has not claimed it; there is nothing to take over")
+        if entry is None or entry.epoch < self._writer.epoch:
+            writer = self._writer
+            raise ChainConflict(f"chain of {writer.job_id}: epoch {writer.epoch} has not claimed it; there is nothing to take over")
         self._next = known + 1
 
     def append(self, build: Callable[[int], Manifest]) -> tuple[Manifest, list[Manifest]]:
@@ -135,7 +136,7 @@ class CommitChain:
         """
         landed: list[Manifest] = []
         if self._next is None:
-            raise ChainConflict(f"chain of {self._who.job_id}: commit without a claim; call claim() first")
+            raise ChainConflict(f"chain of {self._writer.job_id}: commit without a claim; call claim() first")
         while True:
             manifest = build(self._next)
             if self._put(manifest):
@@ -145,38 +146,38 @@ class CommitChain:
             self._next += 1
 
     def _put(self, entry: Claim | Manifest) -> bool:
-        return self._objects.put_if_absent(commit_key(self._who.job_id, entry.commit), encode(entry))
+        return self._objects.put_if_absent(commit_key(self._writer.job_id, entry.commit), encode(entry))
 
     def _refuse_newer_epoch(self, commit: int) -> None:
         """A damaged entry does not tell its epoch: then the one before it does."""
         while commit >= 0:
             try:
-                entry = read_entry(self._objects, self._who.job_id, commit)
+                entry = read_entry(self._objects, self._writer.job_id, commit)
             except Damaged:
                 commit -= 1
                 continue
-            if entry is not None and entry.epoch > self._who.epoch:
+            if entry is not None and entry.epoch > self._writer.epoch:
                 raise self._stale(entry)
             return
 
     def _ours_or_raise(self, commit: int) -> Manifest:
         """The manifest of ours at a taken n: an earlier put whose answer was lost, and which landed after all."""
-        entry = read_entry(self._objects, self._who.job_id, commit)
-        if entry is not None and entry.epoch > self._who.epoch:
+        entry = read_entry(self._objects, self._writer.job_id, commit)
+        if entry is not None and entry.epoch > self._writer.epoch:
             raise self._stale(entry)
-        if isinstance(entry, Manifest) and entry.writer == self._who.writer:
+        if isinstance(entry, Manifest) and entry.writer == self._writer.writer:
             return entry
         what = "nothing readable" if entry is None else f"a {entry.kind} of epoch {entry.epoch}, attempt {entry.attempt}"
         raise ChainConflict(
-            f"chain of {self._who.job_id}: commit {commit} should be ours (epoch {self._who.epoch}) but holds {what}; "
+            f"chain of {self._writer.job_id}: commit {commit} should be ours (epoch {self._writer.epoch}) but holds {what}; "
             "two processes run with one epoch: stop one"
         )
 
     def _stale(self, entry: AnyEntry) -> StaleEpoch:
         return StaleEpoch(
-            f"chain of {self._who.job_id}: commit {entry.commit} belongs to epoch {entry.epoch}, ours is {self._who.epoch}: "
+            f"chain of {self._writer.job_id}: commit {entry.commit} belongs to epoch {entry.epoch}, ours is {self._writer.epoch}: "
             "a newer attempt has taken over; this one must end",
-            mine=int(self._who.epoch),
+            mine=int(self._writer.epoch),
             theirs=int(entry.epoch),
         )
 

@@ -126,12 +126,12 @@ def decode(content: bytes, name: str) -> AnyEntry:
     """The entry. Raises Damaged if it is not what was written, UnknownFormat if it is but we are too old for it."""
     try:
         outer = orjson.loads(content)
-        told, inner = outer["sha256"], outer["entry"]
+        checksum, inner = outer["sha256"], outer["entry"]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise Damaged(f"{name}: no readable commit entry ({type(error).__name__})") from error
     found = hashlib.sha256(_canonical(inner)).hexdigest()
-    if found != told:
-        raise Damaged(f"{name}: its checksum is {found[:12]}…, it says {str(told)[:12]}…")
+    if found != checksum:
+        raise Damaged(f"{name}: its checksum is {found[:12]}…, it says {str(checksum)[:12]}…")
     try:
         return _ENTRY.validate_python(inner)
     except ValidationError as error:

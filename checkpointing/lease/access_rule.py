@@ -56,23 +56,23 @@ class Ask:
     upload_id: str = ""
     part: int = 0
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As it is sent."""
         found = {"operation": self.operation.value, "key": self.key, "start_after": self.start_after, "span": self.span}
         return {k: v for k, v in (found | {"if_absent": self.if_absent, "upload_id": self.upload_id, "part": self.part}).items() if v}
 
     @classmethod
-    def parse(cls, told: Any) -> "Ask":
-        """The inverse of `told`. Raises ValueError for whatever is not exactly one."""
-        if not isinstance(told, dict) or not told.keys() <= _TYPES.keys():
+    def parse(cls, data: Any) -> "Ask":
+        """The inverse of `as_dict`. Raises ValueError for whatever is not exactly one."""
+        if not isinstance(data, dict) or not data.keys() <= _TYPES.keys():
             raise ValueError("no request: " + ", ".join(_TYPES))
-        for name, value in told.items():
+        for name, value in data.items():
             if type(value) is not _TYPES[name]:
                 raise ValueError(f"{name} must be {_TYPES[name].__name__}")
-        span = told.get("span")
+        span = data.get("span")
         if span is not None and not (len(span) == 2 and all(type(n) is int for n in span) and 0 <= span[0] <= span[1] < 2**63):
             raise ValueError("span must be the first and the last byte")
-        return cls(**(told | {"operation": Operation(told.get("operation", "")), "key": told.get("key", ""), "span": span and tuple(span)}))
+        return cls(**(data | {"operation": Operation(data.get("operation", "")), "key": data.get("key", ""), "span": span and tuple(span)}))
 
 
 _TYPES = {"operation": str, "key": str, "start_after": str, "span": list, "if_absent": bool, "upload_id": str, "part": int}

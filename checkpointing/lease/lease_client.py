@@ -60,8 +60,8 @@ class LeaseClient:
     def session(self) -> SessionKeys | None:
         """Keys for the store that end by themselves; None where requests are signed one by one. Raises as `sign`."""
         with self._lock:
-            told = self._exchange({"session": True})
-        found = told.get("session")
+            answer = self._exchange({"session": True})
+        found = answer.get("session")
         if isinstance(found, dict) and "kind" in found:
             _signed(cast(LeaseReply, found))
         return cast(SessionKeys | None, found)
@@ -73,7 +73,7 @@ class LeaseClient:
 
     def _ask(self, batch: list[_Waiting]) -> None:
         try:
-            answers = self._exchange({"asks": [waiting.ask.told() for waiting in batch]})["answers"]
+            answers = self._exchange({"asks": [waiting.ask.as_dict() for waiting in batch]})["answers"]
             for waiting, answer in zip(batch, answers, strict=True):
                 waiting.answer = answer
         except (LeaseUnavailable, KeyError, ValueError, TypeError) as error:
@@ -81,9 +81,9 @@ class LeaseClient:
             for waiting in batch:
                 waiting.answer = waiting.answer or why
 
-    def _exchange(self, told: Mapping[str, Any]) -> Any:
+    def _exchange(self, request: Mapping[str, Any]) -> Any:
         """One line each way; once more over a new connection if an old one turns out to be gone."""
-        line = json.dumps(told).encode() + b"\n"
+        line = json.dumps(request).encode() + b"\n"
         old = self._channel is not None
         try:
             return self._once(line)

@@ -34,8 +34,8 @@ def owner_of(objects: ObjectStore, job_id: str) -> Owner | None:
     if content is None:
         return None
     try:
-        told = orjson.loads(content)
-        return Owner(str(told["project"]), int(told["first_epoch"]))
+        record = orjson.loads(content)
+        return Owner(str(record["project"]), int(record["first_epoch"]))
     except (ValueError, KeyError, TypeError) as error:
         raise ObjectStoreRefused(f"{objects.uri(owner_key(job_id))} does not say whose the job is ({error}); see `store own`") from error
 

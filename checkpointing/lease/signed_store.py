@@ -101,7 +101,7 @@ def _signed_by(leave: LeaseClient, settings: StoreSettings) -> "S3Client":
 
 
 def _renewed(leave: LeaseClient, first: SessionKeys) -> RefreshableCredentials:
-    def told(keys: SessionKeys | None) -> dict[str, str]:
+    def metadata(keys: SessionKeys | None) -> dict[str, str]:
         if keys is None:
             raise ObjectStoreRefused(
                 "this node's agent gives no keys for the store any more; the job's next attempt asks it for each request"
@@ -110,7 +110,7 @@ def _renewed(leave: LeaseClient, first: SessionKeys) -> RefreshableCredentials:
         return found | {"expiry_time": keys["expires"]}
 
     return RefreshableCredentials.create_from_metadata(
-        told(first), lambda: told(leave.session()), "lease", advisory_timeout=RENEW_S, mandatory_timeout=MUST_RENEW_S
+        metadata(first), lambda: metadata(leave.session()), "lease", advisory_timeout=RENEW_S, mandatory_timeout=MUST_RENEW_S
     )
 
 

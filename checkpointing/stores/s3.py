@@ -25,7 +25,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 from trainhouse.checkpointing.errors import ObjectMissing, ObjectStoreRefused, ObjectStoreUnavailable
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.object_store import Body, ObjectStat
-from trainhouse.checkpointing.stores.s3_errors import TRANSPORT, is_retryable, says_absent, says_conflict, says_taken, why
+from trainhouse.checkpointing.stores.s3_errors import TRANSPORT, is_absent, is_conflict, is_retryable, is_taken, why
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -127,7 +127,7 @@ class S3ObjectStore:
         except TRANSPORT:
             settled = self._settle(s3, key, content)
         except ClientError as error:
-            if not (says_taken(error) or says_conflict(error) or is_retryable(error)):
+            if not (is_taken(error) or is_conflict(error) or is_retryable(error)):
                 raise
             settled = self._settle(s3, key, content)
         if settled is None:
@@ -139,7 +139,7 @@ class S3ObjectStore:
         try:
             return s3.get_object(Bucket=self._bucket, Key=key)["Body"].read() == content
         except ClientError as error:
-            if says_absent(error):
+            if is_absent(error):
                 return None
             raise
 
@@ -154,7 +154,7 @@ class S3ObjectStore:
         try:
             return retrying(lambda: operation(self._client()))
         except ClientError as error:
-            if says_absent(error):
+            if is_absent(error):
                 raise ObjectMissing(f"{self.address}: no object {key!r}") from error
             if is_retryable(error):
                 raise self._unavailable(what, key, error) from error

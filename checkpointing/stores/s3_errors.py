@@ -21,17 +21,17 @@ def is_retryable(error: BaseException) -> bool:
     return _code(error) in _BUSY | _CONFLICTS or _status(error) >= 500 or _status(error) == 429
 
 
-def says_absent(error: ClientError) -> bool:
+def is_absent(error: ClientError) -> bool:
     """There is no such object (a bucket that is missing is another matter)."""
     return _code(error) in {"NoSuchKey", "404", "NotFound"}
 
 
-def says_taken(error: ClientError) -> bool:
+def is_taken(error: ClientError) -> bool:
     """If-None-Match found an object."""
     return _status(error) == 412
 
 
-def says_conflict(error: ClientError) -> bool:
+def is_conflict(error: ClientError) -> bool:
     """Another conditional put of the same key was under way."""
     return _status(error) == 409
 

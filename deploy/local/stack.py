@@ -31,7 +31,7 @@ from trainhouse.deploy.local.supervision import stack_parts, supervisor_client, 
 from trainhouse.deploy.local.supervision.halted_partitions import halted
 from trainhouse.deploy.local.supervision.startup import Startup
 from trainhouse.private_files import write_private
-from trainhouse.workers.agent.node.isolation_file import told_in
+from trainhouse.workers.agent.node.isolation_file import last_warning
 
 DEFAULT_SLOTS = 2
 MIN_FREE_BYTES = 2 * 1024**3
@@ -171,8 +171,8 @@ def halted_partitions(root: Path) -> list[str]:
 
 def isolation_warnings(root: Path) -> list[str]:
     """Warning if the stack's own agent does not isolate jobs whole, as it logged at its start."""
-    said = told_in(StackFolder(root.absolute()).part(stack_parts.AGENT))
-    return [said] if said else []
+    warning = last_warning(StackFolder(root.absolute()).part(stack_parts.AGENT))
+    return [warning] if warning else []
 
 
 def env(root: Path, part: str | None = None) -> str:

@@ -21,7 +21,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint
 
 from trainhouse.events.bus.unpacking import too_large
-from trainhouse.events.wire.set_aside import too_large_told
+from trainhouse.events.wire.set_aside import too_large_value
 
 log = structlog.get_logger(__name__)
 _LENGTH = slice(8, 12)
@@ -89,7 +89,7 @@ class _Batch:
             except Exception as error:  # what codecs and readers raise on what brokers took: of no common kind
                 log.warning("a batch cannot be read to its end", unread_from=first, last_offset=last, error=repr(error))
         if first <= last:
-            yield _DefaultRecordPy(last, -1, 0, None, too_large_told(first, last, len(self._data)), [])
+            yield _DefaultRecordPy(last, -1, 0, None, too_large_value(first, last, len(self._data)), [])
 
     def _records(self) -> Iterator[Any]:
         """Of a batch that may be unpacked."""

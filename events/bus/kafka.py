@@ -59,7 +59,7 @@ class EventProducer:
         self.signing: SigningKey | None = None
         self._bootstrap = settings.bootstrap
         self._watch = ProducerWatch(settings)
-        self._config = producer_config(settings, **config) | {"error_cb": self._watch.said}
+        self._config = producer_config(settings, **config) | {"error_cb": self._watch.on_error}
         self._producer = Producer(self._config)
         self._failed: str | None = None
 
@@ -258,12 +258,12 @@ def read_to_end(
             ends[partition] = high
             assigned.append(TopicPartition(topic, partition, low))
     reader.assign(assigned)
-    heard = time.monotonic()
+    last_message_s = time.monotonic()
     while ends:
-        if time.monotonic() > heard + timeout_s:
+        if time.monotonic() > last_message_s + timeout_s:
             raise BusUnavailable(f"reading {topic}: nothing came for {timeout_s:.0f} s before the end of partition {min(ends)}")
         for message in reader.consume(1000, timeout=0.2):
-            heard = time.monotonic()
+            last_message_s = time.monotonic()
             error = message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
                 ends.pop(message.partition() or 0, None)
@@ -273,7 +273,7 @@ def read_to_end(
             if error is not None:
                 raise BusUnavailable(f"reading {topic}: {error.str()}")
             yield message
-            heard = time.monotonic()  # what the caller did meanwhile was no silence of the brokers
+            last_message_s = time.monotonic()  # what the caller did meanwhile was no silence of the brokers
         for tp in reader.position(assigned):
             if tp.partition in ends and tp.offset >= ends[tp.partition]:
                 del ends[tp.partition]

@@ -41,9 +41,9 @@ class Outage:
 
     def __init__(self, now_s: float, after_silence_s: float) -> None:
         self._after_silence_s = after_silence_s
-        self.heard(now_s)
+        self.on_message(now_s)
 
-    def heard(self, now_s: float) -> None:
+    def on_message(self, now_s: float) -> None:
         """Notes a message from the brokers."""
         self._ask_at_s = now_s + self._after_silence_s
 
@@ -63,20 +63,20 @@ class Outage:
 
 
 class Watch:
-    """Outage detection of one client; give `said` to the client as its `error_cb`. Blocks in `lost` alone, for 4 s at most."""
+    """Outage detection of one client; give `on_error` to the client as its `error_cb`. Blocks in `lost` alone, for 4 s at most."""
 
     def __init__(self, settings: KafkaSettings, after_silence_s: float = AFTER_SILENCE_S) -> None:
         self._settings = settings
         self._outage = Outage(steady_s(), after_silence_s)
 
-    def said(self, error: KafkaError) -> None:
+    def on_error(self, error: KafkaError) -> None:
         """Takes an error notice of the client."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._outage.all_down(steady_s())
 
-    def heard(self) -> None:
+    def on_message(self) -> None:
         """Notes a message from the brokers."""
-        self._outage.heard(steady_s())
+        self._outage.on_message(steady_s())
 
     def due(self) -> bool:
         """Whether `lost` would ask anybody now."""

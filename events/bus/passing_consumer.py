@@ -36,7 +36,7 @@ class PassingConsumer(Consumer):
 
     def __init__(self, config: dict[str, Any], settings: KafkaSettings) -> None:
         self._watch = Watch(settings)
-        self._config = config | {"error_cb": self._watch.said}
+        self._config = config | {"error_cb": self._watch.on_error}
         super().__init__(self._config)
         self._ask: Ask = lambda topic, partition, offset: batch_at(settings, topic, partition, offset)
         self._waiting: deque[Message] = deque()
@@ -86,7 +86,7 @@ class PassingConsumer(Consumer):
 
     def _look(self, came: bool) -> None:
         if came:
-            self._watch.heard()
+            self._watch.on_message()
         elif self._starts:
             self.revive(next(iter(self._starts))[0])
 

@@ -109,9 +109,9 @@ def read_stored(model: type[M], data: Any, extra: Literal["allow", "ignore", "fo
     return _read(model, data, extra, _OF_STORED)
 
 
-def read_told(model: type[M], data: Any, extra: Literal["allow", "ignore", "forbid"] | None = None) -> M:
+def read_clamped(model: type[M], data: Any, extra: Literal["allow", "ignore", "forbid"] | None = None) -> M:
     """Validates what another part of the platform wrote: a number or text that is too large counts as its bound. Raises ValidationError."""
-    return _read(model, data, extra, _OF_TOLD)
+    return _read(model, data, extra, _CLAMP_REPAIRS)
 
 
 def time_within(time_ms: int) -> int:
@@ -135,11 +135,11 @@ def _is_no_number(problem: _Problem) -> bool:
     return bool(given == "NaN" or given != given)
 
 
-_OF_TOLD: Final[dict[str, _Repair]] = {
+_CLAMP_REPAIRS: Final[dict[str, _Repair]] = {
     "less_than_equal": lambda problem: problem["ctx"]["le"],
     "string_too_long": lambda problem: problem["input"][: problem["ctx"]["max_length"]],
 }
-_OF_STORED: Final[dict[str, _Repair]] = _OF_TOLD | {
+_OF_STORED: Final[dict[str, _Repair]] = _CLAMP_REPAIRS | {
     "less_than_equal": lambda problem: 0 if _is_no_number(problem) else problem["ctx"]["le"],
     "greater_than_equal": lambda problem: 0 if _is_no_number(problem) else problem["ctx"]["ge"],
     "too_long": _first,
@@ -163,7 +163,7 @@ def _read(model: type[M], data: Any, extra: Literal["allow", "ignore", "forbid"]
             return model.model_validate(data if bounded is None else bounded.data, extra=extra)
         except ValidationError as error:
             problems = error.errors(include_url=False)
-            if any(p["type"] not in repairs or (repairs is _OF_TOLD and _is_no_number(p)) for p in problems):
+            if any(p["type"] not in repairs or (repairs is _CLAMP_REPAIRS and _is_no_number(p)) for p in problems):
                 raise
             bounded = bounded or _Bounded(data)
             # Values before keys, and the keys of what is inside first: a place is known by the keys that lead to it.

@@ -81,7 +81,7 @@ class Project(Model):
         """A purpose may be given by its description alone, as people write it."""
         if not isinstance(given, dict):
             return given
-        return {name: {"description": told or ""} if told is None or isinstance(told, str) else told for name, told in given.items()}
+        return {name: {"description": value or ""} if value is None or isinstance(value, str) else value for name, value in given.items()}
 
 
 class ChangeProject(Event, type="trainhouse.project.change.v1", public_input=True):

@@ -263,12 +263,12 @@ class JobSpec(Model):
     def canonical_json(self) -> bytes:
         """The spec as sorted JSON: every field of the first version, and later ones where they say something."""
         fields = self.model_dump(mode="json")
-        told = self.model_dump(mode="json", exclude_defaults=True)
-        for name in _LATER_NAMES - told.keys():
+        non_default = self.model_dump(mode="json", exclude_defaults=True)
+        for name in _LATER_NAMES - non_default.keys():
             fields.pop(name)
         for section, names in _LATER_FIELDS.items():
             for name in names:
-                if name not in told.get(section, {}):
+                if name not in non_default.get(section, {}):
                     fields[section].pop(name)
             if not fields[section]:
                 fields.pop(section)

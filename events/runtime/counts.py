@@ -82,16 +82,16 @@ class Counts(Generic[Kind, First]):
 
     def due(self, now_ms: int) -> list[tuple[Kind, Count[First]]]:
         """Returns the counts whose window is over, within the rate limit; the rest stay for later calls."""
-        told = []
+        due_counts = []
         for kind, counted in list(self._counted.items()):
             if within(self._window_ms, counted.since_ms, now_ms):
                 continue
             if counted.count == 0:
                 del self._counted[kind]
             elif self._rate.may(now_ms):
-                told.append((kind, counted))
+                due_counts.append((kind, counted))
                 if self._stays:
                     self._counted[kind] = Count(now_ms, counted.first)
                 else:
                     del self._counted[kind]
-        return told
+        return due_counts

@@ -131,10 +131,10 @@ def refusal(spec: JobSpec) -> str:
     if not found:
         return ""
     first = found[0]
-    told = "; ".join(f"{one.name} looks like a secret: {one.why}" for one in found[:10])
+    reasons = "; ".join(f"{one.name} looks like a secret: {one.why}" for one in found[:10])
     project = "" if spec.project == "default" else f"{spec.project}/"
     return (
-        f"env: {told}. A spec is kept and shown; a secret is not: `trainhouse secrets set {project}{first.name}` reads the value from "
+        f"env: {reasons}. A spec is kept and shown; a secret is not: `trainhouse secrets set {project}{first.name}` reads the value from "
         f"standard input, and the spec names it by `secrets: [{first.name}]` instead. If it is none, say so: `env_allow: [{first.name}]`"
     )
 

@@ -73,7 +73,7 @@ class Known:
     of_job: Mapping[str, KeySet]
 
 
-def keys_told(records: Iterable[tuple[bytes | None, Headers]]) -> Iterator[NodeKeyed | NodeForgotten]:
+def key_events(records: Iterable[tuple[bytes | None, Headers]]) -> Iterator[NodeKeyed | NodeForgotten]:
     """The keys of nodes on their topic, and which nodes are forgotten, in order; passes over what cannot be read."""
     for value, headers in records:
         if value is None:

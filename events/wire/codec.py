@@ -12,7 +12,7 @@ import orjson
 from pydantic import ValidationError
 
 from trainhouse.events.model.base import Event, event_class
-from trainhouse.events.model.bounds import read_stored, read_told
+from trainhouse.events.model.bounds import read_clamped, read_stored
 from trainhouse.events.model.errors import InvalidEvent, UnknownEventType
 from trainhouse.events.model.ids import EventId
 from trainhouse.events.wire.envelope import Envelope, Order, Origin, from_rfc3339, rfc3339
@@ -152,7 +152,7 @@ def _event(cls: type[Event], data: Any, stored: bool) -> Event:
     try:
         if stored:
             return read_stored(cls, data, "ignore")
-        return cls.model_validate(data, extra="forbid") if cls.public_input else read_told(cls, data, "ignore")
+        return cls.model_validate(data, extra="forbid") if cls.public_input else read_clamped(cls, data, "ignore")
     except ValidationError as error:
         raise InvalidEvent(f"{cls.event_type}: {explain_validation(error, cls)}") from error
 

@@ -109,9 +109,9 @@ def _unequal(topology: Topology, found: Mapping[str, int]) -> str:
     for names in EQUAL:
         counts = {name: found[name] for name in names if name in found and name not in topology.counts}
         if len(set(counts.values())) > 1:
-            told = ", ".join(f"{name} has {count}" for name, count in counts.items())
+            counted = ", ".join(f"{name} has {count}" for name, count in counts.items())
             grow = f"; run `trainhouse topics grow --partitions {max(counts.values())}`" if names is SCHEDULING else ""
-            return f"these topics must have equally many partitions: {told}{grow}"
+            return f"these topics must have equally many partitions: {counted}{grow}"
     return ""
 
 

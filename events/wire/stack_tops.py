@@ -15,8 +15,8 @@ _LINE: Final = re.compile(r"stack at the verdict: rank (\d{1,9}) in (.{1,400})")
 
 def line(rank: int, frames: Sequence[str]) -> str:
     """For a person, and for `found_in`. `frames`: innermost first."""
-    told = " < ".join(" ".join(frame.split())[:MAX_FRAME_CHARS] for frame in frames[:MAX_FRAMES])
-    return f"{LEAD} rank {rank} in {told}"
+    shown = " < ".join(" ".join(frame.split())[:MAX_FRAME_CHARS] for frame in frames[:MAX_FRAMES])
+    return f"{LEAD} rank {rank} in {shown}"
 
 
 def found_in(text: str) -> dict[int, str]:

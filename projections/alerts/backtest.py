@@ -99,7 +99,7 @@ def _play(engine: Engine, rows: Sequence[dict[str, Any]], over: Mapping[Attempt,
         if at_ms > until_ms:
             return
         while index < len(rows) and rows[index]["at"] <= at_ms:
-            engine.hear(rows[index])
+            engine.on_verdict(rows[index])
             index += 1
         yield from engine.tick(at_ms, {attempt: end_ms for attempt, end_ms in over.items() if end_ms <= at_ms})
 

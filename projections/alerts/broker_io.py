@@ -44,7 +44,7 @@ class AlertsBus:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._watch = ProducerWatch(settings)
-        self._producer = Producer(producer_config(settings, **PATIENT, error_cb=self._watch.said))
+        self._producer = Producer(producer_config(settings, **PATIENT, error_cb=self._watch.on_error))
         self._reader = consumer(settings, group=OWNER, **SMALL)
         self._troubles = TopicTroubles()
         self._refused: str | None = None
@@ -56,10 +56,10 @@ class AlertsBus:
         except KafkaException as error:
             raise BusUnavailable(f"the brokers at {self._settings.bootstrap} do not answer: {error}; are they up?") from error
         # The key is the rule, so a rule's events are in order.
-        told = [event for _, event in _decoded(self._whole(ALERTS)) if isinstance(event, AlertEvent)]
+        alerts = [event for _, event in _decoded(self._whole(ALERTS)) if isinstance(event, AlertEvent)]
         starts = self._starts(since_ms)
         verdicts = [row for message in self._whole(VERDICTS, starts) for row in _row(message)]
-        return told, sorted(verdicts, key=lambda row: int(row["at"]))
+        return alerts, sorted(verdicts, key=lambda row: int(row["at"]))
 
     def verdicts(self, wait_s: float) -> list[dict[str, Any]]:
         """The next verdicts as rows; empty when none came in `wait_s`. What is wrong with their topic is logged once; it is tried again."""
@@ -67,18 +67,18 @@ class AlertsBus:
 
     def publish(self, events: Sequence[AlertEvent], now_ms: int) -> None:
         """All of them or none; when it raises BusUnavailable it may be tried again with the same ones."""
-        self._tell(ALERTS, [(event.rule, envelope_of(event, id=event_id(event), source=SOURCE, now_ms=now_ms)) for event in events])
+        self._publish(ALERTS, [(event.rule, envelope_of(event, id=event_id(event), source=SOURCE, now_ms=now_ms)) for event in events])
 
-    def tell_measured(self, event: ServiceMeasured) -> None:
+    def publish_measured(self, event: ServiceMeasured) -> None:
         """Publishes the measured latency of a service; raises BusUnavailable."""
         about = f"{event.service}:{event.source}:{event.at_ms}"
-        self._tell(SERVICES, [(event.service, envelope_of(event, id=about, source=SOURCE, now_ms=event.at_ms))])
+        self._publish(SERVICES, [(event.service, envelope_of(event, id=about, source=SOURCE, now_ms=event.at_ms))])
 
     def close(self) -> None:
         """Leaves."""
         self._reader.close()
 
-    def _tell(self, topic: str, events: Sequence[tuple[str, Envelope]]) -> None:
+    def _publish(self, topic: str, events: Sequence[tuple[str, Envelope]]) -> None:
         self._refused = None
         try:
             self._producer.begin_transaction()

@@ -12,7 +12,7 @@ from trainhouse.events.model.alert import AlertEvent, AlertFired, AlertResolved
 from trainhouse.projections.alerts.alert_case import Case, Found, Open, Pending, judge, resolved
 from trainhouse.projections.alerts.errors import RuleFailed
 from trainhouse.projections.alerts.rules import Rule, SqlRule, VerdictRule, text_of
-from trainhouse.projections.alerts.verdict_cases import Attempt, Heard, fill
+from trainhouse.projections.alerts.verdict_cases import Attempt, VerdictTracker, fill
 
 BLIND_TURNS = 2.5
 """A rule that was not looked at for longer than so many of its turns has not been seen to hold in between."""
@@ -24,7 +24,7 @@ class Engine:
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules: dict[str, Rule] = {rule.name: rule for rule in rules}
         self._cases: dict[str, dict[str, Case]] = {name: {} for name in self.rules}
-        self._heard = {name: Heard(rule) for name, rule in self.rules.items() if isinstance(rule, VerdictRule)}
+        self._trackers = {name: VerdictTracker(rule) for name, rule in self.rules.items() if isinstance(rule, VerdictRule)}
         self._asked_ms: dict[str, int] = {}
         self._strangers: dict[tuple[str, str], AlertFired] = {}
 
@@ -36,24 +36,24 @@ class Engine:
     @property
     def attempts(self) -> set[Attempt]:
         """The attempts that verdicts are about: when one is over, so are its verdicts."""
-        return {attempt for heard in self._heard.values() for attempt in heard.attempts}
+        return {attempt for tracker in self._trackers.values() for attempt in tracker.attempts}
 
     @property
     def busy(self) -> bool:
         """True if time alone can change what verdicts say."""
-        return any(heard.cases or self._cases[name] for name, heard in self._heard.items())
+        return any(tracker.cases or self._cases[name] for name, tracker in self._trackers.items())
 
     @property
     def left_out(self) -> int:
         """Cases of verdicts beyond the bound."""
-        return sum(heard.left_out for heard in self._heard.values())
+        return sum(tracker.left_out for tracker in self._trackers.values())
 
     def restore(self, events: Iterable[AlertEvent]) -> None:
         """Restores the alerts of the topic, in its order; called before anything else."""
         for event in events:
             at = (event.rule, event.key)
             cases = self._cases.get(event.rule)
-            heard = self._heard.get(event.rule)
+            tracker = self._trackers.get(event.rule)
             if isinstance(event, AlertFired):
                 if cases is None:
                     self._strangers[at] = event
@@ -63,12 +63,12 @@ class Engine:
                 self._strangers.pop(at, None)
                 if cases is not None:
                     cases.pop(event.key, None)
-                if heard is not None:
-                    heard.settle(event.key, event.at_ms)
-        for name, heard in self._heard.items():
+                if tracker is not None:
+                    tracker.settle(event.key, event.at_ms)
+        for name, tracker in self._trackers.items():
             for key, case in self._cases[name].items():
                 if isinstance(case, Open):
-                    heard.remember(key, case.fired.labels, case.fired.since_ms, case.fired.at_ms)
+                    tracker.remember(key, case.fired.labels, case.fired.since_ms, case.fired.at_ms)
 
     def retire(self, at_ms: int) -> list[AlertEvent]:
         """Ends the alerts of rules that are no more."""
@@ -90,18 +90,18 @@ class Engine:
         self._cases[name], events = judge(rule, before, found, at_ms)
         return events
 
-    def hear(self, row: Mapping[str, Any]) -> None:
+    def on_verdict(self, row: Mapping[str, Any]) -> None:
         """One verdict as a row of the table `verdicts`, its time in milliseconds."""
-        for heard in self._heard.values():
-            heard.hear(row)
+        for tracker in self._trackers.values():
+            tracker.on_verdict(row)
 
     def tick(self, at_ms: int, over: Mapping[Attempt, int]) -> list[AlertEvent]:
         """Evaluates the verdicts so far, as of a moment. `over`: which of `attempts` are, and since when."""
         events: list[AlertEvent] = []
-        for name, heard in self._heard.items():
-            found, ended_ms = heard.found(at_ms, over)
-            self._cases[name], told = judge(self.rules[name], self._cases[name], found, at_ms, ended_ms)
-            events += told
+        for name, tracker in self._trackers.items():
+            found, ended_ms = tracker.found(at_ms, over)
+            self._cases[name], changes = judge(self.rules[name], self._cases[name], found, at_ms, ended_ms)
+            events += changes
         return events
 
 

@@ -67,32 +67,32 @@ class Alerting:
         self._bus = bus
         self._ask = ask
         self._meters = meters or AlertMeters()
-        self._untold: list[AlertEvent] = engine.retire(now_ms)
+        self._unpublished: list[AlertEvent] = engine.retire(now_ms)
         self._asked_ms = {name: 0 for name, rule in engine.rules.items() if isinstance(rule, SqlRule)}
         self._unanswered_ms: dict[str, int] = {}
         self._over: Mapping[Attempt, int] = {}
         self._over_ms = 0
         self._failing: dict[str, str] = {}
         self._away_since_ms: int | None = None
-        self._away_told = False
-        self._left_out_told = False
+        self._away_logged = False
+        self._left_out_logged = False
 
     def turn(self, now_ms: int, wait_s: float = WAIT_S) -> None:
         """Runs what is due. Blocks up to `wait_s` for verdicts, and on ClickHouse. Raises BusUnavailable; then call it again."""
-        self._tell(now_ms)
+        self._publish(now_ms)
         for row in self._bus.verdicts(wait_s):
             self._meters.verdicts.inc()
-            self._engine.hear(row)
+            self._engine.on_verdict(row)
         self._say_what_is_left_out()
         events = self._look(now_ms)
-        self._untold = events + self._engine.tick(now_ms, self._over)
-        self._tell(now_ms)
+        self._unpublished = events + self._engine.tick(now_ms, self._over)
+        self._publish(now_ms)
         for severity in Severity:
             self._meters.open.labels(severity).set(sum(alert.severity == severity for alert in self._engine.open))
 
     def _say_what_is_left_out(self) -> None:
-        if self._engine.left_out and not self._left_out_told:
-            self._left_out_told = True
+        if self._engine.left_out and not self._left_out_logged:
+            self._left_out_logged = True
             log.warning("a rule has more cases than are kept; the newest of them are left out", bound=MAX_CASES)
 
     def _look(self, now_ms: int) -> list[AlertEvent]:
@@ -106,9 +106,9 @@ class Alerting:
             self._count_unanswered(now_ms)
             self._is_away(now_ms, error)
         else:
-            if self._away_told:
+            if self._away_logged:
                 log.info("ClickHouse answers again; rules go on")
-            self._away_since_ms, self._away_told = None, False
+            self._away_since_ms, self._away_logged = None, False
         return events
 
     def _due(self, now_ms: int) -> Iterator[tuple[SqlRule, int]]:
@@ -162,24 +162,24 @@ class Alerting:
     def _is_away(self, now_ms: int, error: EndpointAway) -> None:
         if self._away_since_ms is None:
             self._away_since_ms = now_ms
-        if not self._away_told and now_ms - self._away_since_ms >= PATIENCE_MS:
-            self._away_told = True
+        if not self._away_logged and now_ms - self._away_since_ms >= PATIENCE_MS:
+            self._away_logged = True
             log.warning("rules over SQL rest: nothing of theirs fires or resolves until ClickHouse answers", error=str(error))
 
-    def _tell(self, now_ms: int) -> None:
-        if not self._untold:
+    def _publish(self, now_ms: int) -> None:
+        if not self._unpublished:
             return
-        self._bus.publish(self._untold, now_ms)
-        for event in self._untold:
+        self._bus.publish(self._unpublished, now_ms)
+        for event in self._unpublished:
             fired = isinstance(event, AlertFired)
-            self._meters.told.labels("fired" if fired else "resolved", event.severity).inc()
+            self._meters.published.labels("fired" if fired else "resolved", event.severity).inc()
             say = log.warning if fired else log.info
             say(
                 f"alert {'fired' if fired else 'resolved'}",
                 **event.model_dump(mode="json", include={"rule", "key", "severity", "summary"}),
                 **{name: value for name, value in event.labels.items() if name in IDS},
             )
-        self._untold = []
+        self._unpublished = []
 
 
 def main(kafka: KafkaSettings, clickhouse: ClickHouseSettings, settings: AlertsSettings) -> int:
@@ -222,7 +222,7 @@ def run(
             alerting.turn(clock())
             measured = alerting.measuring.due(clock())
             if measured is not None:
-                bus.tell_measured(measured)
+                bus.publish_measured(measured)
             if away:
                 log.info("the brokers answer again")
             away = ""
@@ -241,20 +241,20 @@ def _begin(
 ) -> Alerting | None:
     """Reads back what was told and heard; None when it is stopped before."""
     memory_s = max((rule.resolve_after_s for rule in rules if isinstance(rule, VerdictRule)), default=0.0)
-    told = ""
+    logged = ""
     while not stop.is_set():
         try:
             before, verdicts = bus.open(clock() - round(memory_s * 1000))
         except BusUnavailable as error:
-            if told != str(error):
+            if logged != str(error):
                 log.warning("waiting for the brokers", error=str(error))
-            told = str(error)
+            logged = str(error)
             stop.wait(WAIT_S)
             continue
         engine = Engine(rules)
         engine.restore(before)
         for row in verdicts:
-            engine.hear(row)
+            engine.on_verdict(row)
         return Alerting(engine, bus, ask, clock(), meters)
     return None
 

@@ -19,7 +19,7 @@ _NAMES = ("job_id", "epoch", "rank", "node_id", "device_id", "fault")
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
+class _Tracked:
     row: Row
     since_ms: int
     seen_ms: int
@@ -29,12 +29,12 @@ class _Heard:
         return (self.row["job_id"], self.row["epoch"]) if self.row["job_id"] and self.row["epoch"] is not None else None
 
 
-class Heard:
+class VerdictTracker:
     """The cases of one rule. `settled` says when alerts that are over ended: a verdict of before is old news."""
 
     def __init__(self, rule: VerdictRule) -> None:
         self._rule = rule
-        self._cases: dict[str, _Heard] = {}
+        self._cases: dict[str, _Tracked] = {}
         self._ended_ms: dict[str, int] = {}
         self._settled: dict[str, int] = {}
         self.left_out = 0
@@ -58,9 +58,9 @@ class Heard:
         if key not in self._cases:
             blank: dict[str, Any] = dict.fromkeys((*_NAMES, "pool"), "") | {"epoch": None, "rank": None, "value": None, "limit": None}
             numbers = {n: int(labels[n]) for n in ("epoch", "rank") if labels.get(n, "").isdigit()}
-            self._cases[key] = _Heard(blank | dict(labels) | numbers, since_ms, at_ms)
+            self._cases[key] = _Tracked(blank | dict(labels) | numbers, since_ms, at_ms)
 
-    def hear(self, row: Row) -> None:
+    def on_verdict(self, row: Row) -> None:
         """One verdict, in the order of the topic."""
         rule, at_ms = self._rule, int(row["at"])
         if matches(dict(row), rule.verdict, rule.where):
@@ -86,7 +86,7 @@ class Heard:
         return {key: _found(self._rule, case) for key, case in self._cases.items()}, ended
 
     def _begin(self, row: Row, at_ms: int) -> None:
-        key = _found(self._rule, _Heard(row, at_ms, at_ms)).key
+        key = _found(self._rule, _Tracked(row, at_ms, at_ms)).key
         known = self._cases.get(key)
         if at_ms <= self._settled.get(key, -1):
             return
@@ -94,7 +94,7 @@ class Heard:
             self.left_out += 1
             return
         since_ms = known.since_ms if known is not None else at_ms
-        self._cases[key] = _Heard(row, since_ms, max(at_ms, known.seen_ms if known is not None else at_ms))
+        self._cases[key] = _Tracked(row, since_ms, max(at_ms, known.seen_ms if known is not None else at_ms))
 
     def _end(self, at_ms: int, is_it: Any) -> None:
         for key, case in list(self._cases.items()):
@@ -113,7 +113,7 @@ class Heard:
             del self._settled[key]
 
 
-def _found(rule: VerdictRule, case: _Heard) -> Found:
+def _found(rule: VerdictRule, case: _Tracked) -> Found:
     row = {name: text_of(value) if value is None else value for name, value in case.row.items()}
     labels = tuple((name, text_of(case.row.get(name))) for name in rule.labels)
     return Found(labels, fill(rule.summary, row), case.row.get("value"), case.row.get("limit"), case.since_ms)
@@ -140,5 +140,5 @@ class _Text(str):
 def _agree(case: Row, row: Row, names: tuple[str, ...]) -> bool:
     """Returns whether both say the same as far as both have a name, and have one in common."""
     both = [(text_of(case.get(n)), text_of(row.get(n))) for n in names]
-    told = [(a, b) for a, b in both if a and b]
-    return bool(told) and all(a == b for a, b in told)
+    shared = [(a, b) for a, b in both if a and b]
+    return bool(shared) and all(a == b for a, b in shared)

@@ -32,8 +32,8 @@ class AuditWay:
         more = {"message.timeout.ms": 0, "queue.buffering.max.messages": most_waiting + 1}
         self._producer = EventProducer(kafka, **more)
         self._lock = threading.Lock()
-        self._waiting = self._untold = self.lost = 0
-        self._untold_since_ms = 0
+        self._waiting = self._unreported = self.lost = 0
+        self._unreported_since_ms = 0
 
     @property
     def full(self) -> bool:
@@ -47,12 +47,12 @@ class AuditWay:
     def turn(self) -> None:
         """Polls for acks, and publishes the count of lost events as soon as there is room."""
         self._producer.poll(0)
-        if self._untold and not self.full:
-            count, since_ms = self._untold, self._untold_since_ms
-            self._untold = 0
+        if self._unreported and not self.full:
+            count, since_ms = self._unreported, self._unreported_since_ms
+            self._unreported = 0
             reason = "the brokers did not take them, and there was no room to keep more"
-            told = AuditLost(at_ms=time.time_ns() // 1_000_000, since_ms=since_ms, count=count, source=SOURCE, reason=reason)
-            self._send(told, lambda: self._tell_later(count, since_ms))
+            event = AuditLost(at_ms=time.time_ns() // 1_000_000, since_ms=since_ms, count=count, source=SOURCE, reason=reason)
+            self._send(event, lambda: self._report_later(count, since_ms))
 
     def close(self) -> None:
         """Waits for the brokers for CLOSE_S."""
@@ -86,10 +86,10 @@ class AuditWay:
 
     def _lose(self) -> None:
         self.lost += 1
-        self._tell_later(1, time.time_ns() // 1_000_000)
+        self._report_later(1, time.time_ns() // 1_000_000)
         if self.lost == 1 or self.lost % 1000 == 0:
             log.warning("events of the audit are lost: the brokers do not take them, and no room is left to keep more", lost=self.lost)
 
-    def _tell_later(self, count: int, since_ms: int) -> None:
-        self._untold_since_ms = min(self._untold_since_ms, since_ms) if self._untold else since_ms
-        self._untold += count
+    def _report_later(self, count: int, since_ms: int) -> None:
+        self._unreported_since_ms = min(self._unreported_since_ms, since_ms) if self._unreported else since_ms
+        self._unreported += count

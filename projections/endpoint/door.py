@@ -38,14 +38,14 @@ class Door:
         if not accounts or any(not account.user or not account.password for account in accounts):
             raise ValueError("every account of the SQL endpoint needs a user and a password")
         self._accounts = {account.user: (account, _digest(account.password)) for account in accounts}
-        self._nobody = _digest(secrets.token_hex(32))
+        self._unknown_digest = _digest(secrets.token_hex(32))
         self._hosts = LOOPBACK_NAMES | {host.lower() for host in hosts}
 
     def enter(self, headers: Mapping[str, str], url: Mapping[str, str]) -> Account:
         """The account of a request. Raises QueryRefused with ClickHouse's 516."""
         self._address(headers)
         user, password = _given(headers, url)
-        account, digest = self._accounts.get(user, (None, self._nobody))
+        account, digest = self._accounts.get(user, (None, self._unknown_digest))
         if not hmac.compare_digest(_digest(password), digest) or account is None:
             raise QueryRefused(
                 f"{user[:64]}: Authentication failed: password is incorrect, or there is no user with such name. "

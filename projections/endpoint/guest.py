@@ -121,19 +121,19 @@ def _serve(link: socket.socket, pool: ReadPool, connections: int) -> None:
 
 
 def _answer(link: socket.socket, sending: threading.Lock, pool: ReadPool, asked: dict[str, Any], body: bytes) -> None:
-    told: dict[str, Any] = {"id": asked["id"]}
+    header: dict[str, Any] = {"id": asked["id"]}
     content = b""
     try:
         answer = pool.query(body.decode(), asked["format"], asked["values"], asked["database"])
         content = answer.body
         counts = {"read_rows": answer.read_rows, "read_bytes": answer.read_bytes, "elapsed_s": answer.elapsed_s}
-        told |= {"format": answer.format} | counts
+        header |= {"format": answer.format} | counts
     except QueryRefused as refused:
-        told |= {"refused": str(refused)[:100_000], "code": refused.code}
+        header |= {"refused": str(refused)[:100_000], "code": refused.code}
     except Exception as error:
-        told |= {"refused": f"the query failed: {type(error).__name__}", "code": 1002}
+        header |= {"refused": f"the query failed: {type(error).__name__}", "code": 1002}
     with sending:
-        send(link, told, content)
+        send(link, header, content)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ IDLE_S = 600.0
 # An answer's bytes in its format may be more than the engine counts for its rows.
 MAX_ANSWER_RATIO = 4
 KEPT_VARIABLES = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
-Told = tuple[dict[str, Any], bytes]
+Answer = tuple[dict[str, Any], bytes]
 
 
 class GuestProcess:
@@ -60,7 +60,7 @@ class GuestProcess:
         }
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self._waiting: dict[int, Future[Told]] = {}
+        self._waiting: dict[int, Future[Answer]] = {}
         self._link: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._wanted = threading.Event()
@@ -81,10 +81,10 @@ class GuestProcess:
         self, sql: str, default_format: str, parameters: Mapping[str, str], database: str = "", wait_s: float = START_S
     ) -> QueryResult:
         """Runs one read there. Raises QueryRefused with ClickHouse's code, whatever goes wrong."""
-        number, told = next(self._numbers), Future[Told]()
+        number, answer = next(self._numbers), Future[Answer]()
         asked = {"id": number, "format": default_format, "values": dict(parameters), "database": database}
         with self._lock:
-            self._waiting[number] = told  # from here on it does not end for want of questions
+            self._waiting[number] = answer  # from here on it does not end for want of questions
             self._wanted.set()
         try:
             if not self._ready.wait(wait_s):
@@ -93,7 +93,7 @@ class GuestProcess:
                 if self._link is None:
                     raise OSError("it ended")
                 send(self._link, asked, sql.encode("utf-8", "replace"))
-            header, body = told.result(self._limits.time_s + GRACE_S)
+            header, body = answer.result(self._limits.time_s + GRACE_S)
         except Late:
             self._end()
             raise QueryRefused("the query did not end in its time and was ended with its process", 159) from None
@@ -155,14 +155,14 @@ class GuestProcess:
             with self._lock:
                 self._link = ours
             self._ready.set()
-            said = select.poll()  # not `select`, which takes no descriptor over 1023
-            said.register(ours, select.POLLIN)
-            while said.poll(self._idle_s * 1000) or not self._retire():
+            poller = select.poll()  # not `select`, which takes no descriptor over 1023
+            poller.register(ours, select.POLLIN)
+            while poller.poll(self._idle_s * 1000) or not self._retire():
                 header, body = receive(ours, MAX_ANSWER_RATIO * self._limits.result_bytes)
-                told = self._waiting.get(int(header["id"]))
-                if told is not None:
+                answer = self._waiting.get(int(header["id"]))
+                if answer is not None:
                     with contextlib.suppress(InvalidStateError):
-                        told.set_result((header, body))
+                        answer.set_result((header, body))
         return True
 
     def _retire(self) -> bool:
@@ -180,9 +180,9 @@ class GuestProcess:
         with self._lock:
             self._link = None
             left, self._waiting = self._waiting, {}
-        for told in left.values():
+        for answer in left.values():
             with contextlib.suppress(InvalidStateError):
-                told.set_exception(FrameError("it ended while it answered"))
+                answer.set_exception(FrameError("it ended while it answered"))
 
     def _reap(self) -> None:
         if self._process is not None:

@@ -147,14 +147,14 @@ class Endpoint:
             await site.start()
             self.port = runner.addresses[0][1]
             self._ready.set()
-            telling = asyncio.create_task(self._tell_on())
+            turning = asyncio.create_task(self._turn_audit())
             await self._stop.wait()
-            telling.cancel()
+            turning.cancel()
         finally:
             self._audit.close()
             await runner.cleanup()
 
-    async def _tell_on(self) -> None:
+    async def _turn_audit(self) -> None:
         while True:
             await asyncio.sleep(1.0)
             try:
@@ -185,24 +185,24 @@ class Endpoint:
             return self._turned_away(request, account.user, refused, query_id)
         desk.admitted += 1
         self._meters.running.set(self._running())
-        began_s, outcome, told = time.monotonic(), "failed", None
+        began_s, outcome, asked = time.monotonic(), "failed", None
         ended = Ended(500, reason="it was broken off")
         try:
             query = await _read(request)
-            told = self._audit.began(account, request.remote or "", query)
+            asked = self._audit.began(account, request.remote or "", query)
             loop = asyncio.get_running_loop()
             response, rows = await loop.run_in_executor(desk.threads, _answer, desk.pool, query, query_id)
             outcome, ended = "answered", Ended(response.status, rows, len(response.body or b""))  # type: ignore[arg-type]
             return response
         except QueryRefused as refused:
             outcome, answer = "refused", _error(refused, query_id)
-            if told is None:
+            if asked is None:
                 return self._turned_away(request, account.user, refused, query_id)
             ended = Ended(answer.status, size_bytes=len(answer.body or b""), reason=str(refused))  # type: ignore[arg-type]
             return answer
         finally:
-            if told is not None:
-                self._audit.ended(told, ended, time.monotonic() - began_s)
+            if asked is not None:
+                self._audit.ended(asked, ended, time.monotonic() - began_s)
             desk.admitted -= 1
             self._meters.running.set(self._running())
             self._meters.seconds.labels(outcome).observe(time.monotonic() - began_s)

@@ -107,25 +107,25 @@ class SqlAudit:
         kind = _Kind(account.user, address, text["text"] if account.guest else statement_text(query.sql)["text"])
         asked = Asked(account.user, address, text, kind)
         if account.guest:
-            return self._told(asked, now_ms, "a guest's account", must=self._required)
+            return self._grant(asked, now_ms, "a guest's account", must=self._required)
         if kind in self._counts:
             return asked
         if self._counts.full:
             return Asked(account.user, address, text, _Kind(account.user, address, TOGETHER))
         if self._counts.add(kind, text, now_ms):
-            return self._told(asked, now_ms, "the stack's account", must=self._required)
+            return self._grant(asked, now_ms, "the stack's account", must=self._required)
         return Asked(account.user, address, text, kind, counted=True)
 
     def ended(self, asked: Asked, ended: Ended, took_s: float) -> None:
         """A question that was answered, refused or broken off."""
         now_ms = self._clock_ms()
         if not asked.access_id and not asked.counted and ended.status >= 400 and self._failures.may(now_ms):
-            asked = self._told(asked, now_ms, "it was asked before")
+            asked = self._grant(asked, now_ms, "it was asked before")
         if asked.access_id:
             about = {"rows": ended.rows, "size_bytes": ended.size_bytes, "took_ms": round(took_s * 1000), "status": ended.status}
             about |= cut(reason=kept_back(ended.reason))
-            who = cut(action=ACTION, sub=asked.user, address=asked.address)
-            self._way.offer(AccessEnded(at_ms=now_ms, access_id=asked.access_id, access="sql", **who, **about))
+            caller = cut(action=ACTION, sub=asked.user, address=asked.address)
+            self._way.offer(AccessEnded(at_ms=now_ms, access_id=asked.access_id, access="sql", **caller, **about))
         elif not asked.counted:
             self._counts.add(asked.kind, asked.text, now_ms, ended.size_bytes, at_once=False)
 
@@ -152,7 +152,7 @@ class SqlAudit:
             self._way.offer(_refusal(refused, count, now_ms))
         self._way.turn()
 
-    def _told(self, asked: Asked, now_ms: int, why: str, *, must: bool = False) -> Asked:
+    def _grant(self, asked: Asked, now_ms: int, why: str, *, must: bool = False) -> Asked:
         access_id = secrets.token_hex(8)
         kept = self._way.offer(_granted(asked.kind, asked.text, access_id, now_ms, now_ms, 1, 0, why))
         if must and not kept:
@@ -163,14 +163,14 @@ class SqlAudit:
 def _granted(
     kind: _Kind, text: dict[str, str], access_id: str, at_ms: int, since_ms: int, count: int, size: int, why: str
 ) -> AccessGranted:
-    who: dict[str, Any] = cut(action=ACTION, sub=kind.user, address=kind.address, reason=f"password of {kind.user}: {why}")
+    caller: dict[str, Any] = cut(action=ACTION, sub=kind.user, address=kind.address, reason=f"password of {kind.user}: {why}")
     if kind.statement == TOGETHER:
         text = {"text": TOGETHER}
     times = {"at_ms": at_ms, "since_ms": since_ms, "count": count, "size_bytes": size}
-    return AccessGranted(access="sql", access_id=access_id, **times, **who, **text)
+    return AccessGranted(access="sql", access_id=access_id, **times, **caller, **text)
 
 
 def _refusal(kind: tuple[int, str, str], counted: Count[str], now_ms: int) -> AccessRefused:
     status, user, address = kind
-    who = cut(action=ACTION, sub=user, address=address, reason=kept_back(counted.first))
-    return AccessRefused(at_ms=now_ms, since_ms=counted.since_ms, count=counted.count, status=status, **who)
+    caller = cut(action=ACTION, sub=user, address=address, reason=kept_back(counted.first))
+    return AccessRefused(at_ms=now_ms, since_ms=counted.since_ms, count=counted.count, status=status, **caller)

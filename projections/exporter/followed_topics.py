@@ -88,7 +88,7 @@ class ExporterBus:
         self._reader.close()
 
     def _new_producer(self) -> Producer:
-        return Producer(producer_config(self._settings, error_cb=self._watch.said))
+        return Producer(producer_config(self._settings, error_cb=self._watch.on_error))
 
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:

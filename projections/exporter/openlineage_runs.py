@@ -36,7 +36,7 @@ class Verb(StrEnum):
 
 
 @dataclass(frozen=True)
-class DataTold:
+class LineageDataset:
     """One dataset. `version`: its content's hash, '' where the name says it."""
 
     namespace: str
@@ -45,7 +45,7 @@ class DataTold:
 
 
 @dataclass(frozen=True)
-class RunTold:
+class LineageRun:
     """One thing that happened to an attempt, at `at_ms`."""
 
     verb: Verb
@@ -58,29 +58,29 @@ class RunTold:
     user: str
     pool: str
     reason: str = ""
-    inputs: tuple[DataTold, ...] = ()
-    outputs: tuple[DataTold, ...] = ()
+    inputs: tuple[LineageDataset, ...] = ()
+    outputs: tuple[LineageDataset, ...] = ()
 
 
-def dataset_of(uri: str, version: str = "") -> DataTold:
+def dataset_of(uri: str, version: str = "") -> LineageDataset:
     """A dataset by its URI, or by what somebody wrote instead of one."""
     try:
         parts = urlsplit(uri)
     except ValueError:  # a host that is none, as in `s3://[x/y`
-        return DataTold("unknown", uri, version)
+        return LineageDataset("unknown", uri, version)
     if not parts.scheme or parts.scheme == "file":
-        return DataTold("file", parts.path or uri, version)
+        return LineageDataset("file", parts.path or uri, version)
     if not parts.netloc:
-        return DataTold(parts.scheme, parts.path or uri, version)
-    return DataTold(f"{parts.scheme}://{parts.netloc}", parts.path.strip("/") or "/", version)
+        return LineageDataset(parts.scheme, parts.path or uri, version)
+    return LineageDataset(f"{parts.scheme}://{parts.netloc}", parts.path.strip("/") or "/", version)
 
 
-def data_of(spec: JobSpec) -> DataTold | None:
+def data_of(spec: JobSpec) -> LineageDataset | None:
     """The job's data, if it names any."""
     return dataset_of(spec.data.uri, spec.data.sha256) if spec.data is not None else None
 
 
-def code_of(spec: JobSpec) -> DataTold | None:
+def code_of(spec: JobSpec) -> LineageDataset | None:
     """The job's packed code, if it has any."""
     return dataset_of(spec.code.uri, spec.code.sha256) if spec.code is not None else None
 
@@ -90,25 +90,25 @@ def run_id_of(job_id: str, epoch: int) -> str:
     return str(uuid.uuid5(_RUNS, f"{job_id}/{epoch}"))
 
 
-def as_event(told: RunTold, namespace: str) -> RunEvent:
+def as_event(run: LineageRun, namespace: str) -> RunEvent:
     """In OpenLineage's own model; a time that is none (anybody's clock tells it) becomes the next one that is."""
-    tags = {"job_id": told.job_id, "attempt": str(told.attempt), "epoch": str(told.epoch), "user": told.user, "pool": told.pool}
+    tags = {"job_id": run.job_id, "attempt": str(run.attempt), "epoch": str(run.epoch), "user": run.user, "pool": run.pool}
     facets: dict[str, RunFacet] = {
         "tags": TagsRunFacet([TagsRunFacetFields(key, value, "TRAINHOUSE") for key, value in tags.items() if value], producer=PRODUCER)
     }
-    if told.reason:
-        facets["errorMessage"] = ErrorMessageRunFacet(told.reason[:MAX_REASON_CHARS], "PYTHON", producer=PRODUCER)
+    if run.reason:
+        facets["errorMessage"] = ErrorMessageRunFacet(run.reason[:MAX_REASON_CHARS], "PYTHON", producer=PRODUCER)
     kind: dict[str, JobFacet] = {"jobType": JobTypeJobFacet("BATCH", "TRAINHOUSE", "TRAINING", producer=PRODUCER)}
     return RunEvent(
-        eventTime=rfc3339(clamp_ms(told.at_ms)),
+        eventTime=rfc3339(clamp_ms(run.at_ms)),
         producer=PRODUCER,
-        run=Run(run_id_of(told.job_id, told.epoch), facets),
-        job=Job(namespace, f"{told.project}.{told.name}", kind),
-        eventType=RunState(told.verb.value),
-        inputs=[InputDataset(d.namespace, d.name, facets=_facets(d)) for d in told.inputs],
-        outputs=[OutputDataset(d.namespace, d.name, facets=_facets(d)) for d in told.outputs],
+        run=Run(run_id_of(run.job_id, run.epoch), facets),
+        job=Job(namespace, f"{run.project}.{run.name}", kind),
+        eventType=RunState(run.verb.value),
+        inputs=[InputDataset(d.namespace, d.name, facets=_facets(d)) for d in run.inputs],
+        outputs=[OutputDataset(d.namespace, d.name, facets=_facets(d)) for d in run.outputs],
     )
 
 
-def _facets(data: DataTold) -> dict[str, DatasetFacet]:
+def _facets(data: LineageDataset) -> dict[str, DatasetFacet]:
     return {"version": DatasetVersionDatasetFacet(data.version, producer=PRODUCER)} if data.version else {}

@@ -23,7 +23,7 @@ from prometheus_client import Counter
 
 from trainhouse.projections.errors import ProjectionError
 from trainhouse.projections.exporter.export_metrics import ExporterMeters
-from trainhouse.projections.exporter.openlineage_runs import RunTold, as_event
+from trainhouse.projections.exporter.openlineage_runs import LineageRun, as_event
 from trainhouse.projections.exporter.settings import ExporterSettings
 from trainhouse.projections.exporter.spans import Span
 from trainhouse.projections.exporter.translate import Exported
@@ -45,8 +45,8 @@ class Untaken(ProjectionError):
 class Sender(Protocol):
     """One peer."""
 
-    def send(self, told: Exported) -> None:
-        """Blocks until all that is meant for it is taken, and no longer in `told`. Raises Untaken; then the rest may be sent again."""
+    def send(self, exported: Exported) -> None:
+        """Blocks until all that is meant for it is taken, and no longer in `exported`. Raises Untaken; then the rest may be sent again."""
 
     def close(self) -> None:
         """Leaves."""
@@ -59,18 +59,18 @@ class Refusals:
         self._peer = peer
         self._address = address
         self._refused = refused.labels(peer)
-        self._said: set[int] = set()
+        self._logged: set[int] = set()
 
     def taken(self) -> None:
         """The peer took something."""
-        self._said.clear()
+        self._logged.clear()
 
     def refused(self, answer: requests.Response, count: int, job_id: str) -> None:
         """It answered that it never will; `job_id`: the first that this is about."""
         self._refused.inc(count)
-        if answer.status_code in self._said:
+        if answer.status_code in self._logged:
             return
-        self._said.add(answer.status_code)
+        self._logged.add(answer.status_code)
         log.error(
             "a peer refuses for good what it is told: that is left out and counted, what comes next is tried; look at its address and key",
             peer=self._peer,
@@ -88,7 +88,7 @@ class Traces:
         self._address = f"{settings.otlp_endpoint.rstrip('/')}/v1/traces"
         headers = {name: value.get_secret_value() for name, value in settings.otlp_headers.items()}
         session = requests.Session()
-        session.hooks["response"].append(self._hear)
+        session.hooks["response"].append(self._keep_answer)
         self._exporter = OTLPSpanExporter(
             self._address, headers=headers, timeout=settings.timeout_s, compression=Compression.Gzip, session=session
         )
@@ -97,8 +97,8 @@ class Traces:
         self._spans = meters.spans
         self._refusals = Refusals("traces", self._address, meters.refused)
 
-    def send(self, told: Exported) -> None:
-        in_pieces(told.spans, SPANS_A_REQUEST, self._send)
+    def send(self, exported: Exported) -> None:
+        in_pieces(exported.spans, SPANS_A_REQUEST, self._send)
 
     def _send(self, spans: list[Span]) -> None:
         self._answers.clear()
@@ -113,7 +113,7 @@ class Traces:
             why = "it does not answer" if last is None else f"{last.status_code} {last.reason}"
             raise Untaken(f"{self._address} did not take {len(spans)} spans: {why}; is the collector up?")
 
-    def _hear(self, answer: requests.Response, *_: Any, **__: Any) -> None:
+    def _keep_answer(self, answer: requests.Response, *_: Any, **__: Any) -> None:
         """The library says only whether it was taken; why not is in the answer."""
         self._answers.append(answer)
 
@@ -135,10 +135,10 @@ class Lineage:
         self._runs = meters.runs
         self._refusals = Refusals("lineage", self._transport.url, meters.refused)
 
-    def send(self, told: Exported) -> None:
-        in_pieces(told.runs, 1, self._send)
+    def send(self, exported: Exported) -> None:
+        in_pieces(exported.runs, 1, self._send)
 
-    def _send(self, runs: list[RunTold]) -> None:
+    def _send(self, runs: list[LineageRun]) -> None:
         (run,) = runs
         try:
             self._transport.emit(as_event(run, self._namespace))

@@ -25,7 +25,7 @@ from trainhouse.projections.exporter.reading import Reading
 from trainhouse.projections.exporter.reorder_buffer import Settling
 from trainhouse.projections.exporter.senders import Sender, Untaken, senders
 from trainhouse.projections.exporter.settings import ExporterSettings
-from trainhouse.projections.exporter.translate import Exported, tell
+from trainhouse.projections.exporter.translate import Exported, export_event
 from trainhouse.projections.ingest.node_keys import KafkaNodeKeys, NodeKeys
 from trainhouse.projections.shutdown import on_signal
 
@@ -69,12 +69,12 @@ class Exporter:
             place = (message.topic() or "", message.partition() or 0)
             seen_in = patiently(partial(self._reading.seen_in, message), self._stop, self._meters)
             self._settling.add(place, message.offset() or 0, seen_in)
-        told = Exported()
+        exported = Exported()
         for seen in self._settling.take(clock_ms()):
-            tell(self._kept, seen, told)
+            export_event(self._kept, seen, exported)
         self._kept.forget_ended(clock_ms())
         for peer in self._peers:
-            patiently(partial(peer.send, told), self._stop, self._meters)
+            patiently(partial(peer.send, exported), self._stop, self._meters)
         changed = self._kept.take_changed()
         if changed:
             patiently(lambda: self._bus.remember(changed, clock_ms()), self._stop, self._meters)

@@ -33,7 +33,7 @@ class ExporterSettings(TomlSection):
     )
 
     @model_validator(mode="after")
-    def _tells_somebody(self) -> Self:
+    def _has_receiver(self) -> Self:
         if self.otlp_endpoint is None and self.openlineage_url is None:
             raise ValueError(
                 "the exporter has nobody to tell: set TRAINHOUSE_EXPORTER_OTLP_ENDPOINT (a collector, http://host:4318) or "

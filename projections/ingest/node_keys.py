@@ -18,7 +18,7 @@ from trainhouse.events.model.decisions import NodeForgotten
 from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.model.node import NodeHeartbeat, NodeKeyed
 from trainhouse.events.security.signing import Signature, signature_of
-from trainhouse.events.security.vetting import Known, VettingRules, key_that_counts, keys_told, refusal
+from trainhouse.events.security.vetting import Known, VettingRules, key_events, key_that_counts, refusal
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import DAY_MS, DEFAULT_DAYS, HEARTBEATS, NODE_KEYS
 from trainhouse.projections.ingest.reader import PATIENCE, PROJECTOR_GROUP, record_of
@@ -160,7 +160,7 @@ class KafkaNodeKeys(NodeKeys):
         reached = {0: end}
         for message in read_to_end(self._reader, NODE_KEYS, [0], starts={0: max(0, self._end)}, reached=reached):
             record = record_of(message)
-            for event in keys_told([(record.value, record.headers)]):
+            for event in key_events([(record.value, record.headers)]):
                 if isinstance(event, NodeForgotten):
                     self.forget(event, record.timestamp_ms)
                 else:

@@ -29,7 +29,7 @@ from trainhouse.projections.store.positions import Range
 PROJECTOR_GROUP = "trainhouse-projector"
 PREFETCH_KIB = 16 * 1024
 CHUNK = 1000
-HEAR_S = 2.0
+REFRESH_ENDS_S = 2.0
 IDLE_S = 0.2
 RANGE_TIMEOUT_S = 120.0
 ANSWER_S = 30.0
@@ -67,8 +67,8 @@ class KafkaSource:
         self._max_bytes = max_bytes
         self._consumer = self._new_consumer()
         self._assigned: list[TopicPartition] = []
-        self._heard: dict[tuple[str, int], tuple[int, int]] = {}
-        self._heard_s = 0.0
+        self._ends: dict[tuple[str, int], tuple[int, int]] = {}
+        self._refreshed_s = 0.0
 
     def start(self, next_offsets: Mapping[tuple[str, int], int]) -> None:
         assigned = []
@@ -86,7 +86,7 @@ class KafkaSource:
         self._assigned = assigned
 
     def poll(self, linger_s: float) -> list[Record]:
-        self._hear_ends()
+        self._refresh_ends()
         if old := self._old.take(self._max_records, self._max_bytes):
             return old
         chunk = min(CHUNK, self._max_records)
@@ -116,18 +116,18 @@ class KafkaSource:
 
     def lag_records(self, next_offsets: Mapping[tuple[str, int], int]) -> int:
         """Returns the distance of the topics' ends, as last seen, from these offsets. From any thread; sends no request."""
-        return sum(max(0, high - max(low, next_offsets.get(place, 0))) for place, (low, high) in list(self._heard.items()))
+        return sum(max(0, high - max(low, next_offsets.get(place, 0))) for place, (low, high) in list(self._ends.items()))
 
-    def _hear_ends(self) -> None:
+    def _refresh_ends(self) -> None:
         """Notes what the brokers said of the ends with the last records. In the reading thread alone: others would wait for it for ever."""
         now_s = time.monotonic()
-        if now_s - self._heard_s < HEAR_S:
+        if now_s - self._refreshed_s < REFRESH_ENDS_S:
             return
-        self._heard_s = now_s
+        self._refreshed_s = now_s
         for at in self._assigned:
             low, high = self._consumer.get_watermark_offsets(at, cached=True)
             if high >= 0:
-                self._heard[(at.topic, at.partition)] = (low, high)
+                self._ends[(at.topic, at.partition)] = (low, high)
 
     def _read_range(self, wanted: Range) -> list[Record]:
         reader = self._new_consumer(**TO_END)

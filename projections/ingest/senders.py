@@ -94,19 +94,19 @@ class Senders:
 
     def _refusal(self, claim: Claim) -> str:
         record, attempt = claim.record, claim.attempt
-        whose = f"a node of job {attempt.job_id}" if claim.node_id is None else f"node {claim.node_id}"
+        sender = f"a node of job {attempt.job_id}" if claim.node_id is None else f"node {claim.node_id}"
         signature = signature_of(record.headers)
         if signature is None:
-            return f"{whose} signs what it says, and this is not signed" if self._keys.required else ""
+            return f"{sender} signs what it says, and this is not signed" if self._keys.required else ""
         if not self._has_a_nodes_key(claim):
-            return f"the signature is not that of {whose}: another key made it"
+            return f"the signature is not that of {sender}: another key made it"
         nodes = self._nodes(claim)
         if not nodes:
             which = f"attempt {attempt.number} of job {attempt.job_id} (epoch {attempt.epoch})"
-            return f"{which} was never given {'a node' if claim.node_id is None else whose}"
+            return f"{which} was never given {'a node' if claim.node_id is None else sender}"
         if not any(signature.public_key in self._keys.keys_of(node_id, record.timestamp_ms) for node_id in nodes):
-            return f"the signature is not that of {whose}: another key made it"
-        return "" if signature.holds(record.topic, record.value or b"") else f"the signature is not that of {whose}: it does not hold"
+            return f"the signature is not that of {sender}: another key made it"
+        return "" if signature.holds(record.topic, record.value or b"") else f"the signature is not that of {sender}: it does not hold"
 
     def _nodes(self, claim: Claim) -> Collection[str]:
         """The nodes of which one must have signed."""

@@ -53,9 +53,9 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             yield _fact(event, device.device_id, "registered", event_ms(envelope, record), **_hardware(device))
     elif isinstance(event, NodeHeartbeat) and first_of_slot(event):
         at, holders = clamp_ms(event.at_ms), _holders(event)
-        told = {d.device_id: d for d in event.devices}
-        for device_id in told | holders:
-            health, holder = told.get(device_id, DeviceHealth(device_id=device_id)), holders.get(device_id, {})
+        reported = {d.device_id: d for d in event.devices}
+        for device_id in reported | holders:
+            health, holder = reported.get(device_id, DeviceHealth(device_id=device_id)), holders.get(device_id, {})
             yield _fact(event, device_id, "beat", at, throttled=_flag(health.throttled), **_measured(health), **holder)
             yield _minute(event, health, at, str(holder.get("job_id", "")))
     elif isinstance(event, TrustChanged):

@@ -39,7 +39,7 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
             job_id = str(event.job_id)
             yield edge(_restored(event), attempt_of(job_id, event.epoch), "restored", clamp_ms(event.at_ms), job_id)
         case ArtifactLogged() | InputsLogged() | EnvironmentCaptured():
-            yield from _told(event)
+            yield from _logged(event)
 
 
 def edge(from_id: str, to_id: str, kind: str, at: int, job_id: str, project: str = "") -> Row:
@@ -63,8 +63,8 @@ def checkpoint_of(job_id: str, commit: int) -> str:
 def environment_hash(spec: JobSpec) -> str:
     """Names what a job's ranks run in: image, interpreter and variables; 64 hexadecimal digits."""
     runtime = spec.runtime
-    told = {"image": runtime.image_digest, "interpreter": runtime.interpreter, "env": dict(spec.env)}
-    return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    contents = {"image": runtime.image_digest, "interpreter": runtime.interpreter, "env": dict(spec.env)}
+    return hashlib.sha256(orjson.dumps(contents, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def _given(job_id: str, spec: JobSpec, at: int) -> Iterator[Row]:
@@ -79,7 +79,7 @@ def _given(job_id: str, spec: JobSpec, at: int) -> Iterator[Row]:
         yield edge(_resumed(spec.resume_from), to, "resumed", at, job_id, spec.project)
 
 
-def _told(event: ArtifactLogged | InputsLogged | EnvironmentCaptured) -> Iterator[Row]:
+def _logged(event: ArtifactLogged | InputsLogged | EnvironmentCaptured) -> Iterator[Row]:
     """Yields the lineage that a run logs itself."""
     job_id, at = str(event.job_id), clamp_ms(event.at_ms)
     match event:

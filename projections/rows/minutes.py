@@ -23,18 +23,18 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
     at = clamp_ms(event.at_ms)
     if not first_of_slot(event):
         return
-    told = {d.device_id: d.utilization_pct for d in event.devices if d.utilization_pct is not None}
+    utilization = {d.device_id: d.utilization_pct for d in event.devices if d.utilization_pct is not None}
     common = {"minute": at - at % MINUTE_MS, "node_id": str(event.node_id), "pool": str(event.pool), "last_at": at}
     held = {rank.device_id for attempt in event.attempts for rank in attempt.ranks if rank.state is not RankState.EXITED}
     node = {
         "devices": len(event.devices),
         "devices_held": len(held),
-        "utilization": _mean(at, list(told.values())),
+        "utilization": _mean(at, list(utilization.values())),
         "spool_lag_bytes": max(0, event.spool_lag_bytes),
     }
     yield Row("node_minutes_rows", common | node)
     for attempt in event.attempts:
-        yield Row("attempt_minutes_rows", common | _part(attempt, at, told))
+        yield Row("attempt_minutes_rows", common | _part(attempt, at, utilization))
 
 
 def first_of_slot(event: NodeHeartbeat) -> bool:
@@ -42,7 +42,7 @@ def first_of_slot(event: NodeHeartbeat) -> bool:
     return clamp_ms(event.at_ms) % SLOT_MS < event.interval_s * 1000
 
 
-def _part(attempt: AttemptHeartbeat, at: int, told: dict[Any, float]) -> dict[str, Any]:
+def _part(attempt: AttemptHeartbeat, at: int, utilization: dict[Any, float]) -> dict[str, Any]:
     ranks = [rank for rank in attempt.ranks if rank.state is not RankState.EXITED]
     return {
         "job_id": str(attempt.job_id),
@@ -50,7 +50,7 @@ def _part(attempt: AttemptHeartbeat, at: int, told: dict[Any, float]) -> dict[st
         "attempt": int(attempt.attempt),
         "ranks": len(ranks),
         "step": max((rank.step for rank in attempt.ranks if rank.step is not None), default=None),
-        "utilization": _mean(at, [told[rank.device_id] for rank in ranks if rank.device_id in told]),
+        "utilization": _mean(at, [utilization[rank.device_id] for rank in ranks if rank.device_id in utilization]),
         "data_wait_s": {rank.rank: float(rank.data_wait_s) for rank in attempt.ranks},
         "save_stall_s": {rank.rank: float(rank.save_stall_s) for rank in attempt.ranks},
     }

@@ -14,6 +14,6 @@ def rows(envelope: Envelope, record: Record) -> Iterator[Row]:
     """The rows of one key; nothing for other events."""
     event = envelope.event
     if isinstance(event, NodeKeyed):
-        told = {"pool": str(event.pool), "node_id": str(event.node_id), "public_key": event.public_key, "at": clamp_ms(event.at_ms)}
-        yield Row("node_keys_rows", told | {"version": record.offset + 1})
-        yield Row("node_key_history_rows", told)
+        row = {"pool": str(event.pool), "node_id": str(event.node_id), "public_key": event.public_key, "at": clamp_ms(event.at_ms)}
+        yield Row("node_keys_rows", row | {"version": record.offset + 1})
+        yield Row("node_key_history_rows", row)

@@ -113,13 +113,13 @@ def _audit_values(envelope: Envelope, event: Audit) -> dict[str, Any]:
 
 
 def _signed_by_node(event: Audit, record: Record) -> dict[str, Any]:
-    told = event if isinstance(event, NodeAccess) else None
-    signature = signature_of(record.headers) if told else None
+    access = event if isinstance(event, NodeAccess) else None
+    signature = signature_of(record.headers) if access else None
     holds = signature is not None and signature.holds(record.topic, record.value or b"")
     return {
-        "attempt": told.attempt if told else None,
-        "ranks": list(told.ranks) if told else [],
-        "exit_code": told.exit_code if told else None,
+        "attempt": access.attempt if access else None,
+        "ranks": list(access.ranks) if access else [],
+        "exit_code": access.exit_code if access else None,
         "signed_by": signature.public_key if signature is not None and holds else "",
     }
 

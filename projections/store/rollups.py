@@ -39,9 +39,9 @@ def make_anew(clickhouse: ClickHouse, rows: pa.Table) -> None:
     seconds = pc.min_max(rows["time"].cast(pa.int64())).as_py()
     begin_s = seconds["min"] // 1000 // HOUR_S * HOUR_S
     end_s = (seconds["max"] // 1000 // HOUR_S + 1) * HOUR_S
-    whose = f"job_id IN ({jobs}) AND metric IN ({metrics})"
+    condition = f"job_id IN ({jobs}) AND metric IN ({metrics})"
     for table in LEVELS:
         span = f"time >= toDateTime({begin_s}, 'UTC') AND time < toDateTime({end_s}, 'UTC')"
-        clickhouse.command(f"ALTER TABLE {table} DELETE WHERE {whose} AND {span} SETTINGS mutations_sync = 2")
+        clickhouse.command(f"ALTER TABLE {table} DELETE WHERE {condition} AND {span} SETTINGS mutations_sync = 2")
     span = f"p.time >= toDateTime64({begin_s}, 3, 'UTC') AND p.time < toDateTime64({end_s}, 3, 'UTC')"
-    clickhouse.command(_FILL.replace("{where}", f"{whose} AND {span}"))
+    clickhouse.command(_FILL.replace("{where}", f"{condition} AND {span}"))

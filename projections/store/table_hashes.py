@@ -46,10 +46,10 @@ def differences(these: list[TableHash], those: list[TableHash]) -> list[str]:
 
 
 def _hash(clickhouse: ClickHouse, table: str, columns: list[tuple[str, str]], merged: bool) -> TableHash:
-    told = ", ".join(f"toFloat32(`{name}`)" if _FLOAT_SUM.match(kind) else f"`{name}`" for name, kind in columns)
+    expressions = ", ".join(f"toFloat32(`{name}`)" if _FLOAT_SUM.match(kind) else f"`{name}`" for name, kind in columns)
     final = " FINAL" if merged else ""
     # Sums of hashes do not follow the order of rows, and unlike exclusive ors see two equal rows.
-    ((rows, digest),) = clickhouse.rows(f"SELECT count(), hex(sum(cityHash64(tuple({told})))) FROM `{table}`{final}")
+    ((rows, digest),) = clickhouse.rows(f"SELECT count(), hex(sum(cityHash64(tuple({expressions})))) FROM `{table}`{final}")
     return TableHash(table, int(rows), str(digest))
 
 

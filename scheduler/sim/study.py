@@ -98,7 +98,7 @@ def write_summary(study: Study, outcomes: Sequence[Outcome], out: Path) -> Path:
 
 def _one(study: Study, name: str, charts: Path | None, progress: Progress | None) -> Outcome:
     """One policy, its Gantt chart drawn at once: its bars are not kept while others run."""
-    tell = None if progress is None else (lambda done, jobs: progress(name, done, jobs))
+    report = None if progress is None else (lambda done, jobs: progress(name, done, jobs))
     result = simulate(
         study.jobs,
         study.fleet.nodes,
@@ -106,7 +106,7 @@ def _one(study: Study, name: str, charts: Path | None, progress: Progress | None
         faults=study.faults,
         run_times=study.run_times,
         options=replace(study.options, segments=charts is not None),
-        progress=tell,
+        progress=report,
     )
     result.policy = name
     if charts is not None:

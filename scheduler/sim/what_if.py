@@ -152,8 +152,8 @@ def honesty(past: Recorded, simulated: SimResult) -> Honesty:
 
 
 def _run(past: Recorded, policy: SchedulingPolicy, name: str, options: Options, progress: Progress | None) -> SimResult:
-    tell = None if progress is None else (lambda done, jobs: progress(name, done, jobs))
-    return simulate(past.jobs, past.nodes, policy, faults=past.faults, options=options, progress=tell)
+    report = None if progress is None else (lambda done, jobs: progress(name, done, jobs))
+    return simulate(past.jobs, past.nodes, policy, faults=past.faults, options=options, progress=report)
 
 
 def _ended(result: SimResult, without: frozenset[str]) -> dict[str, JobRow]:

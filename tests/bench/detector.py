@@ -42,7 +42,7 @@ def _cost() -> None:
             for value in batch:
                 beat = decode(value).event
                 assert isinstance(beat, NodeHeartbeat)
-                said += len(machine.heard(state, beat, beat.at_ms))
+                said += len(machine.on_heartbeat(state, beat, beat.at_ms))
             spent_s += time.process_time() - begin_s
     begin_s = time.process_time()
     for number in range(20):

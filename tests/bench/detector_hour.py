@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tests.bench.detector_fleet import EPOCH_MS, HOUR_MS, EmulatedNode
 from trainhouse.events import NodeHeartbeat, NodeLost, RankActivity
 from trainhouse.events.model.verdict import GangHung, VerdictLifted
-from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, Said, Standings, recall
+from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, IssuedVerdict, Standings, recall
 from trainhouse.scheduler.stream.detection.detector_history import LEAST_HEARTBEATS, MOST_HEARTBEATS
 
 TICK_MS = 500
@@ -31,7 +31,7 @@ class Fixed:
     lost: set[str] = field(default_factory=set)
     hung: set[str] = field(default_factory=set)
 
-    def heard(self, beat: NodeHeartbeat, now_ms: int) -> list[str]:
+    def on_heartbeat(self, beat: NodeHeartbeat, now_ms: int) -> list[str]:
         name = str(beat.node_id)
         self.heard_ms[name] = now_ms
         self.lost.discard(name)
@@ -169,8 +169,8 @@ class Hour:
         while self.arriving and self.arriving[0][0] <= self.now_ms:
             beat = heapq.heappop(self.arriving)[2]
             self.read.append(beat)
-            self._ours(self.machine.heard(self.state, beat, self.now_ms))
-            for name in self.fixed.heard(beat, self.now_ms):
+            self._ours(self.machine.on_heartbeat(self.state, beat, self.now_ms))
+            for name in self.fixed.on_heartbeat(beat, self.now_ms):
                 self._hung(name, "fixed_s", self.fixed_false, None)
         if len(self.read) > 2 * MOST_HEARTBEATS:
             del self.read[:-MOST_HEARTBEATS]
@@ -182,9 +182,9 @@ class Hour:
         later = {beat.node_id for beat in newest}
         older = {beat.node_id: beat for beat in self.read if beat.node_id not in later}
         for beat in [*older.values(), *newest]:
-            self.machine.heard(self.state, beat, self.now_ms)
+            self.machine.on_heartbeat(self.state, beat, self.now_ms)
 
-    def _ours(self, said: list[Said]) -> None:
+    def _ours(self, said: list[IssuedVerdict]) -> None:
         for one in said:
             recall(self.known, one)
             if isinstance(one.event, GangHung):

@@ -107,7 +107,7 @@ def _listen(reader: Consumer, load: Load) -> None:
     for message in (first, *reader.consume(500, timeout=0.0)):
         event = decode(message.value(), message.headers()).event
         if isinstance(event, GangAllocated):
-            load.heard(event, heard_ms)
+            load.on_allocated(event, heard_ms)
 
 
 def _partition(stack: BenchStack) -> int:

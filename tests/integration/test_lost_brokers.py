@@ -107,7 +107,7 @@ def test_readers_are_opened_anew_and_get_each_record_once(way: Fenced) -> None:
 def test_an_outbox_and_a_producer_of_events_go_on_with_new_ones(way: Fenced) -> None:
     watch = ProducerWatch(at(way))
     made: list[Producer] = []
-    config = producer_config(at(way), **{"message.timeout.ms": 0, "error_cb": watch.said, **ASKING})
+    config = producer_config(at(way), **{"message.timeout.ms": 0, "error_cb": watch.on_error, **ASKING})
 
     def make() -> Producer:
         made.append(Producer(config))

@@ -13,7 +13,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import ALLOCATIONS, POOLS
 from trainhouse.workers.agent.components import Inbox
 from trainhouse.workers.agent.core import Command
-from trainhouse.workers.agent.follower import Follower, Heard, Located, Moved
+from trainhouse.workers.agent.follower import Follower, FollowerMessage, Located, Moved
 from trainhouse.workers.fleet.broker_io import Commands
 
 pytestmark = pytest.mark.stack
@@ -52,7 +52,7 @@ def settings(kafka: str) -> KafkaSettings:
     return made
 
 
-def of(pool: str, heard: Heard) -> Iterator[str]:
+def of(pool: str, heard: FollowerMessage) -> Iterator[str]:
     """What was heard of a pool, in short: a partition that it is on, or the number of a command."""
     match heard:
         case Located(partition=partition):

@@ -72,13 +72,13 @@ def test_exporter_and_alerts_go_on_after_the_broker_was_away(tmp_path: Path, mon
         write(1)
         until(lambda: all(len(found) == 1 for found in read()), "the records before the outage")
         exporter.remember({"j": TRACED}, 1)
-        alerts.tell_measured(measured(1))
+        alerts.publish_measured(measured(1))
 
         server.stop()
         with pytest.raises(BusUnavailable):
             exporter.remember({"j": TRACED}, 2)
         with pytest.raises((BusUnavailable, CannotGoOn)):
-            alerts.tell_measured(measured(2))
+            alerts.publish_measured(measured(2))
         began_s = time.monotonic()
         while time.monotonic() < began_s + 3:
             read()  # nothing, and no error ends it
@@ -101,7 +101,7 @@ def test_exporter_and_alerts_go_on_after_the_broker_was_away(tmp_path: Path, mon
         def told() -> bool:
             nonlocal alerts
             try:
-                alerts.tell_measured(measured(3))
+                alerts.publish_measured(measured(3))
             except BusUnavailable:
                 return False
             except CannotGoOn:  # the process ends and its supervisor starts it again

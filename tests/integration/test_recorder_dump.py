@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.waiting import until
 from trainhouse.deploy.local.free_ports import free_port
-from trainhouse.scheduler.core.blame.flight_recorder import RecorderFinding, told
+from trainhouse.scheduler.core.blame.flight_recorder import RecorderFinding, recorder_finding
 from trainhouse.workers.agent.debug.recorder_dumps import words_of
 from trainhouse.workers.launcher.ports import RankPaths
 
@@ -57,7 +57,7 @@ def test_a_stuck_rank_tells_where_it_is_when_it_is_told_to_end(tmp_path: Path) -
         for rank in ranks:
             rank.send_signal(signal.SIGTERM)
         words = [words_of(paths.recorder(r), r) for r in (0, 1)]
-        found = told(words)
+        found = recorder_finding(words)
         return found if all(words) and found is not None and found.absent == (1,) else None
 
     try:

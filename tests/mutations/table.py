@@ -65,8 +65,8 @@ MUTATIONS = (
     Mutation(CORE + "queue.quotas", "own = 0 if branch.lends else", "own = 0 if not branch.lends else", QUOTAS),
     Mutation(
         CORE + "queue.quotas",
-        "twin._held, twin._own, twin._untold = self._held.copy(),",
-        "twin._held, twin._own, twin._untold = self._held,",
+        "twin._held, twin._own, twin._pending = self._held.copy(),",
+        "twin._held, twin._own, twin._pending = self._held,",
         QUOTAS,
     ),
     Mutation(CORE + "queue.score", "self.priority_term + self.wait_bonus - self", "self.priority_term - self.wait_bonus - self", SCORES),
@@ -81,7 +81,7 @@ MUTATIONS = (
     Mutation(CORE + "detector.silence", "1000 * interval_s) >= UNUSUAL_PHI", "1000 * interval_s) >= 0", SILENCE),
     Mutation(CORE + "blame.rank_exit", "return Finding(end, Causality.FOLLOWS, rule", "return Finding(end, Causality.CAUSE, rule", BLAME),
     Mutation(CORE + "blame.rank_exit", "(raised.own and raised.kind in _MINE)", "(raised.kind in _MINE)", BLAME),
-    Mutation(CORE + "blame.rank_exit", "standing = Causality.ASKED if said.asked", "standing = Causality.BARE if said.asked", BLAME),
+    Mutation(CORE + "blame.rank_exit", "standing = Causality.ASKED if cause.asked", "standing = Causality.BARE if cause.asked", BLAME),
     # How an attempt ends, and what grows.
     Mutation(CORE + "attempts.outcome", "elif all_clean(allotment) and (kind", "elif (kind", ENDS),
     Mutation(
@@ -103,10 +103,10 @@ MUTATIONS = (
     Mutation(SAVED + "chain.commits", "and commit > at_most and not", "and commit >= at_most and not", CHAIN),
     Mutation(SAVED + "chain.commits", "else min(at_most, entry.restore_at_most)", "else max(at_most, entry.restore_at_most)", CHAIN),
     Mutation(SAVED + "chain.commits", "            self._refuse_newer_epoch(known)\n", "", CHAIN),
-    Mutation(SAVED + "chain.commits", "and entry.writer == self._who.writer:", ":", CHAIN),
+    Mutation(SAVED + "chain.commits", "and entry.writer == self._writer.writer:", ":", CHAIN),
     Mutation(SAVED + "chain.chunks", "if found != chunk.sha256:", "if len(body) != chunk.size_bytes:", CHAIN),
     Mutation(SAVED + "chain.chunks", "found.age_s < self._fresh_s", "found.age_s < 4 * self._fresh_s", (*CHAIN, *RETENTION)),
-    Mutation(SAVED + "chain.manifest", "    if found != told:", "    if False:", ("test_checkpointing_manifest.py",)),
+    Mutation(SAVED + "chain.manifest", "    if found != checksum:", "    if False:", ("test_checkpointing_manifest.py",)),
     Mutation(SAVED + "chain.retention", "healthy[-max(1, policy.keep_last) :]", "healthy[-policy.keep_last :]", RETENTION),
     Mutation(SAVED + "chain.retention", "and n < healthy[-1])", ")", RETENTION),
     Mutation(

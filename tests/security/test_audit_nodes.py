@@ -227,7 +227,7 @@ def test_a_name_is_told_only_as_far_as_its_signature_vouches(key: SigningKey | N
     value = encode(envelope)
     signature = None if key is None else signature_of([key.header(OPERATIONS, value)])
     judged = Permission(KEYS, required=True).judged(envelope, value, signature, NOW_MS)
-    assert judged.who == who and why in judged.why
+    assert judged.requester == who and why in judged.why
 
 
 def test_words_that_are_no_secrets_are_shown() -> None:

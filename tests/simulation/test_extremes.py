@@ -52,7 +52,7 @@ from trainhouse.events.wire.topics import (
 from trainhouse.projections.exporter.job_state import Kept, Seen
 from trainhouse.projections.exporter.openlineage_runs import as_event
 from trainhouse.projections.exporter.senders import as_readable
-from trainhouse.projections.exporter.translate import Exported, tell
+from trainhouse.projections.exporter.translate import Exported, export_event
 from trainhouse.projections.ingest.builders.event_builder import FactsBuilder
 from trainhouse.projections.ingest.lanes import BEATS, DECISIONS, FACTS, OF_RANKS, REPORTS
 from trainhouse.projections.record import Record
@@ -65,7 +65,7 @@ from trainhouse.scheduler.core.protocol.journal import Folded, begin, fold_bytes
 from trainhouse.scheduler.core.protocol.publication import outgoing
 from trainhouse.scheduler.core.schedule import ScheduleMachine
 from trainhouse.workers.agent.core.spool import cut_spool
-from trainhouse.workers.agent.core.telemetry import MAY_TELL, RankIdentity
+from trainhouse.workers.agent.core.telemetry import RANK_EVENTS, RankIdentity
 
 LIMITS = Limits()
 EXAMPLES = int(os.environ.get("TRAINHOUSE_TEST_EXTREMES", "60"))
@@ -187,7 +187,7 @@ def test_the_detector_judges_or_passes_over_any_heartbeat(values: list[bytes]) -
         except InvalidEvent:
             continue
         assert isinstance(beat, NodeHeartbeat)
-        said += machine.heard(state, beat, now_ms)
+        said += machine.on_heartbeat(state, beat, now_ms)
         now_ms += 1_000
         said += machine.tick(state, now_ms, True)
     for _ in range(30):
@@ -234,7 +234,7 @@ def test_what_is_no_dead_letter_among_dead_letters_is_one_itself() -> None:
 @given(st.data())
 def test_an_agent_passes_on_or_passes_over_whatever_a_rank_writes(data: st.DataObject) -> None:
     who = RankIdentity(JobId("j"), AttemptNumber(0), Epoch(1), NodeId("n1"), "default", 0)
-    kinds = [kind for told in MAY_TELL.values() for kind in told]
+    kinds = [kind for told in RANK_EVENTS.values() for kind in told]
     lines = []
     for _ in range(4):
         kind = data.draw(st.sampled_from([*kinds, ProgressReported]))
@@ -242,7 +242,7 @@ def test_an_agent_passes_on_or_passes_over_whatever_a_rank_writes(data: st.DataO
         lines.append(b'["p", %b]' % fields if kind is ProgressReported else b'["e", "%b", %b]' % (kind.__name__.encode(), fields))
     for cut in [cut_spool(b"\n".join(lines) + b"\n", 0), *(cut_spool(line + b"\n", 0) for line in lines)]:
         assert cut.end > 0 and cut.unreadable + len(cut.events) + (cut.progress is not None) > 0
-        events = [told[1] for found in cut.events if (told := who.told(found, 1)) is not None]
+        events = [told[1] for found in cut.events if (told := who.record_of(found, 1)) is not None]
         reported = who.progress(cut.progress) if cut.progress is not None else None
         for event in [*events, *([reported] if reported is not None else [])]:
             value = encode(envelope_of(event, id="e", source="s", now_ms=1))
@@ -258,7 +258,7 @@ def test_the_exporter_tells_others_of_anything_or_passes_over_it(values: list[by
         with suppress(InvalidEvent):
             events.append(decode(value))
     for n, envelope in enumerate(events):
-        tell(kept, Seen(envelope, 1_000 + n), told)
+        export_event(kept, Seen(envelope, 1_000 + n), told)
     sent = encode_spans([as_readable(span, Resource({})) for span in told.spans])
     assert sum(len(scope.spans) for resource in sent.resource_spans for scope in resource.scope_spans) == len(told.spans)
     assert all(as_event(run, "trainhouse") for run in told.runs)

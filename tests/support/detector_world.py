@@ -4,7 +4,7 @@ from typing import Any
 
 from trainhouse.events import NodeHeartbeat
 from trainhouse.events.model.failure_policy import Detection
-from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, Said
+from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, IssuedVerdict
 
 EPOCH_MS = 1_800_000_000_000
 
@@ -21,11 +21,11 @@ class Listener:
         self.machine = DetectorMachine(Detection(**limits))
         self.state: DetectorState = self.machine.begin({})
         self.now_ms = 0
-        self.said: list[Said] = []
+        self.said: list[IssuedVerdict] = []
 
     def listen(self, seconds: float, reading: bool = True, step_ms: int = 1000) -> list[str]:
         """Ticks through some seconds; the names of what was said."""
-        found: list[Said] = []
+        found: list[IssuedVerdict] = []
         for _ in range(int(seconds * 1000) // step_ms):
             self.now_ms += step_ms
             found += self.machine.tick(self.state, self.now_ms, reading)
@@ -33,14 +33,14 @@ class Listener:
 
     def hear(self, heartbeat: NodeHeartbeat) -> list[str]:
         """One heartbeat; the names of what was said at once."""
-        return self._keep(self.machine.heard(self.state, heartbeat, self.now_ms))
+        return self._keep(self.machine.on_heartbeat(self.state, heartbeat, self.now_ms))
 
-    def _keep(self, found: list[Said]) -> list[str]:
+    def _keep(self, found: list[IssuedVerdict]) -> list[str]:
         self.said += found
         return [kind(s) for s in found]
 
 
-def kind(said: Said) -> str:
+def kind(said: IssuedVerdict) -> str:
     """Such as `GangHung`, or `lifted gang.hung`."""
     of = getattr(said.event, "of", None)
     return type(said.event).__name__ if of is None else f"lifted {of.removeprefix('trainhouse.').removesuffix('.v1')}"

@@ -79,10 +79,10 @@ class Stage:
     def hear(self, event: Event, order: Order | None = None) -> None:
         """One record of the scheduler's, with the next order token unless one is given."""
         self.orders += 1
-        self.fleet.hear(event, order or Order(PARTITION, self.orders, 0), self.now_ms)
+        self.fleet.on_event(event, order or Order(PARTITION, self.orders, 0), self.now_ms)
 
     def verdict(self, event: Event) -> None:
-        self.fleet.hear(event, None, self.now_ms)
+        self.fleet.on_event(event, None, self.now_ms)
 
     def allocate(self, job: str, parts: dict[int, list[int]], epoch: int = 1, **spec: object) -> GangAllocated:
         """Orders a gang: `parts` gives each node's device positions."""

@@ -25,7 +25,7 @@ MAX_RANKS = 1024
 REFUSALS_PER_MINUTE = 120
 WITHHELD = "not shown: the job's secrets could not be read, so they could not be masked in it"
 
-Tell = Callable[[NodeAccess], None]
+Emit = Callable[[NodeAccess], None]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Asker:
     host: str = ""
 
 
-NOBODY = Asker()
+UNKNOWN = Asker()
 
 
 @dataclass(frozen=True)
@@ -45,35 +45,35 @@ class Access:
     """Granted access, whose end is still to be audited."""
 
     audit: "NodeAudit"
-    told: NodeAccess
+    event: NodeAccess
 
     def ended(self, ranks: Iterable[int], exit_code: int | None, size_bytes: int, reason: str = "") -> None:
         """Audits the end of the access, or that of some of its ranks."""
         now_ms = self.audit.clock_ms()
         more = {"ranks": tuple(ranks), "exit_code": exit_code, "size_bytes": size_bytes, "reason": reason[:1024]}
-        more |= {"outcome": Outcome.ENDED, "at_ms": now_ms, "since_ms": now_ms, "took_ms": max(0, now_ms - self.told.at_ms)}
-        self.audit.tell(self.told.model_copy(update=more | {"text": "", "text_sha256": ""}))
+        more |= {"outcome": Outcome.ENDED, "at_ms": now_ms, "since_ms": now_ms, "took_ms": max(0, now_ms - self.event.at_ms)}
+        self.audit.emit(self.event.model_copy(update=more | {"text": "", "text_sha256": ""}))
 
 
 @dataclass
 class NodeAudit:
-    """Audit of one node's accesses. `tell` is called from several threads."""
+    """Audit of one node's accesses. `emit` is called from several threads."""
 
     node_id: str
-    tell: Tell
+    emit: Emit
     clock_ms: Callable[[], int]
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _rate: PerMinute = field(default_factory=lambda: PerMinute(REFUSALS_PER_MINUTE))
     _held: int = 0
     _held_since_ms: int = 0
 
-    def granted(self, access: str, action: str, who: Asker, **about: Any) -> Access:
+    def granted(self, access: str, action: str, asker: Asker, **about: Any) -> Access:
         """Audits an access that is about to happen."""
-        event = self._event(Outcome.GRANTED, access, action, who, about, self.clock_ms())
-        self.tell(event)
+        event = self._event(Outcome.GRANTED, access, action, asker, about, self.clock_ms())
+        self.emit(event)
         return Access(self, event)
 
-    def refused(self, access: str, action: str, who: Asker, **about: Any) -> None:
+    def refused(self, access: str, action: str, asker: Asker, **about: Any) -> None:
         """Audits a refusal, or counts it beyond the rate limit."""
         now_ms = self.clock_ms()
         with self._lock:
@@ -82,7 +82,7 @@ class NodeAudit:
                 self._held += 1
                 return
         self.turn(now_ms, at_once=True)
-        self.tell(self._event(Outcome.REFUSED, access, action, who, about, now_ms))
+        self.emit(self._event(Outcome.REFUSED, access, action, asker, about, now_ms))
 
     def turn(self, now_ms: int, *, at_once: bool = False) -> None:
         """Publishes the counted refusals; to be called now and then."""
@@ -91,12 +91,12 @@ class NodeAudit:
             if not count or (not at_once and within(MINUTE_MS, since_ms, now_ms)):
                 return
             self._held = 0
-        who = Asker(why=TOGETHER)
-        self.tell(self._event(Outcome.REFUSED, "", "many", who, {"count": count, "since_ms": since_ms}, now_ms))
+        asker = Asker(why=TOGETHER)
+        self.emit(self._event(Outcome.REFUSED, "", "many", asker, {"count": count, "since_ms": since_ms}, now_ms))
 
-    def _event(self, outcome: Outcome, access: str, action: str, who: Asker, about: dict[str, Any], now_ms: int) -> NodeAccess:
+    def _event(self, outcome: Outcome, access: str, action: str, asker: Asker, about: dict[str, Any], now_ms: int) -> NodeAccess:
         fields = {"at_ms": now_ms, "since_ms": now_ms, "outcome": outcome, "access": access, "action": action, "node_id": self.node_id}
-        fields |= {"sub": who.name[:128], "reason": who.why[:1024], "address": who.host[:64], "access_id": secrets.token_hex(8)}
+        fields |= {"sub": asker.name[:128], "reason": asker.why[:1024], "address": asker.host[:64], "access_id": secrets.token_hex(8)}
         return NodeAccess.model_validate(fields | about)
 
 

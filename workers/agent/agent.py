@@ -43,9 +43,9 @@ from trainhouse.workers.agent.core import (
     Sweep,
     Swept,
     TakeStacks,
-    TellOwnStates,
     Terminate,
     Tick,
+    UploadOwnStates,
     notice_reports,
     step,
 )
@@ -139,8 +139,8 @@ class Agent:
         self._p.starter.launcher.close()
 
     def _turn(self) -> None:
-        for heard in self._take(self._patience_s()):
-            self._hear(heard)
+        for message in self._take(self._patience_s()):
+            self._on_message(message)
         now_ms = self._clock_ms()
         self._watch_ranks(now_ms)
         self._more = self._p.shipper.pump(now_ms)
@@ -170,8 +170,8 @@ class Agent:
             pass
         return found
 
-    def _hear(self, heard: Message) -> None:
-        match heard:
+    def _on_message(self, message: Message) -> None:
+        match message:
             case Located(partition=partition, cluster=cluster):
                 # What was written to other brokers under the same address says nothing of these.
                 saved = self.state.control if self.state.cluster == cluster else None
@@ -190,27 +190,27 @@ class Agent:
             case OperationAsked(request=request, refusal=refusal, asker=asker):
                 self._p.operations.ask(request, self.state, self._clock_ms(), refusal, asker)
             case OperationReplied():
-                self._p.reports.reply(heard)
+                self._p.reports.reply(message)
             case NodeAccess():
-                self._p.reports.accessed(heard)
+                self._p.reports.accessed(message)
             case NodeProbed():
-                self._p.reports.report(Report(heard, f"{heard.node_id}:{heard.boot_id}:probed:{heard.probe}:{heard.at_ms}"))
+                self._p.reports.report(Report(message, f"{message.node_id}:{message.boot_id}:probed:{message.probe}:{message.at_ms}"))
             case ShutdownAsked(grace_ms=grace_ms):
                 ends_s = time.monotonic() + grace_ms / 1000 + SHUTDOWN_PATIENCE_S
                 self._deadline_s = min(ends_s, self._deadline_s or ends_s)
                 self._note_sessions()
-                self._step(heard)
+                self._step(message)
             case Noticed(source=source, reason=reason, deadline_ms=deadline_ms):
                 log.warning("this node goes away", source=source, reason=reason, in_s=(deadline_ms - self._clock_ms()) / 1000)
                 self._note_sessions()
-                self._step(heard)
+                self._step(message)
             case Command(event=NodeDesiredState() as event, order=order) if order is not None:
-                self._step(heard)
+                self._step(message)
                 if event.incarnation == self.state.identity.incarnation and event.node_id == self.state.identity.node_id:
                     self._desired = True
                     self._answered(order.partition)
             case _:
-                self._step(heard)
+                self._step(message)
 
     def _keep(self, home: Home) -> None:
         """Saves the partition of control on disk before anything is written to it."""
@@ -273,8 +273,8 @@ class Agent:
                 self._p.workers.submit(self._take_stacks, action)
             case AskCheckpoint(key=key, request=request):
                 ask_session(self._paths(key), request, self._clock_ms())
-            case TellOwnStates(key=key):
-                self._tell_own_states(key)
+            case UploadOwnStates(key=key):
+                self._upload_own_states(key)
             case Sweep():
                 pass  # `_watch_ranks` looks until nothing is left
             case Drain(key=key):
@@ -307,7 +307,7 @@ class Agent:
             log.warning("stacks of a hung attempt are not kept", attempt=str(action.key), error=str(error))
         self._p.inbox.put(StacksTaken(action.key))
 
-    def _tell_own_states(self, key: AttemptKey) -> None:
+    def _upload_own_states(self, key: AttemptKey) -> None:
         attempt = self.state.attempts.get(key)
         if attempt is not None:
             paths = self._paths(key)

@@ -36,7 +36,7 @@ from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.security.signing import signature_of
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import ALLOCATIONS, NODE_KEYS, OPERATIONS, POOLS, VERDICTS
-from trainhouse.workers.agent.accesses import NOBODY, Asker
+from trainhouse.workers.agent.accesses import UNKNOWN, Asker
 from trainhouse.workers.agent.core import Command
 from trainhouse.workers.agent.core.own_key import OwnKey
 from trainhouse.workers.agent.debug.permission import Permission
@@ -68,7 +68,7 @@ class OperationAsked:
 
     request: DumpStacks | ExecuteCommand
     refusal: str = ""
-    asker: Asker = NOBODY
+    asker: Asker = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Deaf:
     reason: str
 
 
-Heard = Located | Moved | Command | OperationAsked | Deaf
+FollowerMessage = Located | Moved | Command | OperationAsked | Deaf
 C = TypeVar("C", bound=Event)
 
 
@@ -90,14 +90,14 @@ def in_own_time(event: C, sent_ms: int | None, now_ms: int) -> C:
 
 
 class Follower:
-    """One reader. `tell` is called from its thread."""
+    """One reader. `emit` is called from its thread."""
 
     def __init__(
         self,
         settings: KafkaSettings,
         node_id: str,
         pool: str,
-        tell: Callable[[Heard], None],
+        emit: Callable[[FollowerMessage], None],
         permission: Permission | None = None,
         public_key: str = "",
         clock_ms: Callable[[], int] = wall_ms,
@@ -108,9 +108,9 @@ class Follower:
         self._settings = settings
         self._node_id = node_id
         self._pool = pool
-        self._tell = tell
+        self._emit = emit
         self._stop = threading.Event()
-        self._said_s = 0.0
+        self._logged_s = 0.0
         self._partition: int | None = None
         self._next: dict[tuple[str, int], int] = {}
         self._cluster = ""
@@ -128,11 +128,11 @@ class Follower:
         try:
             self._partition = self._locate()
             if self._partition is not None and self._assign(reader, self._partition):
-                self._tell(Located(self._partition, self._cluster))
+                self._emit(Located(self._partition, self._cluster))
                 self._follow(reader)
         except Exception as error:
             log.exception("the reader of commands failed")
-            self._tell(Deaf(f"{type(error).__name__}: {error}"))
+            self._emit(Deaf(f"{type(error).__name__}: {error}"))
         finally:
             reader.close()
 
@@ -202,7 +202,7 @@ class Follower:
                 continue
             moved = None
             for message in (first, *reader.consume(BATCH, timeout=0.0)):
-                self._hear(message)
+                self._on_message(message)
                 if message.error() is None:
                     self._next[str(message.topic()), int(message.partition() or 0)] = int(message.offset() or 0) + 1
                     at = self._pool_at(message)
@@ -216,7 +216,7 @@ class Follower:
         catching = consumer(self._settings, log_level=2, **TO_END)
         try:
             for message in self._to_end(catching, ALLOCATIONS, self._partition):
-                self._hear(message)
+                self._on_message(message)
         finally:
             catching.close()
         del self._next[ALLOCATIONS, self._partition]
@@ -231,7 +231,7 @@ class Follower:
             return
         self._read_on(reader)
         self._partition = partition
-        self._tell(Moved(partition))
+        self._emit(Moved(partition))
 
     def _pool_at(self, message: Message) -> int | None:
         """The pool's partition, where a record tells it."""
@@ -240,7 +240,7 @@ class Follower:
         event = self._event(message)
         return event.partition if isinstance(event, PoolCreated) and event.pool == self._pool else None
 
-    def _hear(self, message: Message) -> None:
+    def _on_message(self, message: Message) -> None:
         error = message.error()
         if error is not None:
             if error.fatal():
@@ -257,17 +257,17 @@ class Follower:
             return
         event = envelope.event
         if isinstance(event, GangAllocated | GangReleased | CheckpointRequested | NodeDesiredState | NodeOrders | NodeProbeAsked):
-            self._tell(Command(in_own_time(event, envelope.time_ms, self._clock_ms()), envelope.order))
+            self._emit(Command(in_own_time(event, envelope.time_ms, self._clock_ms()), envelope.order))
         elif (isinstance(event, NodeLost) and event.node_id == self._node_id) or (
-            isinstance(event, NodeKeyed) and self._own_key.told(event)
+            isinstance(event, NodeKeyed) and self._own_key.on_node_keyed(event)
         ):
-            self._tell(Command(event))
+            self._emit(Command(event))
         elif isinstance(event, DumpStacks | ExecuteCommand) and event.node_id == self._node_id:
             signature = signature_of(headers)
             judged = self._permission.judged(envelope, message.value() or b"", signature, time.time_ns() // 1_000_000)
             if refusal := judged.refusal:
                 log.warning("an operation is refused", type=envelope.type, job_id=event.job_id, id=str(envelope.id), reason=refusal)
-            self._tell(OperationAsked(event, refusal, Asker(judged.who, judged.why, event.host)))
+            self._emit(OperationAsked(event, refusal, Asker(judged.requester, judged.why, event.host)))
 
     def _event(self, message: Message) -> object:
         try:
@@ -277,6 +277,6 @@ class Follower:
 
     def _say(self, text: str) -> None:
         """Not more often than every SAY_AGAIN_S."""
-        if time.monotonic() - self._said_s >= SAY_AGAIN_S:
-            self._said_s = time.monotonic()
+        if time.monotonic() - self._logged_s >= SAY_AGAIN_S:
+            self._logged_s = time.monotonic()
             log.warning(text)

@@ -44,7 +44,7 @@ from trainhouse.workers.agent.launch.lease_socket import StoreLeases
 from trainhouse.workers.agent.launch.rendezvous import RendezvousPorts
 from trainhouse.workers.agent.launch.secretfiles import SecretFiles
 from trainhouse.workers.agent.node.devices import CpuSlots, DeviceSource
-from trainhouse.workers.agent.node.isolation_file import IsolationTold
+from trainhouse.workers.agent.node.isolation_file import IsolationReporter
 from trainhouse.workers.agent.node.metadata import MetadataService
 from trainhouse.workers.agent.node.notice_sources import NoticeFile, NoticeSource, NoticeWatch
 from trainhouse.workers.agent.node.registration import NodeFacts, Pulse, new_identity, read_boot_id, this_machine
@@ -114,9 +114,9 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     leases = StoreLeases(store)
     cpus, memory_bytes = this_machine()
     confiner = confiner_of(settings, store, devices, memory_bytes)
-    isolation = IsolationTold(folder, node_id, confiner.report)
-    tell = bounded(inbox, lambda: bool(agents) and agents[0].in_loop())
-    audit = NodeAudit(node_id, tell, now_ms)
+    isolation = IsolationReporter(folder, node_id, confiner.report)
+    emit = bounded(inbox, lambda: bool(agents) and agents[0].in_loop())
+    audit = NodeAudit(node_id, emit, now_ms)
     secrets = secret_files(settings, audit)
     shipper = Shipper(folder, node_id, outbox, lambda: reports.partition, settings.log_limit_bytes, SpoolCovers(secrets).of)
     starter = RankStarter(
@@ -134,12 +134,12 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
     )
     parts = Parts(
         inbox=inbox,
-        listener=Follower(kafka, node_id, settings.pool, tell, permission_of(settings), public_key, now_ms),
+        listener=Follower(kafka, node_id, settings.pool, emit, permission_of(settings), public_key, now_ms),
         outbox=outbox,
         reports=reports,
         shipper=shipper,
         starter=starter,
-        operations=Operations(starter, tell, audit),
+        operations=Operations(starter, emit, audit),
         audit=audit,
         notices=NoticeWatch(notice_sources(settings), inbox.put, settings.notice_deadline_s, now_ms),
         prober=Prober(probe_plan(settings, store, devices), store_environment(store) | store_keys(store), now_ms),
@@ -159,7 +159,7 @@ def build(settings: AgentSettings, kafka: KafkaSettings, store: StoreSettings, l
 def _outbox(kafka: KafkaSettings, node_id: NodeId, signing: SigningKey | None) -> Outbox:
     """Producer of reports, which are kept until the brokers have them."""
     watch = ProducerWatch(kafka)
-    config = producer_config(kafka, **{"message.timeout.ms": 0, "client.id": f"agent-{node_id}", "error_cb": watch.said})
+    config = producer_config(kafka, **{"message.timeout.ms": 0, "client.id": f"agent-{node_id}", "error_cb": watch.on_error})
     return Outbox(lambda: Producer(config), signing=signing, watch=watch)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainhouse.events import DumpStacks, ExecuteCommand, OperationReplied
-from trainhouse.workers.agent.accesses import EXEC, NOBODY, Access, Asker, NodeAudit, about_operation, command_text
+from trainhouse.workers.agent.accesses import EXEC, UNKNOWN, Access, Asker, NodeAudit, about_operation, command_text
 from trainhouse.workers.agent.core import AgentState, LocalAttempt
 from trainhouse.workers.agent.debug.stacks import shown_stack
 from trainhouse.workers.agent.errors import NotLaunchable
@@ -41,20 +41,20 @@ FLUSH_S = 0.3
 BUSY = "the node's agent is busy with other operations; ask again\n"
 NO_PROCESS = "the rank has no process now\n"
 
-Tell = Callable[[OperationReplied], None]
+Emit = Callable[[OperationReplied], None]
 
 
 class Operations:
-    """Runs operations in threads of its own; `tell` takes the answers."""
+    """Runs operations in threads of its own; `emit` takes the answers."""
 
-    def __init__(self, starter: RankStarter, tell: Tell, audit: NodeAudit) -> None:
+    def __init__(self, starter: RankStarter, emit: Emit, audit: NodeAudit) -> None:
         self._audit = audit
         self._starter = starter
-        self._tell = tell
+        self._emit = emit
         self._workers = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="operation")
         self._waiting = 0
 
-    def ask(self, request: DumpStacks | ExecuteCommand, state: AgentState, now_ms: int, refusal: str = "", asker: Asker = NOBODY) -> None:
+    def ask(self, request: DumpStacks | ExecuteCommand, state: AgentState, now_ms: int, refusal: str = "", asker: Asker = UNKNOWN) -> None:
         """Begins to answer, unless the request is void by now; says `refusal` where there is one. Returns at once."""
         attempts = [a for a in state.attempts.values() if a.key.job_id == request.job_id and a.has_processes]
         attempt = max(attempts, key=lambda a: a.key, default=None)
@@ -67,14 +67,14 @@ class Operations:
             return
         if refusal:
             for rank in asked:
-                OperationReply(request, attempt, rank, self._tell).end(f"refused by node {request.node_id}: {refusal}\n", exit_code=REFUSED)
+                OperationReply(request, attempt, rank, self._emit).end(f"refused by node {request.node_id}: {refusal}\n", exit_code=REFUSED)
             return
         if isinstance(request, DumpStacks):
             for rank in here:
-                answer = OperationReply(request, attempt, rank, self._tell, access)
+                answer = OperationReply(request, attempt, rank, self._emit, access)
                 self._run(answer, lambda answer=answer: self._stack(answer))  # type: ignore[misc]
             return
-        answer = OperationReply(request, attempt, request.rank, self._tell, access)
+        answer = OperationReply(request, attempt, request.rank, self._emit, access)
         if attempt is None or absent:
             answer.end(f"rank {request.rank} of job {request.job_id} does not run on this node now\n", exit_code=None)
         else:
@@ -165,13 +165,13 @@ class OperationReply:
     request: DumpStacks | ExecuteCommand
     attempt: LocalAttempt | None
     rank: int
-    tell: Tell
+    emit: Emit
     access: Access | None = None
     parts: int = 0
     size_bytes: int = 0
 
     def part(self, text: str, exit_code: int | None = None, done: bool = False) -> None:
-        self.tell(
+        self.emit(
             OperationReplied(
                 request_id=self.request.request_id,
                 node_id=self.request.node_id,

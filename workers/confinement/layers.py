@@ -87,10 +87,10 @@ def examine(interpreter: str) -> Layers:
 def _of_namespaces(interpreter: str, base: Layers) -> tuple[Layer, Layer]:
     if os.geteuid() == 0:
         # Both or none: root within namespaces, without a uid of its own, still owns the agent's files.
-        said = _tried(interpreter, base, (Layer(UID, True), Layer(NAMESPACES, True)))
-        return Layer(UID, not said, said), Layer(NAMESPACES, not said, said)
-    said = _tried(interpreter, base, (Layer(NAMESPACES, True),))
-    return Layer(UID, False, "the agent is not root, so jobs keep its uid, in a user namespace"), Layer(NAMESPACES, not said, said)
+        failure = _tried(interpreter, base, (Layer(UID, True), Layer(NAMESPACES, True)))
+        return Layer(UID, not failure, failure), Layer(NAMESPACES, not failure, failure)
+    failure = _tried(interpreter, base, (Layer(NAMESPACES, True),))
+    return Layer(UID, False, "the agent is not root, so jobs keep its uid, in a user namespace"), Layer(NAMESPACES, not failure, failure)
 
 
 def _tried(interpreter: str, base: Layers, more: tuple[Layer, ...]) -> str:

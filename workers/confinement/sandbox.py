@@ -150,13 +150,13 @@ class Sandbox:
         if pid == 0:
             self._first_process(scratch, writer)
         os.close(writer)
-        said = b""
+        reply = b""
         while piece := os.read(reader, 4096):
-            said += piece
+            reply += piece
         os.close(reader)
         self.pid = pid
-        if said != b"ready":
-            raise ConfinementError(f"the attempt's view cannot be made: {said.decode(errors='replace') or 'its process died'}")
+        if reply != b"ready":
+            raise ConfinementError(f"the attempt's view cannot be made: {reply.decode(errors='replace') or 'its process died'}")
         self._entrances = _namespaces_of(pid, _KINDS)
 
     def _first_process(self, scratch: Path, writer: int) -> NoReturn:

@@ -32,9 +32,9 @@ from trainhouse.workers.agent.core import (
     Sweep,
     Swept,
     TakeStacks,
-    TellOwnStates,
     Terminate,
     Tick,
+    UploadOwnStates,
     next_due_ms,
     notice_reports,
     step,
@@ -82,9 +82,9 @@ class EmulatedAgent:
         """Takes over what an earlier agent left, then registers."""
         for key in sorted(self._disk.folders):
             folder = self._disk.folders[key]
-            self.hear(AttemptAdopted(folder.allocation, folder.launched), now_ms)
+            self.on_input(AttemptAdopted(folder.allocation, folder.launched), now_ms)
             for rank in sorted(folder.exits):
-                self.hear(folder.exits[rank], now_ms)
+                self.on_input(folder.exits[rank], now_ms)
         home = homes.located(self.state.control, partition, now_ms)
         self._keep(home)
         self._register(now_ms)
@@ -109,7 +109,7 @@ class EmulatedAgent:
             self.state = replace(self.state, identity=self._machine.next_identity())
             self._register(now_ms, *notice_reports(self.state))
 
-    def hear(self, happened: AgentInput, now_ms: int) -> None:
+    def on_input(self, happened: AgentInput, now_ms: int) -> None:
         """One input; those that its own actions give rise to come after it."""
         self._inbox.append(happened)
         if self._busy:
@@ -132,11 +132,11 @@ class EmulatedAgent:
     def acked(self, key: AttemptKey, now_ms: int) -> None:
         """The brokers hold the AttemptStopped of an attempt."""
         if self.alive:
-            self.hear(StopAcked(key), now_ms)
+            self.on_input(StopAcked(key), now_ms)
 
     def shut_down(self, grace_ms: int, now_ms: int) -> None:
         """As SIGTERM to a real agent: stops its ranks, reports, and is over when no attempt is left."""
-        self.hear(ShutdownAsked(grace_ms), now_ms)
+        self.on_input(ShutdownAsked(grace_ms), now_ms)
 
     def end(self) -> None:
         """The process is gone, at once."""
@@ -164,18 +164,18 @@ class EmulatedAgent:
             case AskCheckpoint():
                 self._machine.ask_checkpoint(action, now_ms)
             case Sweep(key=key):
-                self.hear(Swept(key), now_ms)  # emulated ranks leave nothing behind
+                self.on_input(Swept(key), now_ms)  # emulated ranks leave nothing behind
             case Drain(key=key):
                 self.uplink.ship()
-                self.hear(Drained(key), now_ms)
+                self.on_input(Drained(key), now_ms)
             case Finish(key=key):
                 self._machine.finished(key)
             case Register():
                 self.state = replace(self.state, identity=self._machine.next_identity())
                 self._register(now_ms, *notice_reports(self.state))
             case TakeStacks(key=key):
-                self.hear(StacksTaken(key), now_ms)  # emulated ranks have no stack
-            case TellOwnStates():
+                self.on_input(StacksTaken(key), now_ms)  # emulated ranks have no stack
+            case UploadOwnStates():
                 pass  # emulated ranks have nothing of their own
             case Probe(request=request):
                 self.uplink.report(probed(request, now_ms))
@@ -189,7 +189,7 @@ class EmulatedAgent:
             return
         if self._tick is not None:
             self._tick.cancel()
-        self._tick = self._timers.at(due_ms, lambda now_ms: self.hear(Tick(), now_ms) if self.alive else None)
+        self._tick = self._timers.at(due_ms, lambda now_ms: self.on_input(Tick(), now_ms) if self.alive else None)
 
     def _register(self, now_ms: int, *more: Report) -> None:
         """Registers the node, once the brokers hold all that was sent before."""

@@ -25,7 +25,7 @@ SAY_AGAIN_S = 10.0
 SOURCE = "trainhouse/fleet"
 log = structlog.get_logger(__name__)
 
-Heard = tuple[Event, Order | None]
+Received = tuple[Event, Order | None]
 
 
 class Commands:
@@ -44,9 +44,9 @@ class Commands:
         self._to = self.partition
         self._next[ALLOCATIONS, self.partition] = self._end(ALLOCATIONS, self.partition)
         self._read_on()
-        self._said_s = float("-inf")
+        self._logged_s = float("-inf")
 
-    def take(self, timeout_s: float) -> list[Heard]:
+    def take(self, timeout_s: float) -> list[Received]:
         """Returns new records; waits up to `timeout_s` for the first."""
         if self._to != self.partition:
             return self._moved()
@@ -55,14 +55,14 @@ class Commands:
             return []
         found = []
         for message in (first, *self._reader.consume(BATCH, timeout=0.0)):
-            heard = self._read(message)
-            if heard is not None and isinstance(heard[0], PoolCreated):
-                self._to = heard[0].partition if heard[0].pool == self._pool else self._to
-            elif heard is not None:
-                found.append(heard)
+            received = self._read(message)
+            if received is not None and isinstance(received[0], PoolCreated):
+                self._to = received[0].partition if received[0].pool == self._pool else self._to
+            elif received is not None:
+                found.append(received)
         return found
 
-    def _moved(self) -> list[Heard]:
+    def _moved(self) -> list[Received]:
         """The rest of the commands of the partition before, and then where the pool is now; nothing while the brokers are away."""
         catching = consumer(self._settings, group="trainhouse-fleet", log_level=2, **TO_END)
         try:
@@ -74,7 +74,7 @@ class Commands:
             return []
         finally:
             catching.close()
-        found = [heard for message in messages if (heard := self._read(message)) is not None]
+        found = [received for message in messages if (received := self._read(message)) is not None]
         del self._next[ALLOCATIONS, self.partition]
         self.partition = self._to
         self._next[ALLOCATIONS, self.partition] = end
@@ -90,7 +90,7 @@ class Commands:
     def close(self) -> None:
         self._reader.close()
 
-    def _read(self, message: Message) -> Heard | None:
+    def _read(self, message: Message) -> Received | None:
         error = message.error()
         if error is not None:
             if error.fatal():
@@ -108,8 +108,8 @@ class Commands:
         return envelope.event, envelope.order
 
     def _say(self, error: str) -> None:
-        if time.monotonic() - self._said_s >= SAY_AGAIN_S:
-            self._said_s = time.monotonic()
+        if time.monotonic() - self._logged_s >= SAY_AGAIN_S:
+            self._logged_s = time.monotonic()
             log.warning("reading commands", error=error)
 
 

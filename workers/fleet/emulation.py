@@ -72,7 +72,8 @@ def run_fleet(kafka: KafkaSettings, plan: Plan, load: LoadPlan | None, options: 
     if signing is not None:
         plan = replace(plan, hardware=replace(plan.hardware, public_key=signing.public_key))
     watch = ProducerWatch(kafka)
-    config = producer_config(kafka, **{"message.timeout.ms": 0, "client.id": "trainhouse-fleet", "linger.ms": 5, "error_cb": watch.said})
+    delivery = {"message.timeout.ms": 0, "client.id": "trainhouse-fleet", "linger.ms": 5, "error_cb": watch.on_error}
+    config = producer_config(kafka, **delivery)
     outbox = Outbox(lambda: Producer(config), signing=signing, watch=watch)
     pulse = EventProducer(
         kafka, **{"message.timeout.ms": HEARTBEAT_TIMEOUT_MS, "enable.idempotence": False, "linger.ms": 20, "client.id": "trainhouse-fleet"}
@@ -81,10 +82,10 @@ def run_fleet(kafka: KafkaSettings, plan: Plan, load: LoadPlan | None, options: 
     commands = Commands(kafka, plan.hardware.pool)
     fleet = Fleet(plan, commands.partition, uuid.uuid4().hex[:12], outbox, pulse)
     loading = Load(load, EventProducer(kafka, **{"linger.ms": 0})) if load is not None else None
-    with _told_to_stop() as told:
+    with _stop_requested() as stopping:
         shell = Shell(fleet, outbox, commands, loading, options, say)
         try:
-            shell.run(told)
+            shell.run(stopping)
         finally:
             commands.close()
             with contextlib.suppress(BusUnavailable):
@@ -106,12 +107,12 @@ class Shell:
         self._began_s = time.monotonic()
         self._status_s = self._began_s + STATUS_EVERY_S
 
-    def run(self, told: Callable[[], bool]) -> None:
-        """Serves until `told`, then shuts the fleet down. Blocks."""
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Serves until `stopping`, then shuts the fleet down. Blocks."""
         fleet = self._fleet
         self._say(f"registering {len(fleet.nodes)} nodes of {fleet.plan.hardware.gpus_per_node} devices in pool {fleet.pool!r}")
         fleet.start(now_ms())
-        while not (told() or self._over()):
+        while not (stopping() or self._over()):
             self._turn()
             if self.watch.registered_s is None:
                 self._look_at_answers()
@@ -127,8 +128,8 @@ class Shell:
         fleet = self._fleet
         for event, order in self._commands.take(self._sleep_s(loading)):
             if self._load is not None and isinstance(event, GangAllocated):
-                self._load.heard(event, time.time_ns() / 1e6)
-            fleet.hear(event, order, now_ms())
+                self._load.on_allocated(event, time.time_ns() / 1e6)
+            fleet.on_event(event, order, now_ms())
         fleet.advance(now_ms())
         self._outbox.poll()
         fleet.take_acks(now_ms())
@@ -157,18 +158,18 @@ class Shell:
 
 
 @contextlib.contextmanager
-def _told_to_stop() -> Iterator[Callable[[], bool]]:
+def _stop_requested() -> Iterator[Callable[[], bool]]:
     """Returns whether SIGINT or SIGTERM came. A second SIGINT ends the process at once."""
-    told: list[int] = []
+    signals: list[int] = []
 
-    def hear(number: int, _: object) -> None:
-        if told and number == signal.SIGINT:
+    def on_signal(number: int, _: object) -> None:
+        if signals and number == signal.SIGINT:
             raise KeyboardInterrupt
-        told.append(number)
+        signals.append(number)
 
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: bool(told)
+        yield lambda: bool(signals)
     finally:
         for number, old in before.items():
             signal.signal(number, old)

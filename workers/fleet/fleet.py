@@ -108,7 +108,7 @@ class Fleet:
         for rate in self.scripts.faults.rates:
             self._next(rate, 0, now_ms)
 
-    def hear(self, event: Event, order: Order | None, now_ms: int) -> None:
+    def on_event(self, event: Event, order: Order | None, now_ms: int) -> None:
         """One record of allocations, verdicts, operations or pools."""
         self.now_ms = now_ms
         if isinstance(event, PoolCreated):

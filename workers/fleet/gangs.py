@@ -31,10 +31,10 @@ class Host(Protocol):
     def rank_ends(self, key: AttemptKey, rank: int, now_ms: int, exit_code: int, reason: str = "") -> None:
         """A rank's process ends by itself."""
 
-    def tell(self, topic: str, event: Event, event_id: str) -> None:
+    def publish(self, topic: str, event: Event, event_id: str) -> None:
         """Writes a rank's event: it goes out when the node's agent can send it."""
 
-    def tell_progress(self, event: Event, event_id: str, beside: bool) -> bool:
+    def report_progress(self, event: Event, event_id: str, beside: bool) -> bool:
         """The newest progress; forgotten, and False, when the agent cannot send it now. `beside`: not to control."""
 
 
@@ -129,7 +129,7 @@ class GangRun:
         self.newest = RankProgress()
         self.stopped_ms: dict[int, int] = {}
         self._gangs = gangs
-        self._who = RankIdentity.of(allocation, allocation.placements[0].node_id, 0)
+        self._identity = RankIdentity.of(allocation, allocation.placements[0].node_id, 0)
         self._began_ms: int | None = None
         self._from_ms = 0
         self._halted = False
@@ -186,10 +186,10 @@ class GangRun:
         return min(self.script.run_ms, self._from_ms + now_ms - self._began_ms)
 
     def _step(self, now_ms: int) -> None:
-        self._tell_progress(now_ms, self._done_ms(now_ms) // self.script.step_ms)
+        self._report_progress(now_ms, self._done_ms(now_ms) // self.script.step_ms)
         self._set(now_ms + max(self.script.step_ms, PROGRESS_INTERVAL_MS), self._step)
 
-    def _tell_progress(self, now_ms: int, step: int, last: bool = False) -> None:
+    def _report_progress(self, now_ms: int, step: int, last: bool = False) -> None:
         step_ms = float(self.script.step_ms)
         self.newest = RankProgress(
             step,
@@ -202,13 +202,13 @@ class GangRun:
             work_time_ms=step_ms,
             fastest_work_time_ms=step_ms,
         )
-        event = self._who.progress(
+        event = self._identity.progress(
             {"step": step, "total_steps": self.script.total_steps, "steps_per_s": self.newest.steps_per_s, "at_ms": now_ms, "last": last}
         )
-        first = self.hosts.get(str(self._who.node_id))
+        first = self.hosts.get(str(self._identity.node_id))
         if event is not None and first is not None:
-            told = first.tell_progress(event, self._who.event_id("progress", step), beside=self._progressed and not last)
-            self._progressed = self._progressed or told
+            accepted = first.report_progress(event, self._identity.event_id("progress", step), beside=self._progressed and not last)
+            self._progressed = self._progressed or accepted
 
     def _periodic(self, now_ms: int) -> None:
         self._set(now_ms + self.script.checkpoint_ms, self._periodic)
@@ -220,54 +220,58 @@ class GangRun:
         self._saving = True
         done_ms = self._done_ms(now_ms)
         step = done_ms // self.script.step_ms
-        ids = {"job_id": self._who.job_id, "attempt": self._who.attempt, "epoch": self._who.epoch}
-        self._tell(CHECKPOINTS, CheckpointStarted(**ids, at_ms=now_ms, step=step, reason=reason), self._who.event_id("saving", now_ms))
+        ids = {"job_id": self._identity.job_id, "attempt": self._identity.attempt, "epoch": self._identity.epoch}
+        self._publish(
+            CHECKPOINTS, CheckpointStarted(**ids, at_ms=now_ms, step=step, reason=reason), self._identity.event_id("saving", now_ms)
+        )
         request = self._request
         self._set(now_ms + self.script.save_ms, lambda then_ms: self._saved(then_ms, done_ms, request))
 
     def _saved(self, now_ms: int, done_ms: int, request: CheckpointRequested | None) -> None:
         self._saving = False
-        who, ranks = self._who, self.allocation.world_size
-        commit = self._gangs.save(str(who.job_id), int(who.epoch), done_ms)
+        identity, ranks = self._identity, self.allocation.world_size
+        commit = self._gangs.save(str(identity.job_id), int(identity.epoch), done_ms)
         event = CheckpointCompleted(
-            job_id=who.job_id,
-            attempt=who.attempt,
-            epoch=who.epoch,
+            job_id=identity.job_id,
+            attempt=identity.attempt,
+            epoch=identity.epoch,
             at_ms=now_ms,
             commit=commit,
             step=done_ms // self.script.step_ms,
-            uri=f"emulated://{who.job_id}/commits/{commit}",
+            uri=f"emulated://{identity.job_id}/commits/{commit}",
             bytes_total=ranks * BYTES_PER_RANK,
             bytes_new=ranks * BYTES_PER_RANK,
             upload_s=self.script.save_ms / 1000,
             world_size=ranks,
         )
         for topic in (CHECKPOINTS, CONTROL):
-            self._tell(topic, event, f"{who.job_id}:commit:{commit}")
+            self._publish(topic, event, f"{identity.job_id}:commit:{commit}")
         if request is not None and request.then_stop:
             self._end_all(now_ms, EXIT_STOPPED, "it was asked to save and stop")
         elif self._request is not request and self._request is not None:
             self._save(now_ms, self._request.reason)
 
-    def _tell(self, topic: str, event: Event, event_id: str) -> None:
-        first = self.hosts.get(str(self._who.node_id))
+    def _publish(self, topic: str, event: Event, event_id: str) -> None:
+        first = self.hosts.get(str(self._identity.node_id))
         if first is not None:
-            first.tell(topic, event, event_id)
+            first.publish(topic, event, event_id)
 
     def _finish(self, now_ms: int) -> None:
         code = self.script.exit_code
-        self._tell_progress(now_ms, self.script.total_steps, last=True)
+        self._report_progress(now_ms, self.script.total_steps, last=True)
         self._end_all(now_ms, code, "" if code == 0 else f"its script ends with code {code}")
 
     def _crash(self, now_ms: int) -> None:
         rank = self.script.crash_rank
         self.halt()
         part = next(p for p in self.allocation.placements if rank in p.ranks)
-        self.hosts[str(part.node_id)].rank_ends(AttemptKey(str(self._who.job_id), int(self._who.epoch)), rank, now_ms, 1, "it crashed")
+        self.hosts[str(part.node_id)].rank_ends(
+            AttemptKey(str(self._identity.job_id), int(self._identity.epoch)), rank, now_ms, 1, "it crashed"
+        )
 
     def _end_all(self, now_ms: int, code: int, why: str) -> None:
         self.halt()
-        key = AttemptKey(str(self._who.job_id), int(self._who.epoch))
+        key = AttemptKey(str(self._identity.job_id), int(self._identity.epoch))
         for part in self.allocation.placements:
             host = self.hosts.get(str(part.node_id))
             for rank in part.ranks if host is not None else ():

@@ -115,7 +115,7 @@ class Load:
             self._open[str(event.job_id)] = now_ms
             self.producer.send(JOBS, envelope_of(event, id=f"{event.job_id}-submitted", source=SOURCE, now_ms=int(now_ms)))
 
-    def heard(self, event: GangAllocated, now_ms: float) -> None:
+    def on_allocated(self, event: GangAllocated, now_ms: float) -> None:
         """An order was read."""
         sent_ms = self._open.pop(str(event.job_id), None)
         if sent_ms is not None:

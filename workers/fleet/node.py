@@ -122,8 +122,8 @@ class EmulatedNode:
         self.going = True
         if self.agent is not None:
             for key in [k for k, folder in self.disk.folders.items() if folder.launched]:
-                self.agent.hear(SessionSeen(key), now_ms)
-            self.agent.hear(Noticed("emulated", "the fleet's plan takes this machine away", deadline_ms), now_ms)
+                self.agent.on_input(SessionSeen(key), now_ms)
+            self.agent.on_input(Noticed("emulated", "the fleet's plan takes this machine away", deadline_ms), now_ms)
 
     def cut_off(self) -> None:
         """The network goes: nothing comes in or goes out, and the ranks go on."""
@@ -164,7 +164,7 @@ class EmulatedNode:
             return
         if isinstance(command.event, NodeDesiredState) and command.event.incarnation == self.agent.state.identity.incarnation:
             self.answered = True
-        self.agent.hear(command, now_ms)
+        self.agent.on_input(command, now_ms)
         self._world.changed(self)
 
     def operation(self, request: DumpStacks | ExecuteCommand, now_ms: int) -> None:
@@ -192,16 +192,16 @@ class EmulatedNode:
         try:
             script = self._world.scripts.of(allocation)
         except BadWish as problem:
-            agent.hear(LaunchRefused(key, f"an emulated node cannot run this job: {problem}", retryable=False), now_ms)
+            agent.on_input(LaunchRefused(key, f"an emulated node cannot run this job: {problem}", retryable=False), now_ms)
             return
 
         def done(then_ms: int) -> None:
             if agent.alive and self.disk.folders.get(key) is folder:
                 folder.launched = True
                 self._world.gangs.started(allocation, script, self, then_ms)
-                agent.hear(LaunchDone(key, warm=True), then_ms)
+                agent.on_input(LaunchDone(key, warm=True), then_ms)
                 if self.going:
-                    agent.hear(SessionSeen(key), then_ms)
+                    agent.on_input(SessionSeen(key), then_ms)
 
         self._world.timers.at(now_ms + script.start_ms + self._world.scripts.slow_ms(allocation, self.node_id), done)
 
@@ -231,12 +231,12 @@ class EmulatedNode:
             why = f"rank {rank} exited with code {exit_code}: {reason}" if reason else ""
             self._ended(folder, RankGone(key, rank, exit_code, None, why, now_ms))
 
-    def tell(self, topic: str, event: Event, event_id: str) -> None:
+    def publish(self, topic: str, event: Event, event_id: str) -> None:
         self.disk.unsent.append(Unsent(topic, event, event_id))
         if self.agent is not None:
             self.agent.uplink.ship()
 
-    def tell_progress(self, event: Event, event_id: str, beside: bool) -> bool:
+    def report_progress(self, event: Event, event_id: str, beside: bool) -> bool:
         return self.agent is not None and self.agent.uplink.progress(Report(event, event_id), beside)
 
     def _signalled(self, folder: Folder, key: AttemptKey, number: int, now_ms: int) -> None:
@@ -250,7 +250,7 @@ class EmulatedNode:
         folder.exits[gone.rank] = gone
         self._world.gangs.rank_gone(gone.key, self.node_id, last=not folder.ranks_left)
         if self.agent is not None:
-            self.agent.hear(gone, gone.at_ms)
+            self.agent.on_input(gone, gone.at_ms)
 
     def _progress(self, key: AttemptKey, rank: int) -> RankProgress:
         return self._world.gangs.progress(key, rank, self._beat_ms)

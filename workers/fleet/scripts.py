@@ -77,34 +77,34 @@ class Scripts:
     def of(self, allocation: GangAllocated) -> RankScript:
         """The script of one attempt. Raises BadWish."""
         spec, job_id = allocation.spec, str(allocation.job_id)
-        said = self._rule(spec, job_id) | wishes_of(spec)
+        wishes = self._rule(spec, job_id) | wishes_of(spec)
         defaults = self.defaults
 
         def ms(name: str, default_s: float) -> int:
-            return round(said.get(name, default_s) * 1000)
+            return round(wishes.get(name, default_s) * 1000)
 
         return RankScript(
-            run_ms=max(1, round(said["run_s"] * 1000) if "run_s" in said else round(self.durations.run_s(self.seed, job_id) * 1000)),
+            run_ms=max(1, round(wishes["run_s"] * 1000) if "run_s" in wishes else round(self.durations.run_s(self.seed, job_id) * 1000)),
             start_ms=ms("start_s", defaults.start_s),
             step_ms=max(1, ms("step_s", defaults.step_s)),
             save_ms=ms("save_s", defaults.save_s),
             checkpoint_ms=ms("checkpoint_s", defaults.checkpoint_s),
             stop_ms=ms("stop_s", defaults.stop_s),
-            exit_code=int(said.get("exit_code", 0)),
-            crash_at_ms=self._crash_ms(allocation, said),
-            crash_rank=int(said.get("crash_rank", pick(self.seed, allocation.world_size, "rank", job_id))) % allocation.world_size,
+            exit_code=int(wishes.get("exit_code", 0)),
+            crash_at_ms=self._crash_ms(allocation, wishes),
+            crash_rank=int(wishes.get("crash_rank", pick(self.seed, allocation.world_size, "rank", job_id))) % allocation.world_size,
         )
 
     def slow_ms(self, allocation: GangAllocated, node_id: str) -> int:
         """Returns the delay of one node's start of its ranks."""
         return round(self.faults.slow_start_s(self.seed, str(allocation.job_id), int(allocation.epoch), node_id) * 1000)
 
-    def _crash_ms(self, allocation: GangAllocated, said: Mapping[str, float]) -> int | None:
+    def _crash_ms(self, allocation: GangAllocated, wishes: Mapping[str, float]) -> int | None:
         job_id, epoch = str(allocation.job_id), int(allocation.epoch)
-        if "crash_s" in said:
-            return round(said["crash_s"] * 1000) if int(allocation.attempt) < said.get("crash_attempts", 1) else None
+        if "crash_s" in wishes:
+            return round(wishes["crash_s"] * 1000) if int(allocation.attempt) < wishes.get("crash_attempts", 1) else None
         if self.faults.crashes(self.seed, job_id, epoch):
-            run_s = said.get("run_s", self.durations.run_s(self.seed, job_id))
+            run_s = wishes.get("run_s", self.durations.run_s(self.seed, job_id))
             return round(run_s * 1000 * draw(self.seed, "crash at", job_id, epoch))
         return None
 

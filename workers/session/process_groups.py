@@ -44,12 +44,12 @@ class Gang:
         dist.all_reduce(numbers, dist.ReduceOp.MAX, group=self._control)
         return Wishes.of(numbers.tolist())
 
-    def told_by(self, rank: int, numbers: Sequence[float]) -> list[float]:
+    def broadcast_from(self, rank: int, numbers: Sequence[float]) -> list[float]:
         """Gathers this rank's `numbers` on all ranks. Blocks until all have called it."""
-        told = torch.tensor(numbers, dtype=torch.float64)
+        values = torch.tensor(numbers, dtype=torch.float64)
         if self._control is not None:
-            dist.broadcast(told, src=rank, group=self._control)
-        return list(told.tolist())
+            dist.broadcast(values, src=rank, group=self._control)
+        return list(values.tolist())
 
     def leave(self) -> None:
         """Take down the groups that this object made."""

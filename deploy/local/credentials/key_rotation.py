@@ -35,25 +35,25 @@ def of_before(listed: Path) -> int:
 
 def with_next(text: str, prefix: str, old: str, new: str) -> str:
     """The list with the old key marked and the new one on it."""
-    lines = [_marked(line) if old in _said(line) else line for line in text.splitlines()]
-    if not any(old in _said(line) for line in lines):
+    lines = [_marked(line) if old in _without_comment(line) else line for line in text.splitlines()]
+    if not any(old in _without_comment(line) for line in lines):
         lines.append(_marked(f"{prefix}{old}"))
-    if not any(new in _said(line) for line in lines):
+    if not any(new in _without_comment(line) for line in lines):
         lines.append(f"{prefix}{new}")
     return _text(lines)
 
 
 def retired(text: str, newest: str) -> str:
     """The list without what is marked; the newest key stays in any case."""
-    lines = [_said(line).rstrip() if newest in _said(line) and MARK in line else line for line in text.splitlines()]
+    lines = [_without_comment(line).rstrip() if newest in _without_comment(line) and MARK in line else line for line in text.splitlines()]
     return _text([line for line in lines if MARK not in line])
 
 
 def _marked(line: str) -> str:
-    return line if MARK in line else f"{_said(line).rstrip()} {MARK}"
+    return line if MARK in line else f"{_without_comment(line).rstrip()} {MARK}"
 
 
-def _said(line: str) -> str:
+def _without_comment(line: str) -> str:
     return line.partition("#")[0]
 
 

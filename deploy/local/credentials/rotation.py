@@ -74,7 +74,7 @@ class Rotation:
             )
         if STORE in servers:
             client_config.forget_old_keys(self._folder)
-            self._tell_store(client_config.keys_of(self._folder))
+            self._update_store_keys(client_config.keys_of(self._folder))
             self._say("store      takes its newest key alone")
         if SIGNING in servers:
             for private, listed, _ in self._signing():
@@ -144,7 +144,7 @@ class Rotation:
 
     def _store_takes(self) -> None:
         new = client_config.next_key(self._folder)
-        self._tell_store(client_config.keys_of(self._folder), new)
+        self._update_store_keys(client_config.keys_of(self._folder), new)
 
     def _store_used(self) -> None:
         new = client_config.next_key(self._folder)
@@ -154,7 +154,7 @@ class Rotation:
         client_config.forget_next_key(self._folder)
         self._say("store      has a new key; the old one is taken too until `trainhouse credentials retire`, for ranks that run")
 
-    def _tell_store(self, keys: StoreKeys, new: StoreKeys | None = None) -> None:
+    def _update_store_keys(self, keys: StoreKeys, new: StoreKeys | None = None) -> None:
         """Gives the store the keys that it takes: that of now, the new one, and those of before."""
         server = stack_parts.store_server(self._folder, self._ports, keys)
         server.write_keys()

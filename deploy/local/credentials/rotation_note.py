@@ -25,8 +25,8 @@ def begin(folder: StackFolder, servers: Iterable[str]) -> tuple[str, ...]:
 def pending(folder: StackFolder) -> tuple[str, ...]:
     """The servers of a rotation that was cut off; none where there is none."""
     path = folder.root / NAME
-    said = read_toml(path).get("servers", []) if path.exists() else []
-    return tuple(server for server in SERVERS if server in said)
+    servers = read_toml(path).get("servers", []) if path.exists() else []
+    return tuple(server for server in SERVERS if server in servers)
 
 
 def over(folder: StackFolder) -> None:

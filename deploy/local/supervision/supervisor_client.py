@@ -119,9 +119,9 @@ def locked(folder: StackFolder) -> Iterator[int]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             pid = supervisor_pid(folder)
-            who = f"pid {pid}" if pid else "it is starting or stopping"
+            state = f"pid {pid}" if pid else "it is starting or stopping"
             raise AlreadyRunning(
-                f"a stack already runs on {folder.root} ({who}): `trainhouse ps` shows it, `trainhouse down` stops it, "
+                f"a stack already runs on {folder.root} ({state}): `trainhouse ps` shows it, `trainhouse down` stops it, "
                 "`--data-dir DIR` runs another one beside it"
             ) from error
         yield descriptor

@@ -52,8 +52,8 @@ class HeartbeatsBuilder(FactsBuilder):
             with contextlib.suppress(InvalidEvent):
                 self._read[id(record)] = list(super().envelopes(record))
         beats = (e.event for found in self._read.values() for e in found)
-        told = {_attempt(a) for beat in beats if isinstance(beat, NodeHeartbeat) for a in beat.attempts}
-        return self._senders.known_attempts(told, stop)
+        attempts = {_attempt(a) for beat in beats if isinstance(beat, NodeHeartbeat) for a in beat.attempts}
+        return self._senders.known_attempts(attempts, stop)
 
     def build(self, records: Sequence[Record], marks: dict[str, int]) -> Built:
         """The rows of the batch, by the keys as they are known after it was read. Blocks on the brokers; raises BusUnavailable."""

@@ -59,8 +59,8 @@ class ReportsBuilder:
         """Waits until it is known which nodes the attempts were given; False where `stop` was set before. Blocks."""
         if not self._senders.required:
             return True
-        told = [of for record in records for item in _taken(record, self._emptied) if (of := _node_of(item)) is not None]
-        return self._senders.known_attempts({attempt for attempt, _ in told}, stop)
+        origins = [of for record in records for item in _taken(record, self._emptied) if (of := _node_of(item)) is not None]
+        return self._senders.known_attempts({attempt for attempt, _ in origins}, stop)
 
     def streams(self, records: Sequence[Record]) -> list[str]:
         """As a JournalBuilder's."""
@@ -69,7 +69,7 @@ class ReportsBuilder:
     def build(self, records: Sequence[Record], marks: dict[str, int]) -> Built:
         """The rows of the inputs, in their order."""
         counting = Counting(marks)
-        inputs = [told for record in records for told in _inputs(record, counting, self._counts, self._emptied)]
+        inputs = [item for record in records for item in _inputs(record, counting, self._counts, self._emptied)]
         built = self._facts.build(inputs, {})
         return Built(built.tables, counting.marks, built.unreadable, tuple(counting.gaps))
 

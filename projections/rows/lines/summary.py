@@ -122,8 +122,8 @@ def _(event: LaunchFailed) -> str:
 @_line.register
 def _(event: RankExited) -> str:
     how = f"signal {event.signal}" if event.signal is not None else f"exit code {event.exit_code}"
-    said = "" if event.clean else note_of(event.reason) or last_line(event.reason)
-    tail = f": {said}" if said else ""
+    detail = "" if event.clean else note_of(event.reason) or last_line(event.reason)
+    tail = f": {detail}" if detail else ""
     return f"rank {event.rank} of attempt {event.attempt} ended on {event.node_id} with {how}{tail}"
 
 

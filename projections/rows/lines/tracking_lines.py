@@ -33,10 +33,10 @@ def _(event: TrackedRunBegun) -> str:
 
 @tracking_line.register
 def _(event: TrackedRunChanged) -> str:
-    told = [f"is {event.state}"] if event.state else []
-    told += [f"is named {event.name}"] if event.name else []
-    told += ["was deleted" if event.deleted else "was restored"] if event.deleted is not None else []
-    return f"run {', '.join(told) or 'ended'}"
+    changes = [f"is {event.state}"] if event.state else []
+    changes += [f"is named {event.name}"] if event.name else []
+    changes += ["was deleted" if event.deleted else "was restored"] if event.deleted is not None else []
+    return f"run {', '.join(changes) or 'ended'}"
 
 
 @tracking_line.register

@@ -62,8 +62,8 @@ def _(event: NodeRestricted) -> str:
 
 @verdict_line.register
 def _(event: GangHung) -> str:
-    who = f"; ranks {', '.join(map(str, event.ranks))} fell silent first" if event.ranks else ""
-    return f"attempt {event.attempt} made no step for {event.silent_s:.1f} s (limit {event.limit_s:.1f} s){who}"
+    silent = f"; ranks {', '.join(map(str, event.ranks))} fell silent first" if event.ranks else ""
+    return f"attempt {event.attempt} made no step for {event.silent_s:.1f} s (limit {event.limit_s:.1f} s){silent}"
 
 
 @verdict_line.register

@@ -71,11 +71,11 @@ def _past(draft: Draft, job: Job, allotment: Allotment) -> tuple[PastFailure, ..
 
 def _verdict(draft: Draft, job: Job, allotment: Allotment, blamed: Blamed, reason: str) -> FailureBlamed:
     hung, end = allotment.evidence.hung, _end_of(allotment, blamed.rank)
-    told = hung.evidence if hung is not None else end.text if end is not None else ""
+    detail = hung.evidence if hung is not None else end.text if end is not None else ""
     fields = {
         "pool": job.pool,
         "at_ms": draft.now_ms,
-        "evidence": (f"{reason}\n{told}" if told else reason)[:MAX_EVIDENCE_CHARS],
+        "evidence": (f"{reason}\n{detail}" if detail else reason)[:MAX_EVIDENCE_CHARS],
         "job_id": job.job_id,
         "attempt": allotment.attempt,
         "epoch": allotment.epoch,
@@ -102,13 +102,13 @@ def _lost_steps(job: Job) -> int | None:
     return max(0, job.progress.step - (job.last_checkpoint.step if job.last_checkpoint is not None else 0))
 
 
-def told_end(allotment: Allotment, blamed: FailureBlamed | None, reason: str) -> str:
+def end_summary(allotment: Allotment, blamed: FailureBlamed | None, reason: str) -> str:
     """The end of the attempt in one line: that of the rank which is blamed, where one is known, and whom the failure is blamed on."""
     if blamed is None:
         return reason
     end = _end_of(allotment, blamed.rank)
-    told = reason if end is None else end_line(end.rank, end.node_id, end.exit_code, end.signal, end.text)
-    return f"{told}. Blamed on {_culprit(blamed, end)}"
+    line = reason if end is None else end_line(end.rank, end.node_id, end.exit_code, end.signal, end.text)
+    return f"{line}. Blamed on {_culprit(blamed, end)}"
 
 
 def _end_of(allotment: Allotment, rank: int | None) -> EndedRank | None:
@@ -121,7 +121,7 @@ def _end_of(allotment: Allotment, rank: int | None) -> EndedRank | None:
 
 def _culprit(verdict: FailureBlamed, end: EndedRank | None) -> str:
     """Whom a failure is blamed on, in a few words, without what the line of that rank's end says already."""
-    who = str(verdict.category).lower().replace("_", " ")
+    category = str(verdict.category).lower().replace("_", " ")
     on_device = verdict.device_id and (end is None or verdict.category is FailureCategory.DEVICE)
     named = [f"device {verdict.device_id}" if on_device else ""]
     named.append(f"node {verdict.node_id}" if verdict.node_id and (end is None or end.node_id != verdict.node_id) else "")
@@ -129,4 +129,4 @@ def _culprit(verdict: FailureBlamed, end: EndedRank | None) -> str:
     named.append(f"shard {verdict.shard}" if verdict.shard else "")
     where = ", ".join(n for n in named if n)
     summary = "" if end is not None and verdict.rule.startswith(RAISED) else f": {verdict.summary.rstrip('.')}"
-    return f"{who}{f' ({where})' if where else ''}{summary}"
+    return f"{category}{f' ({where})' if where else ''}{summary}"

@@ -75,8 +75,8 @@ def _known(job: Job) -> AttemptEvidence | None:
     return job.allotment.evidence if job.allotment is not None else None
 
 
-def _note(draft: Draft, job: Job, **told: object) -> None:
-    draft.emit(EvidenceFound.model_validate({"job_id": job.job_id, "epoch": job.epoch, "at_ms": draft.now_ms} | told))
+def _note(draft: Draft, job: Job, **fields: object) -> None:
+    draft.emit(EvidenceFound.model_validate({"job_id": job.job_id, "epoch": job.epoch, "at_ms": draft.now_ms} | fields))
 
 
 def _ended(part: NodePlacement, rank: int, report: RankExited) -> EndedRank:

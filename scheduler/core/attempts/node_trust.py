@@ -16,7 +16,7 @@ from trainhouse.scheduler.core.state.records import TRAINHOUSE, Job, Node
 
 HOUR_MS: Final = 3_600_000
 MAX_SUMMARY_CHARS: Final = 256
-MAX_TOLD: Final = 3
+MAX_LISTED: Final = 3
 
 
 def is_ours(node: Node) -> bool:
@@ -70,14 +70,14 @@ def note(draft: Draft, node: Node, blame: NodeBlame, *more_closed: str) -> None:
     if len(kept) >= rules.quarantine_after and node.restriction is Restriction.NONE:
         # Its gangs are asked to leave with the tick that follows.
         trust = trust.model_copy(update={"probe": Probe(number=0, due_ms=draft.now_ms)})
-        restrict(draft, node, Restriction.QUARANTINED, _told(kept, rules.window_h))
+        restrict(draft, node, Restriction.QUARANTINED, _quarantine_reason(kept, rules.window_h))
     if trust != node.trust:
         draft.emit(TrustChanged(node_id=node.node_id, trust=trust, reason=blame.summary))
 
 
-def _told(blames: tuple[NodeBlame, ...], window_h: float) -> str:
-    last = "; ".join(f"{'' if b.job_id is None else f'job {b.job_id}: '}{b.summary}" for b in blames[-MAX_TOLD:])
-    more = f", the last {MAX_TOLD} of them" if len(blames) > MAX_TOLD else ""
+def _quarantine_reason(blames: tuple[NodeBlame, ...], window_h: float) -> str:
+    last = "; ".join(f"{'' if b.job_id is None else f'job {b.job_id}: '}{b.summary}" for b in blames[-MAX_LISTED:])
+    more = f", the last {MAX_LISTED} of them" if len(blames) > MAX_LISTED else ""
     return f"{len(blames)} failures within {window_h:g} h are blamed on it{more}: {last}"
 
 

@@ -11,7 +11,7 @@ from trainhouse.events import AttemptNumber, FailureBlamed, OnDivergence
 from trainhouse.events.model.decisions import JobRequeued
 from trainhouse.events.model.phases import Allotment, Cancelled, Failed, Pending, StopCause, StopKind, Succeeded, UnderReview
 from trainhouse.events.wire.rank_end import one_line
-from trainhouse.scheduler.core.attempts.attribution import blame_attempt, told_end
+from trainhouse.scheduler.core.attempts.attribution import blame_attempt, end_summary
 from trainhouse.scheduler.core.attempts.node_trust import hold_against
 from trainhouse.scheduler.core.attempts.restart_budget import FREE, Cost, backoff_ms, cost_of, streak_of
 from trainhouse.scheduler.core.attempts.restart_nodes import has_all, let_go, to_avoid, to_prefer
@@ -64,12 +64,12 @@ def _failed(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> N
     if blamed is not None and not _unexplained(allotment, cause):
         hold_against(draft, job, allotment, blamed)
     cost = cost_of(job, allotment, cause.kind, blamed, rules)
-    told = told_end(allotment, blamed, cause.reason)
+    summary = end_summary(allotment, blamed, cause.reason)
     if cost.over:
         shown = f" Its ranks' Python stacks: trainhouse stack {job.job_id} --attempt {job.attempt}." if cause.kind is StopKind.HUNG else ""
-        draft.move(job.job_id, Failed(), f"{told}. {cost.over}{shown}{_kept(job)}")
+        draft.move(job.job_id, Failed(), f"{summary}. {cost.over}{shown}{_kept(job)}")
     else:
-        then = _Next(f"restarting: {told}.", cost, failed=True, restore_at_most=job.restore_at_most, blamed=blamed)
+        then = _Next(f"restarting: {summary}.", cost, failed=True, restore_at_most=job.restore_at_most, blamed=blamed)
         _requeue(draft, job, allotment, then)
 
 
@@ -87,9 +87,9 @@ def _kept(job: Job) -> str:
 
 def _diverged(draft: Draft, job: Job, allotment: Allotment, cause: StopCause) -> None:
     """The loss is no number, or exploded: the job goes back, or ends, as its spec says."""
-    told = allotment.evidence.diverged
-    assert told is not None
-    what = f"its loss diverged at step {told.step}: {told.loss}"
+    divergence = allotment.evidence.diverged
+    assert divergence is not None
+    what = f"its loss diverged at step {divergence.step}: {divergence.loss}"
     blamed = blame_attempt(draft, job, allotment, what)
     job, rule = draft.state.job(job.job_id), job.spec.divergence
     if rule.action is OnDivergence.ROLLBACK and job.tally.rollbacks < rule.rollbacks:

@@ -13,8 +13,8 @@ BEGINNING = 0
 
 def last_good(allotment: Allotment) -> int | None:
     """The newest commit from before the loss went wrong, as the session reported; None: there is none."""
-    told = allotment.evidence.diverged
-    return told.good_commit if told is not None else None
+    divergence = allotment.evidence.diverged
+    return divergence.good_commit if divergence is not None else None
 
 
 def bound_after_divergence(job: Job, allotment: Allotment) -> int:

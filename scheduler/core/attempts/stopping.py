@@ -56,8 +56,8 @@ def _grace_s(draft: Draft, job: Job, kind: StopKind) -> float:
 
 def _for_survivors(job: Job, kind: StopKind) -> bool:
     """Whether this end may be followed by a save of the ranks that are left."""
-    told = job.progress
-    return kind is StopKind.RANK_FAILED and told is not None and told.epoch == job.epoch and bool(told.saved_alone)
+    progress = job.progress
+    return kind is StopKind.RANK_FAILED and progress is not None and progress.epoch == job.epoch and bool(progress.saved_alone)
 
 
 def release(draft: Draft, job: Job) -> None:

@@ -94,10 +94,10 @@ def _by_launch(evidence: Evidence, rules: Sequence[BlameRule]) -> Blamed:
     text = evidence.launch_error
     node = evidence.launch_node or None
     end = RankEnd(-1, evidence.launch_node, "", None, None, text, evidence.failed_at_ms)
-    said = examine(end, rules)
+    finding = examine(end, rules)
     summary = f"node {evidence.launch_node} could not start its ranks: {text}"
-    if rules and said.rule in {r.name for r in rules}:
-        return Blamed(said.category, said.rule, summary, node, fingerprint=f"launch|{said.rule}", mine=said.mine)
+    if rules and finding.rule in {r.name for r in rules}:
+        return Blamed(finding.category, finding.rule, summary, node, fingerprint=f"launch|{finding.rule}", mine=finding.mine)
     rule = next((r for r in LAUNCH if r.regex.search(text)), None)
     if rule is None:
         return Blamed(FailureCategory.PLATFORM, "launch", summary, node, fingerprint=f"launch|{plain(text)}")
@@ -113,8 +113,8 @@ def _by_device(found: Blamed, evidence: Evidence, gang: Gang) -> Blamed:
         same = found.device_id == seen.device_id if found.device_id else gang.rank_of(seen.device_id) is not None
         if recent and same:
             rank = gang.rank_of(seen.device_id)
-            said = seen.evidence or f"{seen.value:g}"
-            text = f"device {seen.device_id} of node {seen.node_id} was {seen.fault} ({said}) shortly before: {found.summary}"
+            detail = seen.evidence or f"{seen.value:g}"
+            text = f"device {seen.device_id} of node {seen.node_id} was {seen.fault} ({detail}) shortly before: {found.summary}"
             fingerprint = f"device|{seen.fault}"
             return Blamed(
                 FailureCategory.DEVICE, f"device-{seen.fault.lower()}", text, seen.node_id, seen.device_id, rank, None, fingerprint

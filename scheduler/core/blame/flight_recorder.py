@@ -22,7 +22,7 @@ class RecorderFinding:
     what: str = ""
 
 
-def told(texts: Iterable[str]) -> RecorderFinding | None:
+def recorder_finding(texts: Iterable[str]) -> RecorderFinding | None:
     """Of the reasons of ranks' ends; None when no recorder said anything of use."""
     groups: dict[str, dict[int, AtCollective]] = {}
     for text in texts:

@@ -11,7 +11,7 @@ from trainhouse.events import FailureCategory
 from trainhouse.events.model.verdict import Hang
 from trainhouse.events.wire.stack_tops import found_in
 from trainhouse.scheduler.core.blame.attempt_evidence import Blamed, Evidence, PastFailure
-from trainhouse.scheduler.core.blame.flight_recorder import told
+from trainhouse.scheduler.core.blame.flight_recorder import recorder_finding
 from trainhouse.scheduler.core.blame.gang import Gang
 from trainhouse.scheduler.core.blame.history import WINDOW_MS
 
@@ -27,11 +27,11 @@ def hang_of(evidence: Evidence, gang: Gang) -> Hang | None:
     if hung is None:
         return None
     own = frozenset(gang.ranks)
-    said = told((evidence.recorder, *(end.text for end in evidence.ends)))
-    ranks = hung.ranks or tuple(rank for rank in (said.absent if said is not None else ()) if rank in own)
+    finding = recorder_finding((evidence.recorder, *(end.text for end in evidence.ends)))
+    ranks = hung.ranks or tuple(rank for rank in (finding.absent if finding is not None else ()) if rank in own)
     stacks = {rank: frames for end in evidence.ends for rank, frames in found_in(end.text).items() if rank in own}
     stack = next((stacks[rank] for rank in (*ranks, *sorted(stacks)) if rank in stacks), "")
-    collective = said.what if said is not None else ""
+    collective = finding.what if finding is not None else ""
     return Hang(ranks=ranks[:_MAX_RANKS], step=hung.step, collective=collective[:_MAX_PLACE_CHARS], stack=stack[:_MAX_PLACE_CHARS])
 
 

@@ -25,7 +25,7 @@ def gist(text: str, most: int) -> str:
     whole = "\n".join(lines)
     if len(whole) <= most:
         return whole
-    kept = _fill(lines, _telling(lines), round(most * _OF_ALL), set())
+    kept = _fill(lines, _informative(lines), round(most * _OF_ALL), set())
     kept = _fill(lines, list(reversed(range(len(lines)))), most, kept)
     return "\n".join(lines[at][:_LINE_CHARS] for at in sorted(kept))[:most]
 
@@ -42,7 +42,7 @@ def _without_noise(lines: list[str]) -> list[str]:
     return kept
 
 
-def _telling(lines: list[str]) -> list[int]:
+def _informative(lines: list[str]) -> list[int]:
     """Lines that rules know, causes first and each rule once; exceptions; what a recorder said."""
     found = [at for at, line in enumerate(lines) if line.startswith((LEAD, STACK))]
     for rule in CAUSES:

@@ -111,9 +111,9 @@ def _by_follows(end: RankEnd, words: Words) -> Finding | None:
 
 
 def _by_code(end: RankEnd, words: Words) -> Finding:
-    said = by_code(end.exit_code, end.signal)
-    standing = Causality.ASKED if said.asked else Causality.BARE
-    return Finding(end, standing, said.category, said.rule, said.summary, _print(said.rule, words), said.mine, words=words)
+    cause = by_code(end.exit_code, end.signal)
+    standing = Causality.ASKED if cause.asked else Causality.BARE
+    return Finding(end, standing, cause.category, cause.rule, cause.summary, _print(cause.rule, words), cause.mine, words=words)
 
 
 def _print(rule: str, words: Words) -> str:

@@ -11,7 +11,7 @@ _NAMES: Final = {2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE
 
 
 @dataclass(frozen=True)
-class Said:
+class ExitCause:
     """`asked`: the end was requested, so any other one comes before it."""
 
     category: FailureCategory
@@ -21,10 +21,10 @@ class Said:
     asked: bool = False
 
 
-def by_code(exit_code: int | None, signal: int | None) -> Said:
+def by_code(exit_code: int | None, signal: int | None) -> ExitCause:
     """Classifies an exit without an error text. Neither code nor signal: it could not be learnt, so its node is suspect."""
     if signal is None and exit_code is None:
-        return Said(
+        return ExitCause(
             FailureCategory.NODE, "end-unknown", "how the rank ended was not recorded: its keeper was killed, or the machine went down"
         )
     number = signal if signal is not None else exit_code - 128 if exit_code is not None and 128 < exit_code < 160 else None
@@ -32,21 +32,23 @@ def by_code(exit_code: int | None, signal: int | None) -> Said:
         return _by_signal(number)
     if exit_code == 75:
         summary = "exit code 75: it saved and left, as a session does whose node goes away"
-        return Said(FailureCategory.NODE, "saved-and-left", summary, asked=True)
+        return ExitCause(FailureCategory.NODE, "saved-and-left", summary, asked=True)
     if exit_code in (126, 127):
-        return Said(FailureCategory.USER_CODE, "no-such-command", f"exit code {exit_code}: the command cannot be run", mine=True)
-    return Said(FailureCategory.UNKNOWN, f"exit-{exit_code}", f"it exited with code {exit_code} and said nothing that is known")
+        return ExitCause(FailureCategory.USER_CODE, "no-such-command", f"exit code {exit_code}: the command cannot be run", mine=True)
+    return ExitCause(FailureCategory.UNKNOWN, f"exit-{exit_code}", f"it exited with code {exit_code} and said nothing that is known")
 
 
-def _by_signal(number: int) -> Said:
+def _by_signal(number: int) -> ExitCause:
     name = _NAMES.get(number, f"signal {number}")
     rule = name.lower().replace(" ", "-")
     if number in (4, 8, 11):
-        return Said(FailureCategory.USER_CODE, rule, f"{name}: the program crashed")
+        return ExitCause(FailureCategory.USER_CODE, rule, f"{name}: the program crashed")
     if number == 7:
-        return Said(FailureCategory.NODE, rule, "SIGBUS: the node's shared memory is too small, or a mapped file went away")
+        return ExitCause(FailureCategory.NODE, rule, "SIGBUS: the node's shared memory is too small, or a mapped file went away")
     if number == _TERM:
-        return Said(FailureCategory.NODE, rule, "SIGTERM, which nobody here sent: its node shuts down, or somebody ended it", asked=True)
+        return ExitCause(
+            FailureCategory.NODE, rule, "SIGTERM, which nobody here sent: its node shuts down, or somebody ended it", asked=True
+        )
     if number == _KILL:
-        return Said(FailureCategory.UNKNOWN, rule, "SIGKILL: by the kernel when memory ran out, or by somebody")
-    return Said(FailureCategory.UNKNOWN, rule, f"ended by {name}")
+        return ExitCause(FailureCategory.UNKNOWN, rule, "SIGKILL: by the kernel when memory ran out, or by somebody")
+    return ExitCause(FailureCategory.UNKNOWN, rule, f"ended by {name}")

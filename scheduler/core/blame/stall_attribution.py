@@ -10,7 +10,7 @@ from typing import Final
 from trainhouse.events import FailureCategory
 from trainhouse.events.model.node import RankActivity
 from trainhouse.scheduler.core.blame.attempt_evidence import Blamed, Evidence
-from trainhouse.scheduler.core.blame.flight_recorder import told
+from trainhouse.scheduler.core.blame.flight_recorder import recorder_finding
 from trainhouse.scheduler.core.blame.gang import Gang
 from trainhouse.scheduler.core.blame.rank_exit import Causality, Finding
 
@@ -19,14 +19,14 @@ _WATCHDOG: Final = re.compile(r"watchdog at work: (\d{1,18}), last enqueued NCCL
 
 def by_silence(evidence: Evidence, gang: Gang, findings: Sequence[Finding]) -> Blamed:
     """Whom to blame when every end followed another one, or there is none."""
-    said = told((evidence.recorder, *(end.text for end in evidence.ends)))
-    if said is not None and said.disagree:
-        return Blamed(FailureCategory.USER_CODE, "recorder-mismatch", said.sentence, fingerprint="recorder-mismatch", mine=True)
-    late = _late(gang, said.absent, "recorder", said.sentence) if said is not None and said.absent else None
+    recorded = recorder_finding((evidence.recorder, *(end.text for end in evidence.ends)))
+    if recorded is not None and recorded.disagree:
+        return Blamed(FailureCategory.USER_CODE, "recorder-mismatch", recorded.sentence, fingerprint="recorder-mismatch", mine=True)
+    late = _late(gang, recorded.absent, "recorder", recorded.sentence) if recorded is not None and recorded.absent else None
     if late is not None:
         return late
     found = _by_watchdogs(gang, findings) or _by_verdict(evidence, gang) or _by_followers(gang, findings)
-    return found if said is None else found.but(summary=f"{found.summary}; {said.sentence}")
+    return found if recorded is None else found.but(summary=f"{found.summary}; {recorded.sentence}")
 
 
 def _late(gang: Gang, ranks: Sequence[int], rule: str, summary: str) -> Blamed | None:

@@ -26,7 +26,7 @@ def rooms_by(cluster: Cluster, bay: Bay, need: Need, nodes: int | None) -> Seque
         nodes = need.nodes if nodes is None else nodes & need.nodes
     by: Sequence[int] = bay.by_free if nodes is None else [m & nodes for m in bay.by_free]
     unit = need.unit
-    singly = need.mixed | host_told(cluster, need)
+    singly = need.mixed | reporting_hosts(cluster, need)
     if cluster.layout.cells and (unit > 1 or need.one_cell):
         singly |= sum(1 << node for node in cluster.layout.cells)
     if not singly and unit == 1:
@@ -40,10 +40,10 @@ def rooms_by(cluster: Cluster, bay: Bay, need: Need, nodes: int | None) -> Seque
     return out
 
 
-def host_told(cluster: Cluster, need: Need) -> int:
+def reporting_hosts(cluster: Cluster, need: Need) -> int:
     """Nodes that report what the need asks of a host: they must be looked at one by one."""
     layout = cluster.layout
-    return (layout.tells_cpus if need.cpus_milli else 0) | (layout.tells_memory if need.memory_bytes else 0)
+    return (layout.reports_cpus if need.cpus_milli else 0) | (layout.reports_memory if need.memory_bytes else 0)
 
 
 def fullest_singly(cluster: Cluster, bay: Bay, need: Need, ranks: int, nodes: int | None) -> int | None:

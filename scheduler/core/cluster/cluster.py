@@ -24,9 +24,9 @@ class Cluster:
     """Devices of all pools of a partition."""
 
     __slots__ = (
+        "_indexed_shares",
         "_mine",
         "_states",
-        "_told",
         "bays",
         "claimed",
         "cpus_milli",
@@ -56,7 +56,7 @@ class Cluster:
         """Of them, those that no gang gets, not even a claim's."""
         self.shares: dict[int, dict[int, int]] = {}
         """Thousandths left of shared devices, by node and position."""
-        self._told: dict[int, tuple[tuple[str, int], ...]] = {}
+        self._indexed_shares: dict[int, tuple[tuple[str, int], ...]] = {}
         """What bays know of the shares of a node."""
         self.cpus_milli: list[int] = []
         """Thousandths of cpus that are free, and bytes of memory, by node: below 0 where more is held than the node reports."""
@@ -73,7 +73,7 @@ class Cluster:
         new.idle, new.free_bits = self.idle.copy(), self.free_bits.copy()
         new.claimed, new.kept, new.shut = self.claimed.copy(), self.kept.copy(), self.shut.copy()
         new.shares = {node: left.copy() for node, left in self.shares.items()}
-        new._told = self._told.copy()
+        new._indexed_shares = self._indexed_shares.copy()
         new.cpus_milli, new.memory_free = self.cpus_milli.copy(), self.memory_free.copy()
         new.mix = self.mix.fork()
         new._states = self._states.copy() if self._states is not None else None
@@ -120,7 +120,7 @@ class Cluster:
         self._leave(index)
         self.idle[index] = self.cpus_milli[index] = self.memory_free[index] = 0
         self.shares.pop(index, None)
-        self._told.pop(index, None)
+        self._indexed_shares.pop(index, None)
         self.layout.drop(index)
         self._enter(index)
 
@@ -146,7 +146,7 @@ class Cluster:
         for device_type, mask in self.layout.type_masks[node]:
             self.bays[slots.pool, device_type].leave(node, mask.bit_count(), (bits & mask).bit_count())
         self.free_bits[node] = 0
-        for device_type, milli in self._told.pop(node, ()):
+        for device_type, milli in self._indexed_shares.pop(node, ()):
             self.bays[slots.pool, device_type].share(node, milli, False)
 
     def _enter(self, node: int) -> None:
@@ -162,14 +162,14 @@ class Cluster:
             if bay is None:
                 bay = self.bays[slots.pool, device_type] = Bay()
             bay.enter(node, mask.bit_count(), (bits & mask).bit_count())
-        self._tell_shares(node)
+        self._index_shares(node)
 
     def _refresh(self, node: int) -> None:
         """Makes what is counted of a node follow what is idle, shared and claimed there."""
         if self._states is not None:
             self._states.changed.append(node)
-        if node in self.shares or node in self._told:
-            self._tell_shares(node)
+        if node in self.shares or node in self._indexed_shares:
+            self._index_shares(node)
         slots = self.layout.slots[node]
         if slots is None or not slots.open:
             return
@@ -183,13 +183,13 @@ class Cluster:
             if before != after:
                 self.bays[slots.pool, device_type].move(node, before, after)
 
-    def _tell_shares(self, node: int) -> None:
+    def _index_shares(self, node: int) -> None:
         slots = self.layout.slots[node]
-        new, old = self._shares_of(node), self._told.pop(node, ())
+        new, old = self._shares_of(node), self._indexed_shares.pop(node, ())
         if slots is None or not slots.open:
             return
         if new:
-            self._told[node] = new
+            self._indexed_shares[node] = new
         for device_type, milli in old:
             if (device_type, milli) not in new:
                 self.bays[slots.pool, device_type].share(node, milli, False)

@@ -7,7 +7,7 @@ copied before the first change of either. What is derived (topology, masks per n
 from dataclasses import dataclass, field
 
 from trainhouse.events.model.policy import Packing
-from trainhouse.scheduler.core.cluster.node_filters import NodeSays
+from trainhouse.scheduler.core.cluster.node_filters import FilterResult
 from trainhouse.scheduler.core.cluster.node_slots import NODE, NVLINK, NodeSlots
 from trainhouse.scheduler.core.cluster.placement_plan import Plan, make_plan
 from trainhouse.scheduler.core.cluster.shape import Shape
@@ -25,12 +25,12 @@ class Layout:
     type_masks: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
     cells: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Nodes of several NVLink domains: the masks of their devices, by lowest position."""
-    tells_cpus: int = 0
-    tells_memory: int = 0
+    reports_cpus: int = 0
+    reports_memory: int = 0
     """Nodes that report their number of cpus and amount of memory."""
     most: dict[tuple[Shape, Packing], int] = field(default_factory=dict)
     """Largest gangs, as they were asked for; forgotten on change."""
-    kinds: dict[Shape, tuple[dict[NodeSays, int], ...]] = field(default_factory=dict)
+    kinds: dict[Shape, tuple[dict[FilterResult, int], ...]] = field(default_factory=dict)
     """What nodes say to each block of a shape, whatever is free; forgotten on change."""
     _topologies: dict[str, Topology] = field(default_factory=dict)
     _types: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -45,8 +45,8 @@ class Layout:
             dict(self.pools),
             list(self.type_masks),
             dict(self.cells),
-            self.tells_cpus,
-            self.tells_memory,
+            self.reports_cpus,
+            self.reports_memory,
             dict(self.most),
             dict(self.kinds),
             dict(self._topologies),
@@ -63,8 +63,8 @@ class Layout:
         self.slots[slots.index] = slots
         self.type_masks[slots.index] = tuple((t, slots.mask_of(t)) for t in sorted(set(slots.types)))
         bit = 1 << slots.index
-        self.tells_cpus = self.tells_cpus | bit if slots.cpus else self.tells_cpus & ~bit
-        self.tells_memory = self.tells_memory | bit if slots.memory else self.tells_memory & ~bit
+        self.reports_cpus = self.reports_cpus | bit if slots.cpus else self.reports_cpus & ~bit
+        self.reports_memory = self.reports_memory | bit if slots.memory else self.reports_memory & ~bit
         cells = slots.cells()
         if len(cells) > 1:
             self.cells[slots.index] = cells
@@ -82,8 +82,8 @@ class Layout:
         old = self.slots[index]
         assert old is not None
         self.slots[index], self.type_masks[index] = None, ()
-        self.tells_cpus &= ~(1 << index)
-        self.tells_memory &= ~(1 << index)
+        self.reports_cpus &= ~(1 << index)
+        self.reports_memory &= ~(1 << index)
         self.cells.pop(index, None)
         self._forget_derived()
         self._leave(old)

@@ -46,9 +46,9 @@ def _homes(by: Sequence[int], topology: Topology, scope: int, unit: int, cells: 
     """NVLink domains and what they take: those that nodes report, and each other undivided node by itself."""
     level = topology.level(NVLINK)
     domains = [(d.nodes & scope, d.first) for d in level.domains] if level is not None else []
-    told = level.nodes if level is not None else 0
+    reported = level.nodes if level is not None else 0
     for count in range(unit, len(by)):
-        domains += [(1 << node, node) for node in bits_of(by[count] & scope & ~told) if node not in cells]
+        domains += [(1 << node, node) for node in bits_of(by[count] & scope & ~reported) if node not in cells]
     homes = []
     for mask, first in domains:
         room = count_in(by, mask)

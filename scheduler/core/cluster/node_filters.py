@@ -13,7 +13,7 @@ from trainhouse.scheduler.core.cluster.shape import Block, Shape
 ISOLATED_LABEL = "trainhouse.isolated"
 
 
-class NodeSays(StrEnum):
+class FilterResult(StrEnum):
     """Reason for which a node refuses one rank of a gang, or ROOM if it takes it."""
 
     CLOSED = "CLOSED"
@@ -30,28 +30,28 @@ class NodeSays(StrEnum):
     ROOM = "ROOM"
 
 
-def kinds_of(shape: Shape, plan: Plan, nodes: Sequence[NodeSlots]) -> tuple[dict[NodeSays, int], ...]:
+def kinds_of(shape: Shape, plan: Plan, nodes: Sequence[NodeSlots]) -> tuple[dict[FilterResult, int], ...]:
     """For each block, the masks of the nodes that refuse it whatever is free."""
     out = []
     for block, needs in zip(plan.blocks, plan.needs, strict=True):
-        masks: dict[NodeSays, int] = {}
+        masks: dict[FilterResult, int] = {}
         for slots in nodes:
-            says = _kind(slots, shape, block, needs)
-            if says is not None:
-                masks[says] = masks.get(says, 0) | 1 << slots.index
+            result = _kind(slots, shape, block, needs)
+            if result is not None:
+                masks[result] = masks.get(result, 0) | 1 << slots.index
         out.append(masks)
     return tuple(out)
 
 
-def _kind(slots: NodeSlots, shape: Shape, block: Block, needs: tuple[Need, ...]) -> NodeSays | None:
+def _kind(slots: NodeSlots, shape: Shape, block: Block, needs: tuple[Need, ...]) -> FilterResult | None:
     if not slots.open:
-        return NodeSays.CLOSED
+        return FilterResult.CLOSED
     wanted = [need.device_type for need in needs if need.device_type in slots.types]
     if not wanted:
-        return NodeSays.OTHER_TYPE
+        return FilterResult.OTHER_TYPE
     if block.device_memory_bytes and not any(slots.with_memory(block.device_memory_bytes) & slots.mask_of(t) for t in wanted):
-        return NodeSays.DEVICE_MEMORY
+        return FilterResult.DEVICE_MEMORY
     lacking = set(shape.labels) - set(slots.labels)
     if lacking:
-        return NodeSays.ISOLATION if slots.not_isolated and all(name == ISOLATED_LABEL for name, _ in lacking) else NodeSays.LABEL
-    return NodeSays.SPOT if slots.spot and not shape.spot else None
+        return FilterResult.ISOLATION if slots.not_isolated and all(name == ISOLATED_LABEL for name, _ in lacking) else FilterResult.LABEL
+    return FilterResult.SPOT if slots.spot and not shape.spot else None

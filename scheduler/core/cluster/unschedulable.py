@@ -12,14 +12,14 @@ from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.capacity import bits_of, fitting, rooms_by
 from trainhouse.scheduler.core.cluster.device_sharing import has_host, shared_position
 from trainhouse.scheduler.core.cluster.free_index import count_in
-from trainhouse.scheduler.core.cluster.node_filters import NodeSays, kinds_of
+from trainhouse.scheduler.core.cluster.node_filters import FilterResult, kinds_of
 from trainhouse.scheduler.core.cluster.node_slots import NODE, NVLINK
 from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.placement_plan import Need
 from trainhouse.scheduler.core.cluster.shape import WHOLE, Shape
 from trainhouse.scheduler.core.cluster.topology import Level
 
-__all__ = ("NodeSays", "Refusals", "most_ranks", "refusals")
+__all__ = ("FilterResult", "Refusals", "most_ranks", "refusals")
 
 from trainhouse.scheduler.core.cluster.cluster import Cluster
 
@@ -32,7 +32,7 @@ class Refusals:
     the roomiest node) would take. `fits`: the gang can be placed now.
     """
 
-    nodes: tuple[tuple[NodeSays, int], ...]
+    nodes: tuple[tuple[FilterResult, int], ...]
     needs: int
     room: int
     level: str
@@ -40,17 +40,17 @@ class Refusals:
     fits: bool
 
     @property
-    def counts(self) -> tuple[tuple[NodeSays, int], ...]:
+    def counts(self) -> tuple[tuple[FilterResult, int], ...]:
         """Number of nodes for each reason, most first."""
-        return tuple((says, nodes.bit_count()) for says, nodes in self.nodes)
+        return tuple((result, nodes.bit_count()) for result, nodes in self.nodes)
 
 
 def refusals(cluster: Cluster, shape: Shape, packing: Packing) -> Refusals:
     """Returns the refusals by the nodes of a shape's pool now. Of several roles, for the one that fewest nodes have room for."""
     found = [_of_block(cluster, shape, at) for at in range(len(cluster.layout.plan(shape).blocks))]
-    masks, best = min(found, key=lambda f: f[0].get(NodeSays.ROOM, 0).bit_count())
+    masks, best = min(found, key=lambda f: f[0].get(FilterResult.ROOM, 0).bit_count())
     return Refusals(
-        tuple(sorted(((s, n) for s, n in masks.items() if n), key=lambda said: (-said[1].bit_count(), said[0]))),
+        tuple(sorted(((s, n) for s, n in masks.items() if n), key=lambda pair: (-pair[1].bit_count(), pair[0]))),
         shape.ranks,
         count_in(best, -1),
         shape.require or NODE,
@@ -69,7 +69,7 @@ def _roomiest(by: Sequence[int], level: Level | None) -> int:
     return max([node, *(count_in(by, d.nodes) for d in level.domains)] if level is not None else [node])
 
 
-def _of_block(cluster: Cluster, shape: Shape, at: int) -> tuple[dict[NodeSays, int], Sequence[int]]:
+def _of_block(cluster: Cluster, shape: Shape, at: int) -> tuple[dict[FilterResult, int], Sequence[int]]:
     """Masks of nodes by reason, and the rooms for the type that has most."""
     layout = cluster.layout
     plan = layout.plan(shape)
@@ -85,12 +85,12 @@ def _of_block(cluster: Cluster, shape: Shape, at: int) -> tuple[dict[NodeSays, i
     for by in by_type:
         for count in range(1, len(by)):
             room |= by[count]
-    masks[NodeSays.ROOM] = room & rest
+    masks[FilterResult.ROOM] = room & rest
     _sort_out(cluster, shape.pool, plan.needs[at], rest & ~room, masks)
     return masks, max(by_type, key=lambda by: count_in(by, -1), default=())
 
 
-def _sort_out(cluster: Cluster, pool: str, needs: tuple[Need, ...], nodes: int, masks: dict[NodeSays, int]) -> None:
+def _sort_out(cluster: Cluster, pool: str, needs: tuple[Need, ...], nodes: int, masks: dict[FilterResult, int]) -> None:
     """Adds open nodes of the right kind that have no room now."""
     free = 0
     for need in needs:
@@ -98,11 +98,11 @@ def _sort_out(cluster: Cluster, pool: str, needs: tuple[Need, ...], nodes: int, 
         for mask in bay.by_free[1:] if bay is not None else ():
             free |= mask
     claimed = sum(1 << node for node, bits in cluster.kept.items() if bits & cluster.idle[node])
-    masks[NodeSays.CLAIMED] = nodes & ~free & claimed
-    masks[NodeSays.FULL] = nodes & ~free & ~claimed
+    masks[FilterResult.CLAIMED] = nodes & ~free & claimed
+    masks[FilterResult.FULL] = nodes & ~free & ~claimed
     for node in bits_of(nodes & free):
-        says = _why_none(cluster, node, needs)
-        masks[says] = masks.get(says, 0) | 1 << node
+        result = _why_none(cluster, node, needs)
+        masks[result] = masks.get(result, 0) | 1 << node
 
 
 def rooms_for(cluster: Cluster, shape: Shape, need: Need) -> Sequence[int]:
@@ -124,13 +124,13 @@ def rooms_for(cluster: Cluster, shape: Shape, need: Need) -> Sequence[int]:
     return (0, whole)
 
 
-def _why_none(cluster: Cluster, node: int, needs: tuple[Need, ...]) -> NodeSays:
+def _why_none(cluster: Cluster, node: int, needs: tuple[Need, ...]) -> FilterResult:
     need = next((n for n in needs if fitting(cluster, node, n)), None)
     if need is None:
-        return NodeSays.FULL
+        return FilterResult.FULL
     if not has_host(cluster, node, replace(need, memory_bytes=0), 1):
-        return NodeSays.CPUS
-    return NodeSays.GROUP if has_host(cluster, node, need, 1) else NodeSays.MEMORY
+        return FilterResult.CPUS
+    return FilterResult.GROUP if has_host(cluster, node, need, 1) else FilterResult.MEMORY
 
 
 def most_ranks(cluster: Cluster, shape: Shape, packing: Packing) -> int:

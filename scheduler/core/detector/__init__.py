@@ -6,9 +6,9 @@ Never: reaches a clock, a log or a network.
 """
 
 from trainhouse.scheduler.core.detector.detector_machine import DetectorMachine
-from trainhouse.scheduler.core.detector.open_verdicts import Said
+from trainhouse.scheduler.core.detector.open_verdicts import IssuedVerdict
 from trainhouse.scheduler.core.detector.restore import Standings, recall, still_standing
 from trainhouse.scheduler.core.detector.silence import Liveness
 from trainhouse.scheduler.core.detector.state import DetectorState
 
-__all__ = ["DetectorMachine", "DetectorState", "Said", "Liveness", "Standings", "recall", "still_standing"]
+__all__ = ["DetectorMachine", "DetectorState", "IssuedVerdict", "Liveness", "Standings", "recall", "still_standing"]

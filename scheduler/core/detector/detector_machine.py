@@ -15,7 +15,7 @@ from trainhouse.scheduler.core.detector.device import DeviceWatch
 from trainhouse.scheduler.core.detector.device_verdict import end_other_boots, look_at_device
 from trainhouse.scheduler.core.detector.hang_verdict import look_for_hang
 from trainhouse.scheduler.core.detector.observation import Look
-from trainhouse.scheduler.core.detector.open_verdicts import Said
+from trainhouse.scheduler.core.detector.open_verdicts import IssuedVerdict
 from trainhouse.scheduler.core.detector.restore import Standings
 from trainhouse.scheduler.core.detector.silence import Liveness, bounded_interval_s, first_look_ms, standing_after
 from trainhouse.scheduler.core.detector.silence_verdict import end_silence, say_silent
@@ -34,7 +34,7 @@ BEHIND_BYTES: Final = 4 * 1024 * 1024
 
 
 class DetectorMachine:
-    """Feed it every heartbeat with `heard`, and `tick` about once a second. Pools have the limits that `apply` gave, or `default`."""
+    """Feed it each heartbeat with `on_heartbeat`, and `tick` about once a second. Pools have the limits that `apply` gave, or `default`."""
 
     def __init__(self, default: Detection | None = None) -> None:
         self._default = default or Detection()
@@ -51,7 +51,7 @@ class DetectorMachine:
         """Returns the state before the first heartbeat; `before` (see `recall`) are verdicts of earlier detectors that may still stand."""
         return DetectorState(recalled=dict(before))
 
-    def heard(self, state: DetectorState, beat: NodeHeartbeat, now_ms: int) -> list[Said]:
+    def on_heartbeat(self, state: DetectorState, beat: NodeHeartbeat, now_ms: int) -> list[IssuedVerdict]:
         """Takes in a heartbeat, and judges what it says. A repeat, or one from before the newest, is no sign of life."""
         old = state.nodes.get(beat.node_id)
         if old is not None and _outdated(old, beat):
@@ -63,28 +63,28 @@ class DetectorMachine:
         end_other_boots(look)
         _look_at_attempts(look, beat)
         _look_at_devices(look, beat)
-        return look.said
+        return look.issued
 
     def _take(self, state: DetectorState, old: NodeWatch | None, beat: NodeHeartbeat, limits: Detection) -> tuple[NodeWatch, int | None]:
-        interval_s, heard_ms, seen_ms = bounded_interval_s(beat.interval_s), state.listened_ms, None
+        interval_s, received_ms, seen_ms = bounded_interval_s(beat.interval_s), state.listened_ms, None
         if old is None:
             node = state.nodes[beat.node_id] = NodeWatch(
-                beat.node_id, beat.boot_id, beat.incarnation, beat.pool, beat.sequence, beat.at_ms, interval_s, heard_ms
+                beat.node_id, beat.boot_id, beat.incarnation, beat.pool, beat.sequence, beat.at_ms, interval_s, received_ms
             )
             node.stands = dict(state.recalled.pop(beat.node_id, {}))
         else:
             node = old
             if (node.boot_id, node.incarnation) == (beat.boot_id, beat.incarnation):
-                node.rhythm.add(min(heard_ms - node.heard_at_ms, int(1000 * interval_s * limits.lost_beats)))
+                node.rhythm.add(min(received_ms - node.received_at_ms, int(1000 * interval_s * limits.lost_beats)))
                 seen_ms = _seen_ms(beat.at_ms - node.at_ms, interval_s)
             else:
                 _begin_anew(node, beat)
             node.pool, node.sequence, node.at_ms = beat.pool, beat.sequence, beat.at_ms
-            node.interval_s, node.heard_at_ms = interval_s, heard_ms
-        node.look_at_ms = heard_ms + first_look_ms(interval_s, limits)
+            node.interval_s, node.received_at_ms = interval_s, received_ms
+        node.look_at_ms = received_ms + first_look_ms(interval_s, limits)
         return node, seen_ms
 
-    def tick(self, state: DetectorState, now_ms: int, reading: bool) -> list[Said]:
+    def tick(self, state: DetectorState, now_ms: int, reading: bool) -> list[IssuedVerdict]:
         """Verdicts on silence that are due. `reading`: since the last tick, the detector has read all that the brokers had for it."""
         before, state.ticked_at_ms = state.ticked_at_ms, now_ms
         if before is None or not reading:
@@ -93,13 +93,13 @@ class DetectorMachine:
         listened_ms, anew = state.listened_ms, state.limits_version != self._version
         state.limits_version = self._version
         due = sorted(n for n, watch in state.nodes.items() if anew or watch.look_at_ms <= listened_ms)
-        said: list[Said] = []
+        issued: list[IssuedVerdict] = []
         for node_id in due:
-            said += self._silent(state, state.nodes[node_id], now_ms)
-        return said
+            issued += self._silent(state, state.nodes[node_id], now_ms)
+        return issued
 
-    def _silent(self, state: DetectorState, node: NodeWatch, now_ms: int) -> list[Said]:
-        silent_ms = state.listened_ms - node.heard_at_ms
+    def _silent(self, state: DetectorState, node: NodeWatch, now_ms: int) -> list[IssuedVerdict]:
+        silent_ms = state.listened_ms - node.received_at_ms
         if silent_ms > FORGET_AFTER_MS:
             del state.nodes[node.node_id]
             return []
@@ -110,10 +110,10 @@ class DetectorMachine:
             node.standing = standing
             say_silent(look, silent_ms)
         if standing is Liveness.LOST:
-            node.look_at_ms = node.heard_at_ms + FORGET_AFTER_MS + 1
+            node.look_at_ms = node.received_at_ms + FORGET_AFTER_MS + 1
         else:
-            node.look_at_ms = node.heard_at_ms + first_look_ms(node.interval_s, limits)
-        return look.said
+            node.look_at_ms = node.received_at_ms + first_look_ms(node.interval_s, limits)
+        return look.issued
 
 
 def _outdated(old: NodeWatch, beat: NodeHeartbeat) -> bool:

@@ -60,7 +60,7 @@ def _say(look: Look, health: DeviceHealth, fault: DeviceFault, value: float, sin
         at_ms=look.now_ms,
         evidence=f"{health.device_id} of {look.node.node_id}: {words}",
     )
-    look.says(event, look.node.node_id, look.node.boot_id, health.device_id, fault, since_ms)
+    look.issue(event, look.node.node_id, look.node.boot_id, health.device_id, fault, since_ms)
 
 
 def _lift(look: Look, health: DeviceHealth, fault: DeviceFault, words: str) -> None:

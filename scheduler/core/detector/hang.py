@@ -65,8 +65,8 @@ def step_limit_s(rank: RankHeartbeat, limits: Detection) -> float:
     return max(by_rhythm_s, by_longest_s, limits.hang_floor_s, LEAST_LIMIT_S)
 
 
-def _number(told: float | None) -> float | None:
-    return None if told is None or isnan(told) else told
+def _number(value: float | None) -> float | None:
+    return None if value is None or isnan(value) else value
 
 
 def own_limit_s(rank: RankHeartbeat, limits: Detection) -> float | None:
@@ -97,7 +97,7 @@ def watch_rank(watch: RankWatch, rank: RankHeartbeat, own_s: float, shared_s: fl
     stepped = rank.step is not None and rank.step != watch.step
     turned = rank.activity is not None and (rank.activity, rank.activity_since_ms) != (watch.activity, watch.activity_since_ms)
     known = watch.spoke()
-    _hear_pulse(watch, rank, at_ms, seen_ms)
+    _update_pulse(watch, rank, at_ms, seen_ms)
     own_before_s, shared_before_s = watch.own_s, watch.shared_s
     watch.own_s, watch.shared_s = own_s, shared_s
     if stepped or turned:
@@ -112,8 +112,8 @@ def watch_rank(watch: RankWatch, rank: RankHeartbeat, own_s: float, shared_s: fl
         watch.still_ms += seen_ms
         watch.used_alone += seen_ms / (1000 * max(own_s, own_before_s))
         watch.used += seen_ms / (1000 * max(shared_s, shared_before_s))
-    waits_for_nobody = watch.pulse_at_ms is None or watch.deaf()
-    watch.stuck = watch.stuck or watch.used >= ALL or (watch.used_alone >= ALL and waits_for_nobody)
+    no_live_pulse = watch.pulse_at_ms is None or watch.deaf()
+    watch.stuck = watch.stuck or watch.used >= ALL or (watch.used_alone >= ALL and no_live_pulse)
     watch.moved = watch.moved and not watch.stuck
 
 
@@ -123,7 +123,7 @@ def _remember(watch: RankWatch, rank: RankHeartbeat, turned: bool) -> None:
         watch.activity, watch.activity_since_ms = rank.activity, rank.activity_since_ms
 
 
-def _hear_pulse(watch: RankWatch, rank: RankHeartbeat, at_ms: int, seen_ms: int | None) -> None:
+def _update_pulse(watch: RankWatch, rank: RankHeartbeat, at_ms: int, seen_ms: int | None) -> None:
     if rank.pulse_at_ms is not None and rank.pulse_at_ms != watch.pulse_at_ms:
         watch.pulse_at_ms, watch.deaf_ms = rank.pulse_at_ms, _since(rank.pulse_at_ms, at_ms, seen_ms)
     else:

@@ -60,9 +60,9 @@ def _say(look: Look, beat: AttemptHeartbeat, judged: Judged) -> None:
         limit_s=limit_s,
         p99_step_s=p99_s,
         activity=None if any(progress.deaf() for _, progress in stuck) else progress.activity,
-        evidence=f"{_silence(look, stuck, rank, progress, limit_s)}. {_whose(stuck, named)}",
+        evidence=f"{_silence(look, stuck, rank, progress, limit_s)}. {_suspects_text(stuck, named)}",
     )
-    look.says(event, beat.job_id, beat.epoch, look.node.node_id, progress.step)
+    look.issue(event, beat.job_id, beat.epoch, look.node.node_id, progress.step)
 
 
 def _silence(look: Look, stuck: Judged, rank: RankHeartbeat, progress: RankWatch, limit_s: float) -> str:
@@ -76,7 +76,7 @@ def _silence(look: Look, stuck: Judged, rank: RankHeartbeat, progress: RankWatch
     return words
 
 
-def _whose(stuck: Judged, named: tuple[int, ...]) -> str:
+def _suspects_text(stuck: Judged, named: tuple[int, ...]) -> str:
     deaf = [(rank, progress) for rank, progress in stuck if progress.deaf()]
     if deaf:
         rank, progress = deaf[0]

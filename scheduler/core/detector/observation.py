@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from trainhouse.events import AttemptHeartbeat, AttemptNumber, Epoch, Event, JobId, PoolName
 from trainhouse.events.model.failure_policy import Detection
-from trainhouse.scheduler.core.detector.open_verdicts import Said, name_of, stands, thing_of
+from trainhouse.scheduler.core.detector.open_verdicts import IssuedVerdict, name_of, stands, thing_of
 from trainhouse.scheduler.core.detector.state import NodeWatch
 
 
@@ -35,23 +35,23 @@ class Look:
     now_ms: int
     seen_ms: int | None = None
     behind: bool = False
-    said: list[Said] = field(default_factory=list)
+    issued: list[IssuedVerdict] = field(default_factory=list)
 
     def of_gang(self, beat: AttemptHeartbeat) -> OfGang:
         """The fields of a verdict about an attempt."""
         return {"pool": self.node.pool, "job_id": beat.job_id, "attempt": beat.attempt, "epoch": beat.epoch, "at_ms": self.now_ms}
 
-    def says(self, event: Event, *name: object) -> None:
+    def issue(self, event: Event, *name: object) -> None:
         """A verdict, unless it stands. `name`: what the same facts give again."""
         about = thing_of(event)
         if about in self.node.stands:
             return
-        found = Said(name_of(":".join((event.event_type, *(str(n) for n in name)))), event, self.node.node_id)
+        found = IssuedVerdict(name_of(":".join((event.event_type, *(str(n) for n in name)))), event, self.node.node_id)
         self.node.stands[about] = stands(found)
-        self.said.append(found)
+        self.issued.append(found)
 
     def lifts(self, about: str, evidence: str) -> None:
         """It is over, if it stood."""
         stood = self.node.stands.pop(about, None)
         if stood is not None:
-            self.said.append(stood.lifted(self.node.node_id, self.node.pool, self.now_ms, evidence))
+            self.issued.append(stood.lifted(self.node.node_id, self.node.pool, self.now_ms, evidence))

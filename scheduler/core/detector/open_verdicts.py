@@ -15,7 +15,7 @@ from trainhouse.events.model.verdict import DataStalled, DeviceDegraded, DeviceF
 
 MAX_NAME_CHARS: Final = 512
 _NOT_IN_IDS: Final = re.compile(r"[^\x20-\x7e]")
-SAID: Final = (NodeSuspected, NodeLost, GangHung, StragglerDetected, DataStalled, StoreSlow, DeviceDegraded)
+VERDICT_TYPES: Final = (NodeSuspected, NodeLost, GangHung, StragglerDetected, DataStalled, StoreSlow, DeviceDegraded)
 """What the detector says."""
 
 
@@ -28,7 +28,7 @@ def name_of(facts: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class IssuedVerdict:
     """A verdict, the id of its event, and the node whose heartbeats (or silence) caused it."""
 
     name: str
@@ -52,7 +52,7 @@ class Stands:
     sequence: int | None = None
     boot_id: str | None = None
 
-    def lifted(self, node_id: str, pool: str, at_ms: int, evidence: str) -> Said:
+    def lifted(self, node_id: str, pool: str, at_ms: int, evidence: str) -> IssuedVerdict:
         """The event that it is over."""
         event = VerdictLifted(
             of=self.of,
@@ -67,15 +67,15 @@ class Stands:
             evidence=evidence,
             at_ms=at_ms,
         )
-        return Said(name_of(f"{VerdictLifted.event_type}:{self.name}"), event, node_id)
+        return IssuedVerdict(name_of(f"{VerdictLifted.event_type}:{self.name}"), event, node_id)
 
 
-def stands(said: Said) -> Stands:
+def stands(verdict: IssuedVerdict) -> Stands:
     """Returns the part of a verdict that the state keeps."""
-    fields: Mapping[str, Any] = said.event.__dict__
+    fields: Mapping[str, Any] = verdict.event.__dict__
     return Stands(
-        said.name,
-        said.event.event_type,
+        verdict.name,
+        verdict.event.event_type,
         fields.get("since_ms", fields["at_ms"]),
         fields.get("job_id"),
         fields.get("epoch"),

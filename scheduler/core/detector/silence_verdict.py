@@ -58,4 +58,4 @@ def say_silent(look: Look, silent_ms: int) -> None:
             sequence=node.sequence,
             at_ms=look.now_ms,
         )
-    look.says(event, node.node_id, node.incarnation, node.sequence)
+    look.issue(event, node.node_id, node.incarnation, node.sequence)

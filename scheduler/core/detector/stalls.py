@@ -56,7 +56,7 @@ def _data(look: Look, beat: AttemptHeartbeat, share: float, rank: int, since_ms:
             since_ms=since_ms,
             evidence=f"{words}: its loader, or what that reads from, is too slow",
         )
-        look.says(event, beat.job_id, beat.epoch, look.node.node_id, since_ms)
+        look.issue(event, beat.job_id, beat.epoch, look.node.node_id, since_ms)
 
 
 def _saves(look: Look, beat: AttemptHeartbeat, share: float, rank: int, since_ms: int) -> None:
@@ -70,4 +70,4 @@ def _saves(look: Look, beat: AttemptHeartbeat, share: float, rank: int, since_ms
             since_ms=since_ms,
             evidence=f"{words}: the object store is slow, or saves come too often",
         )
-        look.says(event, beat.job_id, beat.epoch, since_ms)
+        look.issue(event, beat.job_id, beat.epoch, since_ms)

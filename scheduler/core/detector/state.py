@@ -34,7 +34,7 @@ class AttemptWatch:
 
 @dataclass(slots=True)
 class NodeWatch:
-    """A node. `heard_at_ms` is on the clock of listening (`DetectorState.listened_ms`), `at_ms` on the node's own.
+    """A node. `received_at_ms` is on the clock of listening (`DetectorState.listened_ms`), `at_ms` on the node's own.
 
     `superseded`: the incarnation before this one; late heartbeats of that are no sign of life. `look_at_ms`: its silence changes nothing
     before, on the clock of listening.
@@ -47,7 +47,7 @@ class NodeWatch:
     sequence: int
     at_ms: int
     interval_s: float
-    heard_at_ms: int
+    received_at_ms: int
     look_at_ms: int = 0
     superseded: str = ""
     standing: Liveness = Liveness.ALIVE

@@ -34,4 +34,4 @@ def look_for_straggler(look: Look, slow: Sustained, beat: AttemptHeartbeat, rank
         since_ms=slow.since_ms,
         evidence=f"{words}, for {seconds(slow.held_ms / 1000)} now",
     )
-    look.says(event, beat.job_id, beat.epoch, rank.rank, slow.since_ms)
+    look.issue(event, beat.job_id, beat.epoch, rank.rank, slow.since_ms)

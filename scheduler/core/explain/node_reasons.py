@@ -7,11 +7,11 @@ Never: part of what is published: with thousands of nodes and jobs it is compute
 from dataclasses import dataclass
 
 from trainhouse.scheduler.core.cluster.capacity import bits_of
-from trainhouse.scheduler.core.cluster.node_filters import NodeSays
+from trainhouse.scheduler.core.cluster.node_filters import FilterResult
 from trainhouse.scheduler.core.cluster.shape import Shape
 from trainhouse.scheduler.core.cluster.unschedulable import refusals
 from trainhouse.scheduler.core.cycle.book import Book
-from trainhouse.scheduler.core.explain.diagnosis import SAYS
+from trainhouse.scheduler.core.explain.diagnosis import FILTER_OBSTACLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class NodeAnswer:
     """One node. `free` of its `devices` are free; with ROOM it takes at least one rank."""
 
     node_id: str
-    says: NodeSays
+    says: FilterResult
     free: int
     devices: int
     why: str = ""
@@ -27,16 +27,16 @@ class NodeAnswer:
     @property
     def text(self) -> str:
         """Reason as a phrase that follows the node's name."""
-        return f"no isolation ({self.why})" if self.says is NodeSays.ISOLATION else SAYS[self.says][1]
+        return f"no isolation ({self.why})" if self.says is FilterResult.ISOLATION else FILTER_OBSTACLES[self.says][1]
 
 
 def nodes_asked(book: Book, shape: Shape) -> list[NodeAnswer]:
     """Asks every node of a shape's pool; of several roles, for the one that fewest nodes have room for."""
     cluster, found = book.cluster, []
-    for says, nodes in refusals(cluster, shape, book.policy(shape.pool).packing).nodes:
+    for result, nodes in refusals(cluster, shape, book.policy(shape.pool).packing).nodes:
         for node in bits_of(nodes):
             slots = cluster.layout.slots[node]
             if slots is not None:
                 free = cluster.free_bits[node].bit_count()
-                found.append((node, NodeAnswer(slots.node_id, says, free, len(slots.types), slots.not_isolated)))
+                found.append((node, NodeAnswer(slots.node_id, result, free, len(slots.types), slots.not_isolated)))
     return [answer for _, answer in sorted(found, key=lambda pair: pair[0])]

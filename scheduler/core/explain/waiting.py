@@ -210,8 +210,8 @@ class _Look:
             case Obstacle.ORDER:
                 text = f"devices are free, but job {by} comes first and does not fit yet; policy {self._policy.name} lets nobody past it"
                 asked = self._next.shape.ranks if self._next is not None else 0
-                told = Refusal(obstacle=obstacle, by=by, asked=asked, text=text)
-                return Diagnosis(obstacle, text, [told], [f"the start of job {by}", "a policy with backfill", "a higher priority"])
+                refusal = Refusal(obstacle=obstacle, by=by, asked=asked, text=text)
+                return Diagnosis(obstacle, text, [refusal], [f"the start of job {by}", "a policy with backfill", "a higher priority"])
             case Obstacle.RESERVATION:
                 return self._behind(job, by)
         return Diagnosis(obstacle, "it fits, and starts with the next cycle")
@@ -221,8 +221,8 @@ class _Look:
         window = span(held.start_ms - self._now_ms)
         runs = "its run time is not known" if job.run_ms is None else f"it is expected to run {span(job.run_ms)}"
         text = f"the free devices are kept for job {by}, which is to start in {window}; {runs}, and would push that start back"
-        told = Refusal(obstacle=Obstacle.RESERVATION, by=by, text=text)
-        return Diagnosis(Obstacle.RESERVATION, text, [told], [f"limits.run_time_s of at most {window}", f"the start of job {by}"])
+        refusal = Refusal(obstacle=Obstacle.RESERVATION, by=by, text=text)
+        return Diagnosis(Obstacle.RESERVATION, text, [refusal], [f"limits.run_time_s of at most {window}", f"the start of job {by}"])
 
     def _older(self, job: Waiting, place: _Place) -> list[Refusal]:
         """Returns the refusal by the jobs before it in the order; it names the first of them."""

@@ -39,7 +39,7 @@ from trainhouse.scheduler.core.state.draft import Draft
 from trainhouse.scheduler.core.state.records import Node
 
 E = TypeVar("E", bound=Event)
-MAX_TOLD: Final = 20
+MAX_LISTED: Final = 20
 MAX_LINED_CHARS: Final = 20_000
 """Of a policy's text in which lines are looked up: it is parsed for that."""
 
@@ -73,7 +73,7 @@ def _why_not(draft: Draft, pool: str, policy: SchedulingPolicy, text: str) -> st
     known = {d.type for node in draft.state.in_pool(pool) for d in node.devices}
     faults = check_against(policy, known, draft.state.book.cluster.levels(pool) if known else ())
     lined = text if len(text) <= MAX_LINED_CHARS else ""
-    return "; ".join(fault.text(line_of(lined, fault.field)) for fault in faults[:MAX_TOLD])
+    return "; ".join(fault.text(line_of(lined, fault.field)) for fault in faults[:MAX_LISTED])
 
 
 def on_cordon(draft: Draft, envelope: Envelope) -> None:
@@ -90,7 +90,7 @@ def on_uncordon(draft: Draft, envelope: Envelope) -> None:
     node = _node(draft, envelope, event.pool, event.node_id)
     if node is not None:
         _restrict(draft, node, Restriction.NONE, event.reason, event.user)
-        forget(draft, draft.state.node(node.node_id), f"opened{_told(event.reason, event.user)}")
+        forget(draft, draft.state.node(node.node_id), f"opened{_reason_suffix(event.reason, event.user)}")
 
 
 def on_drain(draft: Draft, envelope: Envelope) -> None:
@@ -101,7 +101,7 @@ def on_drain(draft: Draft, envelope: Envelope) -> None:
         return
     deadline_ms = draft.now_ms + round(event.deadline_s * 1000)
     _restrict(draft, node, Restriction.DRAINING, event.reason, event.user, deadline_ms)
-    cause = StopCause(kind=StopKind.DRAINED, reason=f"node {node.node_id} is drained{_told(event.reason, event.user)}")
+    cause = StopCause(kind=StopKind.DRAINED, reason=f"node {node.node_id} is drained{_reason_suffix(event.reason, event.user)}")
     all_leave(draft, node, cause, deadline_ms)
 
 
@@ -112,7 +112,7 @@ def on_quarantine(draft: Draft, envelope: Envelope) -> None:
     if node is None:
         return
     _restrict(draft, node, Restriction.QUARANTINED, event.reason, event.user)
-    cause = StopCause(kind=StopKind.LOST, reason=f"node {node.node_id} is in quarantine{_told(event.reason, event.user)}")
+    cause = StopCause(kind=StopKind.LOST, reason=f"node {node.node_id} is in quarantine{_reason_suffix(event.reason, event.user)}")
     for job_id in jobs_on(draft, node):
         job = draft.state.job(job_id)
         if not isinstance(job.phase, Stopping):
@@ -156,9 +156,9 @@ def _node(draft: Draft, envelope: Envelope, pool: str, node_id: str) -> Node | N
     if node is not None and node.pool == pool:
         return node
     known = draft.state.nodes_of_pool.get(pool, ())
-    told = ", ".join(known[:MAX_TOLD]) + (f" and {len(known) - MAX_TOLD} more" if len(known) > MAX_TOLD else "")
+    listed = ", ".join(known[:MAX_LISTED]) + (f" and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else "")
     where = f"; it is in pool {node.pool}" if node is not None else ""
-    _refuse(draft, envelope, f"pool {pool} has no node {node_id}{where}; its nodes: {told or 'none yet'}. Name one of them")
+    _refuse(draft, envelope, f"pool {pool} has no node {node_id}{where}; its nodes: {listed or 'none yet'}. Name one of them")
     return None
 
 
@@ -167,7 +167,7 @@ def _refuse(draft: Draft, envelope: Envelope, reason: str) -> None:
     draft.emit(ChangeRefused(pool=event.pool, event_id=envelope.id, reason=reason, user=event.user, refused_at_ms=draft.now_ms))
 
 
-def _told(reason: str, user: str) -> str:
+def _reason_suffix(reason: str, user: str) -> str:
     return (f": {reason}" if reason else "") + ("" if user == "unknown" else f" (by {user})")
 
 

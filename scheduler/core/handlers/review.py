@@ -48,15 +48,15 @@ def on_review(draft: Draft, envelope: Envelope) -> None:
             at_ms=draft.now_ms,
         )
     )
-    told = _told(event)
+    reason = _review_reason(event)
     match event.action:
         case ReviewAction.SEND:
-            _send(draft, job, told)
+            _send(draft, job, reason)
         case ReviewAction.GO_ON:
             assert isinstance(job.phase, UnderReview)
-            draft.move(job.job_id, Pending(not_before_ms=job.phase.not_before_ms), told)
+            draft.move(job.job_id, Pending(not_before_ms=job.phase.not_before_ms), reason)
         case ReviewAction.CANCEL:
-            draft.move(job.job_id, Cancelled(), told)
+            draft.move(job.job_id, Cancelled(), reason)
 
 
 def after_failure(state: ScheduleState, event: Event, reason: str) -> ReviewJob | None:
@@ -66,8 +66,8 @@ def after_failure(state: ScheduleState, event: Event, reason: str) -> ReviewJob 
         return None
     if not _of_now(job, getattr(event, "epoch", None), getattr(event, "node_id", None)):
         return None
-    told = f"{event.event_type} about it could not be handled, and is in {DEAD_LETTERS}: {reason}"[:_MAX_REASON_CHARS]
-    return ReviewJob(job_id=job.job_id, action=ReviewAction.SEND, user=PLATFORM, reason=told)
+    text = f"{event.event_type} about it could not be handled, and is in {DEAD_LETTERS}: {reason}"[:_MAX_REASON_CHARS]
+    return ReviewJob(job_id=job.job_id, action=ReviewAction.SEND, user=PLATFORM, reason=text)
 
 
 def _of_now(job: Job, epoch: int | None, node_id: str | None) -> bool:
@@ -76,17 +76,17 @@ def _of_now(job: Job, epoch: int | None, node_id: str | None) -> bool:
     return epoch in (None, job.epoch) and (node_id is None or any(p.node_id == node_id for p in gang))
 
 
-def _send(draft: Draft, job: Job, told: str) -> None:
-    cause = StopCause(kind=StopKind.REVIEW, reason=told)
+def _send(draft: Draft, job: Job, reason: str) -> None:
+    cause = StopCause(kind=StopKind.REVIEW, reason=reason)
     phase = job.phase
     if isinstance(phase, Pending):
         if job.job_id in draft.state.claims:
             draft.emit(ClaimDropped(job_id=job.job_id))
         if job.job_id in draft.state.reservations:
             draft.emit(StartUnreserved(job_id=job.job_id))
-        draft.move(job.job_id, UnderReview(not_before_ms=phase.not_before_ms), told)
+        draft.move(job.job_id, UnderReview(not_before_ms=phase.not_before_ms), reason)
     elif isinstance(phase, Checkpointing):
-        draft.move(job.job_id, Checkpointing(deadline_ms=phase.deadline_ms, cause=cause), f"saves, because it is {told}")
+        draft.move(job.job_id, Checkpointing(deadline_ms=phase.deadline_ms, cause=cause), f"saves, because it is {reason}")
     elif isinstance(phase, Stopping):
         stop(draft, job, cause)
     else:
@@ -134,6 +134,6 @@ def _refuse(draft: Draft, envelope: Envelope, event: ReviewJob, why: str) -> Non
     )
 
 
-def _told(event: ReviewJob) -> str:
+def _review_reason(event: ReviewJob) -> str:
     by = "" if event.user == "unknown" else f" by {event.user}"
     return f"{_DONE[event.action]}{by}" + (f": {event.reason}" if event.reason else "")

@@ -130,16 +130,16 @@ def _devices_probed(draft: Draft, node: Node, probe: Probe, event: NodeProbed) -
     """Opens the devices that were tried, or tries them again later; those that were closed meanwhile have their turn after."""
     rules = draft.state.book.policy(node.pool).failures.blame
     again_ms = draft.now_ms + round(rules.probe_after_s * 1000)
-    told = ", ".join(probe.devices)
+    devices = ", ".join(probe.devices)
     if event.passed:
         left = tuple(device for device in node.trust.closed_devices if device not in probe.devices)
         trust = node.trust.model_copy(update={"closed_devices": left, "probe": Probe(number=1, due_ms=again_ms) if left else None})
-        draft.emit(TrustChanged(node_id=node.node_id, trust=trust, reason=f"device {told} passed its self test"))
+        draft.emit(TrustChanged(node_id=node.node_id, trust=trust, reason=f"device {devices} passed its self test"))
     elif probe.number < rules.max_probes:
         wait_ms = round(rules.probe_after_s * 1000) << probe.number
         _plan(draft, node, Probe(number=probe.number + 1, due_ms=draft.now_ms + wait_ms))
     else:
-        reason = f"device {told} failed {_for_people(node, event)}"
+        reason = f"device {devices} failed {_for_people(node, event)}"
         draft.emit(TrustChanged(node_id=node.node_id, trust=node.trust.model_copy(update={"probe": None}), reason=reason))
 
 

@@ -19,7 +19,7 @@ from trainhouse.scheduler.core.handlers.self_tests import put_off
 from trainhouse.scheduler.core.state.draft import Draft
 from trainhouse.scheduler.core.state.records import NodeHealth
 
-MAX_RANKS_TOLD: Final = 8
+MAX_RANKS_LISTED: Final = 8
 # A notice whose end passed so long ago by journal time came from a clock that is off.
 LATE_NOTICE_MS: Final = 600_000
 
@@ -38,8 +38,8 @@ def on_hung(draft: Draft, event: GangHung) -> None:
 
 def _hung_reason(event: GangHung) -> str:
     at = f" after step {event.step}" if event.step is not None else ""
-    told = ", ".join(str(r) for r in event.ranks[:MAX_RANKS_TOLD]) + (" …" if len(event.ranks) > MAX_RANKS_TOLD else "")
-    first = f"; silent first: rank{'s' if len(event.ranks) > 1 else ''} {told}" if event.ranks else ""
+    ranks = ", ".join(str(r) for r in event.ranks[:MAX_RANKS_LISTED]) + (" …" if len(event.ranks) > MAX_RANKS_LISTED else "")
+    first = f"; silent first: rank{'s' if len(event.ranks) > 1 else ''} {ranks}" if event.ranks else ""
     return f"the gang hung{at}: no step for {event.silent_s:.1f} s, where {event.limit_s:.1f} s are usual at most{first}"
 
 
@@ -51,8 +51,8 @@ def on_noticed(draft: Draft, event: NodeNoticed) -> None:
     if node.notice is not None and node.notice.deadline_ms <= event.deadline_ms:
         return
     draft.emit(event)
-    told = f": {event.reason}" if event.reason else ""
-    cause = StopCause(kind=StopKind.DRAINED, reason=f"node {node.node_id} goes away ({event.source}){told}")
+    reason = f": {event.reason}" if event.reason else ""
+    cause = StopCause(kind=StopKind.DRAINED, reason=f"node {node.node_id} goes away ({event.source}){reason}")
     # A quarter of the time is kept for what follows a save: its ranks end, and the agent says so.
     all_leave(draft, node, cause, draft.now_ms + _left_ms(event, draft.now_ms) * 3 // 4)
 

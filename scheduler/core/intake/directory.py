@@ -69,7 +69,7 @@ from trainhouse.scheduler.core.intake.directory_state import (
 from trainhouse.scheduler.core.intake.fingerprint import differing_fields, fingerprint
 from trainhouse.scheduler.core.intake.projects import (
     limits_of,
-    limits_told,
+    limits_to_publish,
     next_version,
     rate_of,
     rule_of,
@@ -84,7 +84,7 @@ from trainhouse.scheduler.core.protocol.machine import Condition, Effect, Input,
 from trainhouse.scheduler.core.protocol.settled import Fetch, Sealing, Segment, Settled, SettledJobs
 from trainhouse.scheduler.core.protocol.snapshot_steps import DIRECTORY_FORMATS
 
-MAX_TOLD_POOLS = 20
+MAX_POOLS_LISTED = 20
 _TAKEN = (
     JobSubmitted
     | CancelJob
@@ -236,7 +236,7 @@ class _Turn:
             case ChangeProject():
                 self.project_asked(envelope, event)
             case ProjectApplied():
-                self.project_told(event)
+                self.project_applied(event)
             case SecretDeclared() | SecretRemoved():
                 self.secret(envelope, event)
             case CancelJob() | ChangeJob():
@@ -288,8 +288,8 @@ class _Turn:
         return True
 
     def reject(self, event_id: EventId, job_id: JobId | None, reason: str, project: str | None = None) -> None:
-        told = {"job_id": job_id, "submission_id": event_id, "reason": reason, "rejected_at_ms": self.now_ms, "project": project or ""}
-        self.emit(JobRejected.model_validate(told))
+        fields = {"job_id": job_id, "submission_id": event_id, "reason": reason, "rejected_at_ms": self.now_ms, "project": project or ""}
+        self.emit(JobRejected.model_validate(fields))
 
     def submitted(self, envelope: Envelope, event: JobSubmitted) -> None:
         reason = self.why_not(event, envelope.project)
@@ -340,9 +340,10 @@ class _Turn:
 
     def unknown_pool(self, pool: str) -> str:
         known = sorted(self.state.pools)
-        told = ", ".join(known[:MAX_TOLD_POOLS]) + (f" and {len(known) - MAX_TOLD_POOLS} more" if len(known) > MAX_TOLD_POOLS else "")
+        more = f" and {len(known) - MAX_POOLS_LISTED} more" if len(known) > MAX_POOLS_LISTED else ""
+        listed = ", ".join(known[:MAX_POOLS_LISTED]) + more
         return (
-            f"there is no pool {pool}; known: {told or 'none yet'}. Name one of them, "
+            f"there is no pool {pool}; known: {listed or 'none yet'}. Name one of them, "
             f"or create it: `trainhouse pool create {pool}`, or a PoolCreated event on trainhouse.jobs"
         )
 
@@ -452,10 +453,10 @@ class _Turn:
                 self.reject(envelope.id, None, too_large)
                 return
             self.emit(wanted)
-            for limited in limits_told(self.state.projects, name, known):
+            for limited in limits_to_publish(self.state.projects, name, known):
                 self.emit(LimitsForwarded(limited=limited, control_partitions=self.control_partitions))
 
-    def project_told(self, event: ProjectApplied) -> None:
+    def project_applied(self, event: ProjectApplied) -> None:
         """A project as the partition that decides about it has said; what is known already changes nothing."""
         known = self.state.projects.get(event.project.name)
         if known is None or known.version < event.version:

@@ -26,14 +26,14 @@ def directory_effects(now_ms: int, decisions: Iterable[Event]) -> Iterator[Effec
             case PoolCreated():
                 yield Effect(topics.CONTROL, str(d.partition), d, f"pool:{d.pool}:{d.partition}", d.partition)
             case ProjectApplied():
-                name, told = d.project.name, f"project:{_in_id(d.project.name)}:{d.version}"
+                name, event_id = d.project.name, f"project:{_in_id(d.project.name)}:{d.version}"
                 for partition in range(d.admission_partitions):
-                    yield Effect(topics.ADMISSION, name, d, told, partition)
-                yield Effect(topics.PROJECTS, name, d, told)
+                    yield Effect(topics.ADMISSION, name, d, event_id, partition)
+                yield Effect(topics.PROJECTS, name, d, event_id)
             case LimitsForwarded():
-                told = f"limits:{_in_id(d.limited.project)}:{d.limited.version}"
+                event_id = f"limits:{_in_id(d.limited.project)}:{d.limited.version}"
                 for partition in range(d.first_partition, d.control_partitions):
-                    yield Effect(topics.CONTROL, str(partition), d.limited, f"{told}:{partition}", partition)
+                    yield Effect(topics.CONTROL, str(partition), d.limited, f"{event_id}:{partition}", partition)
             case JobRejected():
                 yield Effect(topics.STATUS, d.submission_id, refusal(d), f"{d.submission_id[:480]}:rejected")
 

@@ -265,8 +265,8 @@ def _projects_json(state: DirectoryState) -> dict[str, Any]:
 
 
 def _held_json(digest: str, held: Held) -> dict[str, Any]:
-    whose = {} if held.project is None else {"project": held.project}
-    return whose | {
+    project = {} if held.project is None else {"project": held.project}
+    return project | {
         "digest": digest,
         "event_id": held.event_id,
         "job_id": held.job_id,

@@ -14,7 +14,7 @@ from trainhouse.scheduler.core.intake.bucket import Bucket, Rate, wait_s
 
 # With these roles a gateway lets in people who look after the whole platform: they need be no members.
 OPERATORS: Final = frozenset({"operator", "admin"})
-MAX_TOLD: Final = 20
+MAX_LISTED: Final = 20
 # Every partition of the directory keeps every rule, in its state and in each snapshot: 512 members and a file that lists them fit.
 MAX_RULE_BYTES: Final = 48 * 1024
 MAX_ALL_RULES_BYTES: Final = 4 * 1024 * 1024
@@ -107,7 +107,7 @@ def same(asked: ChangeProject, applied: ProjectApplied | None) -> bool:
     return now == applied.project and asked.text == applied.text and asked.admission_partitions == applied.admission_partitions
 
 
-def limits_told(projects: Projects, changed: str, before: ProjectApplied | None) -> list[ProjectLimited]:
+def limits_to_publish(projects: Projects, changed: str, before: ProjectApplied | None) -> list[ProjectLimited]:
     """Returns the limits to publish once a project changed. When "*" first bounds jobs: all projects, since it does not hold for those."""
     rule = projects[changed]
     first = changed == EVERY_OTHER and _bounds_jobs(rule) and (before is None or not _bounds_jobs(before))
@@ -118,9 +118,9 @@ def limits_told(projects: Projects, changed: str, before: ProjectApplied | None)
 def limits_of(projects: Projects, names: Sequence[str]) -> list[ProjectLimited]:
     """Returns the limits of these projects, as schedulers get them."""
     return [
-        ProjectLimited(project=name, version=told.version, running=told.project.limits.running, queued=told.project.limits.queued)
+        ProjectLimited(project=name, version=applied.version, running=applied.project.limits.running, queued=applied.project.limits.queued)
         for name in names
-        if (told := projects[name])
+        if (applied := projects[name])
     ]
 
 
@@ -145,8 +145,8 @@ def _closed(project: Project, spec: JobSpec) -> str:
 
 
 def _purpose(project: Project, spec: JobSpec) -> str:
-    told = ", ".join(sorted(project.purposes)[:MAX_TOLD]) + (" …" if len(project.purposes) > MAX_TOLD else "")
-    way_out = f"Name one of: {told}" if told else "Leave it out"
+    listed = ", ".join(sorted(project.purposes)[:MAX_LISTED]) + (" …" if len(project.purposes) > MAX_LISTED else "")
+    way_out = f"Name one of: {listed}" if listed else "Leave it out"
     if spec.purpose is None:
         return f"spec.purpose: {_called(project)} needs to know what a job is for. {way_out}" if project.purposes else ""
     if spec.purpose in project.purposes:

@@ -33,7 +33,7 @@ from trainhouse.events.wire.envelope import Origin
 from trainhouse.events.wire.project_topics import project_of, status_topic
 from trainhouse.events.wire.topic_types import TOPIC_EVENTS
 from trainhouse.events.wire.topics import ADMISSION, JOBS, MAX_INPUT_BYTES, STATUS
-from trainhouse.scheduler.core.intake.vouching import told_id, vouched
+from trainhouse.scheduler.core.intake.vouching import outcome_id, vouched
 from trainhouse.scheduler.core.protocol.publication import Outgoing, set_aside
 
 SOURCE = "trainhouse/intake"
@@ -169,8 +169,8 @@ def _answered(arrived: Arrived) -> bool:
 def _rejections(arrived: Arrived, job_id: str, event_id: str, reason: str, now_ms: int) -> list[Outgoing]:
     """Keyed by the event's id, so that it never overwrites the status of a running job; on the project's topic too, where one sent it."""
     project = arrived.project
-    told = told_id(project, event_id)
-    submission = told if event_id and EventId.pattern.fullmatch(told) else told_id(project, arrived.name)
+    candidate = outcome_id(project, event_id)
+    submission = candidate if event_id and EventId.pattern.fullmatch(candidate) else outcome_id(project, arrived.name)
     status = JobStatus(
         job_id=JobId(job_id) if JobId.pattern.fullmatch(job_id) else None,
         status_seq=0,

@@ -60,10 +60,10 @@ def _by_operator(event: Event) -> Event:
     """Fills in the requester where the gateway has not; on this topic only the gateway and operators write."""
     if "requested_by" not in type(event).model_fields:
         return event
-    told: RequestedBy | None = getattr(event, "requested_by", None)
-    if told is not None and told.via is not AskedVia.PROJECT:
+    requester: RequestedBy | None = getattr(event, "requested_by", None)
+    if requester is not None and requester.via is not AskedVia.PROJECT:
         return event
-    name = told.name if told is not None else str(getattr(event, "user", "") or UNNAMED)
+    name = requester.name if requester is not None else str(getattr(event, "user", "") or UNNAMED)
     return event.model_copy(update={"requested_by": RequestedBy(name=name, via=AskedVia.OPERATOR)})
 
 
@@ -71,8 +71,8 @@ def _by_project(envelope: Envelope, project: str) -> Event:
     event = envelope.event
     if isinstance(event, JobSubmitted):
         return _submission(envelope, event, project)
-    told: RequestedBy | None = getattr(event, "requested_by", None)
-    user = event.user if isinstance(event, CancelJob | ReviewJob) else told.name if told is not None else UNNAMED
+    requester: RequestedBy | None = getattr(event, "requested_by", None)
+    user = event.user if isinstance(event, CancelJob | ReviewJob) else requester.name if requester is not None else UNNAMED
     name = _user(envelope, project, user)
     asked = RequestedBy(name=name, via=AskedVia.PROJECT, project=project)
     more: dict[str, Any] = {"user": name} if isinstance(event, CancelJob | ReviewJob) else {}
@@ -103,12 +103,12 @@ def _user(envelope: Envelope, project: str, user: str) -> str:
 
 def _event_id(envelope: Envelope, project: str) -> EventId:
     try:
-        return EventId.parse(told_id(project, envelope.id))
+        return EventId.parse(outcome_id(project, envelope.id))
     except ValueError as error:
         raise InvalidEvent("id: with the project before it, it is too long; use at most 400 characters", **_hints(envelope)) from error
 
 
-def told_id(project: str | None, event_id: str) -> str:
+def outcome_id(project: str | None, event_id: str) -> str:
     """The id under which a request's outcome is published."""
     return event_id if project is None else f"{project}/{event_id}"
 

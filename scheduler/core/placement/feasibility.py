@@ -45,7 +45,7 @@ def _unlisted(job: Job) -> str:
 
 def _limited_on_each_type(draft: Draft, job: Job, shape: Shape) -> QuotaRefusal | None:
     """The limit of one type that stops a gang of any type, where no other type has so many devices; None: some type does."""
-    quotas, told = draft.state.book.usage.quotas(job.pool), None
+    quotas, first_refusal = draft.state.book.usage.quotas(job.pool), None
     if not quotas.tree.types or not settled(draft, job.pool):
         return None
     for variant in variants(draft.state.book, shape):
@@ -53,8 +53,8 @@ def _limited_on_each_type(draft: Draft, job: Job, shape: Shape) -> QuotaRefusal 
             refusal = quotas.limited(job.spec.team, amounts_least(variant))
             if refusal is None:
                 return None
-            told = told or refusal
-    return told
+            first_refusal = first_refusal or refusal
+    return first_refusal
 
 
 def judge_waiting(draft: Draft, pool: str) -> None:

@@ -14,7 +14,7 @@ from trainhouse.events.wire.journal import MAX_REASON_CHARS, PlacementFrozen
 from trainhouse.scheduler.core.cycle.book import Book
 from trainhouse.scheduler.core.placement.cycle_decisions import carry_out
 from trainhouse.scheduler.core.placement.feasibility import judge_waiting, settled
-from trainhouse.scheduler.core.placement.wait_status import tell_the_first
+from trainhouse.scheduler.core.placement.wait_status import publish_wait_reason
 from trainhouse.scheduler.core.queue.entries import Action
 from trainhouse.scheduler.core.state.draft import Draft
 
@@ -60,4 +60,4 @@ def _run(draft: Draft, cycle: Cycle) -> None:
         carry_out(draft, action)
     for pool in due:
         draft.emit(CycleRan(pool=draft.state.pool(pool).name))
-        tell_the_first(draft, pool)
+        publish_wait_reason(draft, pool)

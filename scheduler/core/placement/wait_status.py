@@ -11,10 +11,10 @@ from trainhouse.scheduler.core.explain.diagnosis import by_project
 from trainhouse.scheduler.core.state.draft import Draft
 from trainhouse.scheduler.core.state.records import Job
 
-TELL_EVERY_MS: Final = 5_000
+PUBLISH_EVERY_MS: Final = 5_000
 
 
-def tell_the_first(draft: Draft, pool: str) -> None:
+def publish_wait_reason(draft: Draft, pool: str) -> None:
     """Publishes the sentence if it is new, at once for a job without one, else at most once in TELL_EVERY_MS."""
     heads = draft.state.book.lanes.of(pool).heads
     if not heads:
@@ -24,7 +24,7 @@ def tell_the_first(draft: Draft, pool: str) -> None:
         return
     reason = _reason(draft, job)
     new = job.attempt == 0 and job.status_seq <= 1
-    if job.reason != reason and (new or draft.now_ms - job.status_at_ms >= TELL_EVERY_MS):
+    if job.reason != reason and (new or draft.now_ms - job.status_at_ms >= PUBLISH_EVERY_MS):
         draft.move(job.job_id, job.phase, reason)
 
 

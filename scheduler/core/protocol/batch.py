@@ -236,7 +236,7 @@ class Proposer(Generic[S]):
         about = _first_event(event) if isinstance(event, RedirectedInput) else event
         refusal = InputRefused(
             offset=poison.offset,
-            reason=poison.refusal or _told("handling it failed", error),
+            reason=poison.refusal or _error_reason("handling it failed", error),
             event_id=str(poison.item.envelope.id) if poison.item.envelope else "",
             forged=poison.forged,
             job_id=str(getattr(about, "job_id", None) or ""),
@@ -260,7 +260,7 @@ class Proposer(Generic[S]):
         if self.stuck(folded):
             # It raises although placement is frozen: time stands still for the machine, inputs go on, until other code decides.
             return self.claim(folded, published_up_to)
-        freeze = PlacementFrozen(reason=_told("", error), decide_version=self.machine.decide_version)
+        freeze = PlacementFrozen(reason=_error_reason("", error), decide_version=self.machine.decide_version)
         return self._written(folded, self._record(folded, now_ms, (), (freeze,), published_up_to))
 
     def _record(
@@ -297,7 +297,7 @@ def _event_of(item: Pending) -> Event | None:
     return item.item.envelope.event if item.item.envelope is not None else None
 
 
-def _told(what: str, error: Exception) -> str:
+def _error_reason(what: str, error: Exception) -> str:
     """An error as a reason that can be written: no lone surrogate, and not too long."""
     text = f"{what}: {type(error).__name__}: {error}" if what else f"{type(error).__name__}: {error}"
     return text.encode("utf-8", "replace").decode()[:MAX_REASON_CHARS]

@@ -19,7 +19,7 @@ class Ownership:
 
     owner: str
     takeover_s: float
-    heard_at_s: float
+    last_record_at_s: float
     assigned: bool = False
     standing_in: bool = False
     quiet_s: float = QUIET_S
@@ -27,7 +27,7 @@ class Ownership:
 
     def on_record(self, owner: str, now_s: float) -> None:
         """A record of `owner` counted."""
-        self.heard_at_s = now_s
+        self.last_record_at_s = now_s
         if owner != self.owner:
             self.standing_in = False
 
@@ -49,16 +49,16 @@ class Ownership:
     def on_fenced(self, now_s: float) -> None:
         """Another publisher took over: step back whatever the group said, until it assigns again or the journal goes silent."""
         self.assigned = self.standing_in = False
-        self.heard_at_s = now_s
+        self.last_record_at_s = now_s
 
     def on_given_up(self, now_s: float) -> None:
         """It could not publish for long: another process has its turn, and this one tries again where none takes it."""
         self.on_fenced(now_s)
-        self.heard_at_s = now_s + self.takeover_s
+        self.last_record_at_s = now_s + self.takeover_s
 
     def quiet(self, now_s: float) -> bool:
         """Whether an idle owner's next record is due."""
-        return now_s - self.heard_at_s >= self.quiet_s
+        return now_s - self.last_record_at_s >= self.quiet_s
 
     def decides(self, now_s: float) -> bool:
         """Whether to decide now; becomes a stand-in when the partition was left alone for too long."""
@@ -67,7 +67,7 @@ class Ownership:
         return self.assigned or self.standing_in
 
     def _left_alone(self, now_s: float) -> bool:
-        silent_s = now_s - self.heard_at_s
+        silent_s = now_s - self.last_record_at_s
         if silent_s >= self.quiet_s + self.takeover_s:
             return True
         return self.owed_since_s is not None and min(silent_s, now_s - self.owed_since_s) >= self.takeover_s

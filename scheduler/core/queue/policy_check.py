@@ -50,9 +50,9 @@ def check_against(policy: SchedulingPolicy, device_types: Collection[str], level
                 if device_type != ANY and device_type not in known:
                     problem = f"no node of this pool has a device of type {device_type}; it has {_some(known)}"
                     faults.append(PolicyFault(("teams", index, field, device_type), problem))
-    prefer, told = policy.topology.prefer, sorted({*levels, *ALWAYS_LEVELS})
-    if prefer is not None and prefer not in told:
-        problem = f"no node of this pool tells a topology level {prefer}; they tell {_some(told)}"
+    prefer, reported_levels = policy.topology.prefer, sorted({*levels, *ALWAYS_LEVELS})
+    if prefer is not None and prefer not in reported_levels:
+        problem = f"no node of this pool tells a topology level {prefer}; they tell {_some(reported_levels)}"
         faults.append(PolicyFault(("topology", "prefer"), problem))
     return tuple(faults)
 

@@ -14,7 +14,7 @@ from trainhouse.scheduler.core.cluster.shape import ANY
 from trainhouse.scheduler.core.queue.resources import Amounts
 from trainhouse.scheduler.core.queue.team_tree import ROOT, QuotaTree
 
-MAX_UNTOLD = 4096
+MAX_PENDING = 4096
 
 
 class QuotaRule(StrEnum):
@@ -51,8 +51,8 @@ class QuotaRefusal:
         what = "devices" if self.device_type == ANY else f"{self.device_type} devices"
         asked, held, bound = shown(self.asked_milli), shown(self.held_milli), shown(self.bound_milli)
         if self.rule is QuotaRule.LIMIT:
-            whose = f"team {self.at}" if self.at == self.team else f"team {self.at} (above {self.team})"
-            return f"quota: {whose} holds {held} of at most {bound} {what}; {asked} more would pass the limit"
+            holder = f"team {self.at}" if self.at == self.team else f"team {self.at} (above {self.team})"
+            return f"quota: {holder} holds {held} of at most {bound} {what}; {asked} more would pass the limit"
         where = f"team {self.at}" if self.at else "the pool"
         kept = ", ".join(f"{shown(m)} for {t}" for t, m in self.reserved_for)
         return f"quota: {where} has {bound} {what}, {held} are held, and {kept} stay idle (not lent); {asked} more are too many"
@@ -66,37 +66,37 @@ def shown(milli: int) -> str:
 class Quotas:
     """Devices held by each team of a tree, itself and all below it. `fork` shares the tree."""
 
-    __slots__ = ("_borrowers", "_held", "_own", "_untold", "capacity", "tree")
+    __slots__ = ("_borrowers", "_held", "_own", "_pending", "capacity", "tree")
 
     def __init__(self, tree: QuotaTree, capacity: Amounts | None = None) -> None:
         self.tree = tree
         self.capacity = capacity or Amounts()
         self._held: dict[tuple[str, str], int] = {}
         self._own: dict[tuple[str, str], int] = {}
-        self._untold: dict[tuple[str, Amounts], int] = {}
+        self._pending: dict[tuple[str, Amounts], int] = {}
         self._borrowers: dict[str, tuple[tuple[str, int], ...]] = {}
 
     def add(self, team: str, amounts: Amounts, sign: int = 1) -> None:
         """A gang of a team starts (or with sign -1: its devices come free)."""
         key = (team, amounts)
-        self._untold[key] = self._untold.get(key, 0) + sign
-        if len(self._untold) > MAX_UNTOLD:
-            self._tell()
+        self._pending[key] = self._pending.get(key, 0) + sign
+        if len(self._pending) > MAX_PENDING:
+            self._apply_pending()
 
-    def _tell(self) -> None:
+    def _apply_pending(self) -> None:
         """Adds up what came and went since the last read: most of it cancels out."""
         self._borrowers = {}
-        for (team, amounts), times in self._untold.items():
+        for (team, amounts), times in self._pending.items():
             for device_type, milli in _wants(amounts) if times else ():
                 _change(self._own, (team, device_type), times * milli)
                 for name in self.tree.path(team):
                     _change(self._held, (name, device_type), times * milli)
-        self._untold = {}
+        self._pending = {}
 
     def held(self, name: str, device_type: str = ANY) -> int:
         """Returns the devices that a team and all below it hold, in thousandths; "" is the whole pool."""
-        if self._untold:
-            self._tell()
+        if self._pending:
+            self._apply_pending()
         return self._held.get((name, device_type), 0)
 
     def may_start(self, team: str, amounts: Amounts) -> QuotaRefusal | None:
@@ -120,8 +120,8 @@ class Quotas:
 
     def borrowers(self, device_type: str = ANY) -> tuple[tuple[str, int], ...]:
         """Teams whose own gangs hold more than they are guaranteed, with how much more, sorted by team."""
-        if self._untold:
-            self._tell()
+        if self._pending:
+            self._apply_pending()
         found = self._borrowers.get(device_type)
         if found is None:
             own = ((team, milli) for (team, known), milli in self._own.items() if known == device_type)
@@ -131,7 +131,7 @@ class Quotas:
 
     def under(self, tree: QuotaTree) -> "Quotas":
         """Returns the same holdings under another tree."""
-        self._tell()
+        self._apply_pending()
         twin = Quotas(tree, self.capacity)
         for (team, device_type), milli in self._own.items():
             if device_type == ANY:  # those of unknown type are in this sum only
@@ -143,7 +143,7 @@ class Quotas:
     def fork(self) -> "Quotas":
         """A copy that shares no change."""
         twin = Quotas(self.tree, self.capacity)
-        twin._held, twin._own, twin._untold = self._held.copy(), self._own.copy(), self._untold.copy()
+        twin._held, twin._own, twin._pending = self._held.copy(), self._own.copy(), self._pending.copy()
         return twin
 
     def _limits(self, team: str, device_type: str, milli: int) -> QuotaRefusal | None:

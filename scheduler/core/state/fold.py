@@ -63,7 +63,7 @@ from trainhouse.scheduler.core.state.state import Freeze, ScheduleState
 
 MAX_COMMITS = 32
 """Checkpoints of a job that are remembered by number: as far back as it can be sent."""
-_TOLD_ONCE = ("launch_error", "launch_node", "lost_node", "lost_incarnation", "hung", "diverged")
+_REPORTED_ONCE = ("launch_error", "launch_node", "lost_node", "lost_incarnation", "hung", "diverged")
 
 # What people ask for: after a freeze, placement is tried again.
 _BY_PERSON = (JobQueued, JobRetuned, JobReviewed, PolicyApplied, NodeRestricted)
@@ -222,12 +222,12 @@ def _checkpoint(state: ScheduleState, now_ms: int, d: CheckpointNoted) -> None:
 def _evidence(state: ScheduleState, now_ms: int, d: EvidenceFound) -> None:
     allotment = _allotment(state, d.job_id)
     old = allotment.evidence
-    told: dict[str, Any] = {name: value for name in _TOLD_ONCE if (value := getattr(d, name))}
-    told["ends"] = (*old.ends, d.end)[:MAX_ENDS] if d.end is not None else old.ends
-    told["degraded"] = (*old.degraded, d.degraded)[:MAX_DEGRADED] if d.degraded is not None else old.degraded
+    update: dict[str, Any] = {name: value for name in _REPORTED_ONCE if (value := getattr(d, name))}
+    update["ends"] = (*old.ends, d.end)[:MAX_ENDS] if d.end is not None else old.ends
+    update["degraded"] = (*old.degraded, d.degraded)[:MAX_DEGRADED] if d.degraded is not None else old.degraded
     if d.degraded is None and old.failed_at_ms is None:
-        told["failed_at_ms"] = d.at_ms
-    _change(state, now_ms, d.job_id, allotment=allotment.model_copy(update={"evidence": old.model_copy(update=told)}))
+        update["failed_at_ms"] = d.at_ms
+    _change(state, now_ms, d.job_id, allotment=allotment.model_copy(update={"evidence": old.model_copy(update=update)}))
 
 
 def _blamed(state: ScheduleState, now_ms: int, d: FailureBlamed) -> None:

@@ -285,14 +285,14 @@ class ScheduleState:
         self._index_lost(node)
         if old is None:
             self._take_index(node)
-        told_anew = old is None or not is_of_same_registration(old, node)
-        if old is None or told_anew or is_open(old) != is_open(node):
+        reregistered = old is None or not is_of_same_registration(old, node)
+        if old is None or reregistered or is_open(old) != is_open(node):
             self.book.put_node(slots_of(node))
-        if old is None or told_anew or old.trust is not node.trust:
+        if old is None or reregistered or old.trust is not node.trust:
             self.book.cluster.shut_devices(node.index, shut_of(node))
         self.book.cluster.set_free(node.index, *free_of(node))
         self.book.marks.change(str(node.pool))
-        if old is not None and told_anew and positions(old) != positions(node):
+        if old is not None and reregistered and positions(old) != positions(node):
             self._find_again(node, now_ms)
 
     def drop_node(self, node_id: str, now_ms: int) -> None:

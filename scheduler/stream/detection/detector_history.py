@@ -10,7 +10,7 @@ from itertools import pairwise
 from trainhouse.events import InvalidEvent
 from trainhouse.events.wire.codec import decode
 from trainhouse.events.wire.topics import VERDICTS
-from trainhouse.scheduler.core.detector import Said, Standings, recall
+from trainhouse.scheduler.core.detector import IssuedVerdict, Standings, recall
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.stream.interfaces import Entry, Log
 
@@ -74,7 +74,7 @@ def _thinned(entries: Sequence[Entry]) -> list[Entry]:
     return older[::-1] + newest
 
 
-async def said_before(log: Log) -> Standings:
+async def published_verdicts(log: Log) -> Standings:
     """Returns the standing verdicts on each node, as published earlier. Raises LogUnavailable."""
     known: Standings = {}
     for partition in await log.partitions(VERDICTS):
@@ -83,5 +83,5 @@ async def said_before(log: Log) -> Standings:
                 envelope = decode(entry.value, entry.headers)
             except InvalidEvent:
                 continue
-            recall(known, Said(str(envelope.id), envelope.event, (entry.key or b"").decode("utf-8", "replace")))
+            recall(known, IssuedVerdict(str(envelope.id), envelope.event, (entry.key or b"").decode("utf-8", "replace")))
     return known

@@ -19,12 +19,12 @@ from trainhouse.events.security.signing import signature_of
 from trainhouse.events.security.vetting import Known, VettingRules, refusal
 from trainhouse.events.wire.codec import HEADERS, decode, encode
 from trainhouse.events.wire.topics import HEARTBEATS, VERDICTS
-from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, Said, still_standing
+from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, IssuedVerdict, still_standing
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.protocol.publication import Outgoing, set_aside, signature_refused
-from trainhouse.scheduler.core.protocol.refusal_limits import ToldRefusals, alike_of, key_of
+from trainhouse.scheduler.core.protocol.refusal_limits import PublishedRefusals, alike_of, key_of
 from trainhouse.scheduler.stream.cancellation import still_wanted
-from trainhouse.scheduler.stream.detection.detector_history import LEAST_HEARTBEATS, last_heartbeats, said_before
+from trainhouse.scheduler.stream.detection.detector_history import LEAST_HEARTBEATS, last_heartbeats, published_verdicts
 from trainhouse.scheduler.stream.detection.pool_limits import SOURCE, DetectorPools
 from trainhouse.scheduler.stream.interfaces import Clock, Entry, Log, Publisher
 from trainhouse.scheduler.stream.metrics import DetectorMeters
@@ -41,7 +41,7 @@ class Detecting:
         self, log: Log, clock: Clock, machine: DetectorMachine, meters: DetectorMeters | None = None, rules: VettingRules | None = None
     ) -> None:
         self._rules = rules or VettingRules()
-        self._told = ToldRefusals()
+        self._published_refusals = PublishedRefusals()
         self._log = log
         self._clock = clock
         self._machine = machine
@@ -59,7 +59,7 @@ class Detecting:
         """A batch of heartbeats; never raises. What comes before a partition was read back waits for that."""
         for partition, entries in by_partition.items():
             if partition in self._states:
-                self._say(self._hear(partition, entries), partition)
+                self._say(self._take_heartbeats(partition, entries), partition)
             elif partition in self._early:
                 self._early[partition].extend(entries)
 
@@ -109,19 +109,19 @@ class Detecting:
     async def _read_back_what_is_new(self) -> None:
         if not self._early:
             return
-        before = await said_before(self._log)
+        before = await published_verdicts(self._log)
         for partition in list(self._early):
             entries, end = await last_heartbeats(self._log, HEARTBEATS, partition)
             early = self._early.pop(partition, None)
             if early is None:
                 continue  # the group took it away meanwhile
             state = self._states[partition] = self._machine.begin(before)
-            said = self._hear(partition, entries) + self._hear(partition, early)
-            self._say(still_standing(state, said), partition)
+            issued = self._take_heartbeats(partition, entries) + self._take_heartbeats(partition, early)
+            self._say(still_standing(state, issued), partition)
             self._read_up_to[partition] = max(end, self._read_up_to.get(partition, 0))
 
-    def _hear(self, partition: int, entries: Iterable[Entry]) -> list[Said]:
-        state, said, now_ms = self._states[partition], list[Said](), self._clock.now_ms()
+    def _take_heartbeats(self, partition: int, entries: Iterable[Entry]) -> list[IssuedVerdict]:
+        state, issued, now_ms = self._states[partition], list[IssuedVerdict](), self._clock.now_ms()
         for entry in entries:
             # The group goes on where it was, maybe long before what was read back: of nodes seen only then it is read, all else is old.
             self._read_up_to[partition] = max(self._read_up_to.get(partition, 0), entry.offset + 1)
@@ -137,8 +137,8 @@ class Detecting:
                     self._refuse(partition, entry, beat, why, now_ms)
                     continue
                 self._meters.heartbeats.inc()
-                said += self._judged(state, beat, now_ms, entry)
-        return said
+                issued += self._judged(state, beat, now_ms, entry)
+        return issued
 
     def _why_not_theirs(self, beat: NodeHeartbeat, entry: Entry) -> str:
         signature = signature_of(entry.headers)
@@ -149,33 +149,33 @@ class Detecting:
         """Sets a heartbeat in another's name aside; says so as the scheduler does, so that a flood stays small."""
         self._meters.unreadable.inc()
         claimed = f"node {beat.node_id}"
-        if not self._told.next(alike_of(claimed, why), self._clock.steady_s()):
+        if not self._published_refusals.next(alike_of(claimed, why), self._clock.steady_s()):
             return
         log_.warning("a heartbeat is not its node's", node_id=beat.node_id, partition=partition, offset=entry.offset, reason=why)
         letter = DeadLetter(HEARTBEATS, partition, entry.offset, why)
         event = signature_refused(claimed, why, HEARTBEATS, partition, entry.offset, now_ms)
         name = f"signature-refused:{HEARTBEATS}-{partition}-{entry.offset}"
-        told = encode(envelope_of(event, id=name, source=SOURCE, now_ms=now_ms))
+        value = encode(envelope_of(event, id=name, source=SOURCE, now_ms=now_ms))
         self._waiting.append(set_aside(letter, entry.value))
-        self._waiting.append(Outgoing(VERDICTS, key_of(claimed).encode(), told, HEADERS))
+        self._waiting.append(Outgoing(VERDICTS, key_of(claimed).encode(), value, HEADERS))
         self._woken.set()
 
-    def _judged(self, state: DetectorState, beat: NodeHeartbeat, now_ms: int, entry: Entry) -> list[Said]:
+    def _judged(self, state: DetectorState, beat: NodeHeartbeat, now_ms: int, entry: Entry) -> list[IssuedVerdict]:
         try:
-            return self._machine.heard(state, beat, now_ms)
+            return self._machine.on_heartbeat(state, beat, now_ms)
         except Exception:  # agents write heartbeats, of what programs of strangers tell: one that nobody thought of must stop nothing
             self._meters.unreadable.inc()
             log_.exception("a heartbeat cannot be judged; passing over it", partition=entry.partition, offset=entry.offset)
             return []
 
-    def _say(self, said: list[Said], partition: int) -> None:
-        for one in said:
+    def _say(self, issued: list[IssuedVerdict], partition: int) -> None:
+        for one in issued:
             evidence = str(getattr(one.event, "evidence", ""))
             ids = {"node_id": str(one.node_id), **ids_of(one.event)}
             log_.warning("verdict", type=one.event.event_type, id=one.name, partition=partition, evidence=evidence, **ids)
             self._meters.verdicts.labels(one.event.event_type).inc()
             self._waiting.extend(self._pools.outgoing(one, self._clock.now_ms()))
-        if said:
+        if issued:
             self._woken.set()
 
     async def _publish(self) -> None:

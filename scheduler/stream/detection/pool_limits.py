@@ -15,7 +15,7 @@ from trainhouse.events.model.verdict import DeviceDegraded, GangHung
 from trainhouse.events.security.vetting import key_that_counts
 from trainhouse.events.wire.codec import HEADERS, decode, encode
 from trainhouse.events.wire.topics import CONTROL, NODE_KEYS, POLICIES, POOLS, VERDICTS
-from trainhouse.scheduler.core.detector import DetectorMachine, Said
+from trainhouse.scheduler.core.detector import DetectorMachine, IssuedVerdict
 from trainhouse.scheduler.core.protocol.publication import Outgoing, set_aside
 from trainhouse.scheduler.stream.detection.detector_history import read_back
 from trainhouse.scheduler.stream.interfaces import Entry, Log, Tail
@@ -84,14 +84,14 @@ class DetectorPools:
         of_node = self._keys.get(beat.node_id, {})
         return key_that_counts(of_node.get(beat.pool, ""), {key for key in of_node.values() if key}, signed_by)
 
-    def outgoing(self, said: Said, now_ms: int) -> list[Outgoing]:
+    def outgoing(self, verdict: IssuedVerdict, now_ms: int) -> list[Outgoing]:
         """The records of a verdict."""
-        value = encode(envelope_of(said.event, id=said.name, source=SOURCE, now_ms=now_ms))
-        found = [Outgoing(VERDICTS, said.node_id.encode(), value, HEADERS)]
-        if isinstance(said.event, ACTED_ON):
-            partition = self._partition.get(said.event.pool)
+        value = encode(envelope_of(verdict.event, id=verdict.name, source=SOURCE, now_ms=now_ms))
+        found = [Outgoing(VERDICTS, verdict.node_id.encode(), value, HEADERS)]
+        if isinstance(verdict.event, ACTED_ON):
+            partition = self._partition.get(verdict.event.pool)
             if partition is None:
-                log_.error("the pool of a verdict is not known; nobody can act on it", pool=said.event.pool, id=said.name)
+                log_.error("the pool of a verdict is not known; nobody can act on it", pool=verdict.event.pool, id=verdict.name)
             else:
                 found.append(Outgoing(CONTROL, str(partition).encode(), value, HEADERS, partition))
         return found

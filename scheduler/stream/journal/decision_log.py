@@ -13,20 +13,20 @@ from trainhouse.events.runtime.logs import ids_of
 from trainhouse.events.wire.journal import JournalRecord
 
 MOST = 50
-TOLD: tuple[type[Event], ...] = (JobMoved, GangAllocated, GangReleased, FailureBlamed, JobRejected)
+LOGGED: tuple[type[Event], ...] = (JobMoved, GangAllocated, GangReleased, FailureBlamed, JobRejected)
 log_ = structlog.get_logger(__name__)
 _enabled = logging.getLogger(__name__)
 
 
-def tell(record: JournalRecord, partition: int) -> None:
+def log_decisions(record: JournalRecord, partition: int) -> None:
     """One line for each decision that moved a job."""
     if not _enabled.isEnabledFor(logging.INFO):
         return
-    told = [decision for decision in record.decisions if isinstance(decision, TOLD)]
-    for decision in told[:MOST]:
+    logged = [decision for decision in record.decisions if isinstance(decision, LOGGED)]
+    for decision in logged[:MOST]:
         more = {name: str(value) for name in ("state", "reason", "category") if (value := getattr(decision, name, None)) is not None}
         if isinstance(decision, JobMoved):
             more["phase"] = type(decision.phase).__name__
         log_.info("decided", type=decision.event_type, partition=partition, seq=record.seq, **ids_of(decision), **more)
-    if len(told) > MOST:
-        log_.info("decided more", partition=partition, seq=record.seq, left_out=len(told) - MOST)
+    if len(logged) > MOST:
+        log_.info("decided more", partition=partition, seq=record.seq, left_out=len(logged) - MOST)

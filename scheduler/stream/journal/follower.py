@@ -163,7 +163,7 @@ class Follower(Generic[S]):
         if self._owes_tick:
             return True
         wake_ms = self.machine.wakes_ms(self.folded.state, self.folded.now_ms)
-        return wake_ms is not None and wake_ms <= self.folded.now_ms + 1000 * (now_s - self.ownership.heard_at_s)
+        return wake_ms is not None and wake_ms <= self.folded.now_ms + 1000 * (now_s - self.ownership.last_record_at_s)
 
     @property
     def to_raise(self) -> UpgradeFinished | None:

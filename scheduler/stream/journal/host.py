@@ -22,7 +22,7 @@ from trainhouse.scheduler.core.protocol.machine import Machine
 from trainhouse.scheduler.core.protocol.ownership import Ownership
 from trainhouse.scheduler.stream.cancellation import still_wanted
 from trainhouse.scheduler.stream.interfaces import Clock, Entry, LiveStatuses, Log, Tail
-from trainhouse.scheduler.stream.journal.decision_log import tell
+from trainhouse.scheduler.stream.journal.decision_log import log_decisions
 from trainhouse.scheduler.stream.journal.follower import Follower
 from trainhouse.scheduler.stream.journal.halting import HaltReports
 from trainhouse.scheduler.stream.journal.input_feed import InputFeed, Vet
@@ -203,7 +203,7 @@ class JournalHost(Generic[S]):
     def _forget_the_past(self, follower: Follower[S]) -> None:
         """Records read during recovery are old: silence counts from the newest one's own time, so a restart need not wait anew."""
         age_s, role = (self._clock.now_ms() - follower.folded.now_ms) / 1000, follower.ownership
-        role.heard_at_s = self._clock.steady_s() - min(max(age_s, 0.0), role.quiet_s + role.takeover_s)
+        role.last_record_at_s = self._clock.steady_s() - min(max(age_s, 0.0), role.quiet_s + role.takeover_s)
 
     async def _follow(self, tasks: asyncio.TaskGroup) -> None:
         while True:
@@ -288,7 +288,7 @@ class JournalHost(Generic[S]):
 
     async def _watch_owed(self) -> None:
         """Sees whether something is owed on partitions that others decide: since the look before, or at the start since the last record."""
-        before_s = {partition: f.ownership.heard_at_s for partition, f in self.followers.items()}
+        before_s = {partition: f.ownership.last_record_at_s for partition, f in self.followers.items()}
         while True:
             still_wanted()
             others = {p: f for p, f in self.followers.items() if not (f.halted or f.ownership.assigned or f.ownership.standing_in)}
@@ -325,7 +325,7 @@ class JournalHost(Generic[S]):
         for entry in entries:
             record = self.followers[entry.partition].take(entry)
             if record is not None and record.owner == self._settings.owner:
-                tell(record, entry.partition)
+                log_decisions(record, entry.partition)
 
     async def _after_record(self, follower: Follower[S]) -> None:
         for observe in self._observers:

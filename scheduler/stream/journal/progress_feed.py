@@ -19,7 +19,7 @@ from trainhouse.events.wire.topics import PROGRESS, VERDICTS
 from trainhouse.scheduler.core.errors import BrokenInvariant, LogUnavailable
 from trainhouse.scheduler.core.protocol.batch import Limits, Pending, pending
 from trainhouse.scheduler.core.protocol.publication import Outgoing, set_aside, signature_refused
-from trainhouse.scheduler.core.protocol.refusal_limits import ToldRefusals, alike_of, key_of
+from trainhouse.scheduler.core.protocol.refusal_limits import PublishedRefusals, alike_of, key_of
 from trainhouse.scheduler.stream.cancellation import still_wanted
 from trainhouse.scheduler.stream.interfaces import Clock, Entry, Log, Publisher, Tail
 from trainhouse.scheduler.stream.journal.follower import Follower
@@ -46,7 +46,7 @@ class ProgressFeed(Generic[S]):
         self._limits = Limits()
         self._tail: Tail | None = None
         self._next: dict[int, int] = {}
-        self._told = ToldRefusals()
+        self._published_refusals = PublishedRefusals()
         self._refused: deque[Outgoing] = deque(maxlen=MOST_REFUSALS)
         self._publisher: Publisher | None = None
         self._ends: dict[int, int] = {}
@@ -141,15 +141,15 @@ class ProgressFeed(Generic[S]):
 
     def _refuse(self, partition: int, entry: Entry, item: Pending) -> None:
         """Sets aside what is in another's name; says so as of control, so that a flood stays small."""
-        if not item.forged or not self._told.next(alike_of(item.forged, item.refusal), self._clock.steady_s()):
+        if not item.forged or not self._published_refusals.next(alike_of(item.forged, item.refusal), self._clock.steady_s()):
             return
         log_.warning("progress is not its node's", claimed=item.forged, partition=partition, offset=entry.offset, reason=item.refusal)
         now_ms = self._clock.now_ms()
         event = signature_refused(item.forged, item.refusal, PROGRESS, partition, entry.offset, now_ms)
         name = f"signature-refused:{PROGRESS}-{partition}-{entry.offset}"
-        told = encode(envelope_of(event, id=name, source=SOURCE, now_ms=now_ms))
+        value = encode(envelope_of(event, id=name, source=SOURCE, now_ms=now_ms))
         self._refused.append(set_aside(DeadLetter(PROGRESS, partition, entry.offset, item.refusal), entry.value))
-        self._refused.append(Outgoing(VERDICTS, key_of(item.forged).encode(), told, HEADERS))
+        self._refused.append(Outgoing(VERDICTS, key_of(item.forged).encode(), value, HEADERS))
 
     async def _publish_refusals(self) -> None:
         if not self._refused:

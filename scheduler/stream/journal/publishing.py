@@ -16,7 +16,7 @@ import structlog
 from trainhouse.events.wire.topics import CONTROL
 from trainhouse.scheduler.core.errors import Fenced, LogUnavailable
 from trainhouse.scheduler.core.protocol.publication import Outgoing
-from trainhouse.scheduler.core.protocol.refusal_limits import ToldRefusals
+from trainhouse.scheduler.core.protocol.refusal_limits import PublishedRefusals
 from trainhouse.scheduler.stream.cancellation import still_wanted
 from trainhouse.scheduler.stream.interfaces import Clock, Log, Publisher
 from trainhouse.scheduler.stream.journal.follower import Follower
@@ -43,7 +43,7 @@ class Publishing(Generic[S]):
         self._clock = clock
         self._transactional_id = f"{journal}-{follower.partition}" if transactional else None
         self._projects = ProjectStatuses(log, clock)
-        self._told = ToldRefusals()
+        self._published_refusals = PublishedRefusals()
         self._refused_since_s: float | None = None
         self._unproven = False
         self.done: int | None = None
@@ -104,7 +104,7 @@ class Publishing(Generic[S]):
     async def _session(self) -> None:
         publisher = await self._log.open_publisher(self._transactional_id, self._journal)
         self._projects.forget()
-        self._told.forget()
+        self._published_refusals.forget()
         try:
             _, end = await self._log.bounds(self._journal, self._follower.partition)
             await self._follower.until(lambda: self._follower.position >= end)
@@ -152,7 +152,7 @@ class Publishing(Generic[S]):
             batch += self._live()
         if batch:
             now_s = self._clock.steady_s()
-            wanted = [out for out in batch if not out.alike or self._told.next(out.alike, now_s)]
+            wanted = [out for out in batch if not out.alike or self._published_refusals.next(out.alike, now_s)]
             kept = await self._projects.keep(wanted)
             await self._projects.sent(kept, publisher.send(kept, mark=last if records else 0))
             self.done, self._refused_since_s = last, None

@@ -139,7 +139,7 @@ class Snapshots(Generic[S]):
         key = f"{self._journal}-{partition}"
         why = f"no snapshot of {key} could be made: {error!r}"[:1500]
         how = "nothing is lost, but the next start reads the journal from the last one; mend what is named"
-        told = {
+        fields = {
             "rule": "snapshot-failed",
             "key": key,
             "severity": Severity.WARNING,
@@ -147,7 +147,7 @@ class Snapshots(Generic[S]):
             "since_ms": since_ms,
             "at_ms": folded.now_ms,
         }
-        event = (AlertFired if error is not None else AlertResolved).model_validate(told)
+        event = (AlertFired if error is not None else AlertResolved).model_validate(fields)
         name = f"snapshot-failed:{key}:{folded.seq}"
         with contextlib.suppress(LogUnavailable):
             await self._log.send(

@@ -47,7 +47,7 @@ class Explaining(Generic[S]):
     left: Left[S]
     every_s: float = EVERY_S
     _next_s: dict[int, float] = field(default_factory=dict)
-    _told: dict[int, dict[str, object]] = field(default_factory=dict)
+    _sent: dict[int, dict[str, object]] = field(default_factory=dict)
     _looking: dict[int, "asyncio.Task[None]"] = field(default_factory=dict)
 
     async def after_record(self, follower: Follower[S]) -> None:
@@ -57,9 +57,9 @@ class Explaining(Generic[S]):
         if now_s < self._next_s.get(partition, float("-inf")) or (busy is not None and not busy.done()):
             return
         self._next_s[partition] = now_s + self.every_s
-        state, told = follower.folded.state, self._told.setdefault(partition, {})
-        for job_id in [job_id for job_id in told if self.left(state, job_id)]:
-            del told[job_id]
+        state, sent = follower.folded.state, self._sent.setdefault(partition, {})
+        for job_id in [job_id for job_id in sent if self.left(state, job_id)]:
+            del sent[job_id]
         found = self.answers(state, follower.folded.now_ms)
         self._looking[partition] = asyncio.create_task(self._look(partition, found, now_s))
 
@@ -71,17 +71,17 @@ class Explaining(Generic[S]):
         self._next_s[partition] = max(self._next_s[partition], began_s + SHARE * took_s)
 
     def _changed(self, partition: int, found: Iterable[Answer]) -> tuple[list[tuple[object, JobExplained]], list[str]]:
-        told = self._told.setdefault(partition, {})
+        sent = self._sent.setdefault(partition, {})
         changed: list[tuple[object, JobExplained]] = []
         waiting: set[str] = set()
         for answer in found:
             waiting.add(answer.job_id)
-            if len(changed) < MAX_SENT_AT_ONCE and told.get(answer.job_id) != answer.key:
+            if len(changed) < MAX_SENT_AT_ONCE and sent.get(answer.job_id) != answer.key:
                 changed.append((answer.key, answer.build()))
-        return changed, sorted(job_id for job_id in told if job_id not in waiting)[:MAX_SENT_AT_ONCE]
+        return changed, sorted(job_id for job_id in sent if job_id not in waiting)[:MAX_SENT_AT_ONCE]
 
     async def _send(self, partition: int, changed: list[tuple[object, JobExplained]], gone: list[str]) -> None:
-        told = self._told[partition]
+        sent = self._sent[partition]
         try:
             async with asyncio.TaskGroup() as sending:
                 for _, event in changed:
@@ -92,6 +92,6 @@ class Explaining(Generic[S]):
         except* LogUnavailable as error:
             log_.warning("explanations not sent, trying again", partition=partition, error=str(error.exceptions[0]))
         else:
-            told.update((str(event.job_id), key) for key, event in changed)
+            sent.update((str(event.job_id), key) for key, event in changed)
             for job_id in gone:
-                told.pop(job_id, None)
+                sent.pop(job_id, None)

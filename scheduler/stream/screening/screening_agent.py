@@ -112,9 +112,9 @@ class ScreeningAgent:
     def _say(self, topic: str, screened: list[Screened]) -> None:
         now_s = self._clock.steady_s()
         for kind in (s.own_failure for s in screened if s.own_failure):
-            said_s, since = self._faults.get((topic, kind), (float("-inf"), 0))
-            if now_s - said_s < REMIND_S:
-                self._faults[topic, kind] = (said_s, since + 1)
+            logged_s, since = self._faults.get((topic, kind), (float("-inf"), 0))
+            if now_s - logged_s < REMIND_S:
+                self._faults[topic, kind] = (logged_s, since + 1)
                 continue
             if len(self._faults) >= MOST_FAULTS:
                 self._faults.clear()

@@ -21,7 +21,7 @@ from trainhouse.events.bus.any_headers import AnyHeaders
 from trainhouse.events.bus.kafka import headers_of
 from trainhouse.events.bus.one_batch import batch_of
 from trainhouse.events.bus.unpacking import GZIP, LZ4, ZSTD, too_large
-from trainhouse.events.wire.set_aside import first_offset, too_large_told
+from trainhouse.events.wire.set_aside import first_offset, too_large_value
 from trainhouse.events.wire.topics import MOST_UNPACKED_BYTES
 from trainhouse.scheduler.stream.kafka import auth  # what every reader is made with
 
@@ -118,7 +118,7 @@ def test_what_is_compressed_is_read_too(name: str) -> None:
 def test_a_batch_that_unpacks_to_more_than_a_process_holds_is_one_record_that_nobody_can_read(kind: int) -> None:
     bomb = compressed(batch(5, [(None, b"a", []), (None, bytes(MOST_UNPACKED_BYTES), [])]), kind)
     found = read(bomb + batch(7, [(None, b"w", [])]))
-    assert [(r.offset, r.value) for r in found] == [(6, too_large_told(5, 6, len(bomb))), (7, b"w")] and len(bomb) < 1024**2
+    assert [(r.offset, r.value) for r in found] == [(6, too_large_value(5, 6, len(bomb))), (7, b"w")] and len(bomb) < 1024**2
     with pytest.raises(InvalidEvent, match="no JSON"):
         decode(found[0].value, found[0].headers)
     assert first_offset(found[0].value) == 5 and first_offset(found[1].value) is first_offset(None) is None
@@ -148,7 +148,7 @@ def test_a_batch_that_only_brokers_can_unpack_stops_no_reader(kind: int, pack: C
     plain = batch(5, [(None, b"v", []), (None, b"w", [])])
     sent = packed(plain, kind, pack(plain[RECORDS_AT:]))
     found = read(batch(4, [(None, b"u", [])]) + sent + batch(7, [(None, b"x", [])]))
-    told = (6, too_large_told(5, 6, len(sent)))
+    told = (6, too_large_value(5, 6, len(sent)))
     assert [(r.offset, r.value) for r in found] == [(4, b"u"), told, (7, b"x")]
     alone = batch_of(sent, 5)
     assert not alone.readable and [(r.offset, r.value) for r in alone.records] == [told]
@@ -162,7 +162,7 @@ def test_records_that_cannot_be_read_are_told_behind_those_that_can() -> None:
     data = bytearray(batch(0, [(None, b"one", []), (None, b"two", []), (None, b"three", [])]))
     data[data.index(b"two") - 1] = 0x7F  # a length beyond the record's own
     struct.pack_into(">I", data, CRC_AT, calc_crc32c(bytes(data[AFTER_CRC:])))
-    assert [(r.offset, r.value) for r in read(bytes(data))] == [(0, b"one"), (2, too_large_told(1, 2, len(data)))]
+    assert [(r.offset, r.value) for r in read(bytes(data))] == [(0, b"one"), (2, too_large_value(1, 2, len(data)))]
 
 
 @pytest.mark.parametrize("kind", [GZIP, LZ4, ZSTD])
@@ -171,7 +171,7 @@ def test_a_small_batch_that_is_damaged_is_one_record_that_nobody_can_read(kind: 
     sent = compressed(batch(5, [(None, b"v" * 400, [])] * 3), kind)
     broken = checked(sent[:-3] + bytes(b ^ 0xFF for b in sent[-3:]))
     found = read(broken + batch(8, [(None, b"w", [])]))
-    assert [(r.offset, r.value) for r in found] == [(7, too_large_told(5, 7, len(broken))), (8, b"w")]
+    assert [(r.offset, r.value) for r in found] == [(7, too_large_value(5, 7, len(broken))), (8, b"w")]
     with pytest.raises(InvalidEvent):
         decode(found[0].value, found[0].headers)
 

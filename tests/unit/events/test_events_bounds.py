@@ -39,8 +39,8 @@ from trainhouse.events.model.bounds import (
     MOST_ITEMS,
     DurationS,
     ShortText,
+    read_clamped,
     read_stored,
-    read_told,
 )
 from trainhouse.events.model.ids import Name
 from trainhouse.events.model.pool import StartReserved
@@ -209,13 +209,13 @@ def test_a_journal_of_before_is_read_and_its_rows_are_made() -> None:
 
 def test_what_another_part_sends_is_cut_where_it_is_too_large_and_refused_where_it_cannot_be() -> None:
     node = registered("n1").model_dump()
-    assert read_told(NodeRegistered, node | {"memory_bytes": 2**80, "address": "a" * 9_000}).memory_bytes == 2**60
+    assert read_clamped(NodeRegistered, node | {"memory_bytes": 2**80, "address": "a" * 9_000}).memory_bytes == 2**60
     for wrong in ({"memory_bytes": -1}, {"cpus": math.nan}, {"devices": [node["devices"][0]] * (MOST_DEVICES + 1)}):
         with pytest.raises(ValidationError):
-            read_told(NodeRegistered, node | wrong)
+            read_clamped(NodeRegistered, node | wrong)
 
 
-@pytest.mark.parametrize("read", [read_stored, read_told])
+@pytest.mark.parametrize("read", [read_stored, read_clamped])
 def test_an_entry_whose_key_and_value_are_both_too_long_is_cut_at_both(read: Any) -> None:
     class Nested(Model):
         inside: dict[ShortText, dict[ShortText, ShortText]]
@@ -232,15 +232,15 @@ def test_any_number_of_values_beyond_their_bounds_is_read_in_time() -> None:
     ids = {"job_id": "j", "attempt": 0, "epoch": 1, "rank": 0, "node_id": "n", "start": 0, "end": 1}
     many = [2**62] * MOST_ITEMS
     began = time.monotonic()
-    points = read_told(StepMetrics, ids | {"steps": [2**70] * MOST_ITEMS, "times_ms": many, "offsets": many, "metrics": {}})
-    lines = read_told(LogLines, ids | {"stream": "stdout", "lines": [], "offsets": many, "read_at_ms": 2**70})
+    points = read_clamped(StepMetrics, ids | {"steps": [2**70] * MOST_ITEMS, "times_ms": many, "offsets": many, "metrics": {}})
+    lines = read_clamped(LogLines, ids | {"stream": "stdout", "lines": [], "offsets": many, "read_at_ms": 2**70})
     assert points.offsets[-1] == lines.offsets[-1] == 2**60 and points.steps[0] == 2**63 - 1 and lines.read_at_ms == LATEST_MS
     assert time.monotonic() - began < 30
 
 
 def test_a_rank_that_says_too_much_is_heard_all_the_same() -> None:
     report = {"job_id": "j", "attempt": 0, "epoch": 1, "node_id": "n", "pool": "p", "rank": 0, "step": 2**70, "at_ms": 0}
-    read = read_told(ProgressReported, report | {"activity_limit_s": 1e300, "loss": math.nan, "steps_per_s": math.inf})
+    read = read_clamped(ProgressReported, report | {"activity_limit_s": 1e300, "loss": math.nan, "steps_per_s": math.inf})
     assert read.step == MOST_COUNT and read.activity_limit_s == MOST_DURATION_S
 
 

@@ -81,7 +81,7 @@ def test_what_moved_a_job_is_a_line_and_lines_are_bounded(lines: Lines, monkeypa
         fold_version=1,
         previous_hash="",
     )
-    decision_log.tell(record, 3)
+    decision_log.log_decisions(record, 3)
     told = read(lines)
     assert [line.get("job_id") for line in told] == [*(f"j{n}" for n in range(decision_log.MOST)), None]
     assert (told[0]["seq"], told[0]["partition"], told[0]["reason"]) == (5, 3, "no") and told[-1]["left_out"] == 2

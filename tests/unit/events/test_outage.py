@@ -11,7 +11,7 @@ def test_a_client_to_which_records_come_is_never_asked() -> None:
     outage = Outage(0.0, AFTER_SILENCE_S)
     for now_s in range(0, 1000, 10):
         assert not outage.due(now_s)
-        outage.heard(now_s)
+        outage.on_message(now_s)
 
 
 def test_a_silent_client_is_asked_once_in_a_while_and_kept_as_long_as_it_reaches_the_brokers() -> None:

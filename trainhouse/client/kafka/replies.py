@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from trainhouse.events import InvalidEvent, NodePlacement, OperationReplied, decode
 from trainhouse.events.security.signing import signature_of
-from trainhouse.events.security.vetting import keys_told
+from trainhouse.events.security.vetting import key_events
 from trainhouse.events.wire.codec import Headers
 from trainhouse.events.wire.topics import OPERATION_REPLIES
 
@@ -55,7 +55,7 @@ def nodes_of(placements: Iterable[NodePlacement]) -> dict[int, str]:
 def keys_of(told: Iterable[tuple[bytes | None, Headers]]) -> Keys:
     """The keys that count, by node, from all that was told of them, the oldest first."""
     found: dict[str, dict[str, str]] = {}
-    for event in keys_told(told):
+    for event in key_events(told):
         # A forgotten node's key stays bound to its name, so it still says which answers are that node's.
         found.setdefault(str(event.node_id), {})[str(event.pool)] = event.public_key
     return {node: frozenset(filter(None, of_pools.values())) for node, of_pools in found.items()}

@@ -16,8 +16,8 @@ from trainhouse.workers.agent.core.actions import (
     Report,
     Sweep,
     TakeStacks,
-    TellOwnStates,
     Terminate,
+    UploadOwnStates,
 )
 from trainhouse.workers.agent.core.agent_state import AgentState, AttemptKey, Identity, LocalAttempt, Phase
 from trainhouse.workers.agent.core.departure import next_due_ms, notice_reports
@@ -71,7 +71,7 @@ __all__ = [
     "Sweep",
     "Swept",
     "TakeStacks",
-    "TellOwnStates",
+    "UploadOwnStates",
     "Terminate",
     "Tick",
     "next_due_ms",

@@ -97,10 +97,10 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class TellOwnStates:
+class UploadOwnStates:
     """The gang is broken: put what this node's ranks have of their own where ranks that are left on other nodes find it."""
 
     key: AttemptKey
 
 
-Action = Launch | Terminate | KillTree | TakeStacks | Report | AskCheckpoint | Sweep | Drain | Finish | Register | Probe | TellOwnStates
+Action = Launch | Terminate | KillTree | TakeStacks | Report | AskCheckpoint | Sweep | Drain | Finish | Register | Probe | UploadOwnStates

@@ -21,8 +21,8 @@ SIGTERM = "sigterm"
 def noticed(turn: Turn, source: str, reason: str, deadline_ms: int) -> None:
     """Reports a termination notice to the scheduler, unless an earlier or equal deadline is reported already."""
     known, notice = turn.state.notice, Notice(source, reason[:MAX_REASON_CHARS], turn.now_ms, deadline_ms)
-    said = turn.state.notices.get(source)
-    if said is None or deadline_ms < said.deadline_ms:
+    earlier = turn.state.notices.get(source)
+    if earlier is None or deadline_ms < earlier.deadline_ms:
         turn.state = replace(turn.state, notices={**turn.state.notices, source: notice})
     if known is not None and known.deadline_ms <= deadline_ms:
         return

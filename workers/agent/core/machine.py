@@ -96,7 +96,7 @@ def _of_attempt(turn: Turn, attempt: LocalAttempt, happened: OfAttempt) -> None:
             attempt = turn.put(replace(attempt, exited=attempt.exited | {rank}), attempt.phase)
             turn.report_rank(attempt, happened)
             if isinstance(attempt.phase, Running) and happened.exit_code not in AS_IT_SHOULD:
-                turn.tell_own_states(attempt)
+                turn.upload_own_states(attempt)
             if not attempt.ranks_left:
                 turn.sweep(attempt)
         case StacksTaken():
@@ -207,7 +207,7 @@ def _released(turn: Turn, event: GangReleased) -> None:
         turn.report_nothing_here(event)
     else:
         if event.for_survivors and attempt.has_processes:
-            turn.tell_own_states(attempt)
+            turn.upload_own_states(attempt)
         turn.stop(attempt, Stop(event.reason, round(event.grace_s * 1000), event.stacks))
 
 

@@ -20,7 +20,7 @@ class OwnKey:
     public_key: str
     counted: bool = False
 
-    def told(self, event: NodeKeyed) -> bool:
+    def on_node_keyed(self, event: NodeKeyed) -> bool:
         """Takes in what the scheduler says; whether the agent is to register anew."""
         if (event.node_id, event.pool) != (self.node_id, self.pool) or not self.public_key:
             return False

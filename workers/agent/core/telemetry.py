@@ -27,19 +27,19 @@ from trainhouse.events import (
     SessionOpened,
     StepMetrics,
 )
-from trainhouse.events.model.bounds import read_told
+from trainhouse.events.model.bounds import read_clamped
 from trainhouse.events.model.tracking import EnvironmentCaptured
 from trainhouse.events.wire.topics import CHECKPOINTS, CONTROL, ENVIRONMENTS
 from trainhouse.workers.agent.core.loglines import LogCut
 from trainhouse.workers.agent.core.spool import MetricsBatch, SpoolEvent
 
 # What a rank may tell, by topic.
-MAY_TELL: dict[str, tuple[type[Event], ...]] = {
+RANK_EVENTS: dict[str, tuple[type[Event], ...]] = {
     CHECKPOINTS: (CheckpointStarted, CheckpointCompleted, CheckpointFailed, CheckpointSkipped, CheckpointRestored, CheckpointPruned),
     CONTROL: (LossDiverged,),
     ENVIRONMENTS: (EnvironmentCaptured,),
 }
-_BY_NAME = {model.__name__: (topic, model) for topic, models in MAY_TELL.items() for model in models}
+_BY_NAME = {model.__name__: (topic, model) for topic, models in RANK_EVENTS.items() for model in models}
 MAX_EVENT_ID_CHARS = 512
 
 
@@ -102,7 +102,7 @@ class RankIdentity:
         """None when the fields are no progress."""
         known = {k: v for k, v in fields.items() if k in ProgressReported.model_fields}
         try:
-            return read_told(ProgressReported, known | self._ids() | self._place() | {"rank": self.rank})
+            return read_clamped(ProgressReported, known | self._ids() | self._place() | {"rank": self.rank})
         except ValidationError:
             return None
 
@@ -112,15 +112,15 @@ class RankIdentity:
         older = isinstance(attempt, int) and isinstance(epoch, int) and 0 <= epoch < self.epoch
         return {"attempt": attempt, "epoch": epoch} if older else {}
 
-    def told(self, found: SpoolEvent, now_ms: int) -> tuple[str, Event, str] | None:
+    def record_of(self, found: SpoolEvent, now_ms: int) -> tuple[str, Event, str] | None:
         """Topic, event and id of what a rank tells; None when it is nothing that a rank may tell."""
         topic, model = _BY_NAME.get(found.name, ("", None))
         if model is None:
             return None
-        whose = self._ids() | self._place() | (self._committed_by(found.fields) if topic == CHECKPOINTS else {})
-        fields = {"at_ms": now_ms, "rank": self.rank} | found.fields | whose
+        origin = self._ids() | self._place() | (self._committed_by(found.fields) if topic == CHECKPOINTS else {})
+        fields = {"at_ms": now_ms, "rank": self.rank} | found.fields | origin
         try:
-            event = read_told(model, {k: v for k, v in fields.items() if k in model.model_fields})
+            event = read_clamped(model, {k: v for k, v in fields.items() if k in model.model_fields})
         except ValidationError:
             return None
         return topic, event, self._own_id(found)

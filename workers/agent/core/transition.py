@@ -6,7 +6,7 @@ Holds: lives within one call of `step`; nothing outside sees it.
 from dataclasses import replace
 
 from trainhouse.events import AttemptStarted, AttemptStopped, GangAllocated, GangReleased, LaunchFailed, RankExited
-from trainhouse.workers.agent.core.actions import Action, Drain, KillTree, Launch, Report, Sweep, TakeStacks, TellOwnStates, Terminate
+from trainhouse.workers.agent.core.actions import Action, Drain, KillTree, Launch, Report, Sweep, TakeStacks, Terminate, UploadOwnStates
 from trainhouse.workers.agent.core.agent_state import (
     AgentState,
     AttemptKey,
@@ -105,10 +105,10 @@ class Turn:
         others = (o for o in self.state.attempts.values() if o.key != attempt.key and o.has_processes)
         return any(o.key.job_id == attempt.key.job_id or _collide(o, attempt) for o in others)
 
-    def tell_own_states(self, attempt: LocalAttempt) -> None:
+    def upload_own_states(self, attempt: LocalAttempt) -> None:
         """Uploads the ranks' own states if the gang spans several nodes; ranks on this one read the files themselves."""
         if len(attempt.allocation.placements) > 1:
-            self.do(TellOwnStates(attempt.key))
+            self.do(UploadOwnStates(attempt.key))
 
     def sweep(self, attempt: LocalAttempt) -> None:
         """No rank is left: what they left behind must go before anything newer starts."""

@@ -72,10 +72,10 @@ class ListedKeys(Mapping[str, KnownKey]):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Decision about an operation. `who`: empty where nothing could be believed; `why`: the evidence."""
+    """Decision about an operation. `requester`: empty where nothing could be believed; `why`: the evidence."""
 
     refusal: str = ""
-    who: str = ""
+    requester: str = ""
     why: str = ""
 
 
@@ -93,13 +93,13 @@ class Permission:
         refusal = self.refusal(envelope, value, signature, now_ms)
         asked = getattr(envelope.event, "requested_by", None)
         claimed = asked.name if asked is not None else ""
-        says = f"; it says that {claimed} asks" if claimed else ""
+        claim = f"; it says that {claimed} asks" if claimed else ""
         key = self.keys.get(signature.public_key) if signature is not None and signature.holds(OPERATIONS, value) else None
         if key is None:
-            why = f"{refusal}{says}" if refusal else "not signed by a known key, which this node allows: the name is what the request says"
+            why = f"{refusal}{claim}" if refusal else "not signed by a known key, which this node allows: the name is what the request says"
             return Judged(refusal, "" if refusal else claimed, why)
         if key.holder == OPERATOR:
-            return Judged(refusal, key.name, refusal + says if refusal else f"signed with the operations key {key.name}{says}")
+            return Judged(refusal, key.name, refusal + claim if refusal else f"signed with the operations key {key.name}{claim}")
         role = asked.role if asked is not None else ""
         return Judged(refusal, claimed, refusal or f"the gateway {key.name} signed it for a {role}")
 

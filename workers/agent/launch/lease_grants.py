@@ -122,8 +122,8 @@ class LeaseDesk:
         try:
             return self._assumed(role, tenant.lease)
         except ClientError as error:
-            told = error.response.get("Error", {})
-            code, message = told.get("Code"), told.get("Message", "")
+            failure = error.response.get("Error", {})
+            code, message = failure.get("Code"), failure.get("Message", "")
             none_at_all = code in NO_STS or any(known in message for known in NO_STS_MESSAGES)
             if not none_at_all and code not in NO_SUCH_POLICY:
                 return LeaseReply(kind="unavailable", why=f"the store gives no keys just now: {why(error)}")

@@ -128,16 +128,16 @@ class StoreLeases:
             writer.close()
 
     async def _reply(self, opened: _Open, line: bytes) -> dict[str, Any]:
-        told = orjson.loads(line)
-        if not isinstance(told, dict) or not isinstance(told.get("asks", []), list) or len(told.get("asks", [])) > MAX_BATCH:
+        request = orjson.loads(line)
+        if not isinstance(request, dict) or not isinstance(request.get("asks", []), list) or len(request.get("asks", [])) > MAX_BATCH:
             raise ValueError(f"neither a session nor at most {MAX_BATCH} asks")
-        tenant, asks = opened.tenant, [Ask.parse(ask) for ask in told.get("asks", [])]
+        tenant, asks = opened.tenant, [Ask.parse(ask) for ask in request.get("asks", [])]
         wait_s = opened.wait_s(max(1, len(asks)))
         if wait_s:
             await asyncio.sleep(wait_s)
         async with opened.turn:  # so that this loop never waits for the tenant's lock
             replaced = self._replaced(opened)
-            if told.get("session"):
+            if request.get("session"):
                 return {"session": replaced or await asyncio.to_thread(self._desk.session, tenant)}
             if replaced is not None:
                 return {"answers": [replaced] * len(asks)}

@@ -37,8 +37,8 @@ class RankWatch:
             found = read_exit(of_rank)
             if found is not None:
                 ours = killed_by_agent(found, phase)
-                told = reason(rank, found, of_rank, phase.reason if ours and isinstance(phase, Stopping) else "")
-                return self._told(key, rank, RankGone(key, rank, found.exit_code, found.signal, told, found.at_ms, ours))
+                why = reason(rank, found, of_rank, phase.reason if ours and isinstance(phase, Stopping) else "")
+                return self._reported(key, rank, RankGone(key, rank, found.exit_code, found.signal, why, found.at_ms, ours))
         at = (key, rank)
         if not due(self._look_at_ms.get(at, now_ms), now_ms, LOOK_FOR_PROCESS_MS):
             return None
@@ -50,7 +50,7 @@ class RankWatch:
         if now_ms - since_ms < UNRECORDED_MS or of_rank.exit.exists():
             return None
         text = f"rank {rank} is gone and how it ended was not recorded: its keeper was killed, or the machine went down"
-        return self._told(key, rank, RankGone(key, rank, None, None, text, now_ms))
+        return self._reported(key, rank, RankGone(key, rank, None, None, text, now_ms))
 
     def swept(self, key: AttemptKey, paths: AttemptPaths, now_ms: int) -> bool:
         """Returns whether no process of the attempt is left; hastens it when that takes long."""
@@ -69,7 +69,7 @@ class RankWatch:
             kill_keeper(paths)
         return False
 
-    def _told(self, key: AttemptKey, rank: int, gone: RankGone) -> RankGone:
+    def _reported(self, key: AttemptKey, rank: int, gone: RankGone) -> RankGone:
         self._missed.pop((key, rank), None)
         self._look_at_ms.pop((key, rank), None)
         return gone

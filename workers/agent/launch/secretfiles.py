@@ -60,7 +60,7 @@ class SecretFiles:
         wanted = allocation.spec.secrets
         if not wanted:
             return AttemptSecrets()
-        with self._told(allocation, "launch") as resolved:
+        with self._audited(allocation, "launch") as resolved:
             return self._hand_out(allocation, wanted, resolved)
 
     def _hand_out(self, allocation: GangAllocated, wanted: Iterable[str], resolved: Names) -> AttemptSecrets:
@@ -93,7 +93,7 @@ class SecretFiles:
             names = [variable_of(wanted) for wanted in allocation.spec.secrets]
             return AttemptSecrets({name: (folder / name).read_text("utf-8", "surrogateescape") for name in names}, folder)
         except FileNotFoundError:
-            with self._told(allocation, "command") as resolved:
+            with self._audited(allocation, "command") as resolved:
                 return AttemptSecrets(self.values(allocation.spec.project, allocation.spec.secrets, resolved))
 
     def known(self, allocation: GangAllocated) -> list[str] | None:
@@ -119,7 +119,7 @@ class SecretFiles:
                     self.kept.add(AttemptKey(allocation.job_id, int(allocation.epoch)), values.values())
                     now_changed = _write(folder, values)
                     if now_changed:
-                        self._tell(allocation, "refresh", resolved)
+                        self._audit_grant(allocation, "refresh", resolved)
                     changed += now_changed
                 except (NotLaunchable, OSError) as error:
                     log.warning("a secret stays as it was: it could not be read again", job=allocation.job_id, reason=str(error))
@@ -150,22 +150,22 @@ class SecretFiles:
         return self.root() / f"{job_id}.{epoch}"
 
     @contextmanager
-    def _told(self, allocation: GangAllocated, action: str) -> Iterator[Names]:
+    def _audited(self, allocation: GangAllocated, action: str) -> Iterator[Names]:
         """Audits the secrets resolved in the body, or the reason of a refusal."""
         resolved: Names = {}
         try:
             yield resolved
         except NotLaunchable as error:
             if self.audit is not None:
-                who, about = about_secrets(allocation, dict.fromkeys(allocation.spec.secrets, ""))
-                self.audit.refused(SECRET, f"secrets {action}", replace(who, why=str(error)), **about)
+                asker, about = about_secrets(allocation, dict.fromkeys(allocation.spec.secrets, ""))
+                self.audit.refused(SECRET, f"secrets {action}", replace(asker, why=str(error)), **about)
             raise
-        self._tell(allocation, action, resolved)
+        self._audit_grant(allocation, action, resolved)
 
-    def _tell(self, allocation: GangAllocated, action: str, resolved: Names) -> None:
+    def _audit_grant(self, allocation: GangAllocated, action: str, resolved: Names) -> None:
         if self.audit is not None:
-            who, about = about_secrets(allocation, resolved)
-            self.audit.granted(SECRET, f"secrets {action}", who, **about)
+            asker, about = about_secrets(allocation, resolved)
+            self.audit.granted(SECRET, f"secrets {action}", asker, **about)
 
     def _value(self, project: str, wanted: str, resolved: Names | None = None) -> str:
         try:

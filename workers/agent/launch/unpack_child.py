@@ -212,21 +212,21 @@ def main() -> NoReturn:
     """Unpacks, tells how it went, and ends."""
     _bound()
     unpacker = Unpacker(int(sys.argv[1]))
-    told: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     code = 1
     try:
         unpacker.unpack(sys.stdin.buffer)
-        told, code = {"members": unpacker.members, "bytes": unpacker.bytes}, 0
+        result, code = {"members": unpacker.members, "bytes": unpacker.bytes}, 0
     except MemoryError:
-        told = {"error": f"unpacking it takes more than {MEMORY_BYTES // 2**20} MiB of memory"}
+        result = {"error": f"unpacking it takes more than {MEMORY_BYTES // 2**20} MiB of memory"}
     except RefusedError as error:
-        told = {"error": str(error)}
+        result = {"error": str(error)}
     except OSError as error:
-        told = {"error": f"{type(error).__name__}: {error}", "errno": error.errno}
+        result = {"error": f"{type(error).__name__}: {error}", "errno": error.errno}
     except Exception as error:
-        told = {"error": f"{type(error).__name__}: {str(error)[:500]}"}
+        result = {"error": f"{type(error).__name__}: {str(error)[:500]}"}
     try:
-        print(json.dumps(told), flush=True)
+        print(json.dumps(result), flush=True)
     finally:
         os._exit(code)
 

@@ -51,8 +51,8 @@ def unpack(archive: Path, folder: Path, name: str, limit_s: float = LIMIT_S) -> 
 
 def _failed(name: str, code: int, raw: bytes) -> NotLaunchable:
     try:
-        told = json.loads(raw)
-        why, number = str(told["error"]), told.get("errno")
+        result = json.loads(raw)
+        why, number = str(result["error"]), result.get("errno")
     except (ValueError, KeyError, TypeError):
         ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         why, number = f"the process that unpacks it ended with {ended}", None

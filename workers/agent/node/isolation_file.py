@@ -18,7 +18,7 @@ NAMESPACES = "namespaces"
 log = structlog.get_logger(__name__)
 
 
-class IsolationTold:
+class IsolationReporter:
     """Called as what it wraps, which says how a node confines jobs."""
 
     def __init__(self, folder: Path, node_id: str, report: Callable[[], NodeIsolation]) -> None:
@@ -32,13 +32,13 @@ class IsolationTold:
         found = self._report()
         if not self._logged:
             self._logged = True
-            said = lacking(self._node_id, found)
-            if said:
-                log.warning(said, lacking=found.reason or _reasons(found))
+            warning = lacking(self._node_id, found)
+            if warning:
+                log.warning(warning, lacking=found.reason or _reasons(found))
             else:
                 log.info("jobs are isolated", node=self._node_id, lacking=_reasons(found))
             try:
-                write_atomically(self._folder / FILE, orjson.dumps({"text": said}), durable=False)
+                write_atomically(self._folder / FILE, orjson.dumps({"text": warning}), durable=False)
             except OSError as error:
                 log.warning("`trainhouse ps` cannot say how jobs are isolated", error=str(error))
         return found
@@ -55,7 +55,7 @@ def lacking(node_id: str, isolation: NodeIsolation) -> str:
     return f"jobs are {'not isolated' if without_view else 'isolated in part'} on node {node_id}: {missing}"
 
 
-def told_in(folder: Path) -> str:
+def last_warning(folder: Path) -> str:
     """Reads the last report of the agent of this folder; empty where jobs are isolated whole, or there is none."""
     try:
         found = orjson.loads(text_or_empty(folder / FILE))

@@ -11,7 +11,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
-from trainhouse.workers.agent.node.notice_formats import Said, by_metadata
+from trainhouse.workers.agent.node.notice_formats import TerminationNotice, by_metadata
 from trainhouse.workers.agent.node.notice_sources import SourceAway
 
 TIMEOUT_S = 2.0
@@ -37,7 +37,7 @@ class MetadataService:
     def name(self) -> str:
         return self._url
 
-    def look(self) -> Said | None:
+    def look(self) -> TerminationNotice | None:
         """Asks once, with a token of AWS's where one is wanted. Blocks up to a few times TIMEOUT_S."""
         status, body = self._get()
         if status == 401:  # AWS, and the token is over, or there was none

@@ -21,7 +21,7 @@ AZURE_GOES = frozenset({"Preempt", "Terminate", "Reboot", "Redeploy"})
 
 
 @dataclass(frozen=True)
-class Said:
+class TerminationNotice:
     """The node goes away. `deadline_ms` None: when was not said. `problem`: what could not be read."""
 
     source: str
@@ -30,19 +30,19 @@ class Said:
     problem: str = ""
 
 
-def by_file(text: str, written_ms: int) -> Said:
+def by_file(text: str, written_ms: int) -> TerminationNotice:
     """A notice file's content. Empty: now."""
     text = text.strip()
     try:
         if text.startswith("{"):
             return _by_object(json.loads(text), written_ms)
         first, _, reason = text.partition(" ")
-        return Said("file", reason.strip(), _moment_ms(first, written_ms) if first else None)
+        return TerminationNotice("file", reason.strip(), _moment_ms(first, written_ms) if first else None)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        return Said("file", text[:500], problem=f"{error}; {HOW}")
+        return TerminationNotice("file", text[:500], problem=f"{error}; {HOW}")
 
 
-def by_metadata(body: str, resource: str | None) -> Said | None:
+def by_metadata(body: str, resource: str | None) -> TerminationNotice | None:
     """A metadata service's answer, known by its shape; None: nothing is announced. Raises ValueError for a shape that nobody has.
 
     AWS: spot/instance-action (absent, so 404, until there is one). GCP: instance/preempted, instance/maintenance-event. Azure:
@@ -52,18 +52,18 @@ def by_metadata(body: str, resource: str | None) -> Said | None:
     if text.upper() in ("FALSE", "NONE", "") or text.upper().startswith("MIGRATE_"):
         return None
     if text.upper() == "TRUE":
-        return Said("gcp", "preempted")
+        return TerminationNotice("gcp", "preempted")
     if text.upper().startswith("TERMINATE_"):
-        return Said("gcp", text)
+        return TerminationNotice("gcp", text)
     found = json.loads(text)
     if isinstance(found, dict) and isinstance(found.get("Events"), list):
         return _by_azure(found["Events"], resource)
     if isinstance(found, dict) and "action" in found:
-        return Said("aws", f"spot {found['action']}", _iso_ms(str(found["time"])) if found.get("time") else None)
+        return TerminationNotice("aws", f"spot {found['action']}", _iso_ms(str(found["time"])) if found.get("time") else None)
     raise ValueError(f"nothing like {text[:200]!r} is known: AWS's instance-action, GCP's preempted and Azure's Events are")
 
 
-def _by_object(found: dict[str, Any], written_ms: int) -> Said:
+def _by_object(found: dict[str, Any], written_ms: int) -> TerminationNotice:
     unknown = sorted(set(found) - {"deadline_s", "deadline", "reason"})
     reason = str(found.get("reason", ""))
     try:
@@ -71,21 +71,21 @@ def _by_object(found: dict[str, Any], written_ms: int) -> Said:
             raise ValueError(f"a notice has deadline_s or deadline, and reason, not {', '.join(unknown)}")
         for key, read in _MOMENTS.items():
             if found.get(key) is not None:
-                return Said("file", reason, read(str(found[key]), written_ms))
+                return TerminationNotice("file", reason, read(str(found[key]), written_ms))
     except (ValueError, OverflowError) as error:
-        return Said("file", reason, problem=str(error))
-    return Said("file", reason)
+        return TerminationNotice("file", reason, problem=str(error))
+    return TerminationNotice("file", reason)
 
 
-def _by_azure(events: list[Any], resource: str | None) -> Said | None:
+def _by_azure(events: list[Any], resource: str | None) -> TerminationNotice | None:
     """The first one that takes this machine away."""
-    said = []
+    notices = []
     for event in events:
         goes = event.get("EventType") in AZURE_GOES and event.get("EventStatus", "Scheduled") in ("Scheduled", "Started")
         if goes and (resource is None or resource in event.get("Resources", ())):
             why = " ".join(filter(None, (event["EventType"], event.get("Description", ""))))
-            said.append(Said("azure", why, _http_ms(event["NotBefore"]) if event.get("NotBefore") else None))
-    return min(said, key=lambda s: s.deadline_ms or 0, default=None)
+            notices.append(TerminationNotice("azure", why, _http_ms(event["NotBefore"]) if event.get("NotBefore") else None))
+    return min(notices, key=lambda s: s.deadline_ms or 0, default=None)
 
 
 def _moment_ms(text: str, from_ms: int) -> int:

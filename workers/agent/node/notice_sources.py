@@ -14,7 +14,7 @@ from typing import Protocol
 import structlog
 
 from trainhouse.workers.agent.core import Noticed, NoticeWithdrawn
-from trainhouse.workers.agent.node.notice_formats import Said, by_file
+from trainhouse.workers.agent.node.notice_formats import TerminationNotice, by_file
 
 FILE_INTERVAL_S = 0.25
 MAX_FILE_BYTES = 4096
@@ -22,7 +22,7 @@ BOOT_SLACK_MS = 5_000
 SAY_AGAIN_S = 300.0
 log = structlog.get_logger(__name__)
 
-Heard = Noticed | NoticeWithdrawn
+NoticeInput = Noticed | NoticeWithdrawn
 
 
 class SourceAway(Exception):
@@ -40,7 +40,7 @@ class NoticeSource(Protocol):
     def interval_s(self) -> float:
         """Interval between looks."""
 
-    def look(self) -> Said | None:
+    def look(self) -> TerminationNotice | None:
         """Reads the source. May block for some seconds. Raises SourceAway."""
 
 
@@ -54,46 +54,46 @@ class NoticeFile:
         self._booted_ms = booted_ms
         self._seen: tuple[int, int] | None = None
         self._read: tuple[int, int] | None = None
-        self._said: Said | None = None
+        self._notice: TerminationNotice | None = None
 
     @property
     def name(self) -> str:
         return str(self._path)
 
-    def look(self) -> Said | None:
+    def look(self) -> TerminationNotice | None:
         """Reads the file once it has been the same for two looks: who writes it may not be done."""
         try:
             stat = self._path.stat()
         except FileNotFoundError:
-            self._seen = self._read = self._said = None
+            self._seen = self._read = self._notice = None
             return None
         except OSError as error:
             raise SourceAway(str(error)) from error
         mark = (stat.st_mtime_ns, stat.st_size)
         if mark == self._seen and mark != self._read:
-            self._said = self._content(stat.st_mtime_ns // 1_000_000)
+            self._notice = self._content(stat.st_mtime_ns // 1_000_000)
             self._read = mark
         self._seen = mark
-        return self._said
+        return self._notice
 
-    def _content(self, written_ms: int) -> Said:
+    def _content(self, written_ms: int) -> TerminationNotice:
         if written_ms < self._booted_ms - BOOT_SLACK_MS:
             raise SourceAway("it was written before this machine booted; remove it, or touch it to mean it again")
         try:
             with self._path.open("rb") as file:
                 text = file.read(MAX_FILE_BYTES).decode("utf-8", "replace")
         except OSError as error:  # it is there: somebody means it
-            return Said("file", "", problem=f"it cannot be read: {error.strerror}")
+            return TerminationNotice("file", "", problem=f"it cannot be read: {error.strerror}")
         return by_file(text, written_ms)
 
 
 class NoticeWatch:
-    """Looks at all sources; `tell` is called from their threads. Where no time was said, or it is over, the node goes in `default_s`."""
+    """Looks at all sources; `emit` is called from their threads. Where no time was said, or it is over, the node goes in `default_s`."""
 
     def __init__(
-        self, sources: Sequence[NoticeSource], tell: Callable[[Heard], None], default_s: float, clock_ms: Callable[[], int]
+        self, sources: Sequence[NoticeSource], emit: Callable[[NoticeInput], None], default_s: float, clock_ms: Callable[[], int]
     ) -> None:
-        self._tell = tell
+        self._emit = emit
         self._default_ms = round(default_s * 1000)
         self._clock_ms = clock_ms
         self._stop = threading.Event()
@@ -106,16 +106,16 @@ class NoticeWatch:
     def close(self) -> None:
         self._stop.set()
 
-    def noticed(self, said: Said) -> Noticed:
+    def noticed(self, notice: TerminationNotice) -> Noticed:
         """As an input of the agent."""
         now_ms = self._clock_ms()
-        in_time = said.deadline_ms is not None and said.deadline_ms > now_ms
-        deadline_ms = said.deadline_ms if in_time and said.deadline_ms is not None else now_ms + self._default_ms
-        reason = f"{said.reason} [{said.problem}]" if said.problem else said.reason
-        return Noticed(said.source, reason.strip(), deadline_ms)
+        in_time = notice.deadline_ms is not None and notice.deadline_ms > now_ms
+        deadline_ms = notice.deadline_ms if in_time and notice.deadline_ms is not None else now_ms + self._default_ms
+        reason = f"{notice.reason} [{notice.problem}]" if notice.problem else notice.reason
+        return Noticed(notice.source, reason.strip(), deadline_ms)
 
     def _watch(self, source: NoticeSource) -> None:
-        before: Said | None = None
+        before: TerminationNotice | None = None
         away_s = -SAY_AGAIN_S
         while not self._stop.is_set():
             try:
@@ -126,14 +126,14 @@ class NoticeWatch:
                     log.warning("a source of notices says nothing", source=source.name, reason=str(why))
             self._stop.wait(source.interval_s)
 
-    def _look(self, source: NoticeSource, before: Said | None) -> Said | None:
-        said = source.look()
-        if said == before:
-            return said
-        if said is not None:
-            if said.problem:
-                log.warning("a notice is not as it should be; it counts all the same", source=source.name, problem=said.problem)
-            self._tell(self.noticed(said))
+    def _look(self, source: NoticeSource, before: TerminationNotice | None) -> TerminationNotice | None:
+        notice = source.look()
+        if notice == before:
+            return notice
+        if notice is not None:
+            if notice.problem:
+                log.warning("a notice is not as it should be; it counts all the same", source=source.name, problem=notice.problem)
+            self._emit(self.noticed(notice))
         elif before is not None:
-            self._tell(NoticeWithdrawn(before.source))
-        return said
+            self._emit(NoticeWithdrawn(before.source))
+        return notice

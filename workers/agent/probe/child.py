@@ -20,13 +20,13 @@ def main() -> None:
     os.nice(NICENESS)  # ranks of a gang that may still run here go first
     found = json.load(sys.stdin)
     for name, check in checks(ProbePlan(**{**found, "devices": tuple(found["devices"])})):
-        _tell({"begin": name})
+        _print_line({"begin": name})
         try:
             passed, text = True, check()
         except Exception as error:
             passed, text = False, str(error) if isinstance(error, probe_checks.Failed) else f"{type(error).__name__}: {error}"
-        _tell({"name": name, "passed": passed, "found": text})
-    _tell({"done": True})
+        _print_line({"name": name, "passed": passed, "found": text})
+    _print_line({"done": True})
 
 
 def checks(plan: ProbePlan) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -50,7 +50,7 @@ def _device(index: int, device_id: str) -> str:
     return device_checks.accelerator(index, device_id)
 
 
-def _tell(line: dict[str, object]) -> None:
+def _print_line(line: dict[str, object]) -> None:
     print(json.dumps(line), flush=True)
 
 

@@ -67,14 +67,14 @@ def health_of(device_id: str) -> DeviceHealth | None:
 
 def errors_between(before: DeviceHealth | None, after: DeviceHealth | None) -> str:
     """Describes the counters of memory errors, for the end of a sentence. Raises Failed if one has risen."""
-    told = []
+    counters = []
     for name in ("ecc_uncorrected", "ecc_corrected"):
         old, new = getattr(before, name, None), getattr(after, name, None)
         if old is not None and new is not None and new > old:
             raise Failed(f"{name} rose from {old} to {new} during the test")
         if new is not None:
-            told.append(f"{name} {new}")
-    return f", {', '.join(told)}" if told else ""
+            counters.append(f"{name} {new}")
+    return f", {', '.join(counters)}" if counters else ""
 
 
 def _none_wrong(count: int) -> None:

@@ -104,7 +104,7 @@ class Prober:
             ended = how_it_ended(process.returncode, err)
         except subprocess.TimeoutExpired:
             _kill(process)
-            out, ended = _told_so_far(process), f"it was not done after {self._timeout_s:g} s"
+            out, ended = _output_so_far(process), f"it was not done after {self._timeout_s:g} s"
         return checks_of(out, ended)
 
 
@@ -122,10 +122,10 @@ def checks_of(output: str, ended: str) -> tuple[ProbeCheck, ...]:
     begun, done = "start", False
     for line in output.splitlines():
         try:
-            told = json.loads(line)
+            report = json.loads(line)
         except ValueError:
             continue  # a line that was cut off, or a library's own words
-        match told:
+        match report:
             case {"begin": str(name)}:
                 begun = name
             case {"name": str(name), "passed": bool(passed), "found": str(found)}:
@@ -138,7 +138,7 @@ def checks_of(output: str, ended: str) -> tuple[ProbeCheck, ...]:
     return tuple(checks[-MAX_CHECKS:])
 
 
-def _told_so_far(process: "subprocess.Popen[str]") -> str:
+def _output_so_far(process: "subprocess.Popen[str]") -> str:
     """Returns the output of a killed test. One that is stuck in its driver does not end by that: it is left behind."""
     try:
         return process.communicate(timeout=KILLED_S)[0]

@@ -28,12 +28,12 @@ Stamps = tuple[object, ...]
 
 
 @dataclass
-class _Telling:
-    """One attempt that is told of."""
+class _Upload:
+    """One attempt whose ranks' own states are uploaded."""
 
     folders: dict[int, Path]
     until_ms: int
-    told: Stamps | None = None
+    uploaded: Stamps | None = None
     sending: "Future[Stamps | None] | None" = None
     again_at_ms: int = 0
 
@@ -51,14 +51,14 @@ class OwnStatesTeller:
         self._node_id = node_id
         self._make_store = make_store
         self._store: ObjectStore | None = None
-        self._attempts: dict[AttemptKey, _Telling] = {}
+        self._attempts: dict[AttemptKey, _Upload] = {}
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="own-states")
         self._look_at_ms = 0
 
     def begin(self, key: AttemptKey, folders: Sequence[tuple[int, Path]], now_ms: int) -> None:
         """From now on what these ranks have is told. Ranks without a session have nothing, and then nothing is."""
         if key not in self._attempts and any((RankPaths(folder).own / NAMES[0]).exists() for _, folder in folders):
-            self._attempts[key] = _Telling(dict(folders), now_ms + LONGEST_MS)
+            self._attempts[key] = _Upload(dict(folders), now_ms + LONGEST_MS)
             self._look_at_ms = now_ms
 
     def look(self, now_ms: int) -> None:
@@ -66,30 +66,30 @@ class OwnStatesTeller:
         if not self._attempts or not due(self._look_at_ms, now_ms, LOOK_MS):
             return
         self._look_at_ms = now_ms + LOOK_MS
-        for key, telling in list(self._attempts.items()):
-            if telling.sending is not None:
-                if not telling.sending.done():
+        for key, upload in list(self._attempts.items()):
+            if upload.sending is not None:
+                if not upload.sending.done():
                     continue
-                sent, telling.sending = telling.sending.result(), None
-                telling.told, telling.again_at_ms = sent or telling.told, 0 if sent else now_ms + RETRY_MS
-            gone, stamps = telling.all_gone(), telling.stamps()
-            if now_ms >= telling.until_ms or (gone and telling.told == stamps):
+                sent, upload.sending = upload.sending.result(), None
+                upload.uploaded, upload.again_at_ms = sent or upload.uploaded, 0 if sent else now_ms + RETRY_MS
+            gone, stamps = upload.all_gone(), upload.stamps()
+            if now_ms >= upload.until_ms or (gone and upload.uploaded == stamps):
                 del self._attempts[key]
-            elif telling.told != stamps and due(telling.again_at_ms, now_ms, RETRY_MS):
-                telling.sending = self._sender.submit(self._send, key, telling, stamps)
+            elif upload.uploaded != stamps and due(upload.again_at_ms, now_ms, RETRY_MS):
+                upload.sending = self._sender.submit(self._send, key, upload, stamps)
 
     def close(self) -> None:
         """Waits for nothing."""
         self._sender.shutdown(wait=False, cancel_futures=True)
 
-    def _send(self, key: AttemptKey, telling: _Telling, stamps: Stamps) -> Stamps | None:
+    def _send(self, key: AttemptKey, upload: _Upload, stamps: Stamps) -> Stamps | None:
         """The stamps of what is in the store now; None if it is not there."""
         try:
             self._store = self._store or self._make_store()
-            body = packed(read_left(rank, folder) for rank, folder in telling.folders.items())
+            body = packed(read_left(rank, folder) for rank, folder in upload.folders.items())
             self._store.put(node_key(key.job_id, key.epoch, self._node_id), body)
         except Exception as error:  # an address that is none is no reason to end either
             log.warning("what ranks have of their own could not be told", attempt=str(key), error=str(error))
             return None
-        log.info("told what ranks have of their own", attempt=str(key), ranks=len(telling.folders), size_bytes=len(body))
+        log.info("told what ranks have of their own", attempt=str(key), ranks=len(upload.folders), size_bytes=len(body))
         return stamps

@@ -57,7 +57,7 @@ class RankShipper:
 
     def __init__(
         self,
-        who: RankIdentity,
+        identity: RankIdentity,
         paths: RankPaths,
         outbox: Outbox,
         control_partition: Callable[[], int | None],
@@ -66,7 +66,7 @@ class RankShipper:
         positions: dict[str, int],
         cover: SpoolCover | None = None,
     ) -> None:
-        self.who = who
+        self.identity = identity
         self.paths = paths
         self.newest = RankProgress()
         self.dropped_bytes = 0
@@ -78,14 +78,14 @@ class RankShipper:
         self.spool = FileTail(lambda: paths.spool, positions.get("spool", 0))
         files = {"stdout": paths.stdout, "stderr": paths.stderr, "stacks": paths.stacks}
         self.outputs = {stream: FileTail(path, positions.get(stream, 0)) for stream, path in files.items()}
-        self._tell_at_ms: int | None = None
-        self._telling = False
-        self._untold: tuple[int, ProgressReported] | None = None
-        self._told: tuple[int, ProgressReported] | None = None
-        self._told_beside = False
+        self._report_at_ms: int | None = None
+        self._reporting = False
+        self._unreported: tuple[int, ProgressReported] | None = None
+        self._reported: tuple[int, ProgressReported] | None = None
+        self._reported_beside = False
         self._repeat_at_ms = 0
         self._last: tuple[object, ...] | None = None
-        self._session_told = False
+        self._session_reported = False
 
     def positions(self) -> dict[str, int]:
         """Returns the offset of each file up to which the brokers hold it."""
@@ -101,7 +101,7 @@ class RankShipper:
     def shipped(self) -> bool:
         """Returns whether the brokers hold all of it. Meaningful once nobody writes any more."""
         tails = (self.spool, *self.outputs.values())
-        return all(t.look() == 0 and t.acked == t.sent for t in tails) and self._untold is None and not self._told_beside
+        return all(t.look() == 0 and t.acked == t.sent for t in tails) and self._unreported is None and not self._reported_beside
 
     def pump(self, now_ms: int, final: bool = False) -> bool:
         """Ships the next piece of each file; True while there is more. `final`: nobody writes any more."""
@@ -120,39 +120,39 @@ class RankShipper:
                 if self._cover is not None:
                     self._cover.cover(cut)
                 self._send_spool(cut, now_ms)
-        self.tell_progress(now_ms, at_once=final)
+        self.report_progress(now_ms, at_once=final)
         return self.spool.look() > 0 and self._outbox.room() and bool(new) and cut_made_progress(self.spool, new)
 
-    def tell_progress(self, now_ms: int, at_once: bool = False) -> None:
+    def report_progress(self, now_ms: int, at_once: bool = False) -> None:
         """Reports the newest progress of rank 0, if it is due: the first to control, others beside it, and `at_once` the last to control.
 
         One that nothing follows is repeated now and then, for a scheduler that has just taken over.
         """
         if self._control_partition() is None:
-            return  # the node is registering: it is told when that is done
+            return  # the node is registering: it is reported when that is done
         if at_once:
-            self._tell_last(now_ms)
+            self._report_last(now_ms)
             return
-        found = self._untold
-        if found is None and self._told is not None and due(self._repeat_at_ms, now_ms, REPEAT_INTERVAL_MS):
-            found = self._told
-        in_time = self._tell_at_ms is None or due(self._tell_at_ms, now_ms, PROGRESS_INTERVAL_MS)
-        if found is None or self._telling or not in_time:
+        found = self._unreported
+        if found is None and self._reported is not None and due(self._repeat_at_ms, now_ms, REPEAT_INTERVAL_MS):
+            found = self._reported
+        in_time = self._report_at_ms is None or due(self._report_at_ms, now_ms, PROGRESS_INTERVAL_MS)
+        if found is None or self._reporting or not in_time:
             return  # while the brokers are away, one report waits, and the newest replaces those that were not sent
-        self._tell(CONTROL if self._told is None else PROGRESS, found, now_ms)
+        self._report(CONTROL if self._reported is None else PROGRESS, found, now_ms)
 
-    def _tell_last(self, now_ms: int) -> None:
-        found = self._untold or (self._told if self._told_beside else None)
+    def _report_last(self, now_ms: int) -> None:
+        found = self._unreported or (self._reported if self._reported_beside else None)
         if found is not None:
-            self._tell(CONTROL, (found[0], found[1].model_copy(update={"last": True})), now_ms)
+            self._report(CONTROL, (found[0], found[1].model_copy(update={"last": True})), now_ms)
 
-    def _tell(self, topic: str, found: tuple[int, ProgressReported], now_ms: int) -> None:
-        self._untold, self._told, self._told_beside, self._telling = None, found, topic == PROGRESS, True
-        self._tell_at_ms, self._repeat_at_ms = now_ms + PROGRESS_INTERVAL_MS, now_ms + REPEAT_INTERVAL_MS
-        self._send(topic, found[1], self.who.event_id("progress", found[0]), now_ms, self._progress_acked)
+    def _report(self, topic: str, found: tuple[int, ProgressReported], now_ms: int) -> None:
+        self._unreported, self._reported, self._reported_beside, self._reporting = None, found, topic == PROGRESS, True
+        self._report_at_ms, self._repeat_at_ms = now_ms + PROGRESS_INTERVAL_MS, now_ms + REPEAT_INTERVAL_MS
+        self._send(topic, found[1], self.identity.event_id("progress", found[0]), now_ms, self._progress_acked)
 
     def _progress_acked(self) -> None:
-        self._telling = False
+        self._reporting = False
 
     def close(self) -> None:
         for tail in (self.spool, *self.outputs.values()):
@@ -163,15 +163,15 @@ class RankShipper:
             log.warning("lines of a spool cannot be read; passing over them", rank=str(self.paths.folder), lines=cut.unreadable)
         records: list[tuple[str, Event, str]] = []
         for batch in cut.batches:
-            records.append((METRICS, self.who.metrics(batch), self.who.event_id("metrics", batch.start)))
+            records.append((METRICS, self.identity.metrics(batch), self.identity.event_id("metrics", batch.start)))
         for found in cut.events:
-            told = self.who.told(found, now_ms)
-            if told is None:
-                log.warning("a spool holds an event that no rank may tell; passing over it", offset=found.offset, job=self.who.job_id)
+            record = self.identity.record_of(found, now_ms)
+            if record is None:
+                log.warning("a spool holds an event that no rank may tell; passing over it", offset=found.offset, job=self.identity.job_id)
                 continue
-            records.append(told)
-            if isinstance(told[1], CheckpointCompleted):
-                records.append((CONTROL, *told[1:]))
+            records.append(record)
+            if isinstance(record[1], CheckpointCompleted):
+                records.append((CONTROL, *record[1:]))
         self._note(cut, now_ms)
         acked = self.spool.advance(cut.end, len(records))
         for topic, event, event_id in records:
@@ -179,32 +179,32 @@ class RankShipper:
 
     def _note(self, cut: SpoolCut, now_ms: int) -> None:
         """Remembers the newest sign of life, and the newest step, told or seen in metrics."""
-        alive = None if cut.pulse is None else self.who.progress({"at_ms": now_ms, "step": 0} | cut.pulse)
+        alive = None if cut.pulse is None else self.identity.progress({"at_ms": now_ms, "step": 0} | cut.pulse)
         if alive is not None:
             self.newest.steps_per_s = alive.steps_per_s
             for name in OF_LIFE:
                 setattr(self.newest, name, getattr(alive, name))
         if alive is not None and cut.progress is None and self._last is None:
-            self._tell_session(alive)
-        told = None if cut.progress is None else self.who.progress({"at_ms": now_ms} | cut.progress)
-        if told is not None and cut.progress is not None:
+            self._report_session(alive)
+        progress = None if cut.progress is None else self.identity.progress({"at_ms": now_ms} | cut.progress)
+        if progress is not None and cut.progress is not None:
             ended_ms = cut.progress.get("step_at_ms")
-            self._step(told.step, ended_ms if type(ended_ms) is int else told.at_ms)
-            self._tell_later(cut.progress_offset, told)
+            self._step(progress.step, ended_ms if type(ended_ms) is int else progress.at_ms)
+            self._report_later(cut.progress_offset, progress)
         if cut.batches:
             self._step(cut.batches[-1].steps[-1], cut.batches[-1].times_ms[-1])
 
-    def _tell_session(self, alive: ProgressReported) -> None:
+    def _report_session(self, alive: ProgressReported) -> None:
         """Reports rank 0's session to the scheduler once, before its first progress."""
-        if self.who.rank == 0 and not self._session_told:
-            self._session_told = True
-            self._send(CONTROL, self.who.session_opened(alive.at_ms), self.who.event_id("session", 0), alive.at_ms)
+        if self.identity.rank == 0 and not self._session_reported:
+            self._session_reported = True
+            self._send(CONTROL, self.identity.session_opened(alive.at_ms), self.identity.event_id("session", 0), alive.at_ms)
 
-    def _tell_later(self, offset: int, told: ProgressReported) -> None:
+    def _report_later(self, offset: int, progress: ProgressReported) -> None:
         """Queues progress for the scheduler: only rank 0's, and only if it changed; heartbeats show that a waiting rank lives."""
-        new = (told.step, told.total_steps, told.saving)
-        if self.who.rank == 0 and new != self._last:
-            self._untold, self._last = (offset, told), new
+        new = (progress.step, progress.total_steps, progress.saving)
+        if self.identity.rank == 0 and new != self._last:
+            self._unreported, self._last = (offset, progress), new
 
     def _step(self, step: int, at_ms: int) -> None:
         if self.newest.step is None or step > self.newest.step:
@@ -218,7 +218,7 @@ class RankShipper:
             self._drop(stream, tail, now_ms)
             return False
         if tail.sent >= self._log_limit and not final:
-            return False  # the end of a flood is told when it is known to be the end
+            return False  # the end of a flood is reported when it is known to be the end
         data = tail.read(LOG_PIECE_BYTES)
         cut = cut_log(data, tail.sent, final and len(data) >= new)
         if cut.end == cut.start:
@@ -241,16 +241,16 @@ class RankShipper:
             self._send_lines(cut, stream, now_ms, None)
 
     def _send_lines(self, cut: LogCut, stream: str, now_ms: int, acked: Callable[[], None] | None) -> None:
-        self._send(LOGS, self.who.log_lines(cut, stream, now_ms), self.who.event_id(stream, cut.start), now_ms, acked)
+        self._send(LOGS, self.identity.log_lines(cut, stream, now_ms), self.identity.event_id(stream, cut.start), now_ms, acked)
 
     def _send(self, topic: str, event: Event, event_id: str, now_ms: int, on_ack: Callable[[], None] | None = None) -> None:
         envelope: Envelope = envelope_of(event, id=event_id, source=self._source, now_ms=now_ms)
         if topic in (CONTROL, PROGRESS):
             partition = self._control_partition()
             assert partition is not None, "they are written only once the pool's partition is known"
-            self._outbox.offer(topic, envelope, key=self.who.pool, partition=partition, on_ack=on_ack)
+            self._outbox.offer(topic, envelope, key=self.identity.pool, partition=partition, on_ack=on_ack)
         else:
-            self._outbox.offer(topic, envelope, key=str(self.who.job_id), on_ack=on_ack)
+            self._outbox.offer(topic, envelope, key=str(self.identity.job_id), on_ack=on_ack)
 
 
 def cut_made_progress(tail: FileTail, new_before: int) -> bool:

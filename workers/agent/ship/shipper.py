@@ -125,7 +125,7 @@ class Shipper:
         while shipper is not None and shipper.pump_spool(now_ms):
             pass
         if shipper is not None:
-            shipper.tell_progress(now_ms, at_once=True)
+            shipper.report_progress(now_ms, at_once=True)
 
     def pump(self, now_ms: int) -> bool:
         """One piece of each file; True while there is more to do at once."""

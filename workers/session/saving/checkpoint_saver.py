@@ -157,9 +157,9 @@ def open_saver(context: Context, gang: Gang, sink: Sink) -> Saver:
         return Unsaved()
 
     def on_event(name: str, fields: Mapping[str, Any]) -> None:
-        told = {k: v for k, v in fields.items() if k != "job_id"}
-        event_id = told.pop("event_id", None)
-        sink.event(name, told, event_id)
+        payload = {k: v for k, v in fields.items() if k != "job_id"}
+        event_id = payload.pop("event_id", None)
+        sink.event(name, payload, event_id)
 
     objects = open_store(StoreSettings())
     settings = CheckpointerSettings(

@@ -142,6 +142,6 @@ def judged(found: dict[int, Left], me: int, world_size: int, step: int) -> list[
     return [state for state in states.values() if state is not None]
 
 
-def told_nothing(error: CheckpointError) -> str:
+def unavailable_message(error: CheckpointError) -> str:
     """Message for own states of other machines that cannot be fetched."""
     return f"what ranks on other machines have of their own cannot be asked for: {error}"

@@ -23,7 +23,7 @@ import torch
 from trainhouse.checkpointing.errors import CheckpointError
 from trainhouse.workers.launcher.ports import RankPaths
 from trainhouse.workers.session.saving.own_state import OwnStateNotKept, OwnStates
-from trainhouse.workers.session.saving.peer_state import Elsewhere, Others, told_nothing
+from trainhouse.workers.session.saving.peer_state import Elsewhere, Others, unavailable_message
 from trainhouse.workers.session.saving.survivable import why_not_survivable
 from trainhouse.workers.session.saving.tracked_state import Tracked
 
@@ -141,7 +141,7 @@ class Survival:
         try:
             return self._others.own_states(self._step) if self._others.chosen(self._step) else ""
         except CheckpointError as error:
-            return told_nothing(error)
+            return unavailable_message(error)
 
     def _why_not(self) -> str:
         if self._changed:

@@ -62,8 +62,8 @@ class Boundary:
         self._saved_at = time.monotonic()
         self._saved_step: int | None = None
         self._measured = Measured(failures=context.attempt)
-        tells = saver.saves and context.rank == 0
-        self.untracked = Untracked(context.policy, self._tell_untracked if tells else None)
+        reports = saver.saves and context.rank == 0
+        self.untracked = Untracked(context.policy, self._report_untracked if reports else None)
         self._survival = Survival(context.rank, context.rank_folders, saver.save_for_all, saver.elsewhere)
 
     def track(self, tracked: Tracked) -> None:
@@ -75,7 +75,7 @@ class Boundary:
         if self._saver.saves:
             self._survival.track(tracked)
 
-    def _tell_untracked(self, name: str, fields: Mapping[str, Any]) -> None:
+    def _report_untracked(self, name: str, fields: Mapping[str, Any]) -> None:
         self._sink.event(name, fields, f"{self._context.job_id}:{self._context.epoch}:checkpoint-skipped")
 
     def rescue(self, error: BaseException) -> None:
@@ -229,11 +229,11 @@ class Boundary:
         """Leave without a save, and say why: every rank, so that whichever end is seen first, its reason came before."""
         watch = self._watch
         mine = (0.0, 0.0) if watch is None or watch.diverged_at is None else (watch.diverged_at, watch.usual or 0.0)
-        loss, usual = self._gang.told_by(rank, mine)
+        loss, usual = self._gang.broadcast_from(rank, mine)
         good = self._saver.good_commit
         fields = {"rank": rank, "step": step, "loss": f"{loss:.6g}", "usual_loss": usual or None, "good_commit": good, "at_ms": _now_ms()}
         self._sink.event("LossDiverged", fields)
-        print(divergence.told(rank, step, loss, usual or None, good), file=sys.stderr, flush=True)
+        print(divergence.describe(rank, step, loss, usual or None, good), file=sys.stderr, flush=True)
         self.report()
         self._leave(EXIT_DIVERGED)
 

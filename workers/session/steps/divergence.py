@@ -46,7 +46,7 @@ def watch_for(policy: Divergence | None) -> LossWatch | None:
     return None if policy is None or policy.action is OnDivergence.IGNORE else LossWatch(policy.explode_factor)
 
 
-def told(rank: int, step: int, loss: float, usual: float | None, good_commit: int | None) -> str:
+def describe(rank: int, step: int, loss: float, usual: float | None, good_commit: int | None) -> str:
     """Describes the divergence, for a person."""
     against = "" if usual is None or not math.isfinite(loss) else f", where about {usual:.4g} is usual"
     kept = "no checkpoint is known to be good" if good_commit is None else f"the last good checkpoint is commit {good_commit}"

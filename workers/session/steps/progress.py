@@ -98,7 +98,7 @@ class Progress:
         step, step_at_ms, _ = self._at
         doing = self.activity.now
         totals = doing.upto(now)
-        told = {
+        fields = {
             "rank": self._rank,
             "step": step,
             "step_at_ms": step_at_ms,
@@ -121,7 +121,7 @@ class Progress:
             "fastest_work_time_ms": self.fastest_work_time_ms,
             "saved_alone": self.saved_alone or None,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
     def measured(self) -> dict[str, float]:
         """Returns the metrics for a checkpoint's manifest: the newest loss, if it is a finite number."""

@@ -23,12 +23,12 @@ REASON: Final = (
 
 
 class Untracked:
-    """One rank's. `tell` writes an event; None: another rank warns."""
+    """One rank's. `emit` writes an event; None: another rank warns."""
 
-    def __init__(self, policy: CheckpointPolicy, tell: Callable[[str, Mapping[str, Any]], None] | None) -> None:
+    def __init__(self, policy: CheckpointPolicy, emit: Callable[[str, Mapping[str, Any]], None] | None) -> None:
         self.opened_s = time.monotonic()
         self.began_s: float | None = None
-        self._tell = tell if policy.asked else None
+        self._emit = emit if policy.asked else None
         self._policy = policy
 
     def asked_anew(self, policy: CheckpointPolicy) -> None:
@@ -42,14 +42,14 @@ class Untracked:
 
     def tracks(self) -> None:
         """Something is tracked: there is nothing to warn of."""
-        self._tell = None
+        self._emit = None
 
     def look(self, step: int, now_s: float) -> None:
         """Warns if a checkpoint was due after `step` finished steps, or by now."""
-        if self._tell is None or not (save_by_step(self._policy, step) or now_s >= self._due_at_s()):
+        if self._emit is None or not (save_by_step(self._policy, step) or now_s >= self._due_at_s()):
             return
-        tell, self._tell = self._tell, None
-        tell(EVENT, {"step": step, "reason": REASON, "at_ms": time.time_ns() // 1_000_000})
+        emit, self._emit = self._emit, None
+        emit(EVENT, {"step": step, "reason": REASON, "at_ms": time.time_ns() // 1_000_000})
         print(f"trainhouse: {REASON}", file=sys.stderr, flush=True)
 
     def _due_at_s(self) -> float:

@@ -127,33 +127,33 @@ def test_long_labels_still_make_a_key_and_an_event_id() -> None:
 
 def test_a_verdict_fires_and_its_lift_resolves() -> None:
     engine = Engine([verdict_rule()])
-    engine.hear(hung(1000))
+    engine.on_verdict(hung(1000))
     assert told(engine.tick(1500, {})) == [("fired", "job_id=j epoch=1", 1000)]
     assert engine.open[0].summary == "j hangs, 9 s"
-    engine.hear(hung(3000))
-    engine.hear(lifted(4000, job="other"))
-    engine.hear(lifted(4000, of="trainhouse.rank.straggler.v1"))
-    engine.hear(lifted(2500))
+    engine.on_verdict(hung(3000))
+    engine.on_verdict(lifted(4000, job="other"))
+    engine.on_verdict(lifted(4000, of="trainhouse.rank.straggler.v1"))
+    engine.on_verdict(lifted(2500))
     assert told(engine.tick(4500, {})) == [], "another's lift, and one that is older than the last verdict"
-    engine.hear(lifted(5000))
+    engine.on_verdict(lifted(5000))
     assert told(engine.tick(5500, {})) == [("resolved", "job_id=j epoch=1", 5000)]
-    engine.hear(hung(5000))
+    engine.on_verdict(hung(5000))
     assert told(engine.tick(6000, {})) == [], "old news"
 
 
 def test_what_was_lifted_before_anybody_looked_is_no_alert() -> None:
     engine = Engine([verdict_rule()])
     for each in (hung(1000), lifted(1200)):
-        engine.hear(each)
+        engine.on_verdict(each)
     assert engine.tick(1500, {}) == []
 
 
 def test_a_verdict_ends_with_its_attempt_with_blame_and_with_time() -> None:
     engine = Engine([verdict_rule(resolve_after_s=60)])
     for epoch in (1, 2, 3):
-        engine.hear(hung(1000, epoch=epoch))
+        engine.on_verdict(hung(1000, epoch=epoch))
     assert len(engine.tick(1000, {})) == 3 and engine.attempts == {("j", 1), ("j", 2), ("j", 3)}
-    engine.hear(row(BLAMED, 2000, job_id="j", epoch=1, category="NODE"))
+    engine.on_verdict(row(BLAMED, 2000, job_id="j", epoch=1, category="NODE"))
     assert told(engine.tick(3000, {("j", 2): 2500})) == [
         ("resolved", "job_id=j epoch=1", 2000),
         ("resolved", "job_id=j epoch=2", 2500),
@@ -166,7 +166,7 @@ def test_cases_of_verdicts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdict_cases, "MAX_CASES", 2)
     engine = Engine([verdict_rule()])
     for job in "abca":
-        engine.hear(hung(1000, job))
+        engine.on_verdict(hung(1000, job))
     assert [key for _, key, _ in told(engine.tick(1000, {}))] == ["job_id=a epoch=1", "job_id=b epoch=1"] and engine.left_out == 1
 
 
@@ -176,11 +176,11 @@ def test_only_what_matches_and_what_another_verdict_ends() -> None:
         verdict=RESTRICTED, labels=["node_id"], where={"restriction": ["QUARANTINED"]}, ended_by=[ended], summary="{node_id}"
     )
     engine = Engine([rule])
-    engine.hear(row(RESTRICTED, 1, node_id="a", restriction="CORDONED"))
-    engine.hear(row(RESTRICTED, 1, node_id="b", restriction="QUARANTINED"))
-    engine.hear(row(RESTRICTED, 1, node_id="c", restriction="QUARANTINED"))
+    engine.on_verdict(row(RESTRICTED, 1, node_id="a", restriction="CORDONED"))
+    engine.on_verdict(row(RESTRICTED, 1, node_id="b", restriction="QUARANTINED"))
+    engine.on_verdict(row(RESTRICTED, 1, node_id="c", restriction="QUARANTINED"))
     assert [key for _, key, _ in told(engine.tick(2, {}))] == ["node_id=b", "node_id=c"]
-    engine.hear(row(RESTRICTED, 3, node_id="c", restriction="NONE"))
+    engine.on_verdict(row(RESTRICTED, 3, node_id="c", restriction="NONE"))
     assert told(engine.tick(4, {})) == [("resolved", "node_id=c", 3)]
 
 
@@ -253,8 +253,8 @@ def test_a_restart_reads_verdicts_back_and_says_the_same(made: list[tuple[str, s
                 engine = Engine([verdict_rule()])
                 engine.restore(topic)
                 for before in verdicts[:n]:
-                    engine.hear(before)
-            engine.hear(each)
+                    engine.on_verdict(before)
+            engine.on_verdict(each)
             topic += engine.tick(each["at"], {})
         return [event_id(e) for e in topic]
 

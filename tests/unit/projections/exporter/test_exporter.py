@@ -39,7 +39,7 @@ from trainhouse.projections.exporter.openlineage_runs import as_event, dataset_o
 from trainhouse.projections.exporter.reorder_buffer import Settling
 from trainhouse.projections.exporter.senders import as_readable
 from trainhouse.projections.exporter.spans import parent_of, trace_id_of
-from trainhouse.projections.exporter.translate import Exported, tell
+from trainhouse.projections.exporter.translate import Exported, export_event
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SPEC = JobSpec(
@@ -96,7 +96,7 @@ def attempt(at_ms: int, n: int = 1, step: int = 1) -> list[Seen]:
 def told_of(events: list[Seen], kept: Kept | None = None) -> Exported:
     told, kept = Exported(), kept or Kept()
     for each in events:
-        tell(kept, each, told)
+        export_event(kept, each, told)
     return told
 
 
@@ -258,7 +258,7 @@ def test_jobs_are_bounded_and_forgotten_after_their_end(monkeypatch: pytest.Monk
     assert not kept.jobs and kept.take_changed() == {"j": None}
     monkeypatch.setattr(job_state, "MAX_JOBS", 5)
     for n in range(9):
-        tell(kept, seen(n, JobSubmitted(job_id=f"j{n}", spec=SPEC), id=f"s{n}"), Exported())  # type: ignore[arg-type]
+        export_event(kept, seen(n, JobSubmitted(job_id=f"j{n}", spec=SPEC), id=f"s{n}"), Exported())  # type: ignore[arg-type]
     assert list(kept.jobs) == [f"j{n}" for n in range(4, 9)]
 
 

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from trainhouse.projections.exporter import senders as sending
 from trainhouse.projections.exporter.export_metrics import ExporterMeters
-from trainhouse.projections.exporter.openlineage_runs import RunTold, Verb
+from trainhouse.projections.exporter.openlineage_runs import LineageRun, Verb
 from trainhouse.projections.exporter.senders import Sender, Untaken, senders
 from trainhouse.projections.exporter.service import Stopped, patiently
 from trainhouse.projections.exporter.settings import ExporterSettings
@@ -62,7 +62,7 @@ def peer() -> Iterator[tuple[str, type[Peer]]]:
 def told_of(count: int) -> Exported:
     trace = trace_id_of("s")
     spans = [Span(trace, span_id_of("j", n, "p"), "", f"n{n}", 1000, 2000, {"trainhouse.job_id": f"j{n}"}) for n in range(count)]
-    return Exported(spans, [RunTold(Verb.START, 1000, f"j{n}", 0, 1, f"n{n}", "p", "u", "pool") for n in range(count)])
+    return Exported(spans, [LineageRun(Verb.START, 1000, f"j{n}", 0, 1, f"n{n}", "p", "u", "pool") for n in range(count)])
 
 
 def one(name: str, url: str, registry: CollectorRegistry) -> Sender:

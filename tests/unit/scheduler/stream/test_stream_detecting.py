@@ -13,7 +13,7 @@ from tests.support.fakes.journal_fakes import FakeBroker, FakeLog, LoopClock, ru
 from trainhouse.events import DeadLetter, Event, NodeHeartbeat, NodeKeyed, PolicyApplied, PoolCreated, SchedulingPolicy, encode, envelope_of
 from trainhouse.events.wire.codec import HEADERS
 from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, HEARTBEATS, NODE_KEYS, POLICIES, POOLS, VERDICTS
-from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, Said
+from trainhouse.scheduler.core.detector import DetectorMachine, DetectorState, IssuedVerdict
 from trainhouse.scheduler.core.errors import LogUnavailable
 from trainhouse.scheduler.core.protocol.publication import Outgoing
 from trainhouse.scheduler.stream.detection import detector_history, detector_shell
@@ -265,9 +265,9 @@ def test_a_node_that_died_long_before_is_lost_too_where_the_group_goes_on() -> N
 
 
 def test_a_heartbeat_that_cannot_be_judged_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = DetectorMachine.heard
+    heard = DetectorMachine.on_heartbeat
 
-    def fails(self: DetectorMachine, state: DetectorState, beat: NodeHeartbeat, now_ms: int) -> list[Said]:
+    def fails(self: DetectorMachine, state: DetectorState, beat: NodeHeartbeat, now_ms: int) -> list[IssuedVerdict]:
         if beat.node_id == "odd":
             raise ZeroDivisionError
         return heard(self, state, beat, now_ms)
@@ -282,7 +282,7 @@ def test_a_heartbeat_that_cannot_be_judged_stops_nothing(monkeypatch: pytest.Mon
         await asyncio.sleep(17)
         assert ("n", 6) in lost(story)
 
-    monkeypatch.setattr(DetectorMachine, "heard", fails)
+    monkeypatch.setattr(DetectorMachine, "on_heartbeat", fails)
     told(tale)
 
 

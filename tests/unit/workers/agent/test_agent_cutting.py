@@ -151,21 +151,21 @@ def test_a_redrawn_line_shows_its_last_drawing_and_lines_are_bounded() -> None:
 @pytest.mark.parametrize("own", [None, "", "x" * 600, "a\nb", 7])
 def test_checkpoint_events_get_an_id_of_their_place_unless_they_bring_a_usable_one(own: object) -> None:
     fields = {"commit": 1, "step": 2, "uri": "s3://b/k", "bytes_total": 1, "bytes_new": 1, "job_id": "not mine", "more": 1}
-    told = WHO.told(SpoolEvent(9, "CheckpointCompleted", fields, own), 5)  # type: ignore[arg-type]
+    told = WHO.record_of(SpoolEvent(9, "CheckpointCompleted", fields, own), 5)  # type: ignore[arg-type]
     assert told is not None and isinstance(told[1], CheckpointCompleted)
     assert told[0] == CHECKPOINTS and told[1].job_id == "j" and told[1].at_ms == 5 and told[2] == "j:0:0:spool:9"
-    assert WHO.told(SpoolEvent(9, "CheckpointCompleted", fields, "j:commit:1"), 5) == (CHECKPOINTS, told[1], "j:commit:1")
-    assert WHO.told(SpoolEvent(9, "JobStatus", {}, None), 5) is None
-    assert WHO.told(SpoolEvent(9, "CheckpointCompleted", {}, None), 5) is None
+    assert WHO.record_of(SpoolEvent(9, "CheckpointCompleted", fields, "j:commit:1"), 5) == (CHECKPOINTS, told[1], "j:commit:1")
+    assert WHO.record_of(SpoolEvent(9, "JobStatus", {}, None), 5) is None
+    assert WHO.record_of(SpoolEvent(9, "CheckpointCompleted", {}, None), 5) is None
     assert WHO.progress({"step": "x"}) is None
 
 
 def test_a_commit_told_again_keeps_the_numbers_of_the_attempt_that_made_it() -> None:
     who = replace(WHO, attempt=AttemptNumber(2), epoch=Epoch(3))
     fields = {"commit": 1, "step": 5, "uri": "u", "bytes_total": 1, "bytes_new": 1, "attempt": 1, "epoch": 2, "at_ms": 3}
-    told = who.told(SpoolEvent(9, "CheckpointCompleted", fields, "j:commit:1"), 5)
+    told = who.record_of(SpoolEvent(9, "CheckpointCompleted", fields, "j:commit:1"), 5)
     assert told is not None and isinstance(told[1], CheckpointCompleted)
     assert (told[1].attempt, told[1].epoch, told[1].at_ms) == (1, 2, 3)
-    invented = who.told(SpoolEvent(9, "CheckpointCompleted", fields | {"epoch": 4}, "j:commit:1"), 5)
+    invented = who.record_of(SpoolEvent(9, "CheckpointCompleted", fields | {"epoch": 4}, "j:commit:1"), 5)
     assert invented is not None and isinstance(invented[1], CheckpointCompleted)
     assert (invented[1].attempt, invented[1].epoch) == (2, 3)

@@ -152,7 +152,7 @@ def test_the_new_partition_gets_all_that_agents_say_in_their_order(seed: int) ->
     story.run(2_500)
     assert len(story.told(AttemptStarted)) == 3
     story.run(draw.randrange(0, 4_000))
-    story.fleet.hear(PoolCreated.model_validate({"pool": "p", "partition": NEW}), None, story.now_ms)
+    story.fleet.on_event(PoolCreated.model_validate({"pool": "p", "partition": NEW}), None, story.now_ms)
     down: set[int] = set()
     for _ in range(40):
         story.run(draw.randrange(0, 400), acks=draw.random() < 0.7)
@@ -188,7 +188,7 @@ def test_a_node_whose_network_is_down_while_its_pool_moves_follows_it_afterwards
     story.allocate("j", {0: [0]})
     story.run(1_000)
     story.strike(0, "silent", 20)
-    story.fleet.hear(PoolCreated.model_validate({"pool": "p", "partition": NEW}), None, story.now_ms)
+    story.fleet.on_event(PoolCreated.model_validate({"pool": "p", "partition": NEW}), None, story.now_ms)
     story.run(10_000)
     control.take(100)
     assert not [e for e, _ in control.of("p-00000") if isinstance(e, RankExited)] and story.agent(1).state.control == NEW
@@ -204,7 +204,7 @@ def test_what_a_rank_saved_is_told_before_its_end_that_had_to_wait() -> None:
     control = Control(story)
     story.allocate("j", {0: [0]}, checkpoint={"every_s": 1})
     story.run(1_000)
-    story.fleet.hear(PoolCreated.model_validate({"pool": "p", "partition": NEW}), None, story.now_ms)
+    story.fleet.on_event(PoolCreated.model_validate({"pool": "p", "partition": NEW}), None, story.now_ms)
     story.run(500)
     story.ask_checkpoint("j")
     story.run(10_000)

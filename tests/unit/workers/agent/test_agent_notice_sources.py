@@ -13,7 +13,7 @@ import pytest
 from tests.support.waiting import until
 from trainhouse.workers.agent.core import Noticed, NoticeWithdrawn
 from trainhouse.workers.agent.node.metadata import MetadataService
-from trainhouse.workers.agent.node.notice_formats import Said, by_file, by_metadata
+from trainhouse.workers.agent.node.notice_formats import TerminationNotice, by_file, by_metadata
 from trainhouse.workers.agent.node.notice_sources import NoticeFile, NoticeWatch, SourceAway
 from trainhouse.workers.agent.settings import AgentSettings
 
@@ -23,18 +23,18 @@ NOON = 1_769_860_800_000  # 2026-01-31T12:00:00Z
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", Said("file", "")),
-        (" \n", Said("file", "")),
-        ("60", Said("file", "", 61_000)),
-        ("60s the rack is moved\n", Said("file", "the rack is moved", 61_000)),
-        ("2026-01-31T12:00:00Z spot", Said("file", "spot", NOON)),
-        ("2026-01-31T13:00:00+01:00", Said("file", "", NOON)),
-        ('{"deadline_s": 0.5, "reason": "x"}', Said("file", "x", 1_500)),
-        ('{"deadline": "2026-01-31T12:00:00Z"}', Said("file", "", NOON)),
-        ('{"reason": "x"}', Said("file", "x")),
+        ("", TerminationNotice("file", "")),
+        (" \n", TerminationNotice("file", "")),
+        ("60", TerminationNotice("file", "", 61_000)),
+        ("60s the rack is moved\n", TerminationNotice("file", "the rack is moved", 61_000)),
+        ("2026-01-31T12:00:00Z spot", TerminationNotice("file", "spot", NOON)),
+        ("2026-01-31T13:00:00+01:00", TerminationNotice("file", "", NOON)),
+        ('{"deadline_s": 0.5, "reason": "x"}', TerminationNotice("file", "x", 1_500)),
+        ('{"deadline": "2026-01-31T12:00:00Z"}', TerminationNotice("file", "", NOON)),
+        ('{"reason": "x"}', TerminationNotice("file", "x")),
     ],
 )
-def test_a_file_says_when_and_why(text: str, said: Said) -> None:
+def test_a_file_says_when_and_why(text: str, said: TerminationNotice) -> None:
     assert by_file(text, 1_000) == said
 
 
@@ -67,21 +67,21 @@ AZURE = """{"DocumentIncarnation": 2, "Events": [
 @pytest.mark.parametrize(
     ("body", "resource", "said"),
     [
-        ('{"action": "terminate", "time": "2026-01-31T12:00:00Z"}', None, Said("aws", "spot terminate", NOON)),
-        ('{"action": "hibernate"}', None, Said("aws", "spot hibernate")),
-        ("TRUE", None, Said("gcp", "preempted")),
+        ('{"action": "terminate", "time": "2026-01-31T12:00:00Z"}', None, TerminationNotice("aws", "spot terminate", NOON)),
+        ('{"action": "hibernate"}', None, TerminationNotice("aws", "spot hibernate")),
+        ("TRUE", None, TerminationNotice("gcp", "preempted")),
         ("FALSE\n", None, None),
         ("NONE", None, None),
         ("MIGRATE_ON_HOST_MAINTENANCE", None, None),
-        ("TERMINATE_ON_HOST_MAINTENANCE", None, Said("gcp", "TERMINATE_ON_HOST_MAINTENANCE")),
-        (AZURE, "vm_1", Said("azure", "Preempt", NOON)),
-        (AZURE, "vm_2", Said("azure", "Reboot by hand")),
+        ("TERMINATE_ON_HOST_MAINTENANCE", None, TerminationNotice("gcp", "TERMINATE_ON_HOST_MAINTENANCE")),
+        (AZURE, "vm_1", TerminationNotice("azure", "Preempt", NOON)),
+        (AZURE, "vm_2", TerminationNotice("azure", "Reboot by hand")),
         (AZURE, "vm_3", None),
-        (AZURE, None, Said("azure", "Reboot by hand")),
+        (AZURE, None, TerminationNotice("azure", "Reboot by hand")),
         ('{"DocumentIncarnation": 1, "Events": []}', "vm_1", None),
     ],
 )
-def test_three_clouds_are_understood(body: str, resource: str | None, said: Said | None) -> None:
+def test_three_clouds_are_understood(body: str, resource: str | None, said: TerminationNotice | None) -> None:
     assert by_metadata(body, resource) == said
 
 
@@ -98,11 +98,11 @@ def test_a_file_is_read_when_it_is_whole_again_when_it_changes_and_not_when_it_i
     path.write_text("60 a")
     os.utime(path, (2_000, 2_000))
     assert source.look() is None, "who writes it may not be done"
-    assert source.look() == Said("file", "a", 2_060_000)
+    assert source.look() == TerminationNotice("file", "a", 2_060_000)
     path.write_text("30 b")
     os.utime(path, (2_001, 2_001))
-    assert source.look() == Said("file", "a", 2_060_000)
-    assert source.look() == source.look() == Said("file", "b", 2_031_000)
+    assert source.look() == TerminationNotice("file", "a", 2_060_000)
+    assert source.look() == source.look() == TerminationNotice("file", "b", 2_031_000)
     path.unlink()
     assert source.look() is None
     path.write_text("60 old")
@@ -117,10 +117,10 @@ def test_what_a_source_says_is_told_once_and_then_its_withdrawal() -> None:
         name, interval_s = "scripted", 0.001
 
         def __init__(self) -> None:
-            one, two = Said("gcp", "preempted"), Said("gcp", "again", 5_000)
-            self.script: list[Said | SourceAway | None] = [None, one, one, SourceAway("no answer"), one, None, two]
+            one, two = TerminationNotice("gcp", "preempted"), TerminationNotice("gcp", "again", 5_000)
+            self.script: list[TerminationNotice | SourceAway | None] = [None, one, one, SourceAway("no answer"), one, None, two]
 
-        def look(self) -> Said | None:
+        def look(self) -> TerminationNotice | None:
             found = self.script.pop(0) if len(self.script) > 1 else self.script[0]
             if isinstance(found, SourceAway):
                 raise found
@@ -137,8 +137,8 @@ def test_what_a_source_says_is_told_once_and_then_its_withdrawal() -> None:
 
 def test_a_deadline_that_is_over_while_the_machine_is_still_here_was_wrong() -> None:
     watch = NoticeWatch([], lambda _: None, default_s=30, clock_ms=lambda: 10_000)
-    assert watch.noticed(Said("file", "x", 9_000)).deadline_ms == 40_000
-    assert watch.noticed(Said("file", "x", problem="what is this")).reason == "x [what is this]"
+    assert watch.noticed(TerminationNotice("file", "x", 9_000)).deadline_ms == 40_000
+    assert watch.noticed(TerminationNotice("file", "x", problem="what is this")).reason == "x [what is this]"
 
 
 class Metadata(BaseHTTPRequestHandler):
@@ -180,7 +180,7 @@ def test_a_metadata_service_is_asked_with_its_token(metadata: ThreadingHTTPServe
     source = MetadataService(f"http://127.0.0.1:{metadata.server_port}/latest/meta-data/spot/instance-action", 1.0)
     Metadata.answers += [(404, ""), (200, '{"action": "stop", "time": "2026-01-31T12:00:00Z"}'), (500, ""), (200, "<html>")]
     assert source.look() is None
-    assert source.look() == Said("aws", "spot stop", NOON)
+    assert source.look() == TerminationNotice("aws", "spot stop", NOON)
     assert [token for _, _, token in Metadata.asked] == [None, "t0ken", "t0ken"] and Metadata.asked[0][1] == "Google"
     for why in ("500", "known"):
         with pytest.raises(SourceAway, match=f"{why}|Expecting"):
@@ -225,11 +225,11 @@ def test_a_source_that_breaks_is_looked_at_again() -> None:
         name, interval_s = "broken", 0.001
         looks = 0
 
-        def look(self) -> Said | None:
+        def look(self) -> TerminationNotice | None:
             self.looks += 1
             if self.looks == 1:
                 raise RuntimeError("nobody thought of this")
-            return Said("file", "all the same")
+            return TerminationNotice("file", "all the same")
 
     heard: list[Noticed | NoticeWithdrawn] = []
     watch = NoticeWatch([Broken()], heard.append, default_s=30, clock_ms=lambda: 1_000)

@@ -13,7 +13,7 @@ from trainhouse.events.wire.topics import NODE_KEYS
 from trainhouse.workers.agent.core import AgentState, Command, Identity, step
 from trainhouse.workers.agent.core.actions import Register
 from trainhouse.workers.agent.core.own_key import OwnKey
-from trainhouse.workers.agent.follower import Follower, Heard
+from trainhouse.workers.agent.follower import Follower, FollowerMessage
 
 OWN, OTHER = "a" * 43, "b" * 43
 
@@ -37,11 +37,11 @@ def keyed(public_key: str, node_id: str = "n", pool: str = "p") -> NodeKeyed:
 )
 def test_a_key_that_was_refused_is_announced_when_the_other_one_is_forgotten(told: tuple[NodeKeyed, ...], again: bool) -> None:
     own = OwnKey("n", "p", OWN)
-    assert [own.told(event) for event in told] == [*[False] * (len(told) - 1), again]
+    assert [own.on_node_keyed(event) for event in told] == [*[False] * (len(told) - 1), again]
 
 
 def test_an_agent_that_does_not_sign_has_nothing_to_announce() -> None:
-    assert not OwnKey("n", "p", "").told(keyed(""))
+    assert not OwnKey("n", "p", "").on_node_keyed(keyed(""))
 
 
 def test_the_agent_registers_anew_when_its_reader_says_so() -> None:
@@ -67,10 +67,10 @@ class Message:
 
 
 def test_the_reader_passes_on_what_is_to_be_acted_on_alone() -> None:
-    heard: list[Heard] = []
+    heard: list[FollowerMessage] = []
     follower = Follower(KafkaSettings(), "n", "p", heard.append, public_key=OWN)
     for event in (keyed(OTHER), keyed("", node_id="m"), keyed("")):
-        follower._hear(Message(event))  # type: ignore[arg-type]
+        follower._on_message(Message(event))  # type: ignore[arg-type]
     assert heard == [Command(keyed(""))]
 
 

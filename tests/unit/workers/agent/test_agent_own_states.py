@@ -11,7 +11,7 @@ from trainhouse.checkpointing.errors import ObjectStoreUnavailable
 from trainhouse.checkpointing.settings import StoreSettings
 from trainhouse.checkpointing.stores.s3 import S3ObjectStore
 from trainhouse.events import GangAllocated, NodePlacement
-from trainhouse.workers.agent.core import Action, AttemptKey, TellOwnStates, Terminate
+from trainhouse.workers.agent.core import Action, AttemptKey, Terminate, UploadOwnStates
 from trainhouse.workers.agent.ship.own_states import LONGEST_MS, OwnStatesTeller
 from trainhouse.workers.own_states import NAMES, node_key, saver_key, sealed, sweep_left, unpacked
 
@@ -35,29 +35,29 @@ def broken(allocation: GangAllocated, code: int | None = None) -> list[Action]:
 
 
 def test_a_rank_that_dies_of_a_gang_over_nodes_is_told_of() -> None:
-    assert TellOwnStates(KEY) in broken(over_two_nodes())
-    assert TellOwnStates(KEY) in broken(over_two_nodes(), 1)
+    assert UploadOwnStates(KEY) in broken(over_two_nodes())
+    assert UploadOwnStates(KEY) in broken(over_two_nodes(), 1)
 
 
 @pytest.mark.parametrize("code", [0, 75, 76])
 def test_ends_that_nobody_saves_for_are_not(code: int) -> None:
-    assert TellOwnStates(KEY) not in broken(over_two_nodes(), code)
+    assert UploadOwnStates(KEY) not in broken(over_two_nodes(), code)
 
 
 def test_ranks_on_one_node_read_each_others_files() -> None:
-    assert TellOwnStates(KEY) not in broken(gang())
+    assert UploadOwnStates(KEY) not in broken(gang())
 
 
 def test_a_node_hears_from_the_release_that_a_rank_elsewhere_died() -> None:
     node = Node()
     node.command(over_two_nodes())
     node.launch_ends()
-    assert TellOwnStates(KEY) not in node.command(release())
+    assert UploadOwnStates(KEY) not in node.command(release())
     node = Node()
     node.command(over_two_nodes())
     node.launch_ends()
     actions = node.command(release().model_copy(update={"for_survivors": True}))
-    assert actions.index(TellOwnStates(KEY)) < actions.index(Terminate(KEY))
+    assert actions.index(UploadOwnStates(KEY)) < actions.index(Terminate(KEY))
 
 
 class Ranks:

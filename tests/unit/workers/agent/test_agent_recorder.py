@@ -12,7 +12,7 @@ import pytest
 
 from trainhouse.events import GangAllocated
 from trainhouse.events.wire.collectives import AtCollective, spans
-from trainhouse.scheduler.core.blame.flight_recorder import told
+from trainhouse.scheduler.core.blame.flight_recorder import recorder_finding
 from trainhouse.workers.agent.debug.recorder_dumps import MAX_BYTES, NotADump, parse, standing, words_of
 from trainhouse.workers.agent.launch.environment import NodeSide, RankFolders, rank_environment
 from trainhouse.workers.agent.launch.rank_watch import reason
@@ -27,7 +27,7 @@ def _lines(rank: int) -> list[str]:
 
 
 def test_dumps_of_torch_say_who_never_came() -> None:
-    found = told([*_lines(0), *_lines(1)])
+    found = recorder_finding([*_lines(0), *_lines(1)])
     assert found is not None and found.absent == (1,) and not found.disagree
     assert "rank 0 waits for rank 1" in found.sentence and "all_reduce" in found.sentence and "collective 3" in found.sentence
 
@@ -49,7 +49,7 @@ def test_a_line_that_anybody_wrote_costs_no_more_than_a_large_gang() -> None:
     many = ",".join(f"{n}-{n + 9_999_999}" for n in range(20))
     (back,) = AtCollective.found_in(at.replace("(ranks 0)", f"(ranks {many})"))
     assert len(back.members) == 100_000
-    found = told([at.replace("(ranks 0)", "(ranks 0-99999)")])
+    found = recorder_finding([at.replace("(ranks 0)", "(ranks 0-99999)")])
     assert found is not None and "ranks 0-2,4-99999" in found.sentence
 
 
@@ -77,22 +77,22 @@ def _of(*dumps: tuple[int, dict[str, object]]) -> list[str]:
 
 
 def test_ranks_that_run_ahead_are_not_what_others_wait_for() -> None:
-    found = told(_of((0, _nccl(0, begun=11, done=7)), (1, _nccl(1, begun=9, done=7)), (2, _nccl(2, begun=7, done=7))))
+    found = recorder_finding(_of((0, _nccl(0, begun=11, done=7)), (1, _nccl(1, begun=9, done=7)), (2, _nccl(2, begun=7, done=7))))
     assert found is not None and found.absent == (2,) and "collective 8" in found.sentence
 
 
 def test_all_that_came_wait_for_each_other() -> None:
-    found = told(_of(*((r, _nccl(r, begun=9, done=7)) for r in range(3))))
+    found = recorder_finding(_of(*((r, _nccl(r, begun=9, done=7)) for r in range(3))))
     assert found is not None and not found.absent and "every rank came" in found.sentence
 
 
 def test_a_rank_without_a_dump_is_named() -> None:
-    found = told(_of((0, _nccl(0, begun=9, done=7)), (1, _nccl(1, begun=9, done=7))))
+    found = recorder_finding(_of((0, _nccl(0, begun=9, done=7)), (1, _nccl(1, begun=9, done=7))))
     assert found is not None and found.absent == (2,) and "left no dump" in found.sentence
 
 
 def test_different_collectives_are_told() -> None:
-    found = told(_of((0, _nccl(0, begun=9, done=7)), (1, _nccl(1, begun=9, done=7, what="nccl:all_gather"))))
+    found = recorder_finding(_of((0, _nccl(0, begun=9, done=7)), (1, _nccl(1, begun=9, done=7, what="nccl:all_gather"))))
     assert found is not None and found.disagree and "nccl:all_gather" in found.sentence
 
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from trainhouse.cli.fleet import node_list
 from trainhouse.deploy.local import stack
 from trainhouse.events.model.node import IsolationLayer, NodeIsolation
-from trainhouse.workers.agent.node.isolation_file import IsolationTold, lacking, told_in
+from trainhouse.workers.agent.node.isolation_file import IsolationReporter, lacking, last_warning
 
 OFF = NodeIsolation(mode="none", complete=False, reason="switched off by the node's setting `isolation`")
 NAMESPACES = IsolationLayer(name="namespaces", on=False, reason="namespaces cannot be made: Operation not permitted")
@@ -42,22 +42,22 @@ def test_one_line_says_it_in_80_columns(isolation: NodeIsolation, said: str) -> 
 def test_the_agent_logs_it_once_and_up_and_ps_warn(tmp_path: Path) -> None:
     folder = tmp_path / "agent"
     folder.mkdir()
-    told = IsolationTold(folder, "n17", lambda: BARE)
+    told = IsolationReporter(folder, "n17", lambda: BARE)
     with capture_logs() as logs:
         assert told() == told() == BARE
     (line,) = logs
     assert line["log_level"] == "warning" and line["event"].startswith("jobs are not isolated") and "not permitted" in line["lacking"]
     assert stack.isolation_warnings(tmp_path) == ["jobs are not isolated on node n17: no uid, no namespaces"]
     with capture_logs() as logs:
-        IsolationTold(folder, "n17", lambda: WHOLE)()
+        IsolationReporter(folder, "n17", lambda: WHOLE)()
     assert [entry["log_level"] for entry in logs] == ["info"] and stack.isolation_warnings(tmp_path) == []
 
 
 @pytest.mark.parametrize("content", ["", "[", "[]", '{"node": 3, "text": []}'])
 def test_a_damaged_note_is_none(tmp_path: Path, content: str) -> None:
-    assert told_in(tmp_path) == ""
+    assert last_warning(tmp_path) == ""
     (tmp_path / "isolation.json").write_text(content)
-    assert told_in(tmp_path) == ""
+    assert last_warning(tmp_path) == ""
 
 
 def test_the_list_of_nodes_counts_those_that_do_not_isolate_jobs_whole() -> None:

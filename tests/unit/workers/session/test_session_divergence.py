@@ -21,7 +21,7 @@ from trainhouse.workers.session import EXIT_DIVERGED, Context, Stopped
 from trainhouse.workers.session.logging.sink import open_sink
 from trainhouse.workers.session.process_groups import Gang
 from trainhouse.workers.session.saving.checkpoint_saver import CommitSaver, Saver
-from trainhouse.workers.session.steps.divergence import WARM_UP, LossWatch, told, watch_for
+from trainhouse.workers.session.steps.divergence import WARM_UP, LossWatch, describe, watch_for
 
 NEVER = {"min_interval_s": 1000, "max_interval_s": 2000}
 
@@ -87,8 +87,8 @@ class TestLossWatch:
         assert watch_for(Divergence(action=OnDivergence.ROLLBACK)) is not None
 
     def test_a_person_learns_what_where_and_what_follows(self) -> None:
-        assert told(3, 70, math.nan, 2.5, 12).startswith("the loss diverged: nan on rank 3 after step 70. Training stops")
-        text = told(0, 7, 1e6, 2.5, None)
+        assert describe(3, 70, math.nan, 2.5, 12).startswith("the loss diverged: nan on rank 3 after step 70. Training stops")
+        text = describe(0, 7, 1e6, 2.5, None)
         assert "1e+06 on rank 0 after step 7, where about 2.5 is usual" in text and "no checkpoint is known to be good" in text
 
 

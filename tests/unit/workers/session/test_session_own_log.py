@@ -106,7 +106,7 @@ def test_it_goes_by_the_spool_and_the_agent_reads_it(tmp_path: Path) -> None:
     assert cut.batches[0].steps[0] == 7 and "system/process_cpu_pct" in cut.batches[0].metrics and cut.unreadable == 0
     (share_pct, *_) = cut.batches[0].metrics["system/tracking_pct"]
     assert 0 < share_pct <= 50  # half a second of one second, or of more
-    told = WHO.told(cut.events[0], 5)
+    told = WHO.record_of(cut.events[0], 5)
     assert told is not None
     topic, event, event_id = told
     assert (

@@ -5,7 +5,7 @@ import pytest
 from tests.support.shapes import simple
 from trainhouse.events.model.policy import Packing
 from trainhouse.scheduler.core.cluster.cluster import Cluster
-from trainhouse.scheduler.core.cluster.node_filters import NodeSays
+from trainhouse.scheduler.core.cluster.node_filters import FilterResult
 from trainhouse.scheduler.core.cluster.node_slots import NodeSlots
 from trainhouse.scheduler.core.cluster.place import place
 from trainhouse.scheduler.core.cluster.shape import Block, Placement, Shape
@@ -159,7 +159,7 @@ def test_a_closed_node_keeps_what_is_taken_and_gives_nothing() -> None:
     cluster.give(placement, gang)
     assert cluster.free("p") == 8 and cluster.total("p") == 16 and cluster.node_mask("p") == 3
     assert place(cluster, simple("p", 16, "H"), TOPOLOGY) is None and most_ranks(cluster, simple("p", 16, "H"), TOPOLOGY) == 16
-    assert dict(refusals(cluster, simple("p", 16, "H"), TOPOLOGY).counts) == {NodeSays.CLOSED: 1, NodeSays.ROOM: 1}
+    assert dict(refusals(cluster, simple("p", 16, "H"), TOPOLOGY).counts) == {FilterResult.CLOSED: 1, FilterResult.ROOM: 1}
     cluster.put_node(closed)
     assert cluster.free("p") == 16
 
@@ -188,7 +188,7 @@ def test_refusals_name_what_each_node_lacks() -> None:
     cluster.claim(pair)
     found = refusals(cluster, shape, TOPOLOGY)
     expected = ("ROOM", "OTHER_TYPE", "DEVICE_MEMORY", "LABEL", "SPOT", "CPUS", "MEMORY", "CLOSED", "FULL", "CLAIMED")
-    assert dict(found.counts) == {NodeSays(name): 1 for name in expected}
+    assert dict(found.counts) == {FilterResult(name): 1 for name in expected}
     assert (found.needs, found.room, found.largest, found.fits) == (9, 2, 2, False)
     assert most_ranks(cluster, shape, TOPOLOGY) == 8
 

@@ -3,7 +3,7 @@
 from tests.support.core_world import Driver, admitted, policy_changed, registered
 from trainhouse.events import GangAllocated
 from trainhouse.events.model.node import IsolationLayer, NodeIsolation
-from trainhouse.scheduler.core.cluster.node_filters import NodeSays
+from trainhouse.scheduler.core.cluster.node_filters import FilterResult
 from trainhouse.scheduler.core.explain.node_reasons import nodes_asked
 
 WHOLE = NodeIsolation(mode="preferred", complete=True)
@@ -28,9 +28,9 @@ def test_only_nodes_that_confine_jobs_run_them_and_the_others_say_why_not() -> N
     waiting = d.state.book.lanes.get("two") or d.state.book.lanes.get("one")
     assert waiting is not None
     said = {a.node_id: (a.says, a.text) for a in nodes_asked(d.state.book, waiting.shape)}
-    assert said["part"] == (NodeSays.ISOLATION, "no isolation (namespaces: not permitted)")
-    assert said["bare"] == (NodeSays.ISOLATION, "no isolation (its agent does not say how it confines jobs)")
-    assert said["whole"][0] is NodeSays.FULL
+    assert said["part"] == (FilterResult.ISOLATION, "no isolation (namespaces: not permitted)")
+    assert said["bare"] == (FilterResult.ISOLATION, "no isolation (its agent does not say how it confines jobs)")
+    assert said["whole"][0] is FilterResult.FULL
 
 
 def test_the_policy_counts_for_jobs_that_wait_already_and_no_label_passes_for_isolation() -> None:

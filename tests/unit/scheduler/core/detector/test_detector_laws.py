@@ -103,7 +103,7 @@ class World:
         for said in listener.said:
             recall(known, said)
         listener.state = listener.machine.begin(known)
-        past = [said for beat in self.sent[-180:] for said in listener.machine.heard(listener.state, beat, listener.now_ms)]
+        past = [said for beat in self.sent[-180:] for said in listener.machine.on_heartbeat(listener.state, beat, listener.now_ms)]
         listener.said += still_standing(listener.state, past)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.detector_world import Gang, Listener, beat, hear_for
 from trainhouse.events import EventId
-from trainhouse.scheduler.core.detector import Said, recall, still_standing
+from trainhouse.scheduler.core.detector import IssuedVerdict, recall, still_standing
 
 
 def device(**health: Any) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def test_errors_are_over_only_after_a_whole_window_in_which_they_were_counted() 
     gang.devices = device(ecc_uncorrected=1)
     assert hear_for(first, gang, 5) == ["DeviceDegraded"]
     known: dict[str, Any] = {}
-    recall(known, Said(first.said[0].name, first.said[0].event, "n"))
+    recall(known, IssuedVerdict(first.said[0].name, first.said[0].event, "n"))
     second = Listener()
     second.state = second.machine.begin(known)
     assert hear_for(second, gang, 60) == []
@@ -199,7 +199,7 @@ def test_a_detector_that_begins_says_nothing_twice_and_lifts_what_others_said() 
     assert sorted(hear_for(first, gang, 100)) == ["DeviceDegraded", "StragglerDetected"]
     known: dict[str, Any] = {}
     for said in first.said:
-        recall(known, Said(said.name, said.event, "n"))
+        recall(known, IssuedVerdict(said.name, said.event, "n"))
     second = Listener()
     second.state = second.machine.begin(known)
     assert hear_for(second, gang, 100) == []

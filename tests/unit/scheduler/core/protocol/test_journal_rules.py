@@ -22,7 +22,7 @@ from trainhouse.events.wire.journal import (
     record_hash,
 )
 from trainhouse.events.wire.project_topics import status_topic
-from trainhouse.events.wire.set_aside import too_large_told
+from trainhouse.events.wire.set_aside import too_large_value
 from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, STATUS
 from trainhouse.scheduler.core.errors import BrokenInvariant
 from trainhouse.scheduler.core.protocol.batch import Limits, Pending, Proposer, bounded, fresh, pending
@@ -128,18 +128,18 @@ def test_inputs_in_the_state_are_dropped_and_a_gap_is_never_skipped() -> None:
 def test_a_batch_that_was_set_aside_leaves_no_gap() -> None:
     """One record stands for all of a batch: who counts the others as missing would never go on."""
     folded, _ = step(begin(MACHINE, 0), waiting(cancel(0)))
-    aside = pending(3, too_large_told(1, 3, 99), (), LIMITS)
+    aside = pending(3, too_large_value(1, 3, 99), (), LIMITS)
     after, record = step(folded, [aside, *waiting(cancel(4), first=4)])
     assert after.cursor == 4 and [(d.offset, "no JSON" in d.reason) for d in record.decisions if isinstance(d, InputRefused)] == [(3, True)]
     within, _ = step(begin(MACHINE, 0), waiting(cancel(0), cancel(1)))
     assert fresh(within, [aside]) == [aside]
-    for missing in (pending(3, too_large_told(2, 3, 99), (), LIMITS), pending(3, too_large_told(1, 3, 99) + b"?", (), LIMITS)):
+    for missing in (pending(3, too_large_value(2, 3, 99), (), LIMITS), pending(3, too_large_value(1, 3, 99) + b"?", (), LIMITS)):
         with pytest.raises(BrokenInvariant, match="offset 3, but 1 is due"):
             fresh(folded, [missing])
 
 
 def test_a_feed_gives_what_stands_for_a_batch_and_what_comes_behind_it() -> None:
-    told = [Entry(0, 0, 0, None, cancel(0)), Entry(0, 3, 0, None, too_large_told(1, 3, 99)), Entry(0, 4, 0, None, cancel(4))]
+    told = [Entry(0, 0, 0, None, cancel(0)), Entry(0, 3, 0, None, too_large_value(1, 3, 99)), Entry(0, 4, 0, None, cancel(4))]
 
     class OneTopic:
         """The part of a log that a feed reads."""
@@ -255,7 +255,7 @@ def test_effects_name_their_place_and_are_the_same_everywhere() -> None:
 
 
 def test_a_stand_in_waits_steps_back_and_obeys_a_fence() -> None:
-    role = Ownership("me", takeover_s=2.0, heard_at_s=10.0)
+    role = Ownership("me", takeover_s=2.0, last_record_at_s=10.0)
     assert not role.decides(70.0), "an idle owner need not append anything for two minutes"
     role.on_owed(True, 10.5)
     assert not role.decides(12.4) and role.decides(12.5)
@@ -274,7 +274,7 @@ def test_a_stand_in_waits_steps_back_and_obeys_a_fence() -> None:
 
 
 def test_a_stand_in_begins_only_after_what_is_owed_waited_for_the_takeover_time() -> None:
-    role = Ownership("me", takeover_s=2.0, heard_at_s=10.0)
+    role = Ownership("me", takeover_s=2.0, last_record_at_s=10.0)
     role.on_owed(True, 40.0)
     role.on_owed(True, 41.0)
     assert not role.decides(41.9)

@@ -15,7 +15,7 @@ from trainhouse.events.wire.topics import CONTROL, DEAD_LETTERS, DECISIONS, VERD
 from trainhouse.scheduler.core.protocol.journal import begin
 from trainhouse.scheduler.core.protocol.ownership import Ownership
 from trainhouse.scheduler.core.protocol.publication import Outgoing, outgoing
-from trainhouse.scheduler.core.protocol.refusal_limits import MOST_TOLD, WINDOW_S, ToldRefusals, key_of
+from trainhouse.scheduler.core.protocol.refusal_limits import MOST_PUBLISHED, WINDOW_S, PublishedRefusals, key_of
 from trainhouse.scheduler.stream.journal.follower import Follower, Unpublished
 from trainhouse.scheduler.stream.journal.publishing import Publishing
 
@@ -31,18 +31,18 @@ def forged(first: int, count: int, claimed: str = "node a") -> list[Outgoing]:
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.sampled_from([0.0, 0.0, 0.1, 20.0])), max_size=600))
 def test_in_no_window_more_is_told_than_the_bounds_allow(steps: list[tuple[int, float]]) -> None:
-    told, now_s, found = ToldRefusals(), 0.0, list[tuple[float, int]]()
+    told, now_s, found = PublishedRefusals(), 0.0, list[tuple[float, int]]()
     for who, pause_s in steps:
         now_s += pause_s
         if told.next(str(who), now_s):
             found.append((now_s, who))
     for begin_s, _ in found:
         within = [who for at_s, who in found if begin_s <= at_s < begin_s + WINDOW_S]
-        assert len(within) == len(set(within)) <= MOST_TOLD
+        assert len(within) == len(set(within)) <= MOST_PUBLISHED
 
 
 def test_who_was_told_of_is_told_of_again_later() -> None:
-    told = ToldRefusals()
+    told = PublishedRefusals()
     assert told.next("a", 0.0) and not told.next("a", WINDOW_S - 1) and told.next("b", 1.0)
     assert told.next("a", WINDOW_S) and not told.next("b", WINDOW_S)
     told.forget()
@@ -77,11 +77,11 @@ def test_a_flood_on_control_is_told_once_in_a_while_and_every_record_is_a_dead_l
         await asyncio.sleep(WINDOW_S)
         await land(5, forged(9000, 5))
         assert len(broker.committed(VERDICTS, 0)) == 3
-        for seq in range(6, 6 + 3 * MOST_TOLD):
+        for seq in range(6, 6 + 3 * MOST_PUBLISHED):
             follower.unpublished.append(Unpublished(seq, forged(seq, 1, f"node n{seq}"), b""))
         follower.wake()
         await asyncio.sleep(5)
-        assert len(broker.committed(VERDICTS, 0)) <= 3 + MOST_TOLD, "names are made up for nothing"
+        assert len(broker.committed(VERDICTS, 0)) <= 3 + MOST_PUBLISHED, "names are made up for nothing"
         running.cancel()
 
     run_virtually(tale())
