@@ -77,7 +77,8 @@ def nodes(
     if not found:
         output.remark("no nodes: is an agent up? `trainhouse ps` shows it")
         return
-    output.table(tuple(found[0]), (tuple(row.values()) for row in found), right=("devices", "ranks", "cpus", "memory_gib", "silent_s"))
+    right, narrow = ("devices", "ranks", "cpus", "memory_gib", "silent_s"), ("node", "state", "closed", "pool", "devices", "type", "ranks")
+    output.table(tuple(found[0]), (tuple(row.values()) for row in found), right=right, narrow=narrow)
     if isolation is not None and (said := not_isolated(known, isolation)):
         output.remark(said)
 
