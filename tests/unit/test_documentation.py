@@ -113,3 +113,13 @@ def _groups() -> list[str]:
     )
     found = (re.fullmatch(r"(?:trainhouse/)?(.+)\.py:\d+:class (\w+)\(.*", line) for line in listed.stdout.splitlines())
     return [f"trainhouse.{m[1].replace('/', '.')}.{m[2]}" for m in found if m]
+
+
+@pytest.mark.parametrize("page", ["job-spec", "policy", "events", "settings", "http-api"])
+def test_every_field_of_the_reference_has_a_meaning(page: str) -> None:
+    empty, section = [], ""
+    for line in render()[f"reference/{page}.md"].splitlines():
+        section = line if line.startswith("#") else section
+        if line.startswith("| `") and line.endswith("|  |"):
+            empty.append(f"{section}: {line.split('|')[1].strip()}")
+    assert not empty, f"{len(empty)} fields have no description: {', '.join(empty[:20])}"
