@@ -40,7 +40,7 @@ def nodes(
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Machines, their devices and what runs there; times are of the last heartbeat. Of one NODE: its state, why it is closed, faults of its
+    """List machines, devices and what runs there; times are of the last heartbeat. Of one NODE: its state, why it is closed, faults of its
     devices, failures, and its history since --since (7d).
 
     \b

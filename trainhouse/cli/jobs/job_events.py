@@ -27,7 +27,7 @@ def events(
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """The whole story of a job, one line an event, oldest first.
+    """List all events of a job, one line an event, oldest first.
 
     \b
     trainhouse events gpt-1k7x3m9qp2f8d
