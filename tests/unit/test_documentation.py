@@ -23,7 +23,6 @@ from trainhouse.scheduler.core.state.transitions import render_markdown
 NOT_RUN = {
     "README.md": 2,
     "docs/howto/fleet.md": 1,
-    "docs/howto/simulate.md": 1,
     "docs/operate/many-machines.md": 2,
     "docs/operate/one-machine.md": 2,
     "docs/operate/upkeep.md": 1,
