@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 CONFIG_VARIABLE = "TRAINHOUSE_CONFIG"
@@ -50,17 +51,19 @@ class KafkaSettings(TomlSection):
     section = "kafka"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_KAFKA_", extra="ignore")
 
-    bootstrap: str = "127.0.0.1:9092"
-    security_protocol: str = "PLAINTEXT"
-    sasl_mechanism: str | None = None
-    sasl_username: str | None = None
-    sasl_password: str | None = None
-    ssl_ca_location: str | None = None
-    ssl_certificate_location: str | None = None
-    ssl_key_location: str | None = None
-    ssl_key_password: str | None = None
-    replication: int = 1
-    partitions: int = 4
+    bootstrap: str = Field("127.0.0.1:9092", description="addresses of some brokers, HOST:PORT with commas between")
+    security_protocol: str = Field("PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL")
+    sasl_mechanism: str | None = Field(None, description="SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN, with a SASL protocol")
+    sasl_username: str | None = Field(None, description="account on the brokers")
+    sasl_password: str | None = Field(None, description="its password")
+    ssl_ca_location: str | None = Field(
+        None, description="file of the authorities that brokers' certificates are checked by (PEM); default: the system's"
+    )
+    ssl_certificate_location: str | None = Field(None, description="file of this client's certificate (PEM), for mutual TLS")
+    ssl_key_location: str | None = Field(None, description="file of its private key (PEM)")
+    ssl_key_password: str | None = Field(None, description="password of that file")
+    replication: int = Field(1, description="copies of each partition of topics that are made; 3 on brokers of your own")
+    partitions: int = Field(4, description="partitions of topics that are made, where nothing is recorded yet")
 
     def client_config(self, **more: Any) -> dict[str, Any]:
         """As librdkafka configuration, with `more` on top (dots written as `_`are not translated: pass a dict's items)."""
@@ -83,4 +86,4 @@ class OperationsSettings(TomlSection):
     section = "operations"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_OPERATIONS_", extra="ignore")
 
-    key: Path | None = None
+    key: Path | None = Field(None, description="file of the private key; `trainhouse operations-key` makes one")

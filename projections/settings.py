@@ -28,14 +28,13 @@ class ClickHouseSettings(TomlSection):
     section = "clickhouse"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_CLICKHOUSE_", extra="ignore")
 
-    url: str = f"http://127.0.0.1:{DEFAULT_HTTP_PORT}"
-    user: str = "default"
-    password: str = Field("", repr=False)
-    # Who asks in raw SQL through the gateway; without a name of its own, the gateway asks as `user`.
-    guest_user: str = ""
-    guest_password: str = Field("", repr=False)
-    database: str = "default"
-    timeout_s: float = Field(60.0, gt=0)
+    url: str = Field(f"http://127.0.0.1:{DEFAULT_HTTP_PORT}", description="address of the HTTP interface, http://host:port")
+    user: str = Field("default", description="account that reads, and that the projector writes by")
+    password: str = Field("", repr=False, description="its password")
+    guest_user: str = Field("", description="account for raw SQL through the gateway; without one the gateway asks as `user`")
+    guest_password: str = Field("", repr=False, description="its password")
+    database: str = Field("default", description="database of the tables")
+    timeout_s: float = Field(60.0, gt=0, description="seconds to wait for an answer")
 
     @field_validator("url")
     @classmethod
@@ -74,40 +73,45 @@ class ProjectorSettings(TomlSection):
     section = "projector"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_PROJECTOR_", extra="ignore")
 
-    server: bool = False
-    data_dir: Path = Path(".trainhouse/clickhouse")
-    http_host: str = "127.0.0.1"
-    http_port: int = Field(DEFAULT_HTTP_PORT, ge=0, le=65535)
-    # Names under which others reach the endpoint, besides http_host and loopback's: what a request's Host may say.
-    http_names: tuple[str, ...] = ()
+    server: bool = Field(False, description="true: write to the server of [clickhouse]; false: embed the engine")
+    data_dir: Path = Field(Path(".trainhouse/clickhouse"), description="folder of the embedded engine's tables")
+    http_host: str = Field("127.0.0.1", description="address that the embedded engine's endpoint listens on")
+    http_port: int = Field(DEFAULT_HTTP_PORT, ge=0, le=65535, description="its port; 0: a free one")
+    http_names: tuple[str, ...] = Field(
+        (), description="host names under which others reach the endpoint, besides http_host and loopback's (a JSON list)"
+    )
 
-    # Of heartbeats of nodes that never signed: whether they make rows (accepted) or not (required), as [scheduler] signatures says.
-    signatures: Literal["accepted", "required"] = "accepted"
+    signatures: Literal["accepted", "required"] = Field(
+        "accepted",
+        description="heartbeats of nodes that never signed: they make rows (accepted) or not (required), as [scheduler] signatures says",
+    )
 
-    # Whether a question in SQL that the audit cannot be told of is refused (required), or goes on and is counted as lost (preferred).
-    audit: Literal["required", "preferred"] = "preferred"
-    audit_waiting: int = Field(10_000, ge=1)
+    audit: Literal["required", "preferred"] = Field(
+        "preferred",
+        description="an SQL query that cannot be recorded for the audit is refused (required), or goes on and is counted "
+        "as lost (preferred)",
+    )
+    audit_waiting: int = Field(10_000, ge=1, description="most events of the audit kept while the brokers do not take them")
 
-    memory_bytes: int = Field(2 * 1024**3, ge=256 * 1024**2)
-    merge_threads: int = Field(2, ge=1, le=64)
+    memory_bytes: int = Field(2 * 1024**3, ge=256 * 1024**2, description="most memory of the embedded engine, in bytes")
+    merge_threads: int = Field(2, ge=1, le=64, description="threads that merge parts of tables")
 
-    batch_linger_ms: int = Field(60, ge=0, le=60_000)
-    batch_max_linger_ms: int = Field(250, ge=0, le=60_000)
-    beats_linger_ms: int = Field(1000, ge=0, le=60_000)
-    batch_max_bytes: int = Field(16 * 1024**2, ge=1024)
-    batch_max_records: int = Field(50_000, ge=1)
+    batch_linger_ms: int = Field(60, ge=0, le=60_000, description="milliseconds that a batch of rows waits for more")
+    batch_max_linger_ms: int = Field(250, ge=0, le=60_000, description="most milliseconds that it waits under load")
+    beats_linger_ms: int = Field(1000, ge=0, le=60_000, description="milliseconds that a batch of heartbeats waits for more")
+    batch_max_bytes: int = Field(16 * 1024**2, ge=1024, description="most bytes of records in one batch")
+    batch_max_records: int = Field(50_000, ge=1, description="most records in one batch")
 
-    query_connections: int = Field(4, ge=1, le=64)
-    query_waiting: int = Field(64, ge=0)
-    query_time_s: float = Field(30.0, gt=0)
-    query_result_rows: int = Field(5_000_000, ge=1)
-    query_result_bytes: int = Field(512 * 1024**2, ge=1024)
-    query_memory_bytes: int = Field(1024**3, ge=16 * 1024**2)
+    query_connections: int = Field(4, ge=1, le=64, description="queries at once")
+    query_waiting: int = Field(64, ge=0, description="queries that may wait for their turn; more are refused")
+    query_time_s: float = Field(30.0, gt=0, description="seconds that one query may take")
+    query_result_rows: int = Field(5_000_000, ge=1, description="most rows of one answer")
+    query_result_bytes: int = Field(512 * 1024**2, ge=1024, description="most bytes of one answer")
+    query_memory_bytes: int = Field(1024**3, ge=16 * 1024**2, description="most memory of one query, in bytes")
 
-    # Of guests: whoever asks in raw SQL through the gateway. Connections of their own, and tighter limits.
-    guest_connections: int = Field(2, ge=1, le=64)
-    guest_waiting: int = Field(8, ge=0)
-    guest_time_s: float = Field(20.0, gt=0)
-    guest_result_rows: int = Field(1_000_000, ge=1)
-    guest_result_bytes: int = Field(64 * 1024**2, ge=1024)
-    guest_memory_bytes: int = Field(512 * 1024**2, ge=16 * 1024**2)
+    guest_connections: int = Field(2, ge=1, le=64, description="queries at once of guests, who ask in raw SQL through the gateway")
+    guest_waiting: int = Field(8, ge=0, description="their queries that may wait for their turn")
+    guest_time_s: float = Field(20.0, gt=0, description="seconds that one of them may take")
+    guest_result_rows: int = Field(1_000_000, ge=1, description="most rows of one answer to them")
+    guest_result_bytes: int = Field(64 * 1024**2, ge=1024, description="most bytes of one answer to them")
+    guest_memory_bytes: int = Field(512 * 1024**2, ge=16 * 1024**2, description="most memory of one of their queries, in bytes")

@@ -59,7 +59,7 @@ class KafkaPartition:
 
 def journal_reader(kafka: KafkaSettings) -> Consumer:
     """A consumer that reads to ends and fails where records that it wants are gone. The caller closes it."""
-    return consumer(kafka, **TO_END, **NO_GAPS)
+    return consumer(kafka, log_level=0, **TO_END, **NO_GAPS)
 
 
 def record_of(message: Message) -> LogRecord:

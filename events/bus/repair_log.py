@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 def emptied_records(kafka: KafkaSettings, journal: str, group: str = "trainhouse-reader") -> Repairs:
     """A journal's records that count as empty; none on brokers from before there were repairs. Raises BusUnavailable."""
-    reader = consumer(kafka, group=group, **TO_END)
+    reader = consumer(kafka, group=group, log_level=0, **TO_END)
     try:
         if JOURNAL_REPAIRS not in reader.list_topics(timeout=ANSWER_S).topics:
             return NO_REPAIRS

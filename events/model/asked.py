@@ -23,7 +23,7 @@ class AskedVia(StrEnum):
 class RequestedBy(Model):
     """Requester. `role` is the gateway's word for what its user may do; `project` the topic's project, where one vouches."""
 
-    name: str = Field(min_length=1, max_length=256)
-    via: AskedVia
-    role: str = Field("", max_length=32)
-    project: str = Field("", max_length=128)
+    name: str = Field(min_length=1, max_length=256, description="who asked")
+    via: AskedVia = Field(description="how that is known")
+    role: str = Field("", max_length=32, description="role with which a gateway let the user in")
+    project: str = Field("", max_length=128, description="project of the topic that vouches for it")

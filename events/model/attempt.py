@@ -25,8 +25,8 @@ class AttemptReport(Event):
 class AttemptStarted(AttemptReport, type="trainhouse.attempt.started.v1"):
     """All ranks of the attempt on this node have a process. `warm`: forked from a warm process."""
 
-    started_at_ms: TimestampMs
-    warm: bool
+    started_at_ms: TimestampMs = Field(description="time at which the last rank had a process, in milliseconds since 1970")
+    warm: bool = Field(description="whether ranks were forked from a process that had imported torch")
 
 
 class SessionOpened(AttemptReport, type="trainhouse.attempt.session-opened.v1"):
@@ -40,17 +40,17 @@ class LaunchFailed(AttemptReport, type="trainhouse.attempt.launch-failed.v1"):
     """The node could not start its ranks. `retryable` is False when another node would fail too (no such script …)."""
 
     reason: str = Field(max_length=4096)
-    retryable: bool
+    retryable: bool = Field(description="whether another node might succeed")
 
 
 class RankExited(AttemptReport, type="trainhouse.rank.exited.v1"):
     """A rank's process is gone: `exit_code`, or the `signal` that ended it; both None when it could not be learnt."""
 
     rank: SmallCount
-    exit_code: Int32 | None
-    signal: Int32 | None = None
+    exit_code: Int32 | None = Field(description="exit code of the process; none where a signal ended it, or it could not be learnt")
+    signal: Int32 | None = Field(None, description="number of the signal that ended it")
     reason: str = Field("", max_length=8192, description="for a person; ends with the last lines of its standard error")
-    exited_at_ms: TimestampMs
+    exited_at_ms: TimestampMs = Field(description="time of the end, in milliseconds since 1970")
     by_agent: bool = Field(False, exclude_if=is_no, description="the SIGKILL that ended it was its node's agent's own")
 
     @property
@@ -62,7 +62,7 @@ class AttemptStopped(AttemptReport, type="trainhouse.attempt.stopped.v1"):
     """Nothing of the attempt is left on this node: its devices there are free."""
 
     boot_id: ShortText
-    stopped_at_ms: TimestampMs
+    stopped_at_ms: TimestampMs = Field(description="time at which nothing was left, in milliseconds since 1970")
 
 
 class ProgressReported(RankLife, AttemptReport, type="trainhouse.attempt.progress.v1"):
@@ -73,14 +73,14 @@ class ProgressReported(RankLife, AttemptReport, type="trainhouse.attempt.progres
 
     rank: SmallCount
     step: Count
-    total_steps: Count | None = None
+    total_steps: Count | None = Field(None, description="steps that the session aims at")
     loss: Metric | None = None
     learning_rate: Metric | None = None
     steps_per_s: Metric | None = None
     samples_per_s: Metric | None = None
-    data_wait_s: ReportedS = 0.0
-    save_stall_s: ReportedS = 0.0
-    saving: bool = False
+    data_wait_s: ReportedS = Field(0.0, description="seconds that the attempt has waited for data so far")
+    save_stall_s: ReportedS = Field(0.0, description="seconds that saves have held training up so far")
+    saving: bool = Field(False, description="whether a save is under way")
     at_ms: TimestampMs
     saved_alone: bool | None = Field(None, description="whether each rank holds the whole state, so that survivors can save it")
     last: bool = Field(False, exclude_if=is_no, description="no other one of this rank follows")
@@ -92,6 +92,6 @@ class LossDiverged(AttemptReport, type="trainhouse.attempt.loss-diverged.v1"):
     rank: SmallCount
     step: Count
     loss: str = Field(max_length=64, description="as text, since JSON has no NaN")
-    usual_loss: Metric | None = None
-    good_commit: Count | None = None
+    usual_loss: Metric | None = Field(None, description="usual size of the loss before")
+    good_commit: Count | None = Field(None, description="number of the newest checkpoint from before the divergence")
     at_ms: TimestampMs

@@ -7,8 +7,10 @@ Never: derives a type string from a Python class path.
 import re
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
 
+from trainhouse.events.model.common_fields import COMMON_FIELDS
 from trainhouse.events.model.errors import UnknownEventType
 
 _TYPE = re.compile(r"^trainhouse\.[a-z]+(-[a-z]+)*\.[a-z]+(-[a-z]+)*\.v([1-9][0-9]*)$")
@@ -19,6 +21,14 @@ class Model(BaseModel):
     """A frozen part of an event. Unknown fields are refused; `decode` lets a lenient reader skip them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", allow_inf_nan=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler(core_schema)
+        for name, field in handler.resolve_ref_schema(schema).get("properties", {}).items():
+            if name in COMMON_FIELDS:
+                field.setdefault("description", COMMON_FIELDS[name])
+        return schema
 
 
 class Event(Model):

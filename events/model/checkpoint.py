@@ -31,12 +31,12 @@ class CheckpointCompleted(CheckpointEvent, type="trainhouse.checkpoint.completed
 
     commit: Count
     step: Count
-    uri: LongText
-    bytes_total: ByteCount
-    bytes_new: ByteCount
-    stage_s: ReportedS = 0.0
-    upload_s: ReportedS = 0.0
-    world_size: SmallCount = 1
+    uri: LongText = Field(description="place of the manifest in the object store")
+    bytes_total: ByteCount = Field(description="bytes of the whole checkpoint")
+    bytes_new: ByteCount = Field(description="bytes that were uploaded for it; the rest was there already")
+    stage_s: ReportedS = Field(0.0, description="seconds for which training stood still to copy the state")
+    upload_s: ReportedS = Field(0.0, description="seconds of the upload, beside training")
+    world_size: SmallCount = Field(1, description="ranks that saved it")
 
 
 class CheckpointFailed(CheckpointEvent, type="trainhouse.checkpoint.failed.v1"):
@@ -58,13 +58,13 @@ class CheckpointRestored(CheckpointEvent, type="trainhouse.checkpoint.restored.v
 
     commit: Count
     step: Count
-    uri: LongText
-    damaged: tuple[CutText, ...] = Field((), max_length=MOST_ITEMS)
-    restore_s: ReportedS = 0.0
+    uri: LongText = Field(description="place of the manifest in the object store")
+    damaged: tuple[CutText, ...] = Field((), max_length=MOST_ITEMS, description="newer checkpoints that were passed over, with the reason")
+    restore_s: ReportedS = Field(0.0, description="seconds that reading it took")
 
 
 class CheckpointPruned(CheckpointEvent, type="trainhouse.checkpoint.pruned.v1"):
     """Retention removed these commits."""
 
-    commits: tuple[Count, ...] = Field(max_length=MOST_LISTED)
-    bytes_freed: ByteCount = 0
+    commits: tuple[Count, ...] = Field(max_length=MOST_LISTED, description="numbers of the checkpoints that were removed")
+    bytes_freed: ByteCount = Field(0, description="bytes that no checkpoint names any more")

@@ -39,21 +39,23 @@ class TokenSeen(Event, type="trainhouse.decision.token-seen.v1"):
     `by_scheduler`: of the scheduler's partition, which handed a pool over.
     """
 
-    partition: SmallCount
-    seq: Count
-    ordinal: Count
-    by_scheduler: bool = Field(False, exclude_if=is_no)
+    partition: SmallCount = Field(description="partition of the journal whose effects are known")
+    seq: Count = Field(description="number of the record in that journal")
+    ordinal: Count = Field(description="number of the effect within that record")
+    by_scheduler: bool = Field(
+        False, exclude_if=is_no, description="true: of the scheduler's journal, which handed a pool over; false: of the directory's"
+    )
 
 
 class JobQueued(Event, type="trainhouse.decision.job-queued.v1"):
     """An admitted job entered its pool's queue. `number` is its place in the order of submission."""
 
     job_id: JobId
-    number: Count
+    number: Count = Field(description="order of arrival in the partition")
     spec: JobSpec
     spec_sha256: ShortText
     submission_id: EventId
-    submitted_at_ms: TimestampMs
+    submitted_at_ms: TimestampMs = Field(description="time of the submission, in milliseconds since 1970")
     reason: CutText = ""
 
 
@@ -61,15 +63,15 @@ class JobRetuned(Event, type="trainhouse.decision.job-retuned.v1"):
     """A job's mutable settings changed."""
 
     job_id: JobId
-    priority: int = Field(ge=0, le=100)
-    limits: Limits
+    priority: int = Field(ge=0, le=100, description="0 is the highest, 100 the lowest")
+    limits: Limits = Field(description="restarts, run time and grace time")
 
 
 class JobMoved(Event, type="trainhouse.decision.job-moved.v1"):
     """A job is in another phase, for a reason that its user reads."""
 
     job_id: JobId
-    phase: Phase
+    phase: Phase = Field(description="phase of the job from here on")
     reason: CutText
 
 
@@ -82,12 +84,12 @@ class JobRequeued(Event, type="trainhouse.decision.job-requeued.v1"):
 
     job_id: JobId
     attempt: AttemptNumber
-    tally: Tally
-    not_before_ms: DueMs
+    tally: Tally = Field(description="counts of the job so far")
+    not_before_ms: DueMs = Field(description="earliest time of the next start, in milliseconds since 1970")
     reason: CutText
-    prefer_nodes: tuple[NodeId, ...] = Field((), max_length=MOST_ITEMS)
-    avoid_nodes: tuple[NodeId, ...] = Field((), max_length=MOST_ITEMS)
-    restore_at_most: Count | None = None
+    prefer_nodes: tuple[NodeId, ...] = Field((), max_length=MOST_ITEMS, description="nodes to start on again")
+    avoid_nodes: tuple[NodeId, ...] = Field((), max_length=MOST_ITEMS, description="nodes to start on only if no others fit")
+    restore_at_most: Count | None = Field(None, description="number of the newest checkpoint that it may begin from; none: any")
 
 
 class JobForgotten(Event, type="trainhouse.decision.job-forgotten.v1"):
@@ -118,7 +120,7 @@ class PartEnded(Event, type="trainhouse.decision.part-ended.v1"):
     job_id: JobId
     epoch: Epoch
     node_id: NodeId
-    how: PartEnd
+    how: PartEnd = Field(description="how the part of the gang on this node ended")
 
 
 class DevicesFreed(Event, type="trainhouse.decision.devices-freed.v1"):
@@ -136,16 +138,16 @@ class JobProgressed(Event, type="trainhouse.decision.job-progressed.v1"):
     """
 
     job_id: JobId
-    progress: Progress
-    live_seq: Count | None = Field(None, exclude_if=is_absent)
+    progress: Progress = Field(description="newest progress")
+    live_seq: Count | None = Field(None, exclude_if=is_absent, description="number of the newest status published without a record")
 
 
 class CheckpointNoted(Event, type="trainhouse.decision.checkpoint-noted.v1"):
     """A newer checkpoint of a job exists. `restore_at_most`: the bound of what an attempt may begin from, if it still counts."""
 
     job_id: JobId
-    checkpoint: LastCheckpoint
-    restore_at_most: Count | None = None
+    checkpoint: LastCheckpoint = Field(description="checkpoint that a restart would begin from")
+    restore_at_most: Count | None = Field(None, description="number of the newest checkpoint that a restart may begin from; none: any")
 
 
 class EvidenceFound(Event, type="trainhouse.decision.evidence-found.v1"):
@@ -154,14 +156,14 @@ class EvidenceFound(Event, type="trainhouse.decision.evidence-found.v1"):
     job_id: JobId
     epoch: Epoch
     at_ms: TimestampMs
-    end: EndedRank | None = None
-    launch_error: str = Field("", max_length=MAX_LAST_WORDS)
-    launch_node: NodeId | None = None
-    lost_node: NodeId | None = None
-    lost_incarnation: ShortText = ""
-    hung: GangHung | None = None
-    degraded: DeviceDegraded | None = None
-    diverged: LossDiverged | None = None
+    end: EndedRank | None = Field(None, description="rank that ended first")
+    launch_error: str = Field("", max_length=MAX_LAST_WORDS, description="why the node could not start its ranks")
+    launch_node: NodeId | None = Field(None, description="node that could not")
+    lost_node: NodeId | None = Field(None, description="node that was lost")
+    lost_incarnation: ShortText = Field("", description="start of its agent that was lost")
+    hung: GangHung | None = Field(None, description="verdict that the gang hung")
+    degraded: DeviceDegraded | None = Field(None, description="verdict on a device")
+    diverged: LossDiverged | None = Field(None, description="report of a diverged loss")
 
 
 class Hold(Model):
@@ -173,10 +175,10 @@ class Hold(Model):
 
     job_id: JobId
     epoch: Epoch
-    devices: tuple[DeviceId, ...] = Field((), max_length=MOST_DEVICES)
-    cpus: CpuCount = 0
-    memory_bytes: ByteCount = 0
-    device_share: int = Field(1000, ge=1, le=1000)
+    devices: tuple[DeviceId, ...] = Field((), max_length=MOST_DEVICES, description="devices of the node that the attempt has")
+    cpus: CpuCount = Field(0, description="cores that it has there")
+    memory_bytes: ByteCount = Field(0, description="main memory that it has there, in bytes")
+    device_share: int = Field(1000, ge=1, le=1000, description="thousandths of the one device; 1000: whole devices")
 
 
 class NodeJoined(Event, type="trainhouse.decision.node-joined.v1"):
@@ -190,15 +192,17 @@ class NodeJoined(Event, type="trainhouse.decision.node-joined.v1"):
     incarnation: ShortText
     pool: PoolName
     address: ShortText
-    devices: tuple[Device, ...] = Field(max_length=MOST_DEVICES)
-    rendezvous_ports: tuple[Port, ...] = Field(max_length=MOST_ITEMS)
-    cpus: CpuCount
-    memory_bytes: ByteCount
-    labels: dict[ShortText, LongText] = Field(default_factory=dict, max_length=MOST_LABELS)
-    holds: tuple[Hold, ...] = Field((), max_length=MOST_ITEMS)
-    public_key: ShortText = ""
-    isolation: NodeIsolation | None = None
-    relayed: bool = Field(False, exclude_if=is_no)
+    devices: tuple[Device, ...] = Field(max_length=MOST_DEVICES, description="devices of the node")
+    rendezvous_ports: tuple[Port, ...] = Field(max_length=MOST_ITEMS, description="ports that rank 0 of a gang may use on it")
+    cpus: CpuCount = Field(description="cores of the node")
+    memory_bytes: ByteCount = Field(description="main memory of the node, in bytes")
+    labels: dict[ShortText, LongText] = Field(
+        default_factory=dict, max_length=MOST_LABELS, description="labels of the node, topology domains among them"
+    )
+    holds: tuple[Hold, ...] = Field((), max_length=MOST_ITEMS, description="devices of attempts that still run there")
+    public_key: ShortText = Field("", description="key that speaks for the node; empty: none")
+    isolation: NodeIsolation | None = Field(None, description="confinement of its jobs; none: not known")
+    relayed: bool = Field(False, exclude_if=is_no, description="whether it came by way of the partition that its pool was on before")
 
 
 class NodeGivenUp(Event, type="trainhouse.decision.node-given-up.v1"):
@@ -217,8 +221,8 @@ class NodeForgotten(Event, type="trainhouse.decision.node-forgotten.v1"):
     node_id: NodeId
     pool: PoolName
     boot_id: ShortText
-    public_key: str = Field("", max_length=64)
-    lost_at_ms: DueMs
+    public_key: str = Field("", max_length=64, description="key that spoke for the node")
+    lost_at_ms: DueMs = Field(description="time at which it was lost, in milliseconds since 1970")
     at_ms: DueMs
 
 
@@ -226,11 +230,11 @@ class TrustChanged(Event, type="trainhouse.decision.trust-changed.v1"):
     """All that is held against a node now."""
 
     node_id: NodeId
-    trust: Trust
+    trust: Trust = Field(description="blames, closed devices and self test of the node")
     reason: CutText = ""
 
 
 class PlacementResumed(Event, type="trainhouse.decision.placement-resumed.v1"):
     """Placement works again after it was frozen."""
 
-    decide_version: SmallCount
+    decide_version: SmallCount = Field(description="version of decisions that places again")

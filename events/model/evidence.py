@@ -27,8 +27,8 @@ class EndedRank(Model):
     node_id: NodeId
     device_id: DeviceId
     exit_code: Int32 | None = None
-    signal: Int32 | None = None
-    text: str = Field("", max_length=MAX_LAST_WORDS)
+    signal: Int32 | None = Field(None, description="number of the signal that ended it")
+    text: str = Field("", max_length=MAX_LAST_WORDS, description="last lines of its standard error")
     at_ms: TimestampMs
 
 
@@ -66,11 +66,11 @@ class NodeBlame(Model):
     at_ms: TimestampMs
     job_id: JobId | None = None
     epoch: Epoch | None = None
-    category: FailureCategory
+    category: FailureCategory = Field(description="whose fault it was")
     device_id: DeviceId | None = None
-    fingerprint: LongText = ""
-    summary: str = Field("", max_length=256)
-    incident: LongText = ""
+    fingerprint: LongText = Field("", description="equal for equal failures")
+    summary: str = Field("", max_length=256, description="sentence for a person")
+    incident: LongText = Field("", description="failures of one incident, which count once")
 
 
 class Probe(Model):
@@ -79,15 +79,15 @@ class Probe(Model):
     `devices`: it was asked for these alone; of a node in quarantine, none.
     """
 
-    number: SmallCount = 0
-    due_ms: DueMs
-    asked: bool = False
-    devices: tuple[DeviceId, ...] = Field((), max_length=MOST_DEVICES)
+    number: SmallCount = Field(0, description="number of the self test since the node was closed, from 1")
+    due_ms: DueMs = Field(description="time of the self test, in milliseconds since 1970")
+    asked: bool = Field(False, description="whether the node was asked for it")
+    devices: tuple[DeviceId, ...] = Field((), max_length=MOST_DEVICES, description="devices to test; none: the whole node")
 
 
 class Trust(Model):
     """Trust in a node: recent failures blamed on it, devices that get no new ranks, and the self test that lets it back."""
 
-    blames: tuple[NodeBlame, ...] = Field((), max_length=MAX_BLAMES)
-    closed_devices: tuple[DeviceId, ...] = Field((), max_length=MOST_DEVICES)
-    probe: Probe | None = None
+    blames: tuple[NodeBlame, ...] = Field((), max_length=MAX_BLAMES, description="failures blamed on the node, the newest last")
+    closed_devices: tuple[DeviceId, ...] = Field((), max_length=MOST_DEVICES, description="devices that are not given to jobs")
+    probe: Probe | None = Field(None, description="self test that is due, or runs")

@@ -43,22 +43,22 @@ class Refusal(Model):
     `count`: how many nodes (domains of a level) refuse for this reason; `examples`: a few of them.
     """
 
-    obstacle: Obstacle
-    by: CutText = ""
+    obstacle: Obstacle = Field(description="kind of what refuses it")
+    by: CutText = Field("", description="name of what refuses it, such as a team or a pool")
     count: Count = 0
-    asked: Change | None = None
-    available: Change | None = None
-    examples: tuple[CutText, ...] = Field((), max_length=16)
-    text: CutText
+    asked: Change | None = Field(None, description="how much the job asks for")
+    available: Change | None = Field(None, description="how much there is")
+    examples: tuple[CutText, ...] = Field((), max_length=16, description="some of the nodes or jobs that it is about")
+    text: CutText = Field(description="sentence for a person")
 
 
 class ScoreTerms(Model):
     """score = (100 - priority) + wait bonus - over-share penalty."""
 
-    priority: ComputedRatio
-    wait_bonus: ComputedRatio
-    over_share_penalty: ComputedRatio
-    total: ComputedRatio
+    priority: ComputedRatio = Field(description="points of the priority")
+    wait_bonus: ComputedRatio = Field(description="points of the wait")
+    over_share_penalty: ComputedRatio = Field(description="points lost for its team's share")
+    total: ComputedRatio = Field(description="their sum")
 
 
 class JobExplained(Event, type="trainhouse.job.explained.v1"):
@@ -70,17 +70,17 @@ class JobExplained(Event, type="trainhouse.job.explained.v1"):
 
     job_id: JobId
     pool: PoolName
-    team: ShortText
+    team: ShortText = Field(description="owner of the job's quota")
     at_ms: TimestampMs
-    waiting_since_ms: TimestampMs
-    place: SmallCount = Field(ge=1)
-    waiting: SmallCount = Field(ge=1)
-    needs: CutText
-    obstacle: Obstacle
-    text: CutText
-    refusals: tuple[Refusal, ...] = Field((), max_length=MOST_ITEMS)
-    unblock: tuple[CutText, ...] = Field((), max_length=MOST_ITEMS)
-    score: ScoreTerms | None = None
-    reserved_start_ms: DueMs | None = None
-    eta_ms: DueMs | None = None
-    eta_from: CutText = ""
+    waiting_since_ms: TimestampMs = Field(description="begin of the wait, in milliseconds since 1970")
+    place: SmallCount = Field(ge=1, description="place in the queue of its pool, from 1")
+    waiting: SmallCount = Field(ge=1, description="jobs that wait there")
+    needs: CutText = Field(description="what the job needs, for a person")
+    obstacle: Obstacle = Field(description="what the job waits for")
+    text: CutText = Field(description="the same as a sentence")
+    refusals: tuple[Refusal, ...] = Field((), max_length=MOST_ITEMS, description="what refuses it, and by how much")
+    unblock: tuple[CutText, ...] = Field((), max_length=MOST_ITEMS, description="changes that would let it start")
+    score: ScoreTerms | None = Field(None, description="terms of its score, under the order `score`")
+    reserved_start_ms: DueMs | None = Field(None, description="promised start, in milliseconds since 1970")
+    eta_ms: DueMs | None = Field(None, description="expected start, in milliseconds since 1970")
+    eta_from: CutText = Field("", description="what that expectation rests on")

@@ -17,9 +17,11 @@ class NodePlacement(Model):
 
     node_id: NodeId
     boot_id: ShortText
-    address: ShortText
-    first_rank: SmallCount
-    devices: tuple[DeviceId, ...] = Field(min_length=1, max_length=MOST_DEVICES)
+    address: ShortText = Field(description="address at which ranks on other nodes reach this one's")
+    first_rank: SmallCount = Field(description="lowest rank on the node")
+    devices: tuple[DeviceId, ...] = Field(
+        min_length=1, max_length=MOST_DEVICES, description="one device for each rank, in the order of ranks"
+    )
 
     @property
     def ranks(self) -> range:
@@ -35,9 +37,11 @@ class GangAllocated(Event, type="trainhouse.gang.allocated.v1"):
     pool: PoolName
     spec: JobSpec
     spec_sha256: ShortText
-    placements: tuple[NodePlacement, ...] = Field(min_length=1, max_length=MOST_ITEMS)
-    master_address: ShortText
-    master_port: int = Field(ge=1, le=65535)
+    placements: tuple[NodePlacement, ...] = Field(
+        min_length=1, max_length=MOST_ITEMS, description="nodes of the gang with their ranks and devices"
+    )
+    master_address: ShortText = Field(description="address of rank 0 (MASTER_ADDR)")
+    master_port: int = Field(ge=1, le=65535, description="port of rank 0 (MASTER_PORT)")
     restore_at_most: Count | None = Field(None, description="begin from no newer commit than this one")
 
     @property
@@ -56,9 +60,9 @@ class GangReleased(Event, type="trainhouse.gang.released.v1"):
     attempt: AttemptNumber
     epoch: Epoch
     pool: PoolName
-    node_ids: tuple[NodeId, ...] = Field(max_length=MOST_ITEMS)
+    node_ids: tuple[NodeId, ...] = Field(max_length=MOST_ITEMS, description="nodes that have ranks of the attempt")
     reason: CutText
-    grace_s: DurationS = Field(15.0, ge=0)
+    grace_s: DurationS = Field(15.0, ge=0, description="seconds between SIGTERM and SIGKILL")
     stacks: bool = Field(False, exclude_if=is_no, description="the gang hung: nodes take its ranks' Python stacks before they end them")
     for_survivors: bool = Field(False, description="ranks that are left may save for all: nodes tell what their ranks have of their own")
 
@@ -70,10 +74,10 @@ class CheckpointRequested(Event, type="trainhouse.checkpoint.requested.v1"):
     attempt: AttemptNumber
     epoch: Epoch
     pool: PoolName
-    node_ids: tuple[NodeId, ...] = Field(max_length=MOST_ITEMS)
+    node_ids: tuple[NodeId, ...] = Field(max_length=MOST_ITEMS, description="nodes that have ranks of the attempt")
     reason: CutText
-    deadline_ms: DueMs
-    then_stop: bool = False
+    deadline_ms: DueMs = Field(description="time by which the save must be done, in milliseconds since 1970")
+    then_stop: bool = Field(False, description="whether the ranks end after the save")
     survivors: tuple[SmallCount, ...] = Field(
         (), max_length=MOST_ITEMS, description="the ranks that are left and save without the others; none: all do"
     )
@@ -89,8 +93,12 @@ class NodeDesiredState(Event, type="trainhouse.node.desired-state.v1"):
     boot_id: ShortText
     incarnation: ShortText
     pool: PoolName
-    allocations: tuple[GangAllocated, ...] = Field((), max_length=MOST_ITEMS)
-    keeps: tuple[AttemptRef, ...] = Field((), max_length=MOST_ITEMS, exclude_if=is_absent)
+    allocations: tuple[GangAllocated, ...] = Field(
+        (), max_length=MOST_ITEMS, description="attempts that the node is to run, with their orders"
+    )
+    keeps: tuple[AttemptRef, ...] = Field(
+        (), max_length=MOST_ITEMS, exclude_if=is_absent, description="attempts that it is to run too, whose orders follow as NodeOrders"
+    )
 
 
 class NodeOrders(Event, type="trainhouse.node.orders.v1"):
@@ -100,4 +108,4 @@ class NodeOrders(Event, type="trainhouse.node.orders.v1"):
     boot_id: ShortText
     incarnation: ShortText
     pool: PoolName
-    allocations: tuple[GangAllocated, ...] = Field(max_length=MOST_ITEMS)
+    allocations: tuple[GangAllocated, ...] = Field(max_length=MOST_ITEMS, description="orders of attempts")

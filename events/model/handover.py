@@ -38,10 +38,10 @@ class PoolHandedOver(Event, type="trainhouse.decision.pool-handed-over.v1"):
     pool: PoolName
     move: EventId
     to_partition: SmallCount
-    parts: int = Field(ge=1, le=MAX_PARTS)
-    sha256: ShortText
-    jobs: Count
-    nodes: Count
+    parts: int = Field(ge=1, le=MAX_PARTS, description="parts of its state")
+    sha256: ShortText = Field(description="SHA-256 of the unpacked state, in hexadecimal")
+    jobs: Count = Field(description="jobs that went with it")
+    nodes: Count = Field(description="nodes that went with it")
     reason: str = Field("", max_length=1024)
     user: str = Field("unknown", max_length=128)
     at_ms: TimestampMs
@@ -60,11 +60,11 @@ class PoolPart(Event, type="trainhouse.pool.part.v1"):
     move: EventId
     from_partition: SmallCount
     to_partition: SmallCount
-    number: SmallCount
-    of: int = Field(ge=1, le=MAX_PARTS)
-    sha256: ShortText
-    at_ms: TimestampMs
-    data: str = Field(max_length=_MAX_PART_CHARS)
+    number: SmallCount = Field(description="number of the part, from 0")
+    of: int = Field(ge=1, le=MAX_PARTS, description="how many there are")
+    sha256: ShortText = Field(description="SHA-256 of the whole unpacked state, in hexadecimal")
+    at_ms: TimestampMs = Field(description="journal time of the hand-over, in milliseconds since 1970")
+    data: str = Field(max_length=_MAX_PART_CHARS, description="base64 of a piece of the zlib stream")
     reason: str = Field("", max_length=1024)
     user: str = Field("unknown", max_length=128)
 
@@ -74,7 +74,7 @@ class PoolPartReceived(Event, type="trainhouse.decision.pool-part-received.v1"):
 
     unshown: ClassVar[Any] = {"part": {"data"}}
 
-    part: PoolPart
+    part: PoolPart = Field(description="the part")
 
 
 class PoolTaken(Event, type="trainhouse.decision.pool-taken.v1"):
@@ -83,9 +83,9 @@ class PoolTaken(Event, type="trainhouse.decision.pool-taken.v1"):
     pool: PoolName
     move: EventId
     from_partition: SmallCount
-    partition: SmallCount
-    jobs: Count
-    nodes: Count
+    partition: SmallCount = Field(description="partition that has the pool from now on")
+    jobs: Count = Field(description="jobs that came with it")
+    nodes: Count = Field(description="nodes that came with it")
     reason: str = Field("", max_length=1024)
     user: str = Field("unknown", max_length=128)
     at_ms: TimestampMs
@@ -97,10 +97,10 @@ class InputRedirected(Event, type="trainhouse.decision.input-redirected.v1"):
     `forget_key`: the node of which it asks that its key be forgotten, which holds for what still arrives here, too.
     """
 
-    offset: Count
+    offset: Count = Field(description="offset of the input on this partition")
     pool: PoolName
     to_partition: SmallCount
-    forget_key: NodeId | None = Field(None, exclude_if=is_absent)
+    forget_key: NodeId | None = Field(None, exclude_if=is_absent, description="node of which it asks that its key be forgotten")
 
 
 class RedirectedInput(Event, type="trainhouse.pool.redirected-input.v1"):
@@ -108,7 +108,7 @@ class RedirectedInput(Event, type="trainhouse.pool.redirected-input.v1"):
 
     pool: PoolName
     to_partition: SmallCount
-    event: dict[ShortText, Any] = Field(max_length=64)
+    event: dict[ShortText, Any] = Field(max_length=64, description="whole CloudEvent")
 
 
 class HandoverClosed(Event, type="trainhouse.decision.handover-closed.v1"):

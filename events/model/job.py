@@ -53,9 +53,14 @@ class JobSubmitted(Event, type="trainhouse.job.submitted.v1", public_input=True)
     `asked_as`: the role with which a gateway let `spec.user` in; absent: nobody vouches for that name.
     """
 
-    job_id: JobId
+    job_id: JobId = Field(description="id of the job, chosen by whoever submits it; the same id is the same job for ever")
     spec: JobSpec
-    asked_as: str | None = Field(None, max_length=32, exclude_if=is_absent)
+    asked_as: str | None = Field(
+        None,
+        max_length=32,
+        exclude_if=is_absent,
+        description="role with which a gateway let `spec.user` in; absent: nobody vouches for that name",
+    )
 
 
 class CancelJob(Event, type="trainhouse.job.cancel.v1", public_input=True):
@@ -71,8 +76,8 @@ class ChangeJob(Event, type="trainhouse.job.change.v1", public_input=True):
     """Somebody asks to change what may change of an admitted job: its priority or its limits."""
 
     job_id: JobId
-    priority: int | None = Field(None, ge=0, le=100)
-    limits: Limits | None = None
+    priority: int | None = Field(None, ge=0, le=100, description="0 is the highest, 100 the lowest; absent: stays")
+    limits: Limits | None = Field(None, description="restarts, run time and grace time; absent: stay")
     requested_by: RequestedBy | None = None
 
 
@@ -88,7 +93,7 @@ class ReviewJob(Event, type="trainhouse.job.review.v1", public_input=True):
     """A request to send a job to review, or to end its review."""
 
     job_id: JobId
-    action: ReviewAction
+    action: ReviewAction = Field(description="send to review, go on, or cancel")
     reason: str = Field("", max_length=1024)
     user: str = Field("unknown", max_length=128)
     requested_by: RequestedBy | None = None
@@ -98,10 +103,10 @@ class JobReviewed(Event, type="trainhouse.job.reviewed.v1"):
     """A job's scheduler obeyed a ReviewJob. `event_id`: the request's; `user` and `reason`: whose it was, and why."""
 
     job_id: JobId
-    action: ReviewAction
-    event_id: EventId
+    action: ReviewAction = Field(description="what was done")
+    event_id: EventId = Field(description="id of the request")
     pool: PoolName
-    user: CutText
+    user: CutText = Field(description="whose request it was")
     reason: CutText = ""
     at_ms: DueMs
 
@@ -110,7 +115,7 @@ class PoolCreated(Event, type="trainhouse.pool.created.v1", public_input=True):
     """A pool exists and belongs to one partition of control, until it is moved."""
 
     pool: PoolName
-    partition: int = Field(ge=0, lt=1024)
+    partition: int = Field(ge=0, lt=1024, description="partition of control that schedules it")
     requested_by: RequestedBy | None = None
 
 
@@ -121,16 +126,16 @@ class JobAdmitted(Event, type="trainhouse.job.admitted.v1"):
     spec: JobSpec
     spec_sha256: ShortText
     submission_id: EventId
-    submitted_at_ms: TimestampMs
+    submitted_at_ms: TimestampMs = Field(description="time of the submission, in milliseconds since 1970")
 
 
 class JobRejected(Event, type="trainhouse.job.rejected.v1"):
     """A submission, cancellation or change was refused; `reason` says to a person what to change."""
 
     job_id: JobId | None
-    submission_id: EventId
+    submission_id: EventId = Field(description="id of the refused event")
     reason: CutText
-    rejected_at_ms: TimestampMs
+    rejected_at_ms: TimestampMs = Field(description="time of the refusal, in milliseconds since 1970")
     project: ShortText = ""
 
     def subject(self) -> str:
@@ -142,8 +147,8 @@ class LastCheckpoint(Model):
 
     commit: Count
     step: Count
-    uri: LongText
-    completed_at_ms: TimestampMs
+    uri: LongText = Field(description="place of the checkpoint in the object store")
+    completed_at_ms: TimestampMs = Field(description="time of its commit, in milliseconds since 1970")
 
 
 class JobStatus(Event, type="trainhouse.job.status.v1"):
@@ -153,39 +158,41 @@ class JobStatus(Event, type="trainhouse.job.status.v1"):
     have no record; the status itself is published under the number before them.
     """
 
-    job_id: JobId | None
-    status_seq: Count
-    state: JobState
+    job_id: JobId | None = Field(description="id of the job; none for a rejected event that named none")
+    status_seq: Count = Field(description="number of the status; of two, the larger is newer")
+    state: JobState = Field(description="state of the job")
     reason: CutText = ""
     submission_id: EventId | None = None
-    name: ShortText = ""
+    name: ShortText = Field("", description="name of the job")
     project: ShortText = ""
-    purpose: ShortText = Field("", exclude_if=is_absent)
-    team: ShortText = ""
+    purpose: ShortText = Field("", exclude_if=is_absent, description="what the job is for")
+    team: ShortText = Field("", description="owner of its quota")
     user: ShortText = ""
     pool: PoolName | None = None
-    priority: int = Field(50, ge=0, le=100)
+    priority: int = Field(50, ge=0, le=100, description="0 is the highest, 100 the lowest")
     spec_sha256: ShortText = ""
     attempt: AttemptNumber = AttemptNumber(0)
     epoch: Epoch = Epoch(0)
-    restarts: SmallCount = 0
-    world_size: SmallCount = 0
-    allocation: tuple[NodePlacement, ...] = Field((), max_length=MOST_ITEMS)
+    restarts: SmallCount = Field(0, description="restarts that counted towards `limits.restarts`")
+    world_size: SmallCount = Field(0, description="ranks of the attempt")
+    allocation: tuple[NodePlacement, ...] = Field((), max_length=MOST_ITEMS, description="nodes and devices of the attempt")
     step: Count | None = None
-    total_steps: Count | None = None
+    total_steps: Count | None = Field(None, description="steps that its session aims at")
     loss: Metric | None = None
     learning_rate: Metric | None = None
     steps_per_s: Metric | None = None
     samples_per_s: Metric | None = None
-    elapsed_s: ComputedS | None = None
-    eta_s: ComputedS | None = None
-    last_checkpoint: LastCheckpoint | None = None
-    submitted_at_ms: TimestampMs | None = None
-    allocated_at_ms: TimestampMs | None = None
-    running_at_ms: TimestampMs | None = None
-    finished_at_ms: TimestampMs | None = None
-    updated_at_ms: TimestampMs = 0
-    live_room: Count | None = Field(None, exclude_if=is_absent)
+    elapsed_s: ComputedS | None = Field(None, description="seconds for which it has had devices, all attempts together")
+    eta_s: ComputedS | None = Field(None, description="expected seconds until the last step")
+    last_checkpoint: LastCheckpoint | None = Field(None, description="checkpoint that a restart would begin from")
+    submitted_at_ms: TimestampMs | None = Field(None, description="time of the submission, in milliseconds since 1970")
+    allocated_at_ms: TimestampMs | None = Field(None, description="time at which the attempt got its devices, in milliseconds since 1970")
+    running_at_ms: TimestampMs | None = Field(None, description="time of the first reported step, in milliseconds since 1970")
+    finished_at_ms: TimestampMs | None = Field(None, description="time of the end, in milliseconds since 1970")
+    updated_at_ms: TimestampMs = Field(0, description="time of this status, in milliseconds since 1970")
+    live_room: Count | None = Field(
+        None, exclude_if=is_absent, description="numbers up to `status_seq` kept for statuses without a record; in the journal alone"
+    )
 
     @property
     def public_seq(self) -> int:

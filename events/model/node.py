@@ -39,11 +39,11 @@ class Device(Model):
     """An accelerator or a cpu slot. `memory_bytes` is 0 where it is not known."""
 
     device_id: DeviceId
-    index: SmallCount
-    type: ShortText
-    memory_bytes: ByteCount = 0
-    nvlink_peers: tuple[DeviceId, ...] = Field((), max_length=MOST_DEVICES)
-    ecc_enabled: bool | None = None
+    index: SmallCount = Field(description="number of the device on its node, from 0")
+    type: ShortText = Field(description="type of the device, such as nvidia-h200, or cpu")
+    memory_bytes: ByteCount = Field(0, description="memory of the device in bytes; 0: not known")
+    nvlink_peers: tuple[DeviceId, ...] = Field((), max_length=MOST_DEVICES, description="devices that it reaches over NVLink")
+    ecc_enabled: bool | None = Field(None, description="whether its memory corrects errors; none: not known")
 
 
 class AttemptRef(Model):
@@ -57,18 +57,18 @@ class AttemptRef(Model):
 class IsolationLayer(Model):
     """One layer that confines jobs on a node: whether it is there, and why not, or what of it lacks."""
 
-    name: ShortText
-    on: bool
-    reason: CutText = ""
+    name: ShortText = Field(description="name of the layer")
+    on: bool = Field(description="whether it is in force")
+    reason: CutText = Field("", description="why it is not, or what it lacks")
 
 
 class NodeIsolation(Model):
     """Job isolation of a node. `complete`: none sees or touches what is not its own; else `reason`. `mode`: required, preferred, none."""
 
-    mode: ShortText
-    complete: bool
-    reason: CutText = ""
-    layers: tuple[IsolationLayer, ...] = Field((), max_length=32)
+    mode: ShortText = Field(description="what the agent's settings ask for: required, preferred or none")
+    complete: bool = Field(description="whether no job sees or touches what is not its own")
+    reason: CutText = Field("", description="what is missing")
+    layers: tuple[IsolationLayer, ...] = Field((), max_length=32, description="layers that confine jobs")
 
 
 class NodeRegistered(Event, type="trainhouse.node.registered.v1"):
@@ -78,13 +78,15 @@ class NodeRegistered(Event, type="trainhouse.node.registered.v1"):
     boot_id: ShortText
     incarnation: ShortText
     pool: PoolName
-    address: ShortText
-    devices: tuple[Device, ...] = Field(max_length=MOST_DEVICES)
-    rendezvous_ports: tuple[Port, ...] = Field(max_length=MOST_ITEMS)
-    cpus: CpuCount = 0
-    memory_bytes: ByteCount = 0
-    labels: dict[ShortText, LongText] = Field(default_factory=dict, max_length=MOST_LABELS)
-    running: tuple[AttemptRef, ...] = Field((), max_length=MOST_ITEMS)
+    address: ShortText = Field(description="address at which ranks on other nodes reach this one's")
+    devices: tuple[Device, ...] = Field(max_length=MOST_DEVICES, description="devices of the node")
+    rendezvous_ports: tuple[Port, ...] = Field(max_length=MOST_ITEMS, description="ports that rank 0 of a gang may use on it")
+    cpus: CpuCount = Field(0, description="cores of the node")
+    memory_bytes: ByteCount = Field(0, description="main memory of the node, in bytes")
+    labels: dict[ShortText, LongText] = Field(
+        default_factory=dict, max_length=MOST_LABELS, description="labels of the node, topology domains among them"
+    )
+    running: tuple[AttemptRef, ...] = Field((), max_length=MOST_ITEMS, description="attempts that still run there")
     public_key: str = Field("", max_length=64, description="Ed25519, in base64: what this node signs its reports with")
     isolation: NodeIsolation | None = Field(None, description="None: its agent does not say")
 
@@ -111,14 +113,16 @@ class RankActivity(StrEnum):
 class RankLife(Model):
     """Liveness of a rank's session, in its reports and so in its node's heartbeats (see there); None without a session."""
 
-    pulse_at_ms: TimestampMs | None = None
-    activity: RankActivity | None = None
-    activity_since_ms: TimestampMs | None = None
-    activity_limit_s: MaybeS = None
-    step_time_p99_ms: MaybeMs = None
-    longest_step_ms: MaybeMs = None
-    work_time_ms: MaybeMs = None
-    fastest_work_time_ms: MaybeMs = None
+    pulse_at_ms: TimestampMs | None = Field(
+        None, description="time of the last sign of life of the rank's session, in milliseconds since 1970"
+    )
+    activity: RankActivity | None = Field(None, description="what the session says it does")
+    activity_since_ms: TimestampMs | None = Field(None, description="since when, in milliseconds since 1970")
+    activity_limit_s: MaybeS = Field(None, description="seconds for which it was announced")
+    step_time_p99_ms: MaybeMs = Field(None, description="99th percentile of the rank's step times, in milliseconds")
+    longest_step_ms: MaybeMs = Field(None, description="longest step, in milliseconds")
+    work_time_ms: MaybeMs = Field(None, description="time of a step without waiting for other ranks, in milliseconds")
+    fastest_work_time_ms: MaybeMs = Field(None, description="the same of the fastest rank of the gang, in milliseconds")
 
 
 class RankHeartbeat(RankLife):
@@ -130,13 +134,13 @@ class RankHeartbeat(RankLife):
 
     rank: SmallCount
     device_id: DeviceId
-    pid: SmallCount | None
-    state: RankState
+    pid: SmallCount | None = Field(description="id of the process; none before it starts")
+    state: RankState = Field(description="state of the process")
     step: Count | None = None
-    step_at_ms: TimestampMs | None = None
-    step_time_ms: ComputedMs | None = None
-    data_wait_s: ReportedS = 0.0
-    save_stall_s: ReportedS = 0.0
+    step_at_ms: TimestampMs | None = Field(None, description="time at which the last step was seen, in milliseconds since 1970")
+    step_time_ms: ComputedMs | None = Field(None, description="time of a step, in milliseconds")
+    data_wait_s: ReportedS = Field(0.0, description="seconds that the attempt has waited for data so far")
+    save_stall_s: ReportedS = Field(0.0, description="seconds that saves have held training up so far")
 
 
 class AttemptHeartbeat(Model):
@@ -145,22 +149,22 @@ class AttemptHeartbeat(Model):
     job_id: JobId
     attempt: AttemptNumber
     epoch: Epoch
-    ranks: tuple[RankHeartbeat, ...] = Field(max_length=MOST_ITEMS)
+    ranks: tuple[RankHeartbeat, ...] = Field(max_length=MOST_ITEMS, description="its ranks on the node")
 
 
 class DeviceHealth(Model):
     """Health of one device, as its driver reports it; a field is None where it reports nothing."""
 
     device_id: DeviceId
-    utilization_pct: Reading | None = None
-    memory_used_bytes: ComputedCount | None = None
-    temperature_c: Reading | None = None
-    power_w: Reading | None = None
-    sm_clock_mhz: Reading | None = None
-    max_sm_clock_mhz: Reading | None = None
-    ecc_corrected: ComputedCount | None = None
-    ecc_uncorrected: ComputedCount | None = None
-    throttled: bool | None = None
+    utilization_pct: Reading | None = Field(None, description="share of time in which it worked, in per cent")
+    memory_used_bytes: ComputedCount | None = Field(None, description="memory in use, in bytes")
+    temperature_c: Reading | None = Field(None, description="temperature in degrees Celsius")
+    power_w: Reading | None = Field(None, description="power draw in watts")
+    sm_clock_mhz: Reading | None = Field(None, description="clock of its multiprocessors, in megahertz")
+    max_sm_clock_mhz: Reading | None = Field(None, description="highest clock that it can have, in megahertz")
+    ecc_corrected: ComputedCount | None = Field(None, description="corrected memory errors, counted by the driver")
+    ecc_uncorrected: ComputedCount | None = Field(None, description="uncorrected memory errors, counted by the driver")
+    throttled: bool | None = Field(None, description="whether heat or power holds its clock down")
 
 
 class NodeHeartbeat(Event, type="trainhouse.node.heartbeat.v1"):
@@ -170,12 +174,12 @@ class NodeHeartbeat(Event, type="trainhouse.node.heartbeat.v1"):
     boot_id: ShortText
     incarnation: ShortText
     pool: PoolName
-    sequence: Count
+    sequence: Count = Field(description="number of the heartbeat within the incarnation")
     at_ms: TimestampMs
-    interval_s: IntervalS
-    attempts: tuple[AttemptHeartbeat, ...] = Field((), max_length=MOST_ITEMS)
-    devices: tuple[DeviceHealth, ...] = Field((), max_length=MOST_DEVICES)
-    spool_lag_bytes: ByteCount = 0
+    interval_s: IntervalS = Field(description="seconds to the next one")
+    attempts: tuple[AttemptHeartbeat, ...] = Field((), max_length=MOST_ITEMS, description="attempts with ranks on the node")
+    devices: tuple[DeviceHealth, ...] = Field((), max_length=MOST_DEVICES, description="health of each device")
+    spool_lag_bytes: ByteCount = Field(0, description="bytes of points and reports that wait to be shipped")
 
 
 class NodeSuspected(Event, type="trainhouse.node.suspected.v1"):
@@ -187,11 +191,11 @@ class NodeSuspected(Event, type="trainhouse.node.suspected.v1"):
     node_id: NodeId
     boot_id: ShortText
     pool: PoolName
-    silent_s: ComputedS
-    suspicion: ComputedRatio
+    silent_s: ComputedS = Field(description="seconds since its last heartbeat")
+    suspicion: ComputedRatio = Field(description="phi: -log10 of the probability that a heartbeat of this node comes so late")
     at_ms: TimestampMs
     incarnation: ShortText = ""
-    sequence: Count | None = None
+    sequence: Count | None = Field(None, description="number of its last heartbeat")
 
 
 class NodeLost(Event, type="trainhouse.node.lost.v1"):
@@ -204,10 +208,10 @@ class NodeLost(Event, type="trainhouse.node.lost.v1"):
     boot_id: ShortText
     incarnation: ShortText
     pool: PoolName
-    silent_s: ComputedS
-    evidence: CutText
+    silent_s: ComputedS = Field(description="seconds since its last heartbeat")
+    evidence: CutText = Field(description="what the verdict rests on, for a person")
     at_ms: TimestampMs
-    sequence: Count | None = None
+    sequence: Count | None = Field(None, description="number of its last heartbeat")
 
 
 class NodeNoticed(Event, type="trainhouse.node.noticed.v1"):
@@ -222,7 +226,7 @@ class NodeNoticed(Event, type="trainhouse.node.noticed.v1"):
     pool: PoolName
     source: str = Field(max_length=64, description="file, signal, sigterm, or the name of a cloud's metadata service")
     reason: str = Field("", max_length=1024)
-    deadline_ms: DueMs
+    deadline_ms: DueMs = Field(description="time at which the node goes away, in milliseconds since 1970")
     at_ms: TimestampMs
 
 
@@ -232,7 +236,7 @@ class NodeProbeAsked(Event, type="trainhouse.node.probe-asked.v1"):
     node_id: NodeId
     boot_id: ShortText
     pool: PoolName
-    probe: SmallCount = Field(ge=1)
+    probe: SmallCount = Field(ge=1, description="number of the self test since the node was closed, from 1")
     at_ms: TimestampMs
     devices: tuple[DeviceId, ...] = Field(
         (), max_length=MOST_DEVICES, description="try these alone, the node is in use; none: the whole node"
@@ -242,9 +246,9 @@ class NodeProbeAsked(Event, type="trainhouse.node.probe-asked.v1"):
 class ProbeCheck(Model):
     """One check of a self test."""
 
-    name: str = Field(max_length=64)
-    passed: bool
-    found: str = Field("", max_length=1024)
+    name: str = Field(max_length=64, description="name of the check")
+    passed: bool = Field(description="whether it passed")
+    found: str = Field("", max_length=1024, description="what was measured or seen")
 
 
 class NodeProbed(Event, type="trainhouse.node.probed.v1"):
@@ -253,9 +257,9 @@ class NodeProbed(Event, type="trainhouse.node.probed.v1"):
     node_id: NodeId
     boot_id: ShortText
     pool: PoolName
-    probe: SmallCount = Field(ge=1)
-    passed: bool
-    checks: tuple[ProbeCheck, ...] = Field((), max_length=64)
+    probe: SmallCount = Field(ge=1, description="number of the self test since the node was closed, from 1")
+    passed: bool = Field(description="whether all checks passed")
+    checks: tuple[ProbeCheck, ...] = Field((), max_length=64, description="the checks, one by one")
     at_ms: TimestampMs
 
 
@@ -264,7 +268,7 @@ class NodeKeyed(Event, type="trainhouse.node.keyed.v1"):
 
     node_id: NodeId
     pool: PoolName
-    public_key: str = Field("", max_length=64)
+    public_key: str = Field("", max_length=64, description="Ed25519 key in base64; empty: the next one that the node registers with counts")
     user: ShortText = ""
     reason: CutText = ""
     at_ms: TimestampMs
@@ -276,10 +280,10 @@ class NodeKeyed(Event, type="trainhouse.node.keyed.v1"):
 class SignatureRefused(Event, type="trainhouse.signature.refused.v1"):
     """A record in a node's name (or a job's, or the platform's) was not signed as it must be; its bytes are a dead letter."""
 
-    node_id: NodeId | None = None
+    node_id: NodeId | None = Field(None, description="node in whose name it was, if in one's")
     claimed: str = Field(max_length=256, description="in whose name")
     reason: str = Field(max_length=2048)
-    topic: ShortText
-    partition: SmallCount
-    offset: Count
+    topic: ShortText = Field(description="topic of the record")
+    partition: SmallCount = Field(description="its partition")
+    offset: Count = Field(description="its offset")
     at_ms: TimestampMs

@@ -30,15 +30,15 @@ class NodeAccess(Event, type="trainhouse.access.node.v1"):
     at_ms: TimestampMs
     since_ms: TimestampMs
     count: Count = Field(1, ge=1)
-    outcome: Outcome
-    access: str = Field(max_length=32)
+    outcome: Outcome = Field(description="granted, refused, or ended")
+    access: str = Field(max_length=32, description="class: exec or secret")
     action: str = Field(max_length=256, description="as ExecuteCommand, or secrets grant")
-    target: str = Field("", max_length=256)
+    target: str = Field("", max_length=256, description="what was asked for")
     node_id: str = Field("", max_length=256)
     job_id: str = Field("", max_length=512)
     project: str = Field("", max_length=128)
     attempt: SmallCount | None = None
-    ranks: tuple[SmallCount, ...] = Field((), max_length=1024)
+    ranks: tuple[SmallCount, ...] = Field((), max_length=1024, description="ranks that it was about")
     sub: str = Field("", max_length=128)
     address: str = Field("", max_length=64, description="the host from which it was asked, as the request says")
     reason: str = Field("", max_length=1024, description="what the name rests on, or why it was refused")
@@ -46,8 +46,8 @@ class NodeAccess(Event, type="trainhouse.access.node.v1"):
     text: str = Field("", max_length=65_536, description="the command, or names of secrets; values are masked")
     text_sha256: str = Field("", max_length=64, description="of the whole text, where it was cut")
     exit_code: Int32 | None = None
-    size_bytes: ByteCount = 0
-    took_ms: SpanMs | None = None
+    size_bytes: ByteCount = Field(0, description="bytes of the output")
+    took_ms: SpanMs | None = Field(None, description="milliseconds from begin to end")
 
     def subject(self) -> str:
         return self.node_id or "unknown"

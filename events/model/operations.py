@@ -14,10 +14,10 @@ from trainhouse.events.model.ids import AttemptNumber, JobId, NodeId
 class Operation(Event):
     """Common fields of operation requests. A request is void after `expires_at_ms`."""
 
-    request_id: str = Field(min_length=1, max_length=128)
+    request_id: str = Field(min_length=1, max_length=128, description="id of the request")
     node_id: NodeId
     job_id: JobId
-    expires_at_ms: TimestampMs
+    expires_at_ms: TimestampMs = Field(description="time after which it is void, in milliseconds since 1970")
     requested_by: RequestedBy | None = None
     host: str = Field("", max_length=64, description="from where, as who asks says")
 
@@ -30,19 +30,19 @@ class ExecuteCommand(Operation, type="trainhouse.operation.execute-command.v1"):
     """Asks to run a command beside one rank: its folder, environment and user."""
 
     rank: SmallCount
-    command: tuple[InputText, ...] = Field(min_length=1, max_length=MOST_ITEMS)
-    timeout_s: float = Field(60.0, gt=0, le=3600)
+    command: tuple[InputText, ...] = Field(min_length=1, max_length=MOST_ITEMS, description="program and arguments")
+    timeout_s: float = Field(60.0, gt=0, le=3600, description="seconds that it may run")
 
 
 class OperationReplied(Event, type="trainhouse.operation.replied.v1"):
     """A part of the answer for one rank."""
 
-    request_id: ShortText
+    request_id: ShortText = Field(description="id of the request")
     node_id: NodeId
     job_id: JobId
     attempt: AttemptNumber | None
-    rank: Int32
-    part: Count
-    text: InputText
-    exit_code: Int32 | None = None
-    done: bool = False
+    rank: Int32 = Field(description="rank that the answer is of; negative: the node as a whole")
+    part: Count = Field(description="number of the part, from 0")
+    text: InputText = Field(description="output")
+    exit_code: Int32 | None = Field(None, description="exit code of the command, in its last part")
+    done: bool = Field(False, description="whether it is the last part of this rank")

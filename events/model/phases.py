@@ -48,87 +48,87 @@ class StopKind(StrEnum):
 class StopCause(Model):
     """The kind, and the reason for a person."""
 
-    kind: StopKind
+    kind: StopKind = Field(description="kind of the cause")
     reason: CutText
 
 
 class Pending(Model):
     """Waits for its gang's devices, not before `not_before_ms`."""
 
-    kind: Literal["pending"] = "pending"
-    not_before_ms: DueMs = 0
+    kind: Literal["pending"] = Field("pending", description="name of the phase")
+    not_before_ms: DueMs = Field(0, description="earliest time of the next start, in milliseconds since 1970")
 
 
 class Scheduled(Model):
     """Has its devices; not every node has started its ranks. `session`: rank 0 has opened one already."""
 
-    kind: Literal["scheduled"] = "scheduled"
-    session: bool = Field(False, exclude_if=operator.not_)
+    kind: Literal["scheduled"] = Field("scheduled", description="name of the phase")
+    session: bool = Field(False, exclude_if=operator.not_, description="whether rank 0 has opened a session")
 
 
 class Initializing(Model):
     """Every rank has a process; no progress yet. `session`: rank 0 has opened one, which will report progress."""
 
-    kind: Literal["initializing"] = "initializing"
+    kind: Literal["initializing"] = Field("initializing", description="name of the phase")
     since_ms: DueMs
-    session: bool = Field(False, exclude_if=operator.not_)
+    session: bool = Field(False, exclude_if=operator.not_, description="whether rank 0 has opened a session")
 
 
 class Running(Model):
     """Trains."""
 
-    kind: Literal["running"] = "running"
+    kind: Literal["running"] = Field("running", description="name of the phase")
     since_ms: DueMs
 
 
 class Checkpointing(Model):
     """Saves before its gang is released, until `deadline_ms` at the latest; `cause` is what the release is for."""
 
-    kind: Literal["checkpointing"] = "checkpointing"
-    deadline_ms: DueMs
-    cause: StopCause
+    kind: Literal["checkpointing"] = Field("checkpointing", description="name of the phase")
+    deadline_ms: DueMs = Field(description="time by which it must have saved, in milliseconds since 1970")
+    cause: StopCause = Field(description="why it leaves")
 
 
 class Stopping(Model):
     """Its gang is released; nodes have yet to say that nothing is left. `shown` is the state that users go on seeing."""
 
-    kind: Literal["stopping"] = "stopping"
-    shown: JobState
-    cause: StopCause
-    grace_s: DurationS
-    remind_at_ms: DueMs
+    kind: Literal["stopping"] = Field("stopping", description="name of the phase")
+    shown: JobState = Field(description="state that users see meanwhile")
+    cause: StopCause = Field(description="why it stops")
+    grace_s: DurationS = Field(description="seconds between SIGTERM and SIGKILL")
+    remind_at_ms: DueMs = Field(description="time at which nodes are asked again, in milliseconds since 1970")
     since_ms: DueMs | None = None
 
 
 class UnderReview(Model):
     """Has no devices, and waits until a person decides whether it goes on; then not before `not_before_ms`, if it paused."""
 
-    kind: Literal["review"] = "review"
-    not_before_ms: DueMs = Field(0, exclude_if=operator.not_)
+    kind: Literal["review"] = Field("review", description="name of the phase")
+    not_before_ms: DueMs = Field(0, exclude_if=operator.not_, description="earliest time of the next start, in milliseconds since 1970")
 
 
 class Succeeded(Model):
     """Every rank exited with code 0."""
 
-    kind: Literal["succeeded"] = "succeeded"
+    kind: Literal["succeeded"] = Field("succeeded", description="name of the phase")
 
 
 class Failed(Model):
     """Ended without success, and will not be tried again."""
 
-    kind: Literal["failed"] = "failed"
+    kind: Literal["failed"] = Field("failed", description="name of the phase")
 
 
 class Cancelled(Model):
     """Ended because somebody asked for it."""
 
-    kind: Literal["cancelled"] = "cancelled"
+    kind: Literal["cancelled"] = Field("cancelled", description="name of the phase")
 
 
 class Rejected(Model):
     """Refused by the scheduler: no gang like this can ever be held."""
 
-    kind: Literal["rejected"] = "rejected"
+    kind: Literal["rejected"] = Field("rejected", description="name of the phase")
 
 
 Phase = Annotated[
@@ -174,12 +174,12 @@ class Progress(Model):
     epoch: Epoch
     at_ms: TimestampMs
     step: Count
-    total_steps: Count | None = None
+    total_steps: Count | None = Field(None, description="steps that the session aims at")
     loss: Metric | None = None
     learning_rate: Metric | None = None
     steps_per_s: Metric | None = None
     samples_per_s: Metric | None = None
-    saved_alone: bool | None = None
+    saved_alone: bool | None = Field(None, description="whether each rank holds the whole state")
 
 
 class Tally(Model):
@@ -189,12 +189,12 @@ class Tally(Model):
     `rollbacks` the times that it went back because its loss diverged.
     """
 
-    failures: SmallCount = 0
-    losses: SmallCount = 0
-    streak: SmallCount = 0
-    ran_ms: Count = 0
-    hangs: SmallCount = 0
-    rollbacks: SmallCount = 0
+    failures: SmallCount = Field(0, description="restarts after failures of its own")
+    losses: SmallCount = Field(0, description="restarts after losses of the fleet's")
+    streak: SmallCount = Field(0, description="attempts in a row that made no progress")
+    ran_ms: Count = Field(0, description="milliseconds for which it has had devices")
+    hangs: SmallCount = Field(0, description="attempts that hung since the last checkpoint")
+    rollbacks: SmallCount = Field(0, description="rollbacks after a diverged loss")
 
     @property
     def restarts(self) -> int:

@@ -84,12 +84,16 @@ class Score(Model):
     `over_share_weight` x (the team's share of its fair share - 1), never negative, at most `over_share_max`.
     """
 
-    wait_bonus_per_h: float = Field(1.0, ge=0, le=1000)
-    wait_bonus_max: float = Field(50.0, ge=0, le=10_000)
-    wait_in_run_times: bool = False
-    wait_head_start_h: float = Field(0.0, ge=0, le=1000)
-    over_share_weight: float = Field(10.0, ge=0, le=1000)
-    over_share_max: float = Field(50.0, ge=0, le=10_000)
+    wait_bonus_per_h: float = Field(1.0, ge=0, le=1000, description="points for each hour of waiting")
+    wait_bonus_max: float = Field(50.0, ge=0, le=10_000, description="most points for waiting")
+    wait_in_run_times: bool = Field(False, description="whether waiting is counted in the job's own expected run times instead of hours")
+    wait_head_start_h: float = Field(
+        0.0, ge=0, le=1000, description="hours that a job counts as having waited when it comes, with `wait_in_run_times`"
+    )
+    over_share_weight: float = Field(
+        10.0, ge=0, le=1000, description="points lost for each whole fair share that the team holds beyond its own"
+    )
+    over_share_max: float = Field(50.0, ge=0, le=10_000, description="most points lost")
 
 
 class FairShare(Model):
@@ -98,8 +102,8 @@ class FairShare(Model):
     `history` is the part of the second, whose weight halves every `half_life_h`.
     """
 
-    half_life_h: float = Field(24.0, gt=0, le=24 * 365)
-    history: float = Field(0.5, ge=0, le=1)
+    half_life_h: float = Field(24.0, gt=0, le=24 * 365, description="hours after which past use weighs half as much")
+    history: float = Field(0.5, ge=0, le=1, description="part of past use in a team's share; the rest is what it holds now")
 
 
 class Team(Model):
@@ -109,12 +113,16 @@ class Team(Model):
     all (absent: without bound). Without `guaranteed` it has what the teams below it have together.
     """
 
-    name: Label
-    parent: Label | None = None
-    weight: float = Field(1.0, gt=0, le=1_000_000)
-    guaranteed: Devices = Field(default_factory=dict)
-    limit: Devices = Field(default_factory=dict)
-    lends: bool = True
+    name: Label = Field(description="name of the team, as specs give it")
+    parent: Label | None = Field(None, description="team above it in the tree")
+    weight: float = Field(1.0, gt=0, le=1_000_000, description="its part of what is shared, beside teams with the same parent")
+    guaranteed: Devices = Field(
+        default_factory=dict, description="devices of its own, by type; default: what the teams below it have together"
+    )
+    limit: Devices = Field(
+        default_factory=dict, description="most devices that it may hold, borrowed ones included, by type; default: no bound"
+    )
+    lends: bool = Field(True, description="whether others may borrow what it does not use")
 
     @model_validator(mode="after")
     def _can_be_used(self) -> "Team":
@@ -128,13 +136,17 @@ class Team(Model):
 class Topology(Model):
     """`prefer`: the topology level (such as "rack") in one domain of which a gang goes if it can, where its own spec prefers none."""
 
-    prefer: Label | None = None
+    prefer: Label | None = Field(
+        None, description="topology level, such as rack, of which one domain holds a gang if it can, where its spec prefers none"
+    )
 
 
 class Backfill(Model):
     """`reservations`: how many of the first jobs that do not fit hold a start time."""
 
-    reservations: int = Field(1, ge=1, le=64)
+    reservations: int = Field(
+        1, ge=1, le=64, description="how many of the first jobs that do not fit hold a start time, which backfill may not delay"
+    )
 
 
 class Preemption(Model):
@@ -148,22 +160,24 @@ class Preemption(Model):
     (a running gang's counts what it waited before its start and what it is expected to run still), but never against a higher priority.
     """
 
-    enabled: bool = False
-    reclaim: bool = True
-    margin: float = Field(10.0, ge=0, le=1000)
-    min_run_s: float = Field(600.0, ge=0, le=7 * 86_400)
-    checkpoint_deadline_s: float = Field(120.0, ge=0, le=3600)
-    restart_cost_s: float = Field(60.0, ge=0, le=86_400)
-    max_victims: int = Field(64, ge=1, le=10_000)
-    by_score_every_s: float = Field(0.0, ge=0, le=86_400)
-    victims: Victims = Victims.LEAST_LOST
+    enabled: bool = Field(False, description="whether gangs are stopped so that others can start")
+    reclaim: bool = Field(True, description="whether a team takes its guaranteed devices back from borrowers, whatever the scores")
+    margin: float = Field(10.0, ge=0, le=1000, description="points by which a preemptor must lead a victim's score")
+    min_run_s: float = Field(600.0, ge=0, le=7 * 86_400, description="seconds that a job runs undisturbed after each start")
+    checkpoint_deadline_s: float = Field(120.0, ge=0, le=3600, description="seconds in which a victim must have saved")
+    restart_cost_s: float = Field(
+        60.0, ge=0, le=86_400, description="seconds that a restart costs each device of a victim, in the comparison of victims"
+    )
+    max_victims: int = Field(64, ge=1, le=10_000, description="most victims for one job")
+    by_score_every_s: float = Field(0.0, ge=0, le=86_400, description="seconds between preemptions by whole scores; 0: by priorities alone")
+    victims: Victims = Field(Victims.LEAST_LOST, description="which of the eligible gangs are stopped first")
 
 
 class Elastic(Model):
     """Gangs with min..max: grow into devices that nobody waits for, shrink before anybody is preempted."""
 
-    enabled: bool = True
-    grow_after_s: float = Field(300.0, ge=0, le=86_400)
+    enabled: bool = Field(True, description="whether elastic gangs grow and shrink")
+    grow_after_s: float = Field(300.0, ge=0, le=86_400, description="seconds after its start before a gang grows into idle devices")
 
 
 class Defragmentation(Model):
@@ -172,24 +186,28 @@ class Defragmentation(Model):
     They are looked for once in `look_every_s`: they are few, and looking for them is dear.
     """
 
-    enabled: bool = False
-    max_moves_per_h: int = Field(10, ge=1, le=10_000)
-    min_gain: float = Field(2.0, ge=1, le=1000)
-    look_every_s: int = Field(300, ge=1, le=86_400)
+    enabled: bool = Field(False, description="whether running jobs are moved so that a waiting gang can start")
+    max_moves_per_h: int = Field(10, ge=1, le=10_000, description="most moves in an hour")
+    min_gain: float = Field(2.0, ge=1, le=1000, description="gain of the waiting gang, as a multiple of what the moves cost")
+    look_every_s: int = Field(300, ge=1, le=86_400, description="seconds from one search to the next")
 
 
 class Price(Model):
     """Price of one device's hour. `spot`: on a node with the label spot=true; absent: the same."""
 
-    reserved: float = Field(ge=0, le=1_000_000)
-    spot: float | None = Field(None, ge=0, le=1_000_000)
+    reserved: float = Field(ge=0, le=1_000_000, description="price of a device's hour")
+    spot: float | None = Field(
+        None, ge=0, le=1_000_000, description="price of its hour on a node with the label spot=true; default: the same"
+    )
 
 
 class Prices(Model):
     """Prices of device time, by device type; "any" speaks of every type that is not named. For the view `cost`: decides nothing."""
 
-    currency: str = Field("USD", max_length=3, pattern="^[A-Z]{3}$", description="ISO 4217")
-    devices: dict[Label, Price] = Field(min_length=1, max_length=1000)
+    currency: str = Field("USD", max_length=3, pattern="^[A-Z]{3}$", description="code of the currency by ISO 4217")
+    devices: dict[Label, Price] = Field(
+        min_length=1, max_length=1000, description='price by device type; "any": every type that is not named'
+    )
 
 
 class Isolation(StrEnum):
@@ -217,23 +235,25 @@ def _is_unlimited(value: object) -> bool:
 class SchedulingPolicy(Model):
     """The whole policy of a pool."""
 
-    name: Label = "default"
-    order: Order = Order.SCORE
-    blocking: Blocking = Blocking.BACKFILL
-    run_times: RunTimes = RunTimes.HISTORY
-    packing: Packing = Packing.TOPOLOGY
-    score: Score = Score()
-    fair_share: FairShare = FairShare()
-    topology: Topology = Topology()
-    teams: tuple[Team, ...] = Field((), max_length=MAX_TEAMS)
-    unlisted_teams: UnlistedTeams = Field(UnlistedTeams.UNLIMITED, exclude_if=_is_unlimited)
-    backfill: Backfill = Backfill()
-    preemption: Preemption = Preemption()
-    elastic: Elastic = Elastic()
-    defragmentation: Defragmentation = Defragmentation()
-    failures: Failures = Failures()
-    prices: Prices | None = None
-    isolation: Isolation = Isolation.ANY
+    name: Label = Field("default", description="name of the policy, shown beside decisions")
+    order: Order = Field(Order.SCORE, description="order in which waiting jobs are considered")
+    blocking: Blocking = Field(Blocking.BACKFILL, description="effect of a job that does not fit on those behind it")
+    run_times: RunTimes = Field(RunTimes.HISTORY, description="source of expected run times")
+    packing: Packing = Field(Packing.TOPOLOGY, description="choice of nodes for a gang")
+    score: Score = Field(Score(), description="points of waiting and of use, for the order `score`")
+    fair_share: FairShare = Field(FairShare(), description="how a team's share is measured")
+    topology: Topology = Field(Topology(), description="preferred topology level")
+    teams: tuple[Team, ...] = Field((), max_length=MAX_TEAMS, description="tree of teams with their quotas")
+    unlisted_teams: UnlistedTeams = Field(
+        UnlistedTeams.UNLIMITED, exclude_if=_is_unlimited, description="treatment of teams that `teams` does not list"
+    )
+    backfill: Backfill = Field(Backfill(), description="reservations of jobs that do not fit")
+    preemption: Preemption = Field(Preemption(), description="whether and which gangs are stopped for others")
+    elastic: Elastic = Field(Elastic(), description="growth and shrinkage of elastic gangs")
+    defragmentation: Defragmentation = Field(Defragmentation(), description="moves of running jobs")
+    failures: Failures = Field(Failures(), description="detection, recovery and blame")
+    prices: Prices | None = Field(None, description="prices of device time, for the view `cost`; nothing is decided by them")
+    isolation: Isolation = Field(Isolation.ANY, description="which nodes may run jobs, by how they confine them")
 
     @field_validator("run_times", mode="before")
     @classmethod

@@ -21,8 +21,8 @@ class PolicyChanged(Event, type="trainhouse.policy.changed.v1", public_input=Tru
     """Somebody asks that a pool be scheduled by another policy. `text` is the file as it was written, for people to read again."""
 
     pool: PoolName
-    policy: SchedulingPolicy
-    text: str = Field("", max_length=MAX_TEXT_CHARS)
+    policy: SchedulingPolicy = Field(description="whole policy")
+    text: str = Field("", max_length=MAX_TEXT_CHARS, description="file as it was written")
     user: str = Field("unknown", max_length=128)
     reason: str = Field("", max_length=1024)
     requested_by: RequestedBy | None = None
@@ -53,7 +53,7 @@ class DrainNode(Event, type="trainhouse.node.drain.v1", public_input=True):
 
     pool: PoolName
     node_id: NodeId
-    deadline_s: float = Field(120.0, ge=0, le=86_400)
+    deadline_s: float = Field(120.0, ge=0, le=86_400, description="seconds that its gangs have to save")
     reason: str = Field("", max_length=1024)
     user: str = Field("unknown", max_length=128)
     requested_by: RequestedBy | None = None
@@ -83,12 +83,12 @@ class PolicyApplied(Event, type="trainhouse.policy.applied.v1"):
     """This policy decides about a pool from here on. `version` counts the policies of the pool, 1 being the first."""
 
     pool: PoolName
-    policy: SchedulingPolicy
-    text: str = Field("", max_length=MAX_TEXT_CHARS)
-    version: SmallCount = Field(ge=1)
+    policy: SchedulingPolicy = Field(description="whole policy")
+    text: str = Field("", max_length=MAX_TEXT_CHARS, description="file as it was written")
+    version: SmallCount = Field(ge=1, description="number of the pool's policy, from 1")
     user: ShortText = "unknown"
     reason: CutText = ""
-    applied_at_ms: TimestampMs
+    applied_at_ms: TimestampMs = Field(description="time from which it counts, in milliseconds since 1970")
 
 
 class ChangeRefused(Event, type="trainhouse.change.refused.v1"):
@@ -98,7 +98,7 @@ class ChangeRefused(Event, type="trainhouse.change.refused.v1"):
     event_id: EventId
     reason: CutText
     user: ShortText = "unknown"
-    refused_at_ms: TimestampMs
+    refused_at_ms: TimestampMs = Field(description="time of the refusal, in milliseconds since 1970")
 
 
 class Restriction(StrEnum):
@@ -115,20 +115,20 @@ class NodeRestricted(Event, type="trainhouse.decision.node-restricted.v1"):
 
     node_id: NodeId
     pool: PoolName
-    restriction: Restriction
+    restriction: Restriction = Field(description="restriction from now on; NONE: the node is open")
     reason: CutText = ""
-    by: ShortText = "unknown"
+    by: ShortText = Field("unknown", description="who asked for it")
     at_ms: TimestampMs
-    deadline_ms: DueMs | None = None
+    deadline_ms: DueMs | None = Field(None, description="time by which gangs of a draining node are gone, in milliseconds since 1970")
 
 
 class StartReserved(Event, type="trainhouse.decision.start-reserved.v1"):
     """A waiting job holds a start time on these nodes: backfill leaves both alone. It replaces the one that was held."""
 
     job_id: JobId
-    start_ms: DueMs
-    node_ids: tuple[NodeId, ...] = Field(max_length=MOST_ITEMS)
-    made_at_ms: TimestampMs
+    start_ms: DueMs = Field(description="promised start, in milliseconds since 1970")
+    node_ids: tuple[NodeId, ...] = Field(max_length=MOST_ITEMS, description="nodes that are kept for it")
+    made_at_ms: TimestampMs = Field(description="time of the promise, in milliseconds since 1970")
 
 
 class StartUnreserved(Event, type="trainhouse.decision.start-unreserved.v1"):
@@ -141,17 +141,17 @@ class ClaimedPart(Model):
     """Devices of one node that a job waits for. `device_share`: thousandths of the one device."""
 
     node_id: NodeId
-    devices: tuple[DeviceId, ...] = Field(min_length=1, max_length=MOST_DEVICES)
-    device_share: int = Field(1000, ge=1, le=1000)
+    devices: tuple[DeviceId, ...] = Field(min_length=1, max_length=MOST_DEVICES, description="devices of the node")
+    device_share: int = Field(1000, ge=1, le=1000, description="thousandths of the one device; 1000: whole devices")
 
 
 class DevicesClaimed(Event, type="trainhouse.decision.devices-claimed.v1"):
     """A job starts on these devices when all are free; `victims` were asked to leave them. Nobody else gets them."""
 
     job_id: JobId
-    parts: tuple[ClaimedPart, ...] = Field(min_length=1, max_length=MOST_ITEMS)
-    victims: tuple[JobId, ...] = Field(max_length=MOST_ITEMS)
-    made_at_ms: TimestampMs
+    parts: tuple[ClaimedPart, ...] = Field(min_length=1, max_length=MOST_ITEMS, description="devices by node")
+    victims: tuple[JobId, ...] = Field(max_length=MOST_ITEMS, description="jobs that were asked to leave them")
+    made_at_ms: TimestampMs = Field(description="time of the claim, in milliseconds since 1970")
 
 
 class ClaimDropped(Event, type="trainhouse.decision.claim-dropped.v1"):

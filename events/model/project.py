@@ -39,9 +39,9 @@ class MemberRole(StrEnum):
 class Purpose(Model):
     """Approved purpose of a project's jobs. Intake fills in the approver and the time, whatever a request contains."""
 
-    description: str = Field("", max_length=1024)
-    approved_by: str = Field("", max_length=128)
-    approved_at_ms: TimestampMs | None = None
+    description: str = Field("", max_length=1024, description="what it means, for people")
+    approved_by: str = Field("", max_length=128, description="who approved it")
+    approved_at_ms: TimestampMs | None = Field(None, description="time of that, in milliseconds since 1970")
 
 
 class ProjectLimits(Model):
@@ -51,14 +51,20 @@ class ProjectLimits(Model):
     project that was never declared by itself. `cost_per_month` stops nothing: the alert cost-over-budget fires beyond it.
     """
 
-    highest_priority: int = Field(HIGHEST_PRIORITY, ge=0, le=100, description="0 is the highest, 100 the lowest")
-    submissions_per_minute: int | None = Field(None, ge=1, le=1_000_000)
-    requests_per_minute: int | None = Field(None, ge=1, le=100_000_000)
-    storage_gib: float | None = Field(None, gt=0, le=1e9)
-    running: int | None = Field(None, ge=1, le=1_000_000, exclude_if=is_absent)
-    queued: int | None = Field(None, ge=1, le=1_000_000, exclude_if=is_absent)
+    highest_priority: int = Field(
+        HIGHEST_PRIORITY, ge=0, le=100, description="lowest number that its jobs may have as priority; 0 is the highest, 100 the lowest"
+    )
+    submissions_per_minute: int | None = Field(None, ge=1, le=1_000_000, description="most submissions in a minute")
+    requests_per_minute: int | None = Field(None, ge=1, le=100_000_000, description="most requests to a gateway in a minute")
+    storage_gib: float | None = Field(None, gt=0, le=1e9, description="most storage of checkpoints, code and files, in GiB")
+    running: int | None = Field(None, ge=1, le=1_000_000, exclude_if=is_absent, description="most jobs that have devices, in each pool")
+    queued: int | None = Field(None, ge=1, le=1_000_000, exclude_if=is_absent, description="most jobs that wait, in each pool")
     cost_per_month: float | None = Field(
-        None, gt=0, le=1e12, exclude_if=is_absent, description="by the prices of policies, in their currency"
+        None,
+        gt=0,
+        le=1e12,
+        exclude_if=is_absent,
+        description="cost in a month, by the prices of policies and in their currency, beyond which an alert fires; stops nothing",
     )
 
 
@@ -68,12 +74,16 @@ class Project(Model):
     `name` "*": what holds for every project that was never declared.
     """
 
-    name: Label
-    description: str = Field("", max_length=1024)
-    members: dict[Label, MemberRole] | None = Field(None, max_length=MAX_MEMBERS)
-    purposes: dict[Label, Purpose] = Field(default_factory=dict, max_length=MAX_PURPOSES)
-    limits: ProjectLimits = ProjectLimits()
-    closed: bool = False
+    name: Label = Field(description='name of the project; "*": all that were never declared')
+    description: str = Field("", max_length=1024, description="what it is, for people")
+    members: dict[Label, MemberRole] | None = Field(
+        None, max_length=MAX_MEMBERS, description="roles by user; absent: tokens alone say who may do what, empty: only operators may"
+    )
+    purposes: dict[Label, Purpose] = Field(
+        default_factory=dict, max_length=MAX_PURPOSES, description="approved purposes by name; with any, each job names one"
+    )
+    limits: ProjectLimits = Field(ProjectLimits(), description="how much it may take")
+    closed: bool = Field(False, description="whether it takes no new job")
 
     @field_validator("purposes", mode="before")
     @classmethod
@@ -90,12 +100,14 @@ class ChangeProject(Event, type="trainhouse.project.change.v1", public_input=Tru
     `text` is the file as it was written. `admission_partitions` is filled in by intake.
     """
 
-    project: Project
-    replaces: int | None = Field(None, ge=0, le=MOST_COUNT)
-    text: str = Field("", max_length=MAX_TEXT_CHARS)
+    project: Project = Field(description="project as it shall be")
+    replaces: int | None = Field(
+        None, ge=0, le=MOST_COUNT, description="version that the change was made from, 0 for none; any other current one refuses it"
+    )
+    text: str = Field("", max_length=MAX_TEXT_CHARS, description="file as it was written")
     user: str = Field("unknown", max_length=128)
     reason: str = Field("", max_length=1024)
-    admission_partitions: int = Field(1, ge=1, le=1024)
+    admission_partitions: int = Field(1, ge=1, le=1024, description="partitions of admission; filled in by intake")
 
     def subject(self) -> str:
         return self.project.name
@@ -104,13 +116,13 @@ class ChangeProject(Event, type="trainhouse.project.change.v1", public_input=Tru
 class ProjectApplied(Event, type="trainhouse.project.applied.v1"):
     """A project is so from here on. `version` counts its changes, 1 being the first."""
 
-    project: Project
-    version: SmallCount = Field(ge=1)
-    text: str = Field("", max_length=MAX_TEXT_CHARS)
+    project: Project = Field(description="project as it is from here on")
+    version: SmallCount = Field(ge=1, description="number of its changes, from 1")
+    text: str = Field("", max_length=MAX_TEXT_CHARS, description="file as it was written")
     user: ShortText = "unknown"
     reason: CutText = ""
-    applied_at_ms: TimestampMs
-    admission_partitions: int = Field(1, ge=1, le=1024)
+    applied_at_ms: TimestampMs = Field(description="time from which it counts, in milliseconds since 1970")
+    admission_partitions: int = Field(1, ge=1, le=1024, description="partitions of admission")
 
     def subject(self) -> str:
         return self.project.name
@@ -122,10 +134,10 @@ class ProjectLimited(Event, type="trainhouse.project.limited.v1"):
     `project` "*": of each that was never declared. `version` is the project's; a lower one says nothing new.
     """
 
-    project: Label
-    version: SmallCount = Field(ge=1)
-    running: SmallCount | None = Field(None, ge=1)
-    queued: SmallCount | None = Field(None, ge=1)
+    project: Label = Field(description='name of the project; "*": each that was never declared')
+    version: SmallCount = Field(ge=1, description="version of the project; a lower one says nothing new")
+    running: SmallCount | None = Field(None, ge=1, description="most jobs that have devices, in each pool")
+    queued: SmallCount | None = Field(None, ge=1, description="most jobs that wait, in each pool")
 
     def subject(self) -> str:
         return self.project

@@ -22,12 +22,12 @@ class JournalRepaired(Event, type="trainhouse.journal.repaired.v1"):
     those of the program that could not.
     """
 
-    journal: str = Field(max_length=128)
-    partition: SmallCount
-    offset: Count
+    journal: str = Field(max_length=128, description="topic of the journal")
+    partition: SmallCount = Field(description="its partition")
+    offset: Count = Field(description="offset of the record that was emptied")
     record_hash: str = Field(max_length=64, pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the record's bytes")
     seq: Count | None = Field(None, description="null where the bytes are no record at all: then no seq is taken")
-    error: str = Field(max_length=MAX_TEXT_CHARS)
+    error: str = Field(max_length=MAX_TEXT_CHARS, description="why it could not be read")
     reason: str = Field(min_length=1, max_length=MAX_TEXT_CHARS)
     user: str = Field(min_length=1, max_length=128)
     at_ms: TimestampMs
@@ -54,10 +54,10 @@ class PartitionHalted(Event, type="trainhouse.partition.halted.v1"):
     All other partitions go on. `pools` are those that wait for it, as far as they are known.
     """
 
-    journal: str = Field(max_length=128)
-    partition: SmallCount
-    fault: HaltFault
-    pools: tuple[PoolName, ...] = Field((), max_length=1000)
+    journal: str = Field(max_length=128, description="topic of the journal")
+    partition: SmallCount = Field(description="its partition")
+    fault: HaltFault = Field(description="why it is halted")
+    pools: tuple[PoolName, ...] = Field((), max_length=1000, description="pools that are not scheduled meanwhile")
     reason: str = Field(max_length=MAX_TEXT_CHARS)
     at_ms: DueMs
 

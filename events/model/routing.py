@@ -25,9 +25,9 @@ class EventSeen(Event, type="trainhouse.directory.event-seen.v1"):
     `made_at_ms`: the event's own time, where it changes something that a later event may change back. `project`: whose topic it came by.
     """
 
-    digest: str = Field(max_length=16, pattern=r"^[0-9a-f]{16}$")
-    origin: ShortText = Field("", exclude_if=is_absent)
-    made_at_ms: DueMs | None = Field(None, exclude_if=is_absent)
+    digest: str = Field(max_length=16, pattern=r"^[0-9a-f]{16}$", description="hash of its source and id, by which a repeat is recognised")
+    origin: ShortText = Field("", exclude_if=is_absent, description="place of its record, by which a second read is recognised")
+    made_at_ms: DueMs | None = Field(None, exclude_if=is_absent, description="time that the event names, in milliseconds since 1970")
     project: ShortText | None = Field(None, exclude_if=is_absent)
 
 
@@ -35,27 +35,27 @@ class JobDirected(Event, type="trainhouse.directory.job-directed.v1"):
     """A job exists, for ever in this pool. `fingerprint` recognises its spec again and names the fields that differ."""
 
     pool: PoolName
-    partition: SmallCount
-    fingerprint: LongText
-    admission: JobAdmitted
+    partition: SmallCount = Field(description="partition of control of its pool")
+    fingerprint: LongText = Field(description="hashes by which its spec is recognised again, and the fields that differ")
+    admission: JobAdmitted = Field(description="event that lets it in")
 
 
 class JobsSettled(Event, type="trainhouse.directory.jobs-settled.v1"):
     """All jobs in the partition's table, so many, become its next immutable segment."""
 
-    jobs: Count = Field(ge=1)
+    jobs: Count = Field(ge=1, description="how many jobs")
 
 
 class ProjectNoted(Event, type="trainhouse.directory.project-noted.v1"):
     """A project is so, as the one partition of the directory that decides about it has said."""
 
-    applied: ProjectApplied
+    applied: ProjectApplied = Field(description="newest state of the project")
 
 
 class ControlGrown(Event, type="trainhouse.directory.control-grown.v1"):
     """Control has so many partitions from now on: pools may be given the new ones, and limits of projects go there too."""
 
-    partitions: int = Field(ge=1, le=1024)
+    partitions: int = Field(ge=1, le=1024, description="partitions of control from here on")
 
 
 def _is_zero(value: object) -> bool:
@@ -65,9 +65,9 @@ def _is_zero(value: object) -> bool:
 class LimitsForwarded(Event, type="trainhouse.directory.limits-forwarded.v1"):
     """A project's limits on running and waiting jobs go to every scheduler: to the partitions of control from `first_partition` on."""
 
-    limited: ProjectLimited
-    control_partitions: SmallCount = Field(ge=1)
-    first_partition: SmallCount = Field(0, exclude_if=_is_zero)
+    limited: ProjectLimited = Field(description="limits that were passed on")
+    control_partitions: SmallCount = Field(ge=1, description="partitions of control")
+    first_partition: SmallCount = Field(0, exclude_if=_is_zero, description="lowest partition that they go to")
 
 
 class RequestForwarded(Event, type="trainhouse.directory.request-forwarded.v1"):
@@ -77,16 +77,16 @@ class RequestForwarded(Event, type="trainhouse.directory.request-forwarded.v1"):
     """
 
     event_id: EventId
-    partition: SmallCount
-    cancel: CancelJob | None = None
-    change: ChangeJob | None = None
-    policy: PolicyChanged | None = None
-    cordon: CordonNode | None = None
-    uncordon: UncordonNode | None = None
-    drain: DrainNode | None = None
-    quarantine: QuarantineNode | None = None
-    forget_key: ForgetNodeKey | None = None
-    review: ReviewJob | None = Field(None, exclude_if=is_absent)
+    partition: SmallCount = Field(description="partition of control that it went to")
+    cancel: CancelJob | None = Field(None, description="request, if it is a cancellation")
+    change: ChangeJob | None = Field(None, description="request, if it is a change of a job")
+    policy: PolicyChanged | None = Field(None, description="request, if it is another policy")
+    cordon: CordonNode | None = Field(None, description="request, if it is a cordon")
+    uncordon: UncordonNode | None = Field(None, description="request, if it ends a restriction")
+    drain: DrainNode | None = Field(None, description="request, if it is a drain")
+    quarantine: QuarantineNode | None = Field(None, description="request, if it is a quarantine")
+    forget_key: ForgetNodeKey | None = Field(None, description="request, if a node's key is to be forgotten")
+    review: ReviewJob | None = Field(None, exclude_if=is_absent, description="request, if it is about a review")
     move: MovePool | None = Field(None, exclude_if=is_absent)
     pool: PoolName | None = Field(None, exclude_if=is_absent)
 
@@ -94,15 +94,15 @@ class RequestForwarded(Event, type="trainhouse.directory.request-forwarded.v1"):
 class RequestHeld(Event, type="trainhouse.directory.request-held.v1"):
     """A cancellation or change (one of both) waits for the submission that it overtook."""
 
-    digest: ShortText
+    digest: ShortText = Field(description="hash of its content")
     event_id: EventId
     job_id: JobId
     project: ShortText | None = None
-    cancel: CancelJob | None = None
-    change: ChangeJob | None = None
+    cancel: CancelJob | None = Field(None, description="request, if it is a cancellation")
+    change: ChangeJob | None = Field(None, description="request, if it is a change")
 
 
 class RequestUnheld(Event, type="trainhouse.directory.request-unheld.v1"):
     """A request that was held is held no more: it was forwarded, or refused."""
 
-    digest: ShortText
+    digest: ShortText = Field(description="hash of its content")

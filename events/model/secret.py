@@ -17,14 +17,16 @@ class SecretDeclared(Event, type="trainhouse.secret.declared.v1", public_input=T
     `kind`: `kept`, or that of its reference (`file`, `env`, `vault`, `aws`).
     """
 
-    project: Label
-    name: Variable
-    grants: tuple[Label, ...] = Field((), max_length=1024)
-    kind: Annotated[str, Field(max_length=32, pattern=r"^[a-z]{1,32}$")] = "kept"
+    project: Label = Field(description="project that the secret belongs to")
+    name: Variable = Field(description="name of the environment variable")
+    grants: tuple[Label, ...] = Field((), max_length=1024, description="other projects whose jobs may name it")
+    kind: Annotated[str, Field(max_length=32, pattern=r"^[a-z]{1,32}$")] = Field(
+        "kept", description="`kept`, or the kind of its reference: file, env, vault or aws"
+    )
 
 
 class SecretRemoved(Event, type="trainhouse.secret.removed.v1", public_input=True):
     """A secret is set no more."""
 
-    project: Label
-    name: Variable
+    project: Label = Field(description="project that the secret belonged to")
+    name: Variable = Field(description="name of the environment variable")

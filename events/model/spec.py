@@ -40,20 +40,22 @@ class Resources(Model):
     `device_memory_gib`: the least memory of the device itself. `device_share`: thousandths of a device, for a job of one rank.
     """
 
-    device_type: Label = "any"
-    cpus_per_device: float | None = Field(None, gt=0, le=4096)
-    memory_gib_per_device: float | None = Field(None, gt=0, le=65536)
-    device_memory_gib: float | None = Field(None, gt=0, le=65536)
-    device_share: int | None = Field(None, ge=1, le=1000, description="thousandths of one device")
+    device_type: Label = Field("any", description='type of the devices; "any": what the pool has, "cpu": cpu slots')
+    cpus_per_device: float | None = Field(None, gt=0, le=4096, description="cores for each rank")
+    memory_gib_per_device: float | None = Field(None, gt=0, le=65536, description="main memory for each rank, in GiB")
+    device_memory_gib: float | None = Field(None, gt=0, le=65536, description="least memory of the device itself, in GiB")
+    device_share: int | None = Field(None, ge=1, le=1000, description="thousandths of one device, for a job of one rank")
 
 
 class Role(Model):
     """Some ranks of a gang that do another work than the rest. What is left out is as the spec says for all."""
 
-    name: Label
-    ranks: int = Field(ge=1, le=65536)
-    resources: Resources | None = None
-    command: tuple[InputText, ...] | None = Field(None, min_length=1, max_length=1024)
+    name: Label = Field(description="name of the role, in ROLE_NAME of its ranks")
+    ranks: int = Field(ge=1, le=65536, description="ranks of this role")
+    resources: Resources | None = Field(None, description="resources of each of its ranks; default: those of the job")
+    command: tuple[InputText, ...] | None = Field(
+        None, min_length=1, max_length=1024, description="command of its ranks; default: that of the job"
+    )
 
 
 class Gang(Model):
@@ -64,12 +66,18 @@ class Gang(Model):
     ranks (a tensor-parallel group) share one NVLink domain.
     """
 
-    ranks: int = Field(1, ge=1, le=65536)
-    roles: tuple[Role, ...] = Field((), max_length=64)
-    min_ranks: int | None = Field(None, ge=1, le=65536)
-    require: Label | None = None
-    prefer: Label | None = None
-    group_ranks: int = Field(1, ge=1, le=65536)
+    ranks: int = Field(1, ge=1, le=65536, description="ranks of the gang, one device each")
+    roles: tuple[Role, ...] = Field(
+        (), max_length=64, description="roles, whose ranks follow each other in this order; empty: all ranks are alike"
+    )
+    min_ranks: int | None = Field(
+        None, ge=1, le=65536, description="fewest ranks to start with; an elastic gang grows from there to `ranks`"
+    )
+    require: Label | None = Field(None, description="topology level (nvlink, node, rack, pod …) of which one domain must hold all ranks")
+    prefer: Label | None = Field(None, description="topology level of which one domain holds all ranks if it can")
+    group_ranks: int = Field(
+        1, ge=1, le=65536, description="consecutive ranks, such as a tensor-parallel group, that share one NVLink domain"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "Gang":
@@ -97,8 +105,10 @@ class Gang(Model):
 class Placement(Model):
     """On which nodes a job may be: those with all of `node_labels`; with `spot` false none that may be taken away at any time."""
 
-    node_labels: dict[Label, InputText] = Field(default_factory=dict, max_length=64)
-    spot: bool = True
+    node_labels: dict[Label, InputText] = Field(
+        default_factory=dict, max_length=64, description="labels that a node must have, with their values"
+    )
+    spot: bool = Field(True, description="whether nodes with the label spot=true may be used, which may be taken away at any time")
 
 
 class Runtime(Model):
@@ -108,27 +118,36 @@ class Runtime(Model):
     An argument may hold `{name}` of a hyperparameter.
     """
 
-    command: tuple[InputText, ...] = Field(min_length=1, max_length=1024)
-    interpreter: InputText | None = None
-    image_digest: str | None = Field(None, max_length=MOST_CHARS, pattern=r"^.+@sha256:[0-9a-f]{64}$|^sha256:[0-9a-f]{64}$")
+    command: tuple[InputText, ...] = Field(
+        min_length=1,
+        max_length=1024,
+        description="program and arguments; `python` means `interpreter`, and `{name}` a hyperparameter's value",
+    )
+    interpreter: InputText | None = Field(None, description="Python on the nodes that `python` means; default: the agent's setting")
+    image_digest: str | None = Field(
+        None,
+        max_length=MOST_CHARS,
+        pattern=r"^.+@sha256:[0-9a-f]{64}$|^sha256:[0-9a-f]{64}$",
+        description="image that the agents must run in, by its digest; others do not launch the job",
+    )
 
 
 class CodeArchive(Model):
     """The packed working folder, named by its content, and where it came from."""
 
-    uri: InputText
-    sha256: Sha256
-    size_bytes: int = Field(0, ge=0, le=MOST_BYTES)
-    git_commit: InputText | None = None
-    git_diff_uri: InputText | None = None
-    git_dirty: bool = False
+    uri: InputText = Field(description="place of the archive in the object store")
+    sha256: Sha256 = Field(description="SHA-256 of the archive, in hexadecimal")
+    size_bytes: int = Field(0, ge=0, le=MOST_BYTES, description="size of the archive, in bytes")
+    git_commit: InputText | None = Field(None, description="commit that was checked out")
+    git_diff_uri: InputText | None = Field(None, description="place of the difference to that commit in the object store")
+    git_dirty: bool = Field(False, description="whether the folder differed from its commit")
 
 
 class DataReference(Model):
     """Immutable input data: opaque to the platform."""
 
-    uri: str = Field(min_length=1, max_length=4096)
-    sha256: Sha256
+    uri: str = Field(min_length=1, max_length=4096, description="address of the data, handed to ranks as it is")
+    sha256: Sha256 = Field(description="SHA-256 of the data, in hexadecimal; handed to ranks, checked by nothing")
 
 
 class CheckpointPolicy(Model):
@@ -137,11 +156,15 @@ class CheckpointPolicy(Model):
     `max_interval_s` bounds the time between saves by `every_steps`, too; `every_s` decides alone.
     """
 
-    every_steps: int | None = Field(None, ge=1, le=MOST_COUNT)
-    every_s: float | None = Field(None, gt=0, le=MOST_DURATION_S)
-    min_interval_s: float = Field(30.0, gt=0, le=MOST_DURATION_S)
-    max_interval_s: float = Field(600.0, gt=0, le=MOST_DURATION_S)
-    keep_last: int = Field(3, ge=1, le=1000)
+    every_steps: int | None = Field(None, ge=1, le=MOST_COUNT, description="steps from one save to the next; default: the session chooses")
+    every_s: float | None = Field(
+        None, gt=0, le=MOST_DURATION_S, description="seconds from one save to the next, whatever the other bounds"
+    )
+    min_interval_s: float = Field(30.0, gt=0, le=MOST_DURATION_S, description="least seconds between saves that the session chooses itself")
+    max_interval_s: float = Field(
+        600.0, gt=0, le=MOST_DURATION_S, description="most seconds between saves, those by `every_steps` included"
+    )
+    keep_last: int = Field(3, ge=1, le=1000, description="newest checkpoints that are kept; older ones are pruned")
 
     @property
     def longest_s(self) -> float:
@@ -157,9 +180,19 @@ class CheckpointPolicy(Model):
 class Limits(Model):
     """Bounds of a job: how often it may restart, how long it may run, how long it may take to stop."""
 
-    restarts: int = Field(3, ge=0, le=1000)
-    run_time_s: float | None = Field(None, gt=0, le=MOST_DURATION_S)
-    grace_s: float = Field(15.0, ge=0, le=3600)
+    restarts: int = Field(
+        3,
+        ge=0,
+        le=1000,
+        description="how often it is restarted after failures of its own or of unknown cause; those of the fleet count for nothing",
+    )
+    run_time_s: float | None = Field(
+        None,
+        gt=0,
+        le=MOST_DURATION_S,
+        description="seconds of running in all, restarts included; then it saves and is FAILED; default: no limit",
+    )
+    grace_s: float = Field(15.0, ge=0, le=3600, description="seconds between SIGTERM and SIGKILL")
 
 
 class OnDivergence(StrEnum):
@@ -177,10 +210,15 @@ class Divergence(Model):
     goes `checkpoints` back, `rollbacks` times at most; then the job is FAILED.
     """
 
-    action: OnDivergence = OnDivergence.HALT
-    explode_factor: float | None = Field(None, gt=1, le=MOST_COUNT)
-    checkpoints: int = Field(1, ge=1, le=1000)
-    rollbacks: int = Field(1, ge=1, le=1000)
+    action: OnDivergence = Field(OnDivergence.HALT, description="reaction to a diverged loss")
+    explode_factor: float | None = Field(
+        None,
+        gt=1,
+        le=MOST_COUNT,
+        description="multiple of the loss's own usual size that counts as diverged; default: only NaN and infinities do",
+    )
+    checkpoints: int = Field(1, ge=1, le=1000, description="checkpoints to go back at a rollback")
+    rollbacks: int = Field(1, ge=1, le=1000, description="rollbacks of one job; the next divergence makes it FAILED")
 
 
 class JobSpec(Model):
@@ -190,30 +228,41 @@ class JobSpec(Model):
     of `env` that look like secrets and are none.
     """
 
-    name: Label = "job"
-    project: Label = "default"
-    purpose: Label | None = Field(None, exclude_if=is_absent, description="one that its project has approved")
-    team: Label = "default"
-    user: Label = "unknown"
-    pool: PoolName = PoolName("default")
+    name: Label = Field("job", description="name of the job, from which its id begins")
+    project: Label = Field("default", description="owner of jobs and data")
+    purpose: Label | None = Field(None, exclude_if=is_absent, description="what the job is for: one that its project has approved")
+    team: Label = Field("default", description="owner of the quota that the job's devices count towards")
+    user: Label = Field("unknown", description="who submits it; a gateway fills in its token's user")
+    pool: PoolName = Field(PoolName("default"), description="pool of nodes that runs it")
     priority: int = Field(50, ge=0, le=100, description="0 is the highest, 100 the lowest")
-    seed: int = Field(0, ge=0, lt=2**63)
-    gang: Gang = Gang(ranks=1)
-    resources: Resources = Resources()
-    placement: Placement = Placement()
-    runtime: Runtime
-    code: CodeArchive | None = None
-    env: dict[Variable, InputText] = Field(default_factory=dict, max_length=512)
-    env_allow: tuple[Variable, ...] = Field((), max_length=512)
-    secrets: tuple[SecretReference, ...] = Field((), max_length=64)
-    hyperparameters: dict[Label, Scalar] = Field(default_factory=dict, max_length=512)
-    data: DataReference | None = None
-    checkpoint: CheckpointPolicy = CheckpointPolicy()
-    preemptible: bool = True
-    resume_from: str | None = Field(None, max_length=256)
-    limits: Limits = Limits()
-    divergence: Divergence = Divergence()
-    labels: dict[Label, InputText] = Field(default_factory=dict, max_length=64)
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of the generators of Python, NumPy and torch")
+    gang: Gang = Field(Gang(ranks=1), description="ranks; a number alone means `ranks`")
+    resources: Resources = Field(Resources(), description="what each rank needs")
+    placement: Placement = Field(Placement(), description="which nodes may run it")
+    runtime: Runtime = Field(description="command, and the Python and image that it needs")
+    code: CodeArchive | None = Field(None, description="folder that ranks start in a copy of; `submit` fills it in")
+    env: dict[Variable, InputText] = Field(default_factory=dict, max_length=512, description="environment variables of ranks")
+    env_allow: tuple[Variable, ...] = Field((), max_length=512, description="variables of `env` that look like secrets and are none")
+    secrets: tuple[SecretReference, ...] = Field(
+        (),
+        max_length=64,
+        description="secrets that ranks get as environment variables: NAME of the job's own project (else the default "
+        "one's), or PROJECT/NAME of one that is granted to it",
+    )
+    hyperparameters: dict[Label, Scalar] = Field(
+        default_factory=dict,
+        max_length=512,
+        description="values that `session.hyperparameters` reads, and that fill `{name}` in the command",
+    )
+    data: DataReference | None = Field(None, description="immutable input data")
+    checkpoint: CheckpointPolicy = Field(CheckpointPolicy(), description="when a session saves, and what is kept")
+    preemptible: bool = Field(True, description="whether it may be stopped so that another job can start")
+    resume_from: str | None = Field(
+        None, max_length=256, description="another job's checkpoint to begin from: JOB, JOB@COMMIT, JOB@step:N or JOB@best"
+    )
+    limits: Limits = Field(Limits(), description="how often it may restart, how long it may run and take to stop")
+    divergence: Divergence = Field(Divergence(), description="reaction to a loss that is no number, or explodes")
+    labels: dict[Label, InputText] = Field(default_factory=dict, max_length=64, description="notes on the job; nothing is decided by them")
 
     @field_validator("gang", mode="before")
     @classmethod

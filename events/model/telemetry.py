@@ -23,8 +23,8 @@ class FileRange(Event):
     epoch: Epoch
     rank: SmallCount
     node_id: NodeId
-    start: ByteCount
-    end: ByteCount
+    start: ByteCount = Field(description="byte of the file at which the batch begins")
+    end: ByteCount = Field(description="byte of the file before which it ends")
 
 
 class StepMetrics(FileRange, type="trainhouse.metrics.step.v1"):
@@ -33,11 +33,18 @@ class StepMetrics(FileRange, type="trainhouse.metrics.step.v1"):
     `stream`: the rank's spool, or what else the points were cut from, such as one request that may come again (offsets count its points).
     """
 
-    stream: str = Field("metrics", max_length=128, pattern=r"^[A-Za-z0-9._:-]{1,128}$")
-    steps: tuple[Int64, ...] = Field(max_length=MOST_ITEMS)
-    times_ms: tuple[DueMs, ...] = Field(max_length=MOST_ITEMS)
-    offsets: tuple[ByteCount, ...] = Field(max_length=MOST_ITEMS)
-    metrics: dict[InputText, Column] = Field(max_length=MOST_ITEMS)
+    stream: str = Field(
+        "metrics",
+        max_length=128,
+        pattern=r"^[A-Za-z0-9._:-]{1,128}$",
+        description="file of the points: the rank's spool, or a request that may come again",
+    )
+    steps: tuple[Int64, ...] = Field(max_length=MOST_ITEMS, description="step of each point")
+    times_ms: tuple[DueMs, ...] = Field(max_length=MOST_ITEMS, description="time of each point, in milliseconds since 1970")
+    offsets: tuple[ByteCount, ...] = Field(max_length=MOST_ITEMS, description="byte at which each point begins in its stream")
+    metrics: dict[InputText, Column] = Field(
+        max_length=MOST_ITEMS, description="values of each metric, one for each point; none where a point has no value of it"
+    )
 
 
 class LogLines(FileRange, type="trainhouse.log.lines.v1"):
@@ -46,6 +53,6 @@ class LogLines(FileRange, type="trainhouse.log.lines.v1"):
     stream: str = Field(
         max_length=16, pattern=r"^(stdout|stderr|stacks)$", description="stacks: its Python stack when its gang was found to hang"
     )
-    lines: tuple[LongText, ...] = Field(max_length=MOST_ITEMS)
-    offsets: tuple[ByteCount, ...] = Field(max_length=MOST_ITEMS)
-    read_at_ms: TimestampMs
+    lines: tuple[LongText, ...] = Field(max_length=MOST_ITEMS, description="lines without their ends")
+    offsets: tuple[ByteCount, ...] = Field(max_length=MOST_ITEMS, description="byte at which each line begins in its file")
+    read_at_ms: TimestampMs = Field(description="time at which the agent read them, in milliseconds since 1970")

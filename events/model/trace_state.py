@@ -20,24 +20,28 @@ class JobTraced(Event, type="trainhouse.job.traced.v1"):
 
     job_id: JobId
     submission_id: ShortText
-    trace_id: str = Field(max_length=32, pattern="^[0-9a-f]{32}$")
-    parent_id: str = Field("", max_length=16, pattern="^([0-9a-f]{16})?$")
-    sampled: bool = True
-    name: ShortText = ""
+    trace_id: str = Field(max_length=32, pattern="^[0-9a-f]{32}$", description="id of the trace, in hexadecimal")
+    parent_id: str = Field(
+        "", max_length=16, pattern="^([0-9a-f]{16})?$", description="id of the submission's span, in hexadecimal; empty: it named none"
+    )
+    sampled: bool = Field(True, description="whether spans are exported")
+    name: ShortText = Field("", description="name of the job")
     project: ShortText = ""
     user: ShortText = ""
     pool: ShortText = ""
-    submitted_ms: DueMs
-    waits_since_ms: DueMs
+    submitted_ms: DueMs = Field(description="time of the submission, in milliseconds since 1970")
+    waits_since_ms: DueMs = Field(description="begin of the current wait, in milliseconds since 1970")
     attempt: SmallCount = 0
     epoch: SmallCount = 0
-    nodes: tuple[ShortText, ...] = Field((), max_length=MOST_ITEMS)
-    begun_ms: DueMs = 0
-    allocated_ms: DueMs = 0
-    published_ms: DueMs = 0
-    restored_step: Count | None = None
-    running_ms: DueMs | None = None
-    started_ms: dict[ShortText, DueMs] = Field(default_factory=dict, max_length=MOST_ITEMS)
-    told: tuple[ShortText, ...] = Field((), max_length=MOST_LISTED)
-    running: bool = False
-    finished_ms: DueMs | None = None
+    nodes: tuple[ShortText, ...] = Field((), max_length=MOST_ITEMS, description="nodes of the attempt")
+    begun_ms: DueMs = Field(0, description="begin of the attempt, in milliseconds since 1970")
+    allocated_ms: DueMs = Field(0, description="time at which it got its devices, in milliseconds since 1970")
+    published_ms: DueMs = Field(0, description="time at which its orders were on the topic, in milliseconds since 1970")
+    restored_step: Count | None = Field(None, description="step of the checkpoint that it began from")
+    running_ms: DueMs | None = Field(None, description="time of its first step, in milliseconds since 1970")
+    started_ms: dict[ShortText, DueMs] = Field(
+        default_factory=dict, max_length=MOST_ITEMS, description="time by node at which its ranks had processes, in milliseconds since 1970"
+    )
+    told: tuple[ShortText, ...] = Field((), max_length=MOST_LISTED, description="spans of the attempt that were exported")
+    running: bool = Field(False, description="whether the attempt has begun and not ended")
+    finished_ms: DueMs | None = Field(None, description="time of the job's end, in milliseconds since 1970")

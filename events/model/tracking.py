@@ -43,14 +43,14 @@ def project_of(experiment: str) -> str:
 class ExperimentChanged(Event, type="trainhouse.tracking.experiment-changed.v1"):
     """An experiment was made, or something about it is new. `deleted` None: as it was."""
 
-    experiment_id: ExperimentId
-    name: ExperimentName
+    experiment_id: ExperimentId = Field(description="id of the experiment")
+    name: ExperimentName = Field(description="name of the experiment")
     project: Label
     user: str = Field("", max_length=128)
-    created: bool = False
-    deleted: bool | None = None
-    tags: dict[Key, Text] = Field({}, max_length=MAX_NAMED)
-    deleted_tags: tuple[Key, ...] = Field((), max_length=MAX_NAMED)
+    created: bool = Field(False, description="whether it is new")
+    deleted: bool | None = Field(None, description="whether it is deleted; none: stays")
+    tags: dict[Key, Text] = Field({}, max_length=MAX_NAMED, description="tags that were set")
+    deleted_tags: tuple[Key, ...] = Field((), max_length=MAX_NAMED, description="tags that were removed")
     at_ms: TimestampMs
 
     def subject(self) -> str:
@@ -61,24 +61,24 @@ class TrackedRunBegun(Event, type="trainhouse.tracking.run-begun.v1"):
     """Somebody runs something somewhere and tells us. `client` is how it is told: mlflow, tensorboard …"""
 
     job_id: JobId
-    experiment_id: ExperimentId
-    experiment: ExperimentName
+    experiment_id: ExperimentId = Field(description="id of its experiment")
+    experiment: ExperimentName = Field(description="name of its experiment")
     project: Label
-    name: str = Field("", max_length=500)
+    name: str = Field("", max_length=500, description="name of the run")
     user: str = Field("", max_length=256)
-    client: Label = "mlflow"
-    state: JobState = JobState.RUNNING
-    started_at_ms: TimestampMs
+    client: Label = Field("mlflow", description="program that logs, such as mlflow")
+    state: JobState = Field(JobState.RUNNING, description="state of the run")
+    started_at_ms: TimestampMs = Field(description="begin of the run, in milliseconds since 1970")
 
 
 class TrackedRunChanged(Event, type="trainhouse.tracking.run-changed.v1"):
     """Changes of a run: its state and end, its name, whether it is deleted. None: as it was."""
 
     job_id: JobId
-    state: JobState | None = None
-    ended_at_ms: TimestampMs | None = None
-    name: str | None = Field(None, max_length=500)
-    deleted: bool | None = None
+    state: JobState | None = Field(None, description="state from here on; none: stays")
+    ended_at_ms: TimestampMs | None = Field(None, description="end of the run, in milliseconds since 1970")
+    name: str | None = Field(None, max_length=500, description="name from here on; none: stays")
+    deleted: bool | None = Field(None, description="whether it is deleted; none: stays")
     at_ms: TimestampMs
 
 
@@ -86,7 +86,7 @@ class ParametersLogged(Event, type="trainhouse.tracking.parameters-logged.v1"):
     """Parameters of a run, as text. The first value of each stays."""
 
     job_id: JobId
-    parameters: dict[Key, Text] = Field(max_length=MAX_NAMED)
+    parameters: dict[Key, Text] = Field(max_length=MAX_NAMED, description="values by name")
     at_ms: TimestampMs
 
 
@@ -94,8 +94,8 @@ class TagsChanged(Event, type="trainhouse.tracking.tags-changed.v1"):
     """Tags of a run that were set, and those that were removed."""
 
     job_id: JobId
-    tags: dict[Key, Text] = Field({}, max_length=MAX_NAMED)
-    deleted: tuple[Key, ...] = Field((), max_length=MAX_NAMED)
+    tags: dict[Key, Text] = Field({}, max_length=MAX_NAMED, description="tags that were set")
+    deleted: tuple[Key, ...] = Field((), max_length=MAX_NAMED, description="tags that were removed")
     at_ms: TimestampMs
 
 
@@ -103,31 +103,31 @@ class ArtifactLogged(Event, type="trainhouse.tracking.artifact-logged.v1"):
     """A file of a run is stored: its bytes lie under `uri`, and a newer one of the same path takes its place."""
 
     job_id: JobId
-    path: str = Field(min_length=1, max_length=1024)
-    uri: str = Field(min_length=1, max_length=2048)
-    sha256: Sha256
-    size_bytes: ByteCount
-    deleted: bool = False
+    path: str = Field(min_length=1, max_length=1024, description="path of the file within the run")
+    uri: str = Field(min_length=1, max_length=2048, description="place of the file in the object store")
+    sha256: Sha256 = Field(description="SHA-256 of the file, in hexadecimal")
+    size_bytes: ByteCount = Field(description="size of the file, in bytes")
+    deleted: bool = Field(False, description="whether it was removed")
     at_ms: TimestampMs
 
 
 class DatasetUsed(Model):
     """One dataset that a run read, as its client describes it."""
 
-    name: str = Field(min_length=1, max_length=500)
-    digest: str = Field(min_length=1, max_length=64)
-    source_type: str = Field("", max_length=256)
-    source: str = Field("", max_length=65_535)
-    context: str = Field("", max_length=500)
-    schema_text: str = Field("", max_length=65_535)
-    profile: str = Field("", max_length=65_535)
+    name: str = Field(min_length=1, max_length=500, description="name of the data set")
+    digest: str = Field(min_length=1, max_length=64, description="hash of its content")
+    source_type: str = Field("", max_length=256, description="kind of its source")
+    source: str = Field("", max_length=65_535, description="where it comes from")
+    context: str = Field("", max_length=500, description="use of it, such as training")
+    schema_text: str = Field("", max_length=65_535, description="its columns, as the client describes them")
+    profile: str = Field("", max_length=65_535, description="its statistics, as the client describes them")
 
 
 class InputsLogged(Event, type="trainhouse.tracking.inputs-logged.v1"):
     """Datasets that a run read."""
 
     job_id: JobId
-    datasets: tuple[DatasetUsed, ...] = Field(max_length=MAX_NAMED)
+    datasets: tuple[DatasetUsed, ...] = Field(max_length=MAX_NAMED, description="data sets that the run used")
     at_ms: TimestampMs
 
 
@@ -142,23 +142,23 @@ class EnvironmentCaptured(Event, type="trainhouse.tracking.environment-captured.
     epoch: Epoch
     rank: SmallCount
     node_id: NodeId | None = None
-    host: str = Field("", max_length=256)
-    command: tuple[InputText, ...] = Field((), max_length=1024)
-    folder: str = Field("", max_length=4096)
-    git_commit: str = Field("", max_length=64)
-    git_branch: str = Field("", max_length=256)
-    git_remote: str = Field("", max_length=2048)
-    git_dirty: bool = False
-    git_diff: str = Field("", max_length=65_536)
-    git_diff_sha256: str = Field("", max_length=64)
-    git_diff_uri: str = Field("", max_length=2048)
-    python_version: str = Field("", max_length=64)
-    torch_version: str = Field("", max_length=64)
-    cuda_version: str = Field("", max_length=64)
-    platform: str = Field("", max_length=256)
-    devices: tuple[InputText, ...] = Field((), max_length=256)
-    cpus: SmallCount = 0
-    memory_bytes: ByteCount = 0
-    packages: dict[Key, LongText] = Field({}, max_length=5000)
-    environment_id: str = Field("", max_length=64)
+    host: str = Field("", max_length=256, description="name of the machine")
+    command: tuple[InputText, ...] = Field((), max_length=1024, description="program and arguments")
+    folder: str = Field("", max_length=4096, description="working folder")
+    git_commit: str = Field("", max_length=64, description="commit that was checked out")
+    git_branch: str = Field("", max_length=256, description="branch that was checked out")
+    git_remote: str = Field("", max_length=2048, description="address of the remote, without credentials")
+    git_dirty: bool = Field(False, description="whether the folder differed from its commit")
+    git_diff: str = Field("", max_length=65_536, description="difference to that commit, as far as it fits")
+    git_diff_sha256: str = Field("", max_length=64, description="SHA-256 of the whole difference, in hexadecimal")
+    git_diff_uri: str = Field("", max_length=2048, description="place of the whole difference in the object store")
+    python_version: str = Field("", max_length=64, description="version of Python")
+    torch_version: str = Field("", max_length=64, description="version of torch")
+    cuda_version: str = Field("", max_length=64, description="version of CUDA that torch was built for")
+    platform: str = Field("", max_length=256, description="operating system and architecture")
+    devices: tuple[InputText, ...] = Field((), max_length=256, description="names of the accelerators")
+    cpus: SmallCount = Field(0, description="cores of the machine")
+    memory_bytes: ByteCount = Field(0, description="main memory of the machine, in bytes")
+    packages: dict[Key, LongText] = Field({}, max_length=5000, description="versions of installed packages, by name")
+    environment_id: str = Field("", max_length=64, description="hash of all that; equal for equal environments")
     at_ms: TimestampMs

@@ -20,10 +20,10 @@ GONE_AFTER_MS: Final = 3 * ANNOUNCED_EVERY_MS
 class ProgramRunning(Event, type="trainhouse.upgrade.program-running.v1"):
     """A process that follows a journal, and what it reads and writes at most. Repeated each minute while it runs."""
 
-    journal: str = Field(max_length=128)
-    process: str = Field(min_length=1, max_length=512)
+    journal: str = Field(max_length=128, description="topic of the journal that it may own")
+    process: str = Field(min_length=1, max_length=512, description="name of this start of the process")
     release: str = Field("", max_length=128, description="version of the package")
-    decide_version: SmallCount
+    decide_version: SmallCount = Field(description="version of decisions that it makes")
     fold_version: SmallCount = Field(description="the highest level that it reads and writes")
     lowest_level: SmallCount = Field(description="the lowest level that it writes")
     at_ms: TimestampMs
@@ -40,8 +40,8 @@ class ProgramRunning(Event, type="trainhouse.upgrade.program-running.v1"):
 class UpgradeFinished(Event, type="trainhouse.upgrade.finished.v1"):
     """Every partition of the journal goes to this level: its owner writes a LevelRaised."""
 
-    journal: str = Field(max_length=128)
-    level: SmallCount
+    journal: str = Field(max_length=128, description="topic of the journal")
+    level: SmallCount = Field(description="level that decisions may have from here on")
     reason: str = Field(min_length=1, max_length=MAX_TEXT_CHARS)
     user: str = Field(min_length=1, max_length=128)
     at_ms: TimestampMs
@@ -58,7 +58,7 @@ class UpgradeFinished(Event, type="trainhouse.upgrade.finished.v1"):
 class LevelRaised(Event, type="trainhouse.upgrade.level-raised.v1"):
     """From this record on the partition's writers keep to `level`, which is the record's fold_version. Who asked for it, and why."""
 
-    level: SmallCount
+    level: SmallCount = Field(description="level of decisions from here on")
     reason: str = Field(max_length=MAX_TEXT_CHARS)
     user: str = Field(max_length=128)
-    asked_at_ms: TimestampMs
+    asked_at_ms: TimestampMs = Field(description="time of the request, in milliseconds since 1970")

@@ -22,7 +22,7 @@ class Verdict(Event):
 
     pool: PoolName
     at_ms: TimestampMs
-    evidence: str = Field("", max_length=MAX_EVIDENCE_CHARS)
+    evidence: str = Field("", max_length=MAX_EVIDENCE_CHARS, description="what the verdict rests on, for a person")
 
 
 class GangVerdict(Verdict):
@@ -40,13 +40,15 @@ class GangHung(GangVerdict, type="trainhouse.gang.hung.v1"):
     heartbeats say so; it counts where the gang has ranks on it.
     """
 
-    node_id: NodeId | None = Field(None, exclude_if=is_absent)
-    ranks: tuple[SmallCount, ...] = Field((), max_length=MOST_ITEMS)
+    node_id: NodeId | None = Field(
+        None, exclude_if=is_absent, description="node whose heartbeats say so; it counts where the gang has ranks on it"
+    )
+    ranks: tuple[SmallCount, ...] = Field((), max_length=MOST_ITEMS, description="ranks that fell silent first, as far as can be told")
     step: Count | None = None
-    silent_s: ComputedS
-    limit_s: ComputedS
-    p99_step_s: ComputedS | None = None
-    activity: RankActivity | None = None
+    silent_s: ComputedS = Field(description="seconds since the last step")
+    limit_s: ComputedS = Field(description="seconds after which it counts as hung")
+    p99_step_s: ComputedS | None = Field(None, description="99th percentile of the gang's step times, in seconds")
+    activity: RankActivity | None = Field(None, description="activity of the rank that made no step for longest, if all show life")
 
 
 class StragglerDetected(GangVerdict, type="trainhouse.rank.straggler.v1"):
@@ -55,7 +57,7 @@ class StragglerDetected(GangVerdict, type="trainhouse.rank.straggler.v1"):
     rank: SmallCount
     node_id: NodeId
     device_id: DeviceId
-    slowdown: ComputedRatio
+    slowdown: ComputedRatio = Field(description="its own work in a step, as a multiple of the fastest rank's")
     since_ms: DueMs
 
 
@@ -63,16 +65,16 @@ class DataStalled(GangVerdict, type="trainhouse.gang.data-stalled.v1"):
     """A rank spent `wait_share` of the last `window_s` waiting for its data."""
 
     rank: SmallCount
-    wait_share: ComputedRatio
-    window_s: ComputedS
+    wait_share: ComputedRatio = Field(description="share of the window spent waiting for data, from 0 to 1")
+    window_s: ComputedS = Field(description="seconds that were looked at")
     since_ms: DueMs
 
 
 class StoreSlow(GangVerdict, type="trainhouse.gang.store-slow.v1"):
     """Saves held training up for `stall_share` of the last `window_s`: the object store is slow, or saves come too often."""
 
-    stall_share: ComputedRatio
-    window_s: ComputedS
+    stall_share: ComputedRatio = Field(description="share of the window in which saves held training up, from 0 to 1")
+    window_s: ComputedS = Field(description="seconds that were looked at")
     since_ms: DueMs
 
 
@@ -90,21 +92,21 @@ class DeviceDegraded(Verdict, type="trainhouse.device.degraded.v1"):
     node_id: NodeId
     boot_id: ShortText
     device_id: DeviceId
-    fault: DeviceFault
-    value: ComputedRatio
+    fault: DeviceFault = Field(description="kind of fault")
+    value: ComputedRatio = Field(description="new memory errors, or the clock's share of its best")
     since_ms: DueMs
 
 
 class VerdictLifted(Verdict, type="trainhouse.verdict.lifted.v1"):
     """An earlier verdict no longer holds. `of` is its event type; the other fields are its own, as far as it had them."""
 
-    of: ShortText
+    of: ShortText = Field(description="event type of the verdict")
     job_id: JobId | None = None
     epoch: Epoch | None = None
     rank: SmallCount | None = None
     node_id: NodeId | None = None
     device_id: DeviceId | None = None
-    fault: DeviceFault | None = None
+    fault: DeviceFault | None = Field(None, description="kind of fault")
     since_ms: DueMs
 
     def subject(self) -> str:
@@ -129,10 +131,10 @@ class Hang(Model):
     `collective`: the operation in which the others waited; `stack`: the innermost frames of the first of those ranks.
     """
 
-    ranks: tuple[SmallCount, ...] = Field((), max_length=MOST_ITEMS)
+    ranks: tuple[SmallCount, ...] = Field((), max_length=MOST_ITEMS, description="ranks that kept the others waiting; empty: not known")
     step: Count | None = None
-    collective: str = Field("", max_length=256)
-    stack: str = Field("", max_length=512)
+    collective: str = Field("", max_length=256, description="operation in which the others waited")
+    stack: str = Field("", max_length=512, description="innermost frames of the first of those ranks")
 
 
 class FailureBlamed(GangVerdict, type="trainhouse.failure.blamed.v1"):
@@ -142,15 +144,15 @@ class FailureBlamed(GangVerdict, type="trainhouse.failure.blamed.v1"):
     the job itself, and another attempt would fail the same way.
     """
 
-    category: FailureCategory
-    rule: ShortText
-    summary: str = Field(max_length=1024)
-    node_id: NodeId | None = None
-    device_id: DeviceId | None = None
-    rank: SmallCount | None = None
-    shard: LongText | None = None
-    fingerprint: LongText = ""
-    mine: bool = False
-    lost_steps: Count | None = None
-    failed_at_ms: TimestampMs | None = None
-    hang: Hang | None = Field(None, exclude_if=is_absent)
+    category: FailureCategory = Field(description="whose fault it was")
+    rule: ShortText = Field(description="rule that decided it")
+    summary: str = Field(max_length=1024, description="sentence for a person")
+    node_id: NodeId | None = Field(None, description="node that failed, if the category has one")
+    device_id: DeviceId | None = Field(None, description="device that failed, if the category has one")
+    rank: SmallCount | None = Field(None, description="rank that failed first, if one did")
+    shard: LongText | None = Field(None, description="data file that could not be read, if the category has one")
+    fingerprint: LongText = Field("", description="equal for equal failures")
+    mine: bool = Field(False, description="whether another attempt would fail the same way")
+    lost_steps: Count | None = Field(None, description="steps since the last checkpoint, which are made again")
+    failed_at_ms: TimestampMs | None = Field(None, description="time of the failure, in milliseconds since 1970")
+    hang: Hang | None = Field(None, exclude_if=is_absent, description="signature of the hang, if it was one")

@@ -29,8 +29,8 @@ class MetricsSettings(TomlSection):
     section = "metrics"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_METRICS_", extra="ignore")
 
-    host: str = "127.0.0.1"
-    port: int = Field(0, ge=0, le=65535)
+    host: str = Field("127.0.0.1", description="address that /metrics listens on")
+    port: int = Field(0, ge=0, le=65535, description="its port; 0: none")
 
 
 @dataclass(frozen=True)

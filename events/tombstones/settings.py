@@ -13,8 +13,13 @@ class RetentionSettings(TomlSection):
     section = "retention"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_RETENTION_", extra="ignore")
 
-    # Of a finished job: its status, explanation, reservation and trace; of a refused request: the answer.
-    status_days: float = Field(DEFAULT_DAYS, gt=0, le=36_500)
+    status_days: float = Field(
+        DEFAULT_DAYS,
+        gt=0,
+        le=36_500,
+        description="days that the status, explanation, reservation and trace of a finished job stay on their topics, "
+        "and the answer to a refused request",
+    )
 
     @property
     def status_ms(self) -> int:

@@ -35,19 +35,19 @@ class InputRefused(Event, type="trainhouse.input.refused.v1"):
     `job_id` and `refused_type` are what could be read of it, empty where nothing could.
     """
 
-    offset: Count
+    offset: Count = Field(description="offset of the input")
     reason: str = Field(max_length=MAX_REASON_CHARS)
     event_id: ShortText = ""
     forged: str = Field("", max_length=256, description="in whose name it came, where its signature was refused")
     job_id: ShortText = Field("", exclude_if=is_absent)
-    refused_type: ShortText = Field("", exclude_if=is_absent)
+    refused_type: ShortText = Field("", exclude_if=is_absent, description="event type of the input")
 
 
 class PlacementFrozen(Event, type="trainhouse.placement.frozen.v1"):
     """Scheduling itself failed: nothing new is placed on this partition until other code decides. A person must look."""
 
     reason: str = Field(max_length=MAX_REASON_CHARS)
-    decide_version: SmallCount
+    decide_version: SmallCount = Field(description="version of decisions that may not place")
 
 
 @dataclass(frozen=True, slots=True)

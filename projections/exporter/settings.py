@@ -17,19 +17,23 @@ class ExporterSettings(TomlSection):
     section = "exporter"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_EXPORTER_", extra="ignore")
 
-    otlp_endpoint: str | None = Field(None, pattern="^https?://")
-    otlp_headers: dict[str, SecretStr] = Field(default_factory=dict, description="JSON in the environment; for keys of a collector")
-    openlineage_url: str | None = Field(None, pattern="^https?://")
-    openlineage_path: str = "api/v1/lineage"
-    openlineage_token: SecretStr | None = None
-    namespace: str = Field("trainhouse", min_length=1, description="of jobs in lineage, and `service.namespace` of traces")
-    signatures: Literal["accepted", "required"] = Field(
-        "accepted", description="of nodes, on what their ranks begin from; as [scheduler] signatures says"
+    otlp_endpoint: str | None = Field(
+        None, pattern="^https?://", description="address of a collector of OpenTelemetry (OTLP over HTTP), without `/v1/traces`"
     )
-    timeout_s: float = Field(10.0, gt=0, le=300)
-    from_beginning: bool = Field(False, description="a first start tells of everything that the topics still hold")
+    otlp_headers: dict[str, SecretStr] = Field(
+        default_factory=dict, description="headers of its requests, such as a collector's key (JSON in the environment)"
+    )
+    openlineage_url: str | None = Field(None, pattern="^https?://", description="address of an OpenLineage service")
+    openlineage_path: str = Field("api/v1/lineage", description="path below it that takes events")
+    openlineage_token: SecretStr | None = Field(None, description="bearer token for it")
+    namespace: str = Field("trainhouse", min_length=1, description="namespace of jobs in lineage, and `service.namespace` of traces")
+    signatures: Literal["accepted", "required"] = Field(
+        "accepted", description="whether reports of nodes that never signed count for lineage, as [scheduler] signatures says"
+    )
+    timeout_s: float = Field(10.0, gt=0, le=300, description="seconds to wait for an answer")
+    from_beginning: bool = Field(False, description="whether a first start exports everything that the topics still hold")
     settle_s: float = Field(
-        1.0, ge=0, le=60, description="records of different topics so close in time are put in order before they are told"
+        1.0, ge=0, le=60, description="seconds within which records of different topics are put in order before they are exported"
     )
 
     @model_validator(mode="after")

@@ -31,27 +31,39 @@ class StreamSettings(TomlSection):
     section = "scheduler"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_SCHEDULER_", extra="ignore")
 
-    instance: str | None = None
-    takeover_s: float = Field(2.0, gt=0.5, description="what is owed waits so long until a stand-in decides")
-    snapshot_every_records: int = Field(2_000, ge=1)
-    group_session_s: float = Field(6.0, ge=1.0)
-    batch_count: int = Field(500, ge=1, le=10_000)
-    index_dir: Path | None = Field(
-        None, description="folder of intake's index of settled jobs, one for each process; without it one is filled anew at each start"
+    instance: str | None = Field(
+        None,
+        description="name of this member of its group for ever, such as a pod's stable name, so that a restart keeps its "
+        "partitions; default: a new member each time",
     )
-    log_level: str = "INFO"
-    signatures: str = Field("accepted", pattern="^(accepted|required)$", description="of nodes that never signed: required refuses them")
-    signing_key: Path | None = Field(None, description="file of the key of intake, scheduler and detector alike; made where there is none")
+    takeover_s: float = Field(2.0, gt=0.5, description="seconds that an undecided input waits until a standby decides")
+    snapshot_every_records: int = Field(2_000, ge=1, description="records of the journal from one snapshot to the next")
+    group_session_s: float = Field(
+        6.0, ge=1.0, description="seconds without a heartbeat after which Kafka's group gives a member's partitions to others"
+    )
+    batch_count: int = Field(500, ge=1, le=10_000, description="most inputs in one record of the journal")
+    index_dir: Path | None = Field(
+        None, description="folder of intake's index of settled jobs, one for each process; without one it is filled anew at each start"
+    )
+    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+    signatures: str = Field(
+        "accepted",
+        pattern="^(accepted|required)$",
+        description="reports of nodes that never signed: they count (accepted) or are refused (required)",
+    )
+    signing_key: Path | None = Field(
+        None, description="file of the key that intake, scheduler and detector sign with; made where there is none"
+    )
     platform_keys: Path | None = Field(
-        None, description="list of public keys that count beside signing_key's, one a line: of before a rotation, or the next one"
+        None, description="file of public keys that count beside signing_key's, one a line: those of before a rotation, or the next one"
     )
 
     web_socket: Path | None = Field(
-        None, description="Unix socket of Faust's web view, in a folder that its owner alone can reach into; without it there is none"
+        None, description="Unix socket of Faust's web view, in a folder that its owner alone can reach into; default: no web view"
     )
     stores: str = Field(
         "trainhouse.client.kafka.snapshots:journal_stores",
-        description="where Faust's command line takes the stores of snapshots and of the archive from, as MODULE:FUNCTION",
+        description="function that gives Faust's command line the stores of snapshots and of the archive, as MODULE:FUNCTION",
     )
 
     def open_stores(self) -> tuple["SnapshotStore", "ArchiveStore"]:

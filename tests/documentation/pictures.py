@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from io import StringIO
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.browser.chromium import executable
+from tests.waiting import until
 
 IMAGES = Path(__file__).parents[2] / "docs/img"
 WIDTH, HEIGHT = 1280, 860
@@ -41,7 +41,7 @@ def main(data_dir: str) -> None:
     waiting = re.findall(
         r'"job_id":\s*"([^"]+)"', _output("trainhouse submit --name later --gang 2 --no-code --json -- " + TRAIN, environment)
     )[0]
-    time.sleep(75)
+    _wait_for(f"trainhouse checkpoints {job_id} --json", 3, environment)
     _page(job_id, environment)
     _terminal(
         [
@@ -76,6 +76,11 @@ def _terminal(commands: list[str], environment: dict[str, str]) -> None:
     svg = console.export_svg(title="trainhouse")
     # Without the fonts that rich asks the web for.
     (IMAGES / "terminal.svg").write_text(re.sub(r"\s*@font-face \{.*?\}\n", "", svg, flags=re.DOTALL))
+
+
+def _wait_for(command: str, lines: int, environment: dict[str, str]) -> None:
+    """Waits until a command prints so many lines."""
+    until(lambda: len(_output(command, environment).splitlines()) >= lines, command, timeout_s=300.0)
 
 
 def _output(command: str, environment: dict[str, str]) -> str:

@@ -23,7 +23,6 @@ from trainhouse.scheduler.core.state.transitions import render_markdown
 NOT_RUN = {
     "README.md": 2,
     "docs/howto/fleet.md": 1,
-    "docs/howto/simulate.md": 1,
     "docs/operate/many-machines.md": 2,
     "docs/operate/one-machine.md": 2,
     "docs/operate/upkeep.md": 1,
@@ -113,3 +112,26 @@ def _groups() -> list[str]:
     )
     found = (re.fullmatch(r"(?:trainhouse/)?(.+)\.py:\d+:class (\w+)\(.*", line) for line in listed.stdout.splitlines())
     return [f"trainhouse.{m[1].replace('/', '.')}.{m[2]}" for m in found if m]
+
+
+@pytest.mark.parametrize("page", ["job-spec", "policy", "events", "settings", "http-api"])
+def test_every_field_of_the_reference_has_a_meaning(page: str) -> None:
+    empty, section = [], ""
+    for line in render()[f"reference/{page}.md"].splitlines():
+        section = line if line.startswith("#") else section
+        if line.startswith("| `") and line.endswith("|  |") and section != "## Topics":
+            empty.append(f"{section}: {line.split('|')[1].strip()}")
+    assert not empty, f"{len(empty)} fields have no description: {', '.join(empty[:20])}"
+
+
+IMPERATIVES = re.compile(
+    "Add|Allow|Approve|Build|Cancel|Change|Close|Compare|Copy|Create|Declare|Emulate|Empty|End|Explain|Find|Forget|Give|Import|Keep|Let|List|"
+    "Make|Move|Open|Place|Print|Prove|Put|Re-run|Read|Record|Remove|Repair|Report|Revoke|Run|Send|Show|Start|Stop|Submit|Sweep|Take|Use|Write"
+)
+
+
+def test_the_help_of_every_command_begins_with_an_imperative() -> None:
+    helps = re.findall(r"^## (trainhouse .+)\n\n```text\nUsage: .+\n\n  (\S+)", render()["reference/cli.md"], re.MULTILINE)
+    assert len(helps) > 80
+    others = [f"{command}: {word}" for command, word in helps if not IMPERATIVES.fullmatch(word.rstrip(":,"))]
+    assert not others, f"begin with what the command does, as List or Show; a new verb goes into IMPERATIVES: {', '.join(others)}"

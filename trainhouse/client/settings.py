@@ -17,7 +17,8 @@ class GatewaySettings(TomlSection):
     section = "gateway"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_GATEWAY_", extra="ignore")
 
-    url: str = ""
-    token: str = Field("", repr=False)
-    # Certificate of an authority that is believed beside the system's, as `trainhouse up --tls` makes one.
-    ca: Path | None = None
+    url: str = Field("", description="address of the gateway")
+    token: str = Field("", repr=False, description="token that `trainhouse token create` printed")
+    ca: Path | None = Field(
+        None, description="file of an authority that is trusted beside the system's (PEM), as `trainhouse up --tls` makes one"
+    )

@@ -5,10 +5,13 @@ Holds: each operation names its errors as `application/problem+json`; what asks 
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+
+from trainhouse.gateway.document_words import fill
 
 PROBLEM = {
     "type": "object",
@@ -44,9 +47,10 @@ def with_problems(document: dict[str, Any]) -> dict[str, Any]:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in _UNUSED:
         schemas.pop(name, None)
-    schemas["Problem"] = PROBLEM
+    schemas["Problem"] = deepcopy(PROBLEM)
     for operations in document["paths"].values():
         for operation in operations.values():
             operation["responses"].pop("422", None)
             operation["responses"]["default"] = ANSWER
+    fill(document)
     return document

@@ -27,59 +27,70 @@ class GatewaySettings(TomlSection):
     section = "gateway"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_GATEWAY_", extra="ignore")
 
-    host: str = "127.0.0.1"
-    port: int = Field(DEFAULT_PORT, ge=0, le=65535)
-    key: SecretStr | None = None
-    key_file: Path | None = None
-    accepted_keys_file: Path | None = None
-    # Where the gateway keeps a token for the user that it runs as: an admin of all projects. None: it makes none.
-    token_file: Path | None = None
-    # Names by which it is asked for, beside localhost, addresses, and the one in `url`; `*` is any, and no protection.
-    hosts: Annotated[tuple[str, ...], NoDecode] = ()
-    # Where its users find it.
-    url: str = ""
-    # With both it serves https itself.
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    # Cookies are marked Secure, and browsers keep to https, where something in front of this process serves it.
-    https: bool = False
-    # Addresses of the proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.
-    proxies: Annotated[tuple[str, ...], NoDecode] = ()
-    # Who may read these: everybody, holders of a token, or no one.
-    metrics: Literal["open", "token", "off"] = "open"
-    openapi: Literal["open", "token", "off"] = "open"
+    host: str = Field("127.0.0.1", description="address that it listens on")
+    port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="its port; 0: a free one")
+    key: SecretStr | None = Field(None, description="secret that signs tokens, of at least 32 characters")
+    key_file: Path | None = Field(None, description="file of that secret, readable by its owner alone")
+    accepted_keys_file: Path | None = Field(
+        None, description="file of keys that are accepted beside it, one a line: those of before a rotation, or the next one"
+    )
+    token_file: Path | None = Field(
+        None, description="file in which the gateway keeps a token for the user that it runs as, an admin of all projects; default: none"
+    )
+    hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="host names that it answers to, beside localhost, addresses and the one in `url`, with commas "
+        "between; `*` is any, and no protection",
+    )
+    url: str = Field("", description="address at which its users find it")
+    tls_cert: Path | None = Field(None, description="file of a certificate (PEM); with `tls_key` it serves https itself")
+    tls_key: Path | None = Field(None, description="file of its private key (PEM)")
+    https: bool = Field(False, description="whether something in front of this process serves https: cookies are then marked Secure")
+    proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="addresses of the proxies whose X-Forwarded-For and X-Forwarded-Proto are believed, with commas between"
+    )
+    metrics: Literal["open", "token", "off"] = Field("open", description="who may read /metrics: everybody, holders of a token, or no one")
+    openapi: Literal["open", "token", "off"] = Field("open", description="who may read /openapi.json, likewise")
 
-    # A session of the pages ends after so long, or with its token.
-    session_s: float = Field(12 * 3600.0, ge=60)
-    login_code_s: float = Field(60.0, ge=5, le=600)
+    session_s: float = Field(12 * 3600.0, ge=60, description="seconds after which a session of the pages ends, or earlier with its token")
+    login_code_s: float = Field(60.0, ge=5, le=600, description="seconds for which a code of `trainhouse open` counts")
 
-    body_bytes: int = Field(2 * 1024**2, ge=1024)
-    artifact_bytes: int = Field(4 * 1024**3, ge=1024)
-    header_bytes: int = Field(32 * 1024, ge=4096)
-    header_fields: int = Field(100, ge=16)
-    body_time_s: float = Field(30.0, gt=0)
-    idle_s: float = Field(30.0, gt=0)
-    requests_at_once: int = Field(2000, ge=1)
-    after_wait_s: float = Field(10.0, gt=0)
+    body_bytes: int = Field(2 * 1024**2, ge=1024, description="most bytes of a request's body")
+    artifact_bytes: int = Field(4 * 1024**3, ge=1024, description="most bytes of an uploaded file")
+    header_bytes: int = Field(32 * 1024, ge=4096, description="most bytes of a request's headers")
+    header_fields: int = Field(100, ge=16, description="most headers of a request")
+    body_time_s: float = Field(30.0, gt=0, description="seconds in which a request's body must arrive")
+    idle_s: float = Field(30.0, gt=0, description="seconds after which an idle connection is closed")
+    requests_at_once: int = Field(2000, ge=1, description="most requests at once; more are answered 503")
+    after_wait_s: float = Field(10.0, gt=0, description="seconds that a read with `after` waits for its write")
 
-    query_time_s: float = Field(20.0, gt=0)
-    query_rows: int = Field(1_000_000, ge=1)
-    query_bytes: int = Field(64 * 1024**2, ge=1024)
-    query_memory_bytes: int = Field(512 * 1024**2, ge=16 * 1024**2)
+    query_time_s: float = Field(20.0, gt=0, description="seconds that a query in raw SQL may take")
+    query_rows: int = Field(1_000_000, ge=1, description="most rows of its answer")
+    query_bytes: int = Field(64 * 1024**2, ge=1024, description="most bytes of its answer")
+    query_memory_bytes: int = Field(512 * 1024**2, ge=16 * 1024**2, description="most memory of it, in bytes")
 
-    stream_poll_s: float = Field(0.5, gt=0)
-    stream_watchers: int = Field(2000, ge=1)
-    stream_waiting: int = Field(1000, ge=16)
-    stream_send_s: float = Field(20.0, gt=0)
+    stream_poll_s: float = Field(0.5, gt=0, description="seconds from one look for new events of streams to the next")
+    stream_watchers: int = Field(2000, ge=1, description="most open streams")
+    stream_waiting: int = Field(1000, ge=16, description="most events that wait for one slow reader before its stream is closed")
+    stream_send_s: float = Field(20.0, gt=0, description="seconds in which a reader must take what is sent")
 
-    # Whether an access that the audit cannot be told of is refused (required), or goes on and is counted as lost (preferred).
-    audit: Literal["required", "preferred"] = "preferred"
-    # So many events of the audit are kept while the brokers do not take them.
-    audit_waiting: int = Field(10_000, ge=1)
-    accesses_per_minute: int = Field(6000, ge=1)
-    refusals_per_minute: int = Field(600, ge=1)
-    # Requests of one person or service, whatever their tokens; more are answered 429. Projects have limits of their own.
-    requests_per_minute: int = Field(60_000, ge=1)
+    audit: Literal["required", "preferred"] = Field(
+        "preferred",
+        description="an access that cannot be recorded for the audit is refused (required), or goes on and is counted as lost (preferred)",
+    )
+    audit_waiting: int = Field(10_000, ge=1, description="most events of the audit kept while the brokers do not take them")
+    accesses_per_minute: int = Field(
+        6000, ge=1, description="granted accesses of one user recorded one by one in a minute; more are recorded together, with their count"
+    )
+    refusals_per_minute: int = Field(
+        600, ge=1, description="refusals recorded one by one in a minute; more are recorded together, with their count"
+    )
+    requests_per_minute: int = Field(
+        60_000,
+        ge=1,
+        description="most requests of one person or service in a minute, whatever their tokens; more are answered 429. "
+        "Projects have limits of their own",
+    )
 
     @field_validator("hosts", "proxies", mode="before")
     @classmethod

@@ -1,9 +1,8 @@
 """The page of settings: each group with its table in the file, its variables, defaults and meanings.
 
-Holds: the meaning of a setting is the comment above it, or its description.
+Holds: the meaning of a setting is its description.
 """
 
-import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -58,9 +57,9 @@ def settings() -> str:
 
 
 def _group(group: type[TomlSection]) -> str:
-    prefix, comments = str(group.model_config.get("env_prefix", "")), _comments(group)
+    prefix = str(group.model_config.get("env_prefix", ""))
     rows = [
-        (code(name), code(prefix + name.upper()), _type(field), _default(field), comments.get(name, "") or prose(field.description))
+        (code(name), code(prefix + name.upper()), _type(field), _default(field), prose(field.description))
         for name, field in group.model_fields.items()
     ]
     title = f"## [{group.section}] {_SUFFIX.get(group, '')}".rstrip()
@@ -72,21 +71,6 @@ _SUFFIX: dict[type[TomlSection], str] = {
     ClientGatewaySettings: "of clients",
     GatewayAddress: "of agents",
 }
-
-
-def _comments(group: type[TomlSection]) -> dict[str, str]:
-    """The comment right above each field."""
-    found: dict[str, str] = {}
-    pending: list[str] = []
-    for line in inspect.getsource(group).splitlines():
-        if comment := re.fullmatch(r"    # ?(.*)", line):
-            pending.append(comment[1])
-        elif named := re.match(r"    (\w+): ", line):
-            found[named[1]] = " ".join(pending)
-            pending = []
-        else:
-            pending = []
-    return found
 
 
 def _type(field: FieldInfo) -> str:

@@ -25,7 +25,7 @@ class GatewayAddress(TomlSection):
     section = "gateway"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_GATEWAY_", extra="ignore")
 
-    url: str = ""
+    url: str = Field("", description="address of the gateway")
 
 
 class AgentSettings(TomlSection):
@@ -34,54 +34,76 @@ class AgentSettings(TomlSection):
     section = "agent"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_AGENT_", extra="ignore")
 
-    node_id: NodeId | None = Field(None, description="default: made of the host's name")
-    pool: str = "default"
-    dir: Path = Field(Path(".trainhouse/agent"), description="attempts, cached code and the agent's state; one agent per folder")
-    secrets_dir: Path | None = Field(None, description="sealed files of `trainhouse secrets`; default: `secrets` beside `dir`")
-    secrets_key_file: Path | None = Field(None, description="the key that they are sealed with; default: `secrets.key` beside `dir`")
-    secrets_runtime_dir: Path | None = Field(None, description="on tmpfs, for secrets of running jobs; default: /run, else /dev/shm")
-    secrets_refresh_s: float = Field(30.0, ge=0.1, le=86_400, description="how often secrets of running jobs are resolved again")
+    node_id: NodeId | None = Field(None, description="id of the node; default: made of the host's name")
+    pool: str = Field("default", description="pool that the node joins")
+    dir: Path = Field(Path(".trainhouse/agent"), description="folder of attempts, cached code and the agent's state, one for each agent")
+    secrets_dir: Path | None = Field(
+        None, description="folder of the sealed files of `trainhouse secrets`; default: `secrets` beside `dir`"
+    )
+    secrets_key_file: Path | None = Field(
+        None, description="file of the key that they are sealed with; default: `secrets.key` beside `dir`"
+    )
+    secrets_runtime_dir: Path | None = Field(None, description="folder on tmpfs for secrets of running jobs; default: /run, else /dev/shm")
+    secrets_refresh_s: float = Field(30.0, ge=0.1, le=86_400, description="seconds after which secrets of running jobs are read again")
     slots: int = Field(2, ge=0, le=1024, description="cpu slots, where there are no accelerators")
-    accelerators: str = Field("auto", pattern="^(auto|none|nvml)$", description="auto: NVML's devices if there are any, else cpu slots")
-    address: str = Field("127.0.0.1", description="where other nodes' ranks reach this one's")
+    accelerators: str = Field(
+        "auto",
+        pattern="^(auto|none|nvml)$",
+        description="auto: NVML's devices if there are any, else cpu slots; nvml: those or no start; none: cpu slots",
+    )
+    address: str = Field("127.0.0.1", description="address at which ranks on other nodes reach this one's")
     labels: Annotated[dict[str, str], NoDecode] = Field(
         default_factory=dict,
-        description="nvlink, rack, switch, pod and zone name its topology domains, spot=true one that may be taken away",
+        description="labels of the node, NAME=VALUE with commas between: nvlink, rack, switch, pod and zone name its "
+        "topology domains, spot=true one that may be taken away",
     )
-    interpreter: str | None = Field(None, description="what `python` means for a job that names none; default: the agent's own")
+    interpreter: str | None = Field(None, description="Python that `python` means for a job that names none; default: the agent's own")
     warm_start: bool = Field(
         True, description="true: a process that has imported torch waits to be forked into ranks; false: ranks import it, seconds each"
     )
-    image_digest: str | None = Field(None, description="the image in which this agent runs; a job that names another one is not launched")
+    image_digest: str | None = Field(
+        None, description="digest of the image in which this agent runs; a job that names another one is not launched"
+    )
     isolation: str = Field(
-        "preferred", pattern="^(required|preferred|none)$", description="of jobs: all of it or no launch; what the machine gives; nothing"
+        "preferred",
+        pattern="^(required|preferred|none)$",
+        description="confinement of jobs: all of it or no launch (required), what the machine offers (preferred), or none",
     )
     job_paths: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="what confined jobs see beside system, Python and their own folder: PATH, or PATH:rw; in the environment with commas",
+        description="paths that confined jobs see beside system, Python and their own folder: PATH, or PATH:rw to write, "
+        "with commas between",
     )
-    heartbeat_interval_s: float = Field(1.0, gt=0, le=60)
-    poll_interval_s: float = Field(0.03, gt=0, le=5, description="how often the files of running ranks are looked at")
-    shutdown_grace_s: float = Field(10.0, ge=0, description="from SIGTERM: ranks save and leave within that time")
-    notice_file: Path | None = Field(None, description="who writes it says that this node goes away; default: `notice` in `dir`")
-    notice_deadline_s: float = Field(30.0, gt=0, le=86_400, description="how soon it goes where a notice does not say")
+    heartbeat_interval_s: float = Field(1.0, gt=0, le=60, description="seconds between heartbeats")
+    poll_interval_s: float = Field(0.03, gt=0, le=5, description="seconds from one look at the files of running ranks to the next")
+    shutdown_grace_s: float = Field(10.0, ge=0, description="seconds from SIGTERM in which ranks save and leave")
+    notice_file: Path | None = Field(
+        None, description="file that announces the end of this node when somebody writes it; default: `notice` in `dir`"
+    )
+    notice_deadline_s: float = Field(30.0, gt=0, le=86_400, description="seconds until then, where the notice has no number")
     notice_url: str | None = Field(
-        None, pattern="^https?://", description="a cloud's page of announcements: AWS's instance-action, GCP's preempted, Azure's events"
+        None, pattern="^https?://", description="address of a cloud's announcements: AWS's instance-action, GCP's preempted, Azure's events"
     )
-    notice_interval_s: float = Field(5.0, ge=0.1, le=3600, description="how often that page is asked")
-    notice_resource: str | None = Field(None, description="this machine's name in Azure's lists; without one, every event counts")
+    notice_interval_s: float = Field(5.0, ge=0.1, le=3600, description="seconds from one request of it to the next")
+    notice_resource: str | None = Field(None, description="name of this machine in Azure's lists; default: every event counts")
     log_limit_bytes: int = Field(
-        64 * MIB, ge=64 * 1024, description="of one stream of one rank; what comes beyond is dropped, and a line says so"
+        64 * MIB, ge=64 * 1024, description="most bytes of one output stream of one rank; the rest is dropped, and a line says so"
     )
-    spool_limit_bytes: int = Field(256 * MIB, ge=MIB, description="of one rank; the session refuses to write beyond it")
-    keep_attempts: int = Field(50, ge=0, description="folders of finished attempts that stay for a look")
-    keep_attempts_bytes: int = Field(2048 * MIB, ge=0)
-    operations_keys: Path | None = Field(None, description="public keys whose requests for stacks and commands count, one a line")
+    spool_limit_bytes: int = Field(
+        256 * MIB,
+        ge=MIB,
+        description="most bytes of points and reports of one rank that wait to be shipped; the session refuses to write more",
+    )
+    keep_attempts: int = Field(50, ge=0, description="folders of finished attempts that stay")
+    keep_attempts_bytes: int = Field(2048 * MIB, ge=0, description="most bytes of those folders")
+    operations_keys: Path | None = Field(None, description="file of public keys whose requests for stacks and commands count, one a line")
     require_signed: bool = Field(
-        False, description="true: what none of those keys signed is refused; false: only what is signed is checked"
+        False, description="true: requests that none of those keys signed are refused; false: only signed ones are checked"
     )
-    sign_reports: bool = Field(True, description="with the key `node.key` in `dir`, which the agent makes at its first start")
-    keep_code_bytes: int = Field(4096 * MIB, ge=0, description="unpacked code that stays cached")
+    sign_reports: bool = Field(
+        True, description="whether reports are signed, with the key `node.key` in `dir` that the agent makes at its first start"
+    )
+    keep_code_bytes: int = Field(4096 * MIB, ge=0, description="most bytes of unpacked code that stays cached")
 
     @field_validator("job_paths", mode="before")
     @classmethod

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from confluent_kafka import Producer
+from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from trainhouse.events import GangAllocated
@@ -45,7 +46,7 @@ class FleetSettings(TomlSection):
     section = "fleet"
     model_config = SettingsConfigDict(env_prefix="TRAINHOUSE_FLEET_", extra="ignore")
 
-    key: Path | None = None
+    key: Path | None = Field(None, description="file of the key that emulated nodes sign with; made where there is none")
 
     def signing(self) -> SigningKey | None:
         """Raises InvalidKeyError."""

@@ -140,7 +140,7 @@ def newest_first(kafka: KafkaSettings, journal: str) -> list[SnapshotPointer]:
 
 def _pointers(kafka: KafkaSettings, journal: str) -> Iterator[tuple[bytes, SnapshotPointer | None]]:
     """The records of pointers with their keys; None: deleted, unreadable, or of another journal or topic."""
-    reader = consumer(kafka, **TO_END)
+    reader = consumer(kafka, log_level=0, **TO_END)
     place = journal, topic_id(kafka, journal)
     try:
         for message in read_to_end(reader, SNAPSHOTS, [0]):

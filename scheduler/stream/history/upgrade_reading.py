@@ -21,7 +21,7 @@ from trainhouse.scheduler.upgrades import JournalUpgrade, PartitionLevel
 
 def upgrades_of(kafka: KafkaSettings, machines: Mapping[str, Machine[Any]]) -> list[JournalUpgrade]:
     """Every journal, by topic. Raises BusUnavailable."""
-    reader = consumer(kafka, **TO_END)
+    reader = consumer(kafka, log_level=0, **TO_END)
     try:
         announced = _announced(reader)
         levels = {journal: _levels(kafka, reader, journal) for journal in machines}

@@ -24,7 +24,7 @@ COLUMNS = ("severity", "rule", "since", "for", "summary", "owner", "runbook")
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(help="What needs a look: alerts, their rules, and tries of rules on the past.")
+    group = typer.Typer(help="List alerts that hold; show their rules, and try rules on the past.")
     group.callback(invoke_without_command=True)(alerts)
     group.command("rules")(rules)
     group.command("backtest")(backtest)
@@ -85,7 +85,7 @@ def _cells(row: dict[str, Any], now_ms: int, every: bool) -> tuple[Any, ...]:
 
 
 def rules(json: Json = False, data_dir: Folder = None) -> None:
-    """The rules that run: the shipped ones, and those of TRAINHOUSE_ALERTS_RULES (a file or a folder). Exits with 2 if one is refused.
+    """List the rules that run: the shipped ones, and those of TRAINHOUSE_ALERTS_RULES (a file or a folder). Exit code 2: one is refused.
 
     \b
     trainhouse alerts rules

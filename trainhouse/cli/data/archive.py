@@ -40,7 +40,7 @@ def archive(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Copies the journals (decisions, directory, admission) to the object store, from where replay and rebuilds read what topics lack.
+    """Copy the journals (decisions, directory, admission) to the object store, from where replay and rebuilds read what topics lack.
     The audit too, as a chain that `trainhouse audit verify` proves whole; it expires from its topic by itself.
 
     \b

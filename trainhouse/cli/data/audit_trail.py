@@ -24,7 +24,9 @@ PROVED = ("topic", "partition", "from", "to", "objects", "records", "compared wi
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(no_args_is_help=True, help="The audit: every access to the gateway and to nodes, allowed or refused.")
+    group = typer.Typer(
+        no_args_is_help=True, help="List and verify the audit: every access to the gateway and to nodes, allowed or refused."
+    )
     group.command("list")(list_rows)
     group.command()(verify)
     app.add_typer(group, name="audit")
@@ -66,7 +68,7 @@ def verify(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Proves that the archive of the audit is whole: each object names the one before it, and the topic, as far as it goes, says the same.
+    """Prove that the archive of the audit is whole: each object names the one before it, and the topic agrees as far as it goes.
 
     \b
     trainhouse archive && trainhouse audit verify

@@ -33,7 +33,7 @@ def expire(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Writes tombstones for what ended `retention.status_days` ago (90 by default): the status of a finished job, its explanation,
+    """Write tombstones for what ended `retention.status_days` ago (90 by default): the status of a finished job, its explanation,
     reservation and trace, and the answer to a refused request. SQL keeps all of it, and `trainhouse status JOB` answers from there.
 
     \b

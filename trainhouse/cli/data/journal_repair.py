@@ -24,7 +24,7 @@ _NEWER = "written by a newer version: update this program"
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(no_args_is_help=True, help="The journals of the control plane.")
+    group = typer.Typer(no_args_is_help=True, help="Repair the journals of the control plane.")
     group.command("repair")(repair)
     app.add_typer(group, name="journal")
 
@@ -54,7 +54,7 @@ def repair(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Finds the records of the journals that cannot be folded, and has one of them count as empty, for every reader and for ever.
+    """Find the records of the journals that cannot be folded, and have one of them count as empty, for every reader and for ever.
 
     \b
     trainhouse journal repair                                       a dry run: what is broken, and the command that mends it

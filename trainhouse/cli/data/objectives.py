@@ -24,7 +24,7 @@ def slo(
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """The platform's objectives: target, what was reached, what is left of the error budget, how fast it burns.
+    """Show the platform's objectives: target, what was reached, what is left of the error budget, how fast it burns.
 
     \b
     trainhouse slo

@@ -33,7 +33,7 @@ def replay(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Reads the journals again: recomputes every decision (exits with 1 where one differs), or shows the cluster as it was.
+    """Read the journals again: recompute every decision (exit code 1 where one differs), or show the cluster as it was.
 
     \b
     trainhouse replay --verify

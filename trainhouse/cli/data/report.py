@@ -22,7 +22,7 @@ NAME = "health"
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(no_args_is_help=True, help="What happened to a cluster in a while, for people to read.")
+    group = typer.Typer(no_args_is_help=True, help="Write reports on a cluster, for people to read.")
     group.command("health")(health)
     app.add_typer(group, name="report")
 
@@ -37,7 +37,7 @@ def health(
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Failures, MTBF, MTTR, goodput, wasted GPU-hours, worst nodes, checkpoints and alerts, against the period before.
+    """Report failures, MTBF, MTTR, goodput, wasted GPU-hours, worst nodes, checkpoints and alerts, against the period before.
 
     \b
     trainhouse report health

@@ -22,7 +22,7 @@ def sql(
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Any question, read-only, in ClickHouse's SQL.
+    """Run a read-only query in ClickHouse's SQL.
 
     \b
     trainhouse sql "SHOW TABLES"
@@ -51,7 +51,7 @@ def schemas(
     out: Annotated[Optional[Path], typer.Option("--out", help="Folder for one file a type and asyncapi.json.")] = None,  # noqa: UP045
     name: Annotated[Optional[str], typer.Argument(help="Only this event type.", show_default=False)] = None,  # noqa: UP045
 ) -> None:
-    """The contract: JSON Schemas of all events, and an AsyncAPI 3 document of all topics.
+    """Print or write the JSON Schemas of all events, and an AsyncAPI 3 document of all topics.
 
     \b
     trainhouse schemas trainhouse.job.submitted.v1

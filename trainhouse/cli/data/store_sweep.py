@@ -12,14 +12,14 @@ from trainhouse.cli.shared.options import DataDir, Json
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    group = typer.Typer(help="The object store: give back what nothing needs any more, say whose a job is.", no_args_is_help=True)
+    group = typer.Typer(help="Sweep the object store, and record the owners of old jobs.", no_args_is_help=True)
     group.command("sweep")(sweep)
     group.command("own")(own)
     app.add_typer(group, name="store")
 
 
 def sweep(json: Json = False, data_dir: DataDir = None) -> None:
-    """Removes bytes that no checkpoint names any more, and what the ranks of broken gangs left. Nothing younger than a day goes.
+    """Remove bytes that no checkpoint names any more, and what the ranks of broken gangs left. Nothing younger than a day goes.
 
     \b
     trainhouse store sweep                           by hand, or once a day from a timer

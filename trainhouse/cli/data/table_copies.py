@@ -25,7 +25,7 @@ Into = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    group = typer.Typer(help="The SQL tables: compare them by hashes, build them anew from the topics.", no_args_is_help=True)
+    group = typer.Typer(help="Compare the SQL tables by hashes, or build them anew from the topics.", no_args_is_help=True)
     group.command("hash")(hash_tables)
     group.command("rebuild")(rebuild)
     group.command("swap")(swap)
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 
 def hash_tables(json: Json = False, data_dir: DataDir = None) -> None:
-    """A hash of what each table says. Equal tables have equal hashes, however their rows came in.
+    """Print a hash of the content of each table. Equal tables have equal hashes, however their rows came in.
 
     \b
     trainhouse projections hash
@@ -52,7 +52,7 @@ def hash_tables(json: Json = False, data_dir: DataDir = None) -> None:
 
 
 def rebuild(into: Into = None, json: Json = False, data_dir: KafkaDir = None) -> None:
-    """Builds all tables anew from the topics, beside those that serve, and prints their hashes.
+    """Build all tables anew from the topics, beside those that serve, and print their hashes.
 
     \b
     trainhouse projections rebuild                    while the stack runs
@@ -77,7 +77,7 @@ def rebuild(into: Into = None, json: Json = False, data_dir: KafkaDir = None) ->
 
 
 def swap(into: Into = None, data_dir: DataDir = None) -> None:
-    """Puts rebuilt tables in the place of the projector's, which must be stopped; the old ones stay beside them.
+    """Put rebuilt tables in the place of the projector's, which must be stopped; the old ones stay beside them.
 
     \b
     trainhouse down && trainhouse projections swap && trainhouse up

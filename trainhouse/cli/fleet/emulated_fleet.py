@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainhouse.workers.fleet.job_load import LoadPlan
 
 HELP = """
-Emulates a fleet of nodes over the real brokers; only what their ranks do is scripted. Ctrl-C stops it and sums up.
+Emulate a fleet of nodes over the real brokers; only what their ranks do is scripted. Ctrl-C stops it and sums up.
 
 \b
 trainhouse fleet --nodes 1250 --gpus-per-node 8

@@ -31,7 +31,7 @@ OfPool = Annotated[Optional[str], typer.Option("--pool", help="Its pool; default
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(no_args_is_help=True, help="Closes a machine to new gangs, or opens it again.")
+    group = typer.Typer(no_args_is_help=True, help="Close a machine to new gangs, or open it again.")
     for command in (cordon, uncordon, drain, quarantine):
         group.command(command.__name__)(command)
     group.command("forget-key")(forget_key)
@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
 def cordon(
     node: NodeArgument, reason: Reason = "", pool: OfPool = None, timeout: Timeout = 30.0, json: Json = False, data_dir: KafkaDir = None
 ) -> None:
-    """Nothing new is placed on the node; what runs there goes on.
+    """Place nothing new on the node; what runs there goes on.
 
     \b
     trainhouse node cordon gpu-17 --reason "firmware update at noon"
@@ -54,7 +54,7 @@ def cordon(
 def uncordon(
     node: NodeArgument, reason: Reason = "", pool: OfPool = None, timeout: Timeout = 30.0, json: Json = False, data_dir: KafkaDir = None
 ) -> None:
-    """The node is used again, whatever it was closed for.
+    """Use the node again, whatever it was closed for.
 
     \b
     trainhouse node uncordon gpu-17
@@ -73,7 +73,7 @@ def drain(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Empties the node: its gangs save, leave, and start elsewhere; nothing new comes. Tells which gangs leave.
+    """Empty the node: its gangs save, leave, and start elsewhere; nothing new comes. Print which gangs leave.
 
     \b
     trainhouse node drain gpu-17 --deadline-s 300 --reason "rack 4 goes down"
@@ -86,7 +86,7 @@ def drain(
 def quarantine(
     node: NodeArgument, reason: Reason = "", pool: OfPool = None, timeout: Timeout = 30.0, json: Json = False, data_dir: KafkaDir = None
 ) -> None:
-    """The node is faulty: its gangs are stopped at once and start elsewhere, and nothing new comes.
+    """Close a faulty node: its gangs are stopped at once and start elsewhere, and nothing new comes.
 
     \b
     trainhouse node quarantine gpu-17 --reason "uncorrected ECC errors"
@@ -99,7 +99,7 @@ def quarantine(
 def forget_key(
     node: NodeArgument, reason: Reason = "", pool: OfPool = None, timeout: Timeout = 30.0, json: Json = False, data_dir: KafkaDir = None
 ) -> None:
-    """The next key with which the node registers speaks for it: its disk is new, or its key was stolen.
+    """Forget the key of the node, so that the next one it registers with counts: its disk is new, or its key was stolen.
 
     \b
     trainhouse node forget-key gpu-17 --reason "new disk"

@@ -40,7 +40,7 @@ def nodes(
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Machines, their devices and what runs there; times are of the last heartbeat. Of one NODE: its state, why it is closed, faults of its
+    """List machines, devices and what runs there; times are of the last heartbeat. Of one NODE: its state, why it is closed, faults of its
     devices, failures, and its history since --since (7d).
 
     \b
@@ -77,7 +77,8 @@ def nodes(
     if not found:
         output.remark("no nodes: is an agent up? `trainhouse ps` shows it")
         return
-    output.table(tuple(found[0]), (tuple(row.values()) for row in found), right=("devices", "ranks", "cpus", "memory_gib", "silent_s"))
+    right, narrow = ("devices", "ranks", "cpus", "memory_gib", "silent_s"), ("node", "state", "closed", "pool", "devices", "type", "ranks")
+    output.table(tuple(found[0]), (tuple(row.values()) for row in found), right=right, narrow=narrow)
     if isolation is not None and (said := not_isolated(known, isolation)):
         output.remark(said)
 

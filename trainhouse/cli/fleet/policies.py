@@ -25,7 +25,7 @@ FileArgument = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(no_args_is_help=True, help="Who gets which devices: the policy of a pool, as a file.")
+    group = typer.Typer(no_args_is_help=True, help="Show, compare and apply policies: who gets which devices of a pool.")
     group.command("show")(show)
     group.command("diff")(diff)
     group.command("apply")(apply)
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 
 def show(pool: PoolArgument, json: Json = False, data_dir: KafkaDir = None) -> None:
-    """The policy that decides about a pool now: the file as it was applied; its version and who applied it, on standard error.
+    """Show the policy that decides about a pool now: the file as it was applied; its version and who applied it, on standard error.
 
     \b
     trainhouse policy show default
@@ -60,7 +60,7 @@ def show(pool: PoolArgument, json: Json = False, data_dir: KafkaDir = None) -> N
 
 
 def diff(pool: PoolArgument, file: FileArgument, json: Json = False, data_dir: KafkaDir = None) -> None:
-    """Show the changes that a file would make to a pool's policy: each field, its old and new value. Exits with 1 on any difference.
+    """Show the changes that a file would make to a pool's policy: each field, its old and new value. The exit code is 1 on any difference.
 
     \b
     trainhouse policy diff default policy.yaml
@@ -92,7 +92,7 @@ def apply(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Gives a pool another policy, and waits until it counts. One that the scheduler refuses changes nothing: the old one stays.
+    """Give a pool another policy, and wait until it counts. One that the scheduler refuses changes nothing: the old one stays.
 
     \b
     trainhouse policy apply default policy.yaml --reason "vision borrows at night"

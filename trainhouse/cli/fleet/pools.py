@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(no_args_is_help=True, help="Groups of nodes that are scheduled together.")
+    group = typer.Typer(no_args_is_help=True, help="Create, move and show pools: groups of nodes that are scheduled together.")
     group.command("create")(create)
     group.command("move")(move)
     group.command("show")(show)
@@ -36,7 +36,7 @@ def create(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Creates a pool, and waits until its scheduler knows it. Repeating the command is harmless.
+    """Create a pool, and wait until its scheduler knows it. Repeating the command is harmless.
 
     \b
     trainhouse pool create vision
@@ -88,7 +88,7 @@ def move(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Moves a pool with its jobs and nodes to another partition, and waits until it is there. Its jobs go on meanwhile.
+    """Move a pool with its jobs and nodes to another partition, and wait until it is there. Its jobs go on meanwhile.
 
     \b
     trainhouse topics grow --partitions 8
@@ -141,7 +141,7 @@ def show(
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Pools as their schedulers see them now: nodes and devices, topology, policy, jobs, quotas and their use.
+    """Show pools as their schedulers see them now: nodes and devices, topology, policy, jobs, quotas and their use.
 
     \b
     trainhouse pool show

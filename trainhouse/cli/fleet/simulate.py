@@ -58,7 +58,7 @@ def simulate(
     plots: Annotated[bool, typer.Option("--plots/--no-plots", help="Draw them into --out.")] = True,
     json: Json = False,
 ) -> None:
-    """Runs a trace through the scheduler in virtual time, and prints how jobs fared under each policy.
+    """Run a trace through the scheduler in virtual time, and print how jobs fared under each policy.
 
     \b
     trainhouse simulate --trace philly.csv.gz --nodes 80x8 --policy fifo --policy backfill --policy trainhouse

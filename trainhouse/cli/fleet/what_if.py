@@ -31,7 +31,7 @@ def what_if(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Re-runs the recorded history in the simulator, under the recorded policy and under another, and prints what would differ.
+    """Re-run the recorded history in the simulator, under the recorded policy and under another, and print what would differ.
 
     \b
     trainhouse what-if --policy fair

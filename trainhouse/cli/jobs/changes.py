@@ -24,7 +24,7 @@ def cancel(
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Until they ended.")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Asks that jobs end: SIGTERM, a grace time, then SIGKILL. Works at any moment, also just after `submit`.
+    """Cancel jobs: SIGTERM, a grace time, then SIGKILL. Works at any moment, also just after `submit`.
 
     \b
     trainhouse cancel gpt-1k7x3m9qp2f8d --reason "wrong learning rate"
@@ -61,7 +61,7 @@ def change(
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Changes what may change of a job that has not ended, and waits until it counts. What is not named stays as it is.
+    """Change priority or limits of a job that has not ended, and wait until the change counts. What is not named stays as it is.
 
     \b
     trainhouse change gpt-1k7x3m9qp2f8d --priority 10
@@ -100,7 +100,7 @@ def review(
     timeout: Timeout = 30.0,
     data_dir: DataDir = None,
 ) -> None:
-    """Sends a job to review, or ends the review of a job that is NEEDS_REVIEW; waits until that counts.
+    """Send a job to review, or end the review of a job that is NEEDS_REVIEW; wait until that counts.
 
     \b
     trainhouse review gpt-1k7x3m9qp2f8d --send --reason "its loss looks odd"
@@ -147,7 +147,7 @@ def rerun(
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Submits a job again: same code, environment, data, seed and gang; a new id.
+    """Submit a job again: same code, environment, data, seed and gang; a new id.
 
     \b
     trainhouse rerun gpt-1k7x3m9qp2f8d --wait

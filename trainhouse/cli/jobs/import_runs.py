@@ -15,14 +15,14 @@ LOOK_S = 2.0
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    importing = typer.Typer(no_args_is_help=True, help="Take in runs that were logged elsewhere.")
+    importing = typer.Typer(no_args_is_help=True, help="Import runs that were logged elsewhere.")
     importing.command("tensorboard")(tensorboard)
     importing.callback()(_group)
     app.add_typer(importing, name="import")
 
 
 def _group() -> None:
-    """Take in runs that were logged elsewhere."""
+    """Import runs that were logged elsewhere."""
 
 
 def tensorboard(
@@ -33,7 +33,7 @@ def tensorboard(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """TensorBoard's event files as tracked runs: scalars as metrics, hyperparameters as parameters.
+    """Import TensorBoard's event files as tracked runs: scalars as metrics, hyperparameters as parameters.
 
     Reading the same files again adds nothing; files that have grown add what is new. Needs a way to Kafka.
 

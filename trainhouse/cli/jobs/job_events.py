@@ -27,7 +27,7 @@ def events(
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """The whole story of a job, one line an event, oldest first.
+    """List all events of a job, one line an event, oldest first.
 
     \b
     trainhouse events gpt-1k7x3m9qp2f8d
@@ -63,8 +63,8 @@ def as_json(told: "Happening", *, whole: bool) -> str:
 
 
 def one_line(at_ms: int, kind: str, text: str) -> str:
-    """`10:03:07.123  job.admitted.v1        pool default …`: time in UTC, type, what it says."""
+    """`10:03:07.123  job.admitted.v1             pool default …`: time in UTC, type, what it says."""
     from datetime import UTC, datetime
 
     moment = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
-    return f"{moment}  {kind.removeprefix('trainhouse.'):<28}{' '.join(text.split())}".rstrip()
+    return f"{moment}  {kind.removeprefix('trainhouse.'):<28}  {' '.join(text.split())}".rstrip()

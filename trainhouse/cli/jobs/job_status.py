@@ -44,7 +44,7 @@ def status(
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Jobs and their states, newest first; or one job in full.
+    """List jobs and their states, newest first; or show one job in full.
 
     \b
     trainhouse status                                    the newest jobs

@@ -14,7 +14,8 @@ def show(rows: list[dict[str, Any]]) -> None:
         output.remark("no jobs; submit one with `trainhouse submit -- python train.py`")
         return
     columns = ("job", "state", "user", "project", "ranks", "step", "loss", "steps/s", "elapsed", "submitted", "reason")
-    output.table(columns, map(_cells, rows), right=("ranks", "step", "loss", "steps/s", "elapsed"))
+    right, narrow = ("ranks", "step", "loss", "steps/s", "elapsed"), ("job", "state", "step", "reason")
+    output.table(columns, map(_cells, rows), right=right, narrow=narrow)
 
 
 def _cells(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -28,7 +28,7 @@ def stack(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Every rank's Python stack, now; or as it was when an attempt was found to hang. Ranks that run go on.
+    """Show every rank's Python stack, now; or as it was when an attempt was found to hang. Ranks that run go on.
 
     \b
     trainhouse stack gpt-1k7x3m9qp2f8d
@@ -76,7 +76,7 @@ def execute(
     timeout: Annotated[float, typer.Option(min=1, max=3600, help="Seconds that it may run.")] = 60.0,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Runs a command beside a rank: in its folder, with its environment, as its user. Exits with the command's code.
+    """Run a command beside a rank: in its folder, with its environment, as its user. It exits with the command's code.
 
     \b
     trainhouse exec gpt-1k7x3m9qp2f8d --rank 1 -- nvidia-smi
@@ -98,7 +98,7 @@ def execute(
 def operations_key(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Where the private key is kept.", show_default=False)],
 ) -> None:
-    """Makes a key that signs requests to agents, unless the file holds one, and prints what agents must know of it.
+    """Make a key that signs requests to agents, unless the file holds one, and print what agents must know of it.
 
     \b
     trainhouse operations-key ~/.config/trainhouse/operations.key >> operations.keys     agents: TRAINHOUSE_AGENT_OPERATIONS_KEYS

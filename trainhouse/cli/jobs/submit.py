@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainhouse.events import CodeArchive, JobSpec
 
 HELP = """
-Submits a job: a command after `--`, or a spec from a YAML file (options go on top of it).
+Submit a job: a command after `--`, or a spec from a YAML file (options go on top of it).
 
 \b
 trainhouse submit -- python train.py --steps 500

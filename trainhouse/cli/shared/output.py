@@ -6,8 +6,15 @@ Holds: what a program reads goes to standard output alone; remarks for people go
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+WHOLE: Final = ("job", "state")
+"""Columns that are never folded: people copy them."""
+FOLDED_CHARS: Final = 20
+MARGIN, BETWEEN_COLUMNS = 2, 3
 STATE_STYLES = {
     "RUNNING": "cyan",
     "SUCCEEDED": "green",
@@ -33,19 +40,56 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
         sys.stdout.write(orjson.dumps(row, default=str).decode() + "\n")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = ()) -> None:
-    """A table; wide enough for a pipe to be cut by other tools."""
-    from rich.box import SIMPLE_HEAD
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str] = (), narrow: Sequence[str] = ()) -> None:
+    """A table; wide enough for a pipe to be cut by other tools.
+
+    On a terminal that it does not fit into, long texts are folded; then columns that are not in `narrow` are left out; and where that is
+    not enough, or `narrow` is empty, each cell has a line of its own.
+    """
     from rich.console import Console
+
+    if not sys.stdout.isatty():
+        Console(width=400, no_color=True).print(_grid(columns, [[cell(v) for v in row] for row in rows], right))
+        return
+    console, cells = Console(soft_wrap=False), [[cell(value) for value in row] for row in rows]
+    if _least_width(columns, cells) > console.width and narrow:
+        kept = [i for i, column in enumerate(columns) if column in narrow]
+        left_out = ", ".join(column for column in columns if column not in narrow)
+        columns, cells = [columns[i] for i in kept], [[row[i] for i in kept] for row in cells]
+        remark(f"{console.width} columns leave no room for {left_out}: a wider terminal or --json shows them")
+    if _least_width(columns, cells) <= console.width:
+        console.print(_grid(columns, cells, right))
+        return
+    width = max(map(len, columns))
+    for row in cells:
+        console.print("")
+        for column, value in zip(columns, row, strict=True):
+            console.print(f" [bold]{column:<{width}}[/]  {value}", soft_wrap=True)
+
+
+def _grid(columns: Sequence[str], cells: Iterable[Sequence[str]], right: Sequence[str]) -> "Table":
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        shown.add_column(column, justify="right" if column in right else "left", overflow="fold", no_wrap=column in ("job", "state"))
-    for row in rows:
-        shown.add_row(*(cell(value) for value in row))
-    console = Console(soft_wrap=False) if sys.stdout.isatty() else Console(width=400, no_color=True)
-    console.print(shown)
+    for column, least in zip(columns, _least_widths(columns, cells := list(cells)), strict=True):
+        side: Literal["left", "right"] = "right" if column in right else "left"
+        shown.add_column(column, justify=side, overflow="fold", no_wrap=column in WHOLE, min_width=least)
+    for row in cells:
+        shown.add_row(*row)
+    return shown
+
+
+def _least_width(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
+    return MARGIN + sum(least + BETWEEN_COLUMNS for least in _least_widths(columns, cells))
+
+
+def _least_widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    """Characters that each column needs: all of a name, a number or a time; FOLDED_CHARS of a longer text."""
+    from rich.text import Text
+
+    widths = [max((Text.from_markup(row[i]).cell_len for row in cells), default=0) for i in range(len(columns))]
+    return [max(len(c), w if c in WHOLE else min(w, FOLDED_CHARS)) for c, w in zip(columns, widths, strict=True)]
 
 
 def cell(value: Any) -> str:

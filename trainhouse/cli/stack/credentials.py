@@ -23,7 +23,7 @@ Only = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(no_args_is_help=True, help="Passwords and keys of the stack on this machine.")
+    group = typer.Typer(no_args_is_help=True, help="List, rotate and retire passwords and keys of the stack on this machine.")
     group.command("list")(list_)
     group.command("rotate")(rotate)
     group.command("retire")(retire)
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(data_dir: Folder = None, json: Json = False) -> None:
-    """Names of passwords and keys, their files and ages, never the secrets themselves."""
+    """List names of passwords and keys, their files and ages, never the secrets themselves."""
     from trainhouse.cli.shared import output
     from trainhouse.deploy.local.credentials import credential_list
 

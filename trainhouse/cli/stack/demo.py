@@ -33,7 +33,7 @@ def demo(
     steps: Annotated[int, typer.Option("--steps", min=1, help="Optimizer steps of the example.")] = 300,
     data_dir: Folder = None,
 ) -> None:
-    """Starts a stack if none is up, trains a small GPT on two ranks, follows it, and sums up.
+    """Start a stack if none is up, train a small GPT on two ranks, follow it, and sum up.
 
     \b
     trainhouse demo

@@ -96,8 +96,13 @@ def ps(
         output.json_lines(asdict(row) for row in rows)
         return
     columns = ("name", "pid", "state", "restarts", "addresses", "log")
-    shown = ((row.name, row.pid or None, row.state, row.restarts, " ".join(row.addresses), row.log) for row in rows)
-    output.table(columns, shown, right=("pid", "restarts"))
+    shown = ((row.name, row.pid or None, row.state, row.restarts, " ".join(row.addresses), _nearest(row.log)) for row in rows)
+    output.table(columns, shown, right=("pid", "restarts"), narrow=("name", "state", "restarts", "log"))
+
+
+def _nearest(path: str) -> str:
+    """A path as it is written from the working folder, where that is shorter."""
+    return min(path, os.path.relpath(path), key=len)
 
 
 def env(

@@ -32,7 +32,7 @@ def open_pages(
     show: Annotated[bool, typer.Option("--print", help="Only print the address; it signs in once, within a minute.")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Opens the web pages in a browser, or prints their address.
+    """Open the web pages in a browser, or print their address.
 
     \b
     trainhouse open                 the overview

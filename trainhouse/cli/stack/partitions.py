@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
 
 
 def show(context: typer.Context, wide: Wide = False, json: Json = False, data_dir: KafkaDir = None) -> None:
-    """The topics, with how many partitions they have on the brokers and how many are recorded; exit code 1 where these differ.
+    """List topics, with how many partitions they have on the brokers and how many are recorded; exit code 1 where these differ.
 
     \b
     trainhouse topics
@@ -86,7 +86,7 @@ def narrow_rows(rows: Sequence[Mapping[str, Any]], width: int) -> list[list[Any]
 
 
 def grow(partitions: Count, dry_run: DryRun = False, json: Json = False, data_dir: KafkaDir = None) -> None:
-    """Adds partitions to control, progress, decisions and allocations while everything runs; pools may be made or moved there soon.
+    """Add partitions to control, progress, decisions and allocations while everything runs; pools may be made or moved there soon.
 
     All other topics keep their partitions: their records are spread by the hash of a key.
 

@@ -26,14 +26,14 @@ TRIES = 5
 
 def register(app: typer.Typer) -> None:
     """Adds the group. Other commands about projects are added here."""
-    group = typer.Typer(no_args_is_help=True, help="Projects: members, what jobs may be for, and limits.")
+    group = typer.Typer(no_args_is_help=True, help="Declare and show projects: members, what jobs may be for, and limits.")
     for name, command in (("set", set_project), ("show", show), ("list", list_projects)):
         group.command(name)(command)
-    members = typer.Typer(no_args_is_help=True, help="Who may do what in a project.")
+    members = typer.Typer(no_args_is_help=True, help="Add and remove members of a project.")
     members.command("add")(add_member)
     members.command("remove")(remove_member)
     group.add_typer(members, name="members")
-    purpose = typer.Typer(no_args_is_help=True, help="What jobs of a project may be for.")
+    purpose = typer.Typer(no_args_is_help=True, help="Approve and revoke what jobs of a project may be for.")
     purpose.command("approve")(approve)
     purpose.command("revoke")(revoke)
     group.add_typer(purpose, name="purpose")
@@ -47,7 +47,7 @@ def set_project(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Declares a project, or makes it what a file says, and waits until it counts.
+    """Declare a project, or make it what a file says, and wait until it counts.
 
     \b
     trainhouse project set vision.yaml
@@ -67,7 +67,7 @@ def set_project(
 
 
 def show(name: NameArgument, json: Json = False, data_dir: KafkaDir = None) -> None:
-    """A project as it is now: a file to change and set again; its version on standard error.
+    """Show a project as it is now: a file to change and set again; its version on standard error.
 
     \b
     trainhouse project show vision > vision.yaml
@@ -86,7 +86,7 @@ def show(name: NameArgument, json: Json = False, data_dir: KafkaDir = None) -> N
 
 
 def list_projects(json: Json = False, data_dir: KafkaDir = None) -> None:
-    """Projects that were declared, with their limits.
+    """List declared projects, with their limits.
 
     \b
     trainhouse project list --json
@@ -114,7 +114,7 @@ def add_member(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Makes somebody a member, or gives a member another role.
+    """Add a member, or give a member another role.
 
     \b
     trainhouse project members add vision bo --role submitter
@@ -139,7 +139,7 @@ def add_member(
 def remove_member(
     name: NameArgument, user: UserArgument, reason: Reason = "", timeout: Timeout = 30.0, json: Json = False, data_dir: KafkaDir = None
 ) -> None:
-    """Ends a membership: gateways refuse the project to tokens of this user within a second, and end their streams.
+    """End a membership: gateways refuse the project to tokens of this user within a second, and end their streams.
 
     \b
     trainhouse project members remove vision bo
@@ -163,7 +163,7 @@ def approve(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Allows jobs of a project to be for this; you stand beside it as who approved it.
+    """Allow jobs of a project to be for this; you are recorded as the approver.
 
     \b
     trainhouse project purpose approve vision defect-detection --description "finding faults on the line"
@@ -183,7 +183,7 @@ def revoke(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Allows no new job of a project to be for this; those that were admitted go on.
+    """Allow no new job of a project to be for this; those that were admitted go on.
 
     \b
     trainhouse project purpose revoke vision defect-detection

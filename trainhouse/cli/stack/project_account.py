@@ -25,7 +25,7 @@ PASSWORD_BYTES = 30
 
 def register(app: typer.Typer) -> None:
     """Adds `account` to the group of projects."""
-    account = typer.Typer(no_args_is_help=True, help="A project's own account on the brokers.")
+    account = typer.Typer(no_args_is_help=True, help="Create and remove a project's own account on the brokers.")
     for name, command in (("create", create), ("remove", remove), ("acls", acls)):
         account.command(name)(command)
     group_of_projects(app).add_typer(account, name="account")
@@ -36,7 +36,7 @@ def create(
     new_password: Annotated[bool, typer.Option("--new-password", help="In the place of the one before.")] = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Makes a project's topics, account and grants, and prints what its people export. It writes trainhouse.jobs.PROJECT, reads
+    """Create a project's topics, account and grants, and print what its people export. The account writes trainhouse.jobs.PROJECT, reads
     trainhouse.status.PROJECT, joins groups that begin with `project-PROJECT.`, and may do nothing else.
 
     \b
@@ -62,7 +62,7 @@ def create(
 
 
 def remove(project: ProjectArgument, data_dir: KafkaDir = None) -> None:
-    """Takes a project's account and grants away, also from connections that are open; its topics and jobs stay.
+    """Take a project's account and grants away, also from connections that are open; its topics and jobs stay.
 
     \b
     trainhouse project account remove vision
@@ -85,7 +85,7 @@ def acls(
     ] = None,
     bootstrap: Annotated[str, typer.Option(help="Of your brokers.")] = "$TRAINHOUSE_KAFKA_BOOTSTRAP",
 ) -> None:
-    """Prints the grants of a project's account as commands of Kafka's own tools, for brokers whose accounts are made elsewhere.
+    """Print the grants of a project's account as commands of Kafka's own tools, for brokers whose accounts are made elsewhere.
 
     \b
     trainhouse project account acls vision --principal "User:CN=vision,O=Example"

@@ -16,7 +16,7 @@ GROUP = "project"
 
 def register(app: typer.Typer) -> None:
     """Adds `topics` to the group of projects."""
-    topics = typer.Typer(no_args_is_help=True, help="A project's own Kafka topics.")
+    topics = typer.Typer(no_args_is_help=True, help="Create a project's own Kafka topics.")
     topics.command("create")(create)
     group_of_projects(app).add_typer(topics, name="topics")
 
@@ -35,7 +35,7 @@ def create(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Makes a project's topics: trainhouse.jobs.PROJECT, which its people write, and trainhouse.status.PROJECT, which they read.
+    """Create a project's topics: trainhouse.jobs.PROJECT, which its people write, and trainhouse.status.PROJECT, which they read.
 
     \b
     trainhouse project topics create vision

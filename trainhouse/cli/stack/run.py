@@ -22,7 +22,7 @@ from trainhouse.cli.shared.options import DataDir
 _READERS = ("gateway", "agent")
 _OF_THE_BROKERS = ("intake", "scheduler", "detector")
 HELP = """
-Runs one process of the platform in the foreground, by settings alone: `intake`, `scheduler`, `detector`, `projector`, `alerts`,
+Run one process of the platform in the foreground, by settings alone: `intake`, `scheduler`, `detector`, `projector`, `alerts`,
 `gateway`, `exporter` or `agent`.
 
 \b

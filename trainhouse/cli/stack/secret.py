@@ -31,7 +31,7 @@ To = Annotated[list[str], typer.Option("--to", metavar="PROJECT", help="A projec
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(no_args_is_help=True, help="Secrets of this machine's agent: named by specs, seen by ranks alone.")
+    group = typer.Typer(no_args_is_help=True, help="Keep secrets of this machine's agent: named by specs, seen by ranks alone.")
     group.command("set")(set_)
     group.command("grant")(grant)
     group.command("revoke")(revoke)
@@ -51,7 +51,7 @@ def set_(
     ] = None,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Reads a value from standard input (one final newline is dropped) and keeps it sealed; or notes where it is. Grants stay.
+    """Read a value from standard input (one final newline is dropped) and keep it sealed; or record where it is. Grants stay.
 
     \b
     echo "$TOKEN" | trainhouse secrets set HUB_TOKEN
@@ -95,7 +95,7 @@ def read_value(name: str) -> bytes:
 
 
 def grant(name: Named, to: To, data_dir: KafkaDir = None) -> None:
-    """Lets jobs of other projects use a secret.
+    """Let jobs of other projects use a secret.
 
     \b
     trainhouse secrets grant vision/HUB_TOKEN --to speech
@@ -104,7 +104,7 @@ def grant(name: Named, to: To, data_dir: KafkaDir = None) -> None:
 
 
 def revoke(name: Named, to: To, data_dir: KafkaDir = None) -> None:
-    """Takes grants back. Ranks that run keep what they got until they end.
+    """Take grants back. Ranks that run keep what they got until they end.
 
     \b
     trainhouse secrets revoke vision/HUB_TOKEN --to speech
@@ -134,7 +134,7 @@ def change(action: str, name: str, projects: list[str], how: Callable[[SecretRec
 
 
 def list_(json: Json = False, data_dir: KafkaDir = None) -> None:
-    """Names of the secrets, where each is, and whom it is granted to; never a value.
+    """List names of secrets, where each is, and whom it is granted to; never a value.
 
     \b
     trainhouse secrets list --json
@@ -159,7 +159,7 @@ def list_(json: Json = False, data_dir: KafkaDir = None) -> None:
 
 
 def remove(name: Named, data_dir: KafkaDir = None) -> None:
-    """Forgets a secret. Ranks that run keep what they got.
+    """Remove a secret. Ranks that run keep what they got.
 
     \b
     trainhouse secrets remove vision/HUB_TOKEN
@@ -175,7 +175,7 @@ def remove(name: Named, data_dir: KafkaDir = None) -> None:
 
 
 def rotate_key(data_dir: KafkaDir = None) -> None:
-    """Makes a new key and seals every secret with it; the old key opens nothing any more. Jobs run on.
+    """Make a new key and seal every secret with it; the old key opens nothing any more. Jobs run on.
 
     \b
     trainhouse secrets rotate-key

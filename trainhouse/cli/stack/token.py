@@ -27,7 +27,7 @@ MAX_DAYS = 36_500
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(no_args_is_help=True, help="Tokens for the gateway: who may do what, in which projects.")
+    group = typer.Typer(no_args_is_help=True, help="Create, show and revoke tokens for the gateway: who may do what, in which projects.")
     for command in (create, show, revoke):
         group.command()(command)
     app.add_typer(group, name="token")
@@ -43,7 +43,7 @@ def create(
     expires: Annotated[str, typer.Option(metavar="TIME", help="How long it counts: 12h, 30d; or never.")] = "90d",
     data_dir: KafkaDir = None,
 ) -> None:
-    """Prints a new token. Run it where the gateway's key is.
+    """Print a new token. Run it where the gateway's key is.
 
     \b
     trainhouse token create ana --role submitter --project vision --expires 30d
@@ -100,7 +100,7 @@ def revoke(
     reason: Annotated[str, typer.Option(help="Why.")] = "",
     data_dir: KafkaDir = None,
 ) -> None:
-    """Ends a token: gateways refuse it within a second, and end its streams."""
+    """Revoke a token: gateways refuse it within a second, and end its streams."""
     from trainhouse.events import TokenRevoked
 
     found = _claims(token_id)["token_id"] if token_id.count(".") == 2 else token_id

@@ -27,14 +27,14 @@ LOOK_EVERY_S = 0.5
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
-    group = typer.Typer(no_args_is_help=True, help="Updates of the control plane: what runs, and the end of an update.")
+    group = typer.Typer(no_args_is_help=True, help="Show and finish updates of the control plane.")
     group.command("status")(status)
     group.command("finish")(finish)
     app.add_typer(group, name="upgrade")
 
 
 def status(json: Json = False, data_dir: KafkaDir = None) -> None:
-    """Shows the programs that run, the level that each journal is written at, and whether an update can be finished.
+    """Show the programs that run, the level that each journal is written at, and whether an update can be finished.
 
     \b
     trainhouse upgrade status
@@ -58,7 +58,7 @@ def finish(
     json: Json = False,
     data_dir: KafkaDir = None,
 ) -> None:
-    """Ends an update: from now on records and snapshots are written in the new formats, and the version before cannot come back.
+    """End an update: from now on records and snapshots are written in the new formats, and the version before cannot come back.
 
     \b
     trainhouse upgrade finish --reason "0.2.0 ran for a week"

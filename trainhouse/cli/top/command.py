@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 
 def top(data_dir: DataDir = None) -> None:
-    """Jobs, nodes and queue, live. Keys: / filters, s sorts, j and k move, Enter opens a job, Tab goes to the next table, q quits.
+    """Show jobs, nodes and queue, live. Keys: / filters, s sorts, j and k move, Enter opens a job, Tab goes to the next table, q quits.
 
     \b
     trainhouse top

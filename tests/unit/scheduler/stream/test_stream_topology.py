@@ -10,6 +10,7 @@ from faust.types import TP
 from prometheus_client import CollectorRegistry
 
 from trainhouse.events.runtime.metrics_server import exposition
+from trainhouse.events.security.grants import ANY, PRINCIPALS
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import ADMISSION, CONTROL, HEARTBEATS, JOBS
 from trainhouse.scheduler.stream import topology
@@ -113,3 +114,32 @@ def test_fausts_own_folder_is_closed_where_it_was_open_and_another_one_where_it_
     path.rmdir()
     path.symlink_to(tmp_path)
     assert _datadir("intake") != path
+
+
+def _tables_of_the_page() -> list[list[list[str]]]:
+    """Cells of each table of docs/internals/streams.md, its head and rule left out."""
+    tables: list[list[list[str]]] = [[]]
+    for line in (Path(__file__).parents[4] / "docs/internals/streams.md").read_text().splitlines():
+        if line.startswith("|"):
+            tables[-1].append([cell.strip() for cell in line.strip("|").split("|")])
+        elif tables[-1]:
+            tables.append([])
+    return [table[2:] for table in tables if table]
+
+
+def test_the_documentation_has_the_agents_groups_and_topics_that_run(apps: dict[str, ProcessorApp]) -> None:
+    agents, services, writes = _tables_of_the_page()
+    for app in apps.values():
+        app.finalize()
+    run = {
+        (name, f"`{app.conf.id}`", f"`{agent.name}`", f"`{agent.channel.get_topic_name()}`", f"every {app.conf.broker_commit_interval:g} s")
+        for name, app in apps.items()
+        for agent in app.agents.values()
+    }
+    assert {(*row[:4], row[-1]) for row in agents} == run
+    groups = {row[1].strip("`") for row in agents} | {row[3].strip("`") for row in services if row[3].startswith("`")}
+    needs = {name: PRINCIPALS[name] for name in apps}
+    assert groups == {group for need in needs.values() for group in need.groups if not group.endswith(ANY)}
+    assert {name: set(cell.replace("`", "").split(", ")) for name, cell in writes} == {
+        name: set(need.writes) for name, need in needs.items()
+    }
