@@ -31,7 +31,7 @@ def archive_partition(
 ) -> Archived:
     """Archives up to the topic's end as of the call. Blocks. With `expires`, an archive may begin where the topic does now.
 
-    Raises ArchiveGap, ArchiveDamaged, BusUnavailable, and what the store raises.
+    Raises ArchiveGapError, ArchiveCorruptError, BusUnavailable, and what the store raises.
     """
     records = objects = 0
     while True:

@@ -22,12 +22,12 @@ ANSWER_S: Final = 30.0
 _SHUT_OUT: Final = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
 
-class ShutOut(EventError):
+class SupersededPassError(EventError):
     """Another pass began meanwhile, which does the same."""
 
 
 class KafkaTopics:
-    """Reads and writes, for one pass. Raises BusUnavailable, ShutOut."""
+    """Reads and writes, for one pass. Raises BusUnavailable, SupersededPassError."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -101,5 +101,5 @@ class KafkaTopics:
 
     def _raise(self, error: KafkaError) -> None:
         if error.code() in _SHUT_OUT:
-            raise ShutOut("another run of it began meanwhile and does the same")
+            raise SupersededPassError("another run of it began meanwhile and does the same")
         raise BusUnavailable(f"tombstones were not written at {self._settings.bootstrap}: {error.str()}")

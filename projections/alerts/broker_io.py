@@ -22,7 +22,7 @@ from trainhouse.events.wire.codec import HEADERS, decode, encode
 from trainhouse.events.wire.envelope import Envelope, envelope_of
 from trainhouse.events.wire.topics import ALERTS, SERVICES, VERDICTS
 from trainhouse.projections.alerts.alert_case import event_id
-from trainhouse.projections.alerts.errors import CannotGoOn
+from trainhouse.projections.alerts.errors import WatcherReplacedError
 from trainhouse.projections.messages import TopicTroubles
 from trainhouse.projections.rows.verdict_rows import TYPES, values
 
@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 
 class AlertsBus:
-    """The brokers. Every call blocks and raises BusUnavailable while they are away; CannotGoOn once another process took over."""
+    """The brokers. Every call blocks and raises BusUnavailable while they are away; WatcherReplacedError once another process took over."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -105,16 +105,16 @@ class AlertsBus:
     def _explain(self, error: KafkaException) -> Exception:
         cause: KafkaError = error.args[0]
         if cause.fatal():
-            return CannotGoOn(f"another alerts process took over ({cause.str()}); one is enough: stop one of them")
+            return WatcherReplacedError(f"another alerts process took over ({cause.str()}); one is enough: stop one of them")
         if self._watch.due() and self._watch.lost(self._producer, ALERTS):
-            return CannotGoOn(f"the producer lost all brokers at {self._settings.bootstrap} for good, though they answer")
+            return WatcherReplacedError(f"the producer lost all brokers at {self._settings.bootstrap} for good, though they answer")
         if cause.code() == KafkaError._STATE:
-            return CannotGoOn(f"a transaction with {self._settings.bootstrap} has no known end ({cause.str()})")
+            return WatcherReplacedError(f"a transaction with {self._settings.bootstrap} has no known end ({cause.str()})")
         if cause.txn_requires_abort():
             try:
                 self._producer.abort_transaction(ANSWER_S)
             except KafkaException as failed:
-                return CannotGoOn(f"a transaction with {self._settings.bootstrap} has no known end ({failed.args[0].str()})")
+                return WatcherReplacedError(f"a transaction with {self._settings.bootstrap} has no known end ({failed.args[0].str()})")
         why = self._refused or f"{cause.str()}; are the brokers up?"
         return BusUnavailable(f"alerts could not be told to {self._settings.bootstrap}: {why}")
 

@@ -23,7 +23,7 @@ from trainhouse.projections.exporter.followed_topics import GROUP, ExporterBus
 from trainhouse.projections.exporter.job_state import Kept
 from trainhouse.projections.exporter.reading import Reading
 from trainhouse.projections.exporter.reorder_buffer import Settling
-from trainhouse.projections.exporter.senders import Sender, Untaken, senders
+from trainhouse.projections.exporter.senders import NotDeliveredError, Sender, senders
 from trainhouse.projections.exporter.settings import ExporterSettings
 from trainhouse.projections.exporter.translate import Exported, export_event
 from trainhouse.projections.ingest.node_keys import KafkaNodeKeys, NodeKeys
@@ -96,7 +96,7 @@ def patiently(call: Callable[[], T], stop: threading.Event, meters: ExporterMete
     while not stop.is_set():
         try:
             result = call()
-        except (Untaken, BusUnavailable) as error:
+        except (NotDeliveredError, BusUnavailable) as error:
             meters.untaken.inc()
             if not away:
                 log.warning("waiting; nothing is lost", error=str(error))

@@ -20,7 +20,7 @@ from trainhouse.events.archive.reading import ARCHIVED
 from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, partitions_of, watermarks
 from trainhouse.events.model.errors import BusUnavailable
 from trainhouse.events.settings import KafkaSettings
-from trainhouse.projections.errors import BrokenPosition
+from trainhouse.projections.errors import InvalidPositionError
 from trainhouse.projections.ingest.archive_source import OldRecords
 from trainhouse.projections.messages import good_messages
 from trainhouse.projections.record import Record
@@ -77,7 +77,7 @@ class KafkaSource:
                 offset = next_offsets.get((topic, partition), 0)
                 low, high = self.ends(topic, partition)
                 if offset > high:
-                    raise BrokenPosition(
+                    raise InvalidPositionError(
                         f"{topic}-{partition} ends at {high}, but rows up to {offset} are stored: the topic was made anew, or this is "
                         "another cluster; give the projector an empty data folder to rebuild its tables from the topics"
                     )

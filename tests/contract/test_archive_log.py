@@ -15,7 +15,7 @@ from tests.support.fakes.archive_fakes import MemoryPartition
 from tests.support.fakes.memory_store import MemoryObjectStore
 from tests.support.waiting import until
 from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
-from trainhouse.events.archive.errors import ArchiveDamaged, ArchiveGap
+from trainhouse.events.archive.errors import ArchiveCorruptError, ArchiveGapError
 from trainhouse.events.archive.log import KafkaPartition, PartitionLog, journal_reader
 from trainhouse.events.archive.partition import PartitionArchive
 from trainhouse.events.archive.reading import journal_records
@@ -191,7 +191,7 @@ def test_another_topics_records_are_not_taken_for_the_archived_ones(site: Site) 
     site.write(0)
     (written,) = site.log.records(0)
     archive.add(0, [replace(written, value=b"another")])
-    with pytest.raises(ArchiveDamaged, match="not what the topic holds"):
+    with pytest.raises(ArchiveCorruptError, match="not what the topic holds"):
         trim(site.log, archive, 1)
     assert site.log.bounds()[0] == 0
 
@@ -224,7 +224,7 @@ def test_a_lane_reads_a_trimmed_journal_as_if_it_were_whole(real: Site, settings
         assert found == offsets[:last]
         history.close()
     without = KafkaSource(settings, [real.topic], 2, 10_000)
-    with pytest.raises(ArchiveGap, match=f"begins at offset {offsets[5]}"):
+    with pytest.raises(ArchiveGapError, match=f"begins at offset {offsets[5]}"):
         without.start({})
     without.close()
 

@@ -24,7 +24,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire import topics
 from trainhouse.projections.alerts import broker_io as alerts_bus
 from trainhouse.projections.alerts.broker_io import AlertsBus
-from trainhouse.projections.alerts.errors import CannotGoOn
+from trainhouse.projections.alerts.errors import WatcherReplacedError
 from trainhouse.projections.exporter import followed_topics as exporter_bus
 from trainhouse.projections.exporter.followed_topics import ExporterBus
 
@@ -77,7 +77,7 @@ def test_exporter_and_alerts_go_on_after_the_broker_was_away(tmp_path: Path, mon
         server.stop()
         with pytest.raises(BusUnavailable):
             exporter.remember({"j": TRACED}, 2)
-        with pytest.raises((BusUnavailable, CannotGoOn)):
+        with pytest.raises((BusUnavailable, WatcherReplacedError)):
             alerts.publish_measured(measured(2))
         began_s = time.monotonic()
         while time.monotonic() < began_s + 3:
@@ -104,7 +104,7 @@ def test_exporter_and_alerts_go_on_after_the_broker_was_away(tmp_path: Path, mon
                 alerts.publish_measured(measured(3))
             except BusUnavailable:
                 return False
-            except CannotGoOn:  # the process ends and its supervisor starts it again
+            except WatcherReplacedError:  # the process ends and its supervisor starts it again
                 alerts.close()
                 alerts = AlertsBus(kafka)
                 alerts.open(0)

@@ -71,7 +71,7 @@ def past_of(
 ) -> Past[S]:
     """One journal as of a moment; blocks until it is read. `store`: where snapshots are; without it all is folded.
 
-    Raises NoSuchMoment, BrokenInvariant, BusUnavailable, ArchiveError.
+    Raises NoSuchMomentError, BrokenInvariant, BusUnavailable, ArchiveError.
     """
     reader = journal_reader(kafka)
     try:

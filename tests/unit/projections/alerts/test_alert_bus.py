@@ -14,7 +14,7 @@ from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import VERDICTS
 from trainhouse.projections.alerts import broker_io
 from trainhouse.projections.alerts.broker_io import AlertsBus
-from trainhouse.projections.alerts.errors import CannotGoOn
+from trainhouse.projections.alerts.errors import WatcherReplacedError
 from trainhouse.projections.messages import TopicTroubles
 
 FIRED = AlertFired(rule="r", key="k", severity=Severity.WARNING, summary="s", since_ms=1, at_ms=1)
@@ -106,7 +106,7 @@ def test_an_alert_that_is_refused_says_by_which_topic_and_why(brokers: Brokers) 
 def test_a_transaction_that_cannot_be_taken_back_ends_the_process_in_words(brokers: Brokers) -> None:
     telling = AlertsBus(KafkaSettings(bootstrap="nobody:1"))
     brokers.abort = KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
-    with pytest.raises(CannotGoOn, match="no known end"):
+    with pytest.raises(WatcherReplacedError, match="no known end"):
         telling.publish([FIRED], 1)
 
 
