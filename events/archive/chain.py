@@ -15,7 +15,7 @@ from trainhouse.events.archive.log import PartitionLog
 from trainhouse.events.archive.partition import PartitionArchive
 from trainhouse.events.archive.segments import GENESIS
 from trainhouse.events.archive.trimming import compare
-from trainhouse.events.model.errors import RecordsGone
+from trainhouse.events.model.errors import RecordsGoneError
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,6 @@ def compared(archive: PartitionArchive, log: PartitionLog, first: int, end: int)
             return 0
         try:
             compare(log, archive, start, end)
-        except RecordsGone:
+        except RecordsGoneError:
             continue  # they expired meanwhile
         return end - start

@@ -15,7 +15,7 @@ from trainhouse.events.archive.partition import ArchiveStore, PartitionArchive
 from trainhouse.events.archive.segments import LogRecord
 from trainhouse.events.bus.admin import topic_id
 from trainhouse.events.bus.kafka import read_to_end
-from trainhouse.events.model.errors import RecordsGone
+from trainhouse.events.model.errors import RecordsGoneError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import AUDIT, NODE_AUDIT, TOPICS
 
@@ -36,7 +36,7 @@ def journal_records(
 ) -> Iterator[LogRecord]:
     """The records from their beginnings (or `starts`) to the ends as of the call, in the order of each partition. Blocks.
 
-    `reader` is a `journal_reader`. Raises ArchiveCorruptError, ArchiveGapError, BusUnavailable, and what the store raises.
+    `reader` is a `journal_reader`. Raises ArchiveCorruptError, ArchiveGapError, BusUnavailableError, and what the store raises.
     """
     at = {partition: (starts or {}).get(partition, 0) for partition in partitions}
     while True:
@@ -50,7 +50,7 @@ def journal_records(
         try:
             yield from map(record_of, read_to_end(reader, topic, at, starts=at, whole=True))
             return
-        except RecordsGone:
+        except RecordsGoneError:
             continue  # trimmed just now, before anything of it was read: so it is archived
 
 
@@ -65,7 +65,7 @@ def archive_of(kafka: KafkaSettings, archive: ArchiveStore | None, topic: str, p
 
 
 def joint(log: PartitionLog, archive: PartitionArchive) -> int:
-    """Offset at which the archive ends and the topic goes on. Blocks. Raises ArchiveGapError, ArchiveCorruptError, BusUnavailable.
+    """Offset at which the archive ends and the topic goes on. Blocks. Raises ArchiveGapError, ArchiveCorruptError, BusUnavailableError.
 
     The archive's end only grows, and nothing beyond it is trimmed: so it is asked for between the topic's beginning and the topic's end.
     """

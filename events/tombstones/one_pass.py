@@ -32,7 +32,7 @@ COPIES_WITHIN_MS: Final = 3_600_000
 
 
 class Topics(Protocol):
-    """The brokers. All methods block, and raise BusUnavailable."""
+    """The brokers. All methods block, and raise BusUnavailableError."""
 
     def status_topics(self) -> list[str]:
         """The topics of projects' statuses that there are."""
@@ -125,7 +125,7 @@ def _read(topics: Topics, due: Due, *takers: Callable[[LogRecord], None]) -> Non
 
 
 def bury(topics: Topics, looked: Looked) -> list[Buried]:
-    """Writes the tombstones; a row a topic. Blocks. Raises SupersededPassError when another pass began, BusUnavailable."""
+    """Writes the tombstones; a row a topic. Blocks. Raises SupersededPassError when another pass began, BusUnavailableError."""
     rows: dict[str, Buried] = {}
     topics.shut_out_others()
     for due in looked.due:

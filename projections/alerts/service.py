@@ -16,7 +16,7 @@ from urllib.parse import urljoin
 import structlog
 
 from trainhouse.events.model.alert import AlertEvent, AlertFired, Severity
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.runtime.logs import IDS
 from trainhouse.events.runtime.metrics_server import new_registry, serve
 from trainhouse.events.settings import KafkaSettings
@@ -78,7 +78,7 @@ class Alerting:
         self._left_out_logged = False
 
     def turn(self, now_ms: int, wait_s: float = WAIT_S) -> None:
-        """Runs what is due. Blocks up to `wait_s` for verdicts, and on ClickHouse. Raises BusUnavailable; then call it again."""
+        """Runs what is due. Blocks up to `wait_s` for verdicts, and on ClickHouse. Raises BusUnavailableError; then call it again."""
         self._publish(now_ms)
         for row in self._bus.verdicts(wait_s):
             self._meters.verdicts.inc()
@@ -226,7 +226,7 @@ def run(
             if away:
                 log.info("the brokers answer again")
             away = ""
-        except BusUnavailable as error:
+        except BusUnavailableError as error:
             if away != str(error):
                 log.warning("alerts wait until the brokers answer", error=str(error))
             away = str(error)
@@ -245,7 +245,7 @@ def _begin(
     while not stop.is_set():
         try:
             before, verdicts = bus.open(clock() - round(memory_s * 1000))
-        except BusUnavailable as error:
+        except BusUnavailableError as error:
             if logged != str(error):
                 log.warning("waiting for the brokers", error=str(error))
             logged = str(error)

@@ -32,7 +32,7 @@ class OldRecords:
     def begin(self, reader: Consumer, topic: str, partition: int, start: int, low: int, end: int | None = None) -> int:
         """Returns the offset at which to read the topic, whose first is `low`; `take` returns the records from `start` up to there.
 
-        `end`: exclusive bound of `take`'s records. Raises ArchiveGapError, ArchiveCorruptError, BusUnavailable.
+        `end`: exclusive bound of `take`'s records. Raises ArchiveGapError, ArchiveCorruptError, BusUnavailableError.
         """
         if start >= low or topic not in ARCHIVED:
             return max(start, low)

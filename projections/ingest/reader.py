@@ -18,7 +18,7 @@ from trainhouse.events.archive.log import NO_GAPS
 from trainhouse.events.archive.partition import ArchiveStore
 from trainhouse.events.archive.reading import ARCHIVED
 from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, partitions_of, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.projections.errors import InvalidPositionError
 from trainhouse.projections.ingest.archive_source import OldRecords
@@ -154,7 +154,7 @@ class KafkaSource:
                         return found
         finally:
             reader.close()
-        raise BusUnavailable(
+        raise BusUnavailableError(
             f"{wanted.topic}-{wanted.partition}: offsets {wanted.start} to {wanted.end} did not come in {RANGE_TIMEOUT_S:.0f} s"
         )
 

@@ -14,7 +14,7 @@ from trainhouse.cli.stack import secret as commands
 from trainhouse.cli.stack import secret_audit
 from trainhouse.cli.stack.secret_audit import UNSENT
 from trainhouse.events import Envelope, GangAllocated, JobSpec, NodeAccess, NodePlacement, decode
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.node_audit import Outcome
 from trainhouse.events.model.secret_names import SecretName
 from trainhouse.workers.agent.accesses import NodeAudit
@@ -87,7 +87,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     monkeypatch.setattr(commands, "inform", lambda *_: None)  # what the control plane is told has tests of its own
 
     def away(waiting: list[Envelope], folder: Path) -> None:
-        raise BusUnavailable("the brokers are away")
+        raise BusUnavailableError("the brokers are away")
 
     monkeypatch.setattr(secret_audit, "_send", away)
     return CliRunner()

@@ -18,7 +18,7 @@ from typing import Any
 from trainhouse.client.errors import InvalidSettingsError, NotReachableError
 from trainhouse.events import Event, JobId, JobState, envelope_of
 from trainhouse.events.bus.kafka import EventProducer
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.tracking import ParametersLogged, TagsChanged, TrackedRunBegun, TrackedRunChanged, experiment_id_of, project_of
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.settings import KafkaSettings
@@ -167,7 +167,7 @@ def send_to(kafka: KafkaSettings) -> Send:
         try:
             producer.send(topic, envelope_of(event, id=event_id, source=SOURCE, now_ms=wall_ms()))
             producer.flush()
-        except BusUnavailable as error:
+        except BusUnavailableError as error:
             raise NotReachableError(f"Kafka at {kafka.bootstrap} does not answer: {error}") from error
 
     return send

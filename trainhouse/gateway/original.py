@@ -10,7 +10,7 @@ import asyncio
 
 from trainhouse.events import JobSpec, JobSubmitted
 from trainhouse.events.model.decisions import JobQueued
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.gateway.context import Gateway
 from trainhouse.gateway.errors import ProblemError
@@ -43,7 +43,7 @@ async def original_spec(here: Gateway, job_id: str) -> JobSpec:
 
 
 def _journaled(kafka: KafkaSettings, at: tuple[str, int, int], job_id: str) -> JobSpec | None:
-    """Returns the spec that the journal's record at a position queued under this id. Blocks. Raises BusUnavailable."""
+    """Returns the spec that the journal's record at a position queued under this id. Blocks. Raises BusUnavailableError."""
     from trainhouse.checkpointing.stores.topic_archive import ObjectArchive
     from trainhouse.events.archive.errors import ArchiveError
     from trainhouse.events.archive.log import journal_reader
@@ -57,7 +57,7 @@ def _journaled(kafka: KafkaSettings, at: tuple[str, int, int], job_id: str) -> J
         records = journal_records(kafka, reader, topic, [partition], ObjectArchive(), {partition: offset})
         record = next(records, None)
     except ArchiveError as error:
-        raise BusUnavailable(f"{topic}-{partition}: the record at offset {offset} cannot be read: {error}") from error
+        raise BusUnavailableError(f"{topic}-{partition}: the record at offset {offset} cannot be read: {error}") from error
     finally:
         reader.close()
     if record is None or record.offset != offset or record.value is None:

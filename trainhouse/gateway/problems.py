@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.wire.codec import MAX_DEPTH, is_deep
 from trainhouse.gateway.answers import Json
 from trainhouse.gateway.errors import ProblemError, SqlRefusedError, SqlUnavailableError
@@ -59,7 +59,7 @@ def register(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _framework)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(SqlUnavailableError, _unavailable)
-    app.add_exception_handler(BusUnavailable, _unavailable)
+    app.add_exception_handler(BusUnavailableError, _unavailable)
     app.add_exception_handler(SqlRefusedError, _fault)
     app.add_exception_handler(RecursionError, _too_deep)
     app.add_exception_handler(Exception, _fault)

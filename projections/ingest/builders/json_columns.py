@@ -95,12 +95,12 @@ class Sifter:
         self._counted: tuple[list[Cut], list[Row]] | None = None
 
     def ready(self, records: Sequence[Record], stop: Event) -> bool:
-        """Waits until it is known who may have sent the records; False where `stop` was set before. Blocks; raises BusUnavailable."""
+        """Waits until it is known who may have sent the records; False where `stop` was set before. Blocks; raises BusUnavailableError."""
         self._parse(records)
         return self._senders.known([_claim(cut) for cut in self._cuts if cut.record.topic == self._judged], stop)
 
     def sifted(self, records: Sequence[Record]) -> tuple[list[Cut], list[Row]]:
-        """Returns the records that count, and dead letters for the rest. Blocks; raises BusUnavailable."""
+        """Returns the records that count, and dead letters for the rest. Blocks; raises BusUnavailableError."""
         self._parse(records)
         if self._counted is None:
             claims = [_claim(cut) for cut in self._cuts if cut.record.topic == self._judged]

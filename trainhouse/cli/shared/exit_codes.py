@@ -66,7 +66,7 @@ def explain(error: BaseException) -> CliError | None:
     from trainhouse.client import errors as client
     from trainhouse.deploy.local.errors import StackError
     from trainhouse.events.archive.errors import ArchiveError
-    from trainhouse.events.model.errors import BusUnavailable, EventError
+    from trainhouse.events.model.errors import BusUnavailableError, EventError
 
     if isinstance(error, ValidationError | SettingsError):
         return CliError(
@@ -75,7 +75,7 @@ def explain(error: BaseException) -> CliError | None:
     codes: tuple[tuple[type[BaseException], Exit], ...] = (
         (client.NotReachableError, Exit.UNAVAILABLE),
         (client.NoReplyError, Exit.UNAVAILABLE),
-        (BusUnavailable, Exit.UNAVAILABLE),
+        (BusUnavailableError, Exit.UNAVAILABLE),
         (ObjectStoreUnavailableError, Exit.UNAVAILABLE),
         (CheckpointError, Exit.CONFIG),
         (StackError, Exit.UNAVAILABLE),

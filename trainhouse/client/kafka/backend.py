@@ -54,7 +54,7 @@ from trainhouse.events import (
     envelope_of,
 )
 from trainhouse.events.bus.kafka import EventProducer
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.explanation import JobExplained
 from trainhouse.events.model.job_ids import RANDOM_BITS, job_id_of
 from trainhouse.events.runtime.clock import wall_ms
@@ -267,7 +267,7 @@ class ByKafka:
                 self._producer = EventProducer(self.kafka, log_level=0)
             self._producer.send(JOBS, envelope_of(event, id=chosen, source=SOURCE, now_ms=self.clock_ms()))
             self._producer.flush()
-        except BusUnavailable as error:
+        except BusUnavailableError as error:
             raise NotReachableError(unreachable(self.kafka.bootstrap, error)) from error
         return chosen
 

@@ -27,7 +27,7 @@ from trainhouse.events import (
     envelope_of,
 )
 from trainhouse.events.bus.kafka import TO_END, EventProducer, consumer, headers_of, partitions_of, read_to_end, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.runtime.clock import wall_ms
 from trainhouse.events.security.key_files import read_key
 from trainhouse.events.security.signing import SigningKey
@@ -105,7 +105,7 @@ def _ask(
             producer.send(OPERATIONS, envelope, key=str(event.node_id))
         producer.flush()
         yield from _replies(reader, answers, timeout_s)
-    except (KafkaException, BusUnavailable) as error:
+    except (KafkaException, BusUnavailableError) as error:
         raise NotReachableError(unreachable(settings.bootstrap, error)) from error
     finally:
         reader.close()

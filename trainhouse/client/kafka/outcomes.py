@@ -15,7 +15,7 @@ from trainhouse.client.errors import NoReplyError, NotReachableError
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events import Event, InvalidEvent, decode
 from trainhouse.events.bus.kafka import consumer, headers_of, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class Outcomes:
         self._reader = consumer(settings, **QUIET)
         try:
             self._reader.assign([place for topic in topics for place in self._ends(topic)])
-        except (KafkaException, BusUnavailable) as error:
+        except (KafkaException, BusUnavailableError) as error:
             self._reader.close()
             raise NotReachableError(unreachable(settings.bootstrap, error)) from error
 

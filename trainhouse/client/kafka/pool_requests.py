@@ -38,7 +38,7 @@ from trainhouse.events import (
 )
 from trainhouse.events.bus.kafka import consumer, read_to_end
 from trainhouse.events.model.decisions import JobRetuned, TokenSeen
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.model.handover import InputRedirected
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.journal import JournalRecord
@@ -188,7 +188,7 @@ class Fleet:
                 event = event_of(message)
                 if isinstance(event, kind):
                     newest[message.key() or b""] = event
-        except (KafkaException, BusUnavailable) as error:
+        except (KafkaException, BusUnavailableError) as error:
             raise NotReachableError(unreachable(self.kafka.bootstrap, error)) from error
         finally:
             reader.close()

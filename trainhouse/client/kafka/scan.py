@@ -12,7 +12,7 @@ from trainhouse.client.errors import NotReachableError
 from trainhouse.client.kafka.status_feed import METADATA_TIMEOUT_S, QUIET, unreachable
 from trainhouse.events.bus import kafka
 from trainhouse.events.bus.kafka import consumer, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 
 STALL_S = 30.0
@@ -25,7 +25,7 @@ def scan(settings: KafkaSettings, topics: Sequence[str], needle: bytes, since_ms
     try:
         starts, ends = _bounds(reader, topics, since_ms)
         yield from (m for m in _read(reader, starts, ends, settings.bootstrap) if _holds(m, needle))
-    except (KafkaException, BusUnavailable) as error:
+    except (KafkaException, BusUnavailableError) as error:
         raise NotReachableError(unreachable(settings.bootstrap, error)) from error
     finally:
         reader.close()

@@ -15,7 +15,7 @@ from trainhouse.client.backend_protocol import Position
 from trainhouse.client.errors import NotReachableError
 from trainhouse.events import InvalidEvent, JobState, JobStatus, decode
 from trainhouse.events.bus.kafka import TO_END, consumer, headers_of, watermarks
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.settings import KafkaSettings
 from trainhouse.events.wire.topics import STATUS
 
@@ -51,7 +51,7 @@ class StatusFeed:
             ends = {}
             for number in metadata.partitions:
                 _, ends[number] = watermarks(self._reader, STATUS, number, METADATA_TIMEOUT_S)
-        except (KafkaException, BusUnavailable) as error:
+        except (KafkaException, BusUnavailableError) as error:
             raise NotReachableError(unreachable(self._settings.bootstrap, error)) from error
         return Position(ends)
 

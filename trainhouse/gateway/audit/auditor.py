@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trainhouse.events import Event
 from trainhouse.events.model.audit_texts import kept_back, statement_text
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.events.runtime.counts import WINDOW_MS
 from trainhouse.gateway.audit.accesses import ACKED, COUNTED, ENDED, Access, class_of
 from trainhouse.gateway.audit.audit_log import AuditLog
@@ -87,7 +87,7 @@ class Auditor:
             return
         try:
             await self.log.write(event)
-        except BusUnavailable as error:
+        except BusUnavailableError as error:
             raise unaudited(str(error)) from error
 
     def ended(self, scope: Scope, status: int, size_bytes: int, took_s: float) -> None:

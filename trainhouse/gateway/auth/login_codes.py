@@ -57,7 +57,8 @@ def place_of(address: str) -> str:
 
 
 async def use(gateway: Gateway, code: LoginCode) -> None:
-    """Takes the code. Raises InvalidTokenError where it was used, ProblemError 503 or BusUnavailable where that cannot be known now."""
+    """Takes the code. Raises InvalidTokenError where it was used, ProblemError 503 or BusUnavailableError where that cannot be known
+    now."""
     event_id, known = secrets.token_hex(16), gateway.revocations.ids
     if code.code_id in known:
         raise InvalidTokenError("the login code was used already")

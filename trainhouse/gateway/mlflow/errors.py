@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from trainhouse.checkpointing.errors import CheckpointError
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.gateway.errors import GatewayError, ProblemError, SqlUnavailableError
 from trainhouse.gateway.problems import too_deep
 
@@ -91,7 +91,7 @@ def answer(error: Exception, path: str) -> Response:
         case RequestValidationError():
             found = "; ".join(f"{'.'.join(map(str, e['loc'][1:])) or 'body'}: {e['msg']}" for e in error.errors()[:5])
             return _shown("INVALID_PARAMETER_VALUE", f"the request is not valid: {found}", 400)
-        case SqlUnavailableError() | BusUnavailable() | CheckpointError():
+        case SqlUnavailableError() | BusUnavailableError() | CheckpointError():
             return _shown("TEMPORARILY_UNAVAILABLE", str(error), 503, {"Retry-After": "1"})
     log.error("a request of MLflow's API failed", path=path, exc_info=error)
     return _shown("INTERNAL_ERROR", "this is a bug of Trainhouse; the gateway's log tells where", 500)

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from trainhouse.events.model.alert import AlertEvent, AlertFired
-from trainhouse.events.model.errors import BusUnavailable
+from trainhouse.events.model.errors import BusUnavailableError
 from trainhouse.projections.alerts.engine import Engine
 from trainhouse.projections.alerts.errors import EndpointUnavailableError, RuleFailedError, RuleTooExpensiveError
 from trainhouse.projections.alerts.query import asker, moment, texts
@@ -42,7 +42,7 @@ class MemoryBus:
 
     def publish(self, events: list[AlertEvent], now_ms: int) -> None:
         if self.away:
-            raise BusUnavailable("away")
+            raise BusUnavailableError("away")
         self.told += events
 
 
@@ -152,12 +152,12 @@ def test_what_could_not_be_told_is_told_before_anything_else_is_looked_at() -> N
     tables.values = {"hot": 5.0}
     process = alerting([rule("hot")], bus, tables)
     bus.away = True
-    with pytest.raises(BusUnavailable):
+    with pytest.raises(BusUnavailableError):
         process.turn(START + 2000, 0)
     asked = len(tables.asked)
     tables.values = {}
     for s in range(40, 100, 10):
-        with pytest.raises(BusUnavailable):
+        with pytest.raises(BusUnavailableError):
             process.turn(START + 1000 * s, 0)
     assert len(tables.asked) == asked
     bus.away = False
