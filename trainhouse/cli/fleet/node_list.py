@@ -78,8 +78,8 @@ def nodes(
         output.remark("no nodes: is an agent up? `trainhouse ps` shows it")
         return
     output.table(tuple(found[0]), (tuple(row.values()) for row in found), right=("devices", "ranks", "cpus", "memory_gib", "silent_s"))
-    if isolation is not None and (said := not_isolated(known, isolation)):
-        output.remark(said)
+    if isolation is not None and (warning := not_isolated(known, isolation)):
+        output.remark(warning)
 
 
 def _isolations(client: "TrainhouseClient") -> dict[str, str] | None:
