@@ -18,7 +18,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 from rich.console import Console
 from rich.text import Text
-from tests.waiting import until
+from tests.support.waiting import until
 
 from tests.browser.chromium import executable
 
